@@ -1,0 +1,131 @@
+//! LAYER 2: the boot assets (GRUB's images, built when the container image is built), and the bytes to
+//! change in them for one disk.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::model::{
+    digest::{Sha256, Sums},
+    gpt::BOOT_CODE_BYTES,
+    manifest::{Arch, FileInfo, SHA256SUMS},
+    units::Lba,
+};
+
+/// Names the directory of boot assets.
+pub const ASSETS_ENV: &str = "SLIPWAY_ASSETS";
+/// Where the container image has them.
+const IMAGE_DIR: &str = "/usr/share/slipway/assets";
+
+/// Boot assets that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AssetError {
+    /// None of the places has them.
+    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build` or set {ASSETS_ENV}", places.join(", "))]
+    NotFound {
+        /// Architecture.
+        arch: Arch,
+        /// Directories looked into.
+        places: Vec<String>,
+    },
+    /// Damaged or unreadable.
+    #[error("boot asset {path}: {why}", path = path.display())]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// The boot images of one architecture, checked against their SHA256SUMS.
+#[derive(Clone, Debug)]
+pub struct Assets {
+    /// UEFI boot image.
+    pub efi: Vec<u8>,
+    /// BIOS boot images; only x86 has a BIOS.
+    pub bios: Option<BiosAssets>,
+}
+
+/// GRUB's two BIOS images.
+#[derive(Clone, Debug)]
+pub struct BiosAssets {
+    boot: Vec<u8>,
+    core: Vec<u8>,
+}
+
+impl Assets {
+    /// Load the assets of `arch` from `$SLIPWAY_ASSETS`, from `assets/` beside the program, or from the
+    /// container image's fixed place.
+    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+        let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("assets")));
+        let places = match std::env::var_os(ASSETS_ENV) {
+            Some(dir) => vec![PathBuf::from(dir)],
+            None => beside.into_iter().chain([PathBuf::from(IMAGE_DIR)]).collect(),
+        };
+        let dirs: Vec<PathBuf> = places.iter().map(|p| p.join(arch.to_string())).collect();
+        match dirs.iter().find(|d| d.is_dir()) {
+            Some(dir) => Self::load_from(dir, arch),
+            None => Err(AssetError::NotFound { arch, places: dirs.iter().map(|d| d.display().to_string()).collect() }),
+        }
+    }
+
+    fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
+        let bad = |path: &Path, why: String| AssetError::Bad { path: path.to_owned(), why };
+        let read = |name: &str| {
+            let path = dir.join(name);
+            fs::read(&path).map_err(|e| bad(&path, e.to_string()))
+        };
+        let list = dir.join(SHA256SUMS);
+        let sums = Sums::parse(&read(SHA256SUMS)?).map_err(|e| bad(&list, e.to_string()))?;
+        let checked = |name: &str| {
+            let bytes = read(name)?;
+            match sums.0.get(name) {
+                Some(expected) if *expected == Sha256::of(&bytes) => Ok(bytes),
+                Some(_) => Err(bad(&dir.join(name), format!("its SHA-256 is not the one in {SHA256SUMS}"))),
+                None => Err(bad(&list, format!("does not list {name}"))),
+            }
+        };
+        let bios = match arch {
+            Arch::Amd64 => Some(BiosAssets::new(checked("boot.img")?, checked("core.img")?).map_err(|e| bad(dir, e))?),
+            Arch::Arm64 => None,
+        };
+        Ok(Assets { efi: checked(arch.efi_image())?, bios })
+    }
+}
+
+impl BiosAssets {
+    fn new(boot: Vec<u8>, mut core: Vec<u8>) -> Result<Self, String> {
+        if boot.len() != 512 || boot[510..] != [0x55, 0xaa] || core.len() < 1024 {
+            return Err("boot.img or core.img is not GRUB's".to_owned());
+        }
+        core.resize(core.len().next_multiple_of(512), 0);
+        Ok(BiosAssets { boot, core })
+    }
+
+    /// The boot code of LBA 0 for a core image at `core_at`: GRUB's boot.img with the LBA of core.img at
+    /// 0x5c and the check for wrong drive numbers turned on at 0x66 (grub-bios-setup does the same;
+    /// `util/setup.c`). The BPB area, 0x03 to 0x59, is zero on a GPT disk.
+    pub fn boot_code(&self, core_at: Lba) -> [u8; BOOT_CODE_BYTES] {
+        let mut code = [0; BOOT_CODE_BYTES];
+        code.copy_from_slice(&self.boot[..BOOT_CODE_BYTES]);
+        code[0x03..0x5a].fill(0);
+        code[0x5c..0x64].copy_from_slice(&core_at.0.to_le_bytes());
+        code[0x66..0x68].copy_from_slice(&[0x90, 0x90]);
+        code
+    }
+
+    /// core.img for its place on the disk, whole 512-byte sectors: the block list at 0x1f4 of its first
+    /// sector names where the rest starts.
+    pub fn core_image(&self, at: Lba) -> Vec<u8> {
+        let mut core = self.core.clone();
+        core[0x1f4..0x1fc].copy_from_slice(&(at.0 + 1).to_le_bytes());
+        core
+    }
+}
+
+/// Size and digest of an asset as it stands in a plan.
+pub fn info(name: &str, bytes: &[u8]) -> FileInfo {
+    FileInfo { name: name.to_owned(), size: bytes.len() as u64, sha256: Sha256::of(bytes) }
+}

@@ -1,0 +1,149 @@
+//! Who uses a disk: mounts, swap, device mapper, md, loop devices.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::identity::{Identity, Kind, read_trimmed, sysfs};
+
+/// One use of a disk or of a partition of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Busy {
+    /// The device in use.
+    pub device: String,
+    /// By what.
+    pub by: String,
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is {}", self.device, self.by)
+    }
+}
+
+impl Busy {
+    /// Every use of this disk that the kernel tells about.
+    pub fn of(disk: &Identity) -> Vec<Busy> {
+        let devices = match disk.kind {
+            Kind::Disk => disk_devices(&disk.path),
+            // An image may be a disk's twin through a loop device; what uses that uses the image.
+            Kind::Image => loop_devices(&disk.path),
+        };
+        let mut busy: Vec<Busy> = Vec::new();
+        if disk.kind == Kind::Image {
+            busy.extend(devices.values().filter(|d| !d.partition).map(|d| Busy {
+                device: disk.path.display().to_string(),
+                by: format!("attached to {}", d.name),
+            }));
+        }
+        let mut add = |name: &str, by: String| {
+            let one = Busy { device: name.to_owned(), by };
+            if !busy.contains(&one) {
+                busy.push(one);
+            }
+        };
+        for (rdev, mount_point) in mounts() {
+            if let Some(device) = devices.get(&rdev) {
+                add(&device.name, format!("mounted on {mount_point}"));
+            }
+        }
+        for rdev in swaps() {
+            if let Some(device) = devices.get(&rdev) {
+                add(&device.name, "used as swap".to_owned());
+            }
+        }
+        for device in devices.values() {
+            for holder in holders(&device.sys) {
+                add(&device.name, format!("held by {holder}"));
+            }
+            for (_, loop_device) in loop_devices(Path::new(&device.name)).iter().filter(|(_, d)| !d.partition) {
+                add(&device.name, format!("attached to {}", loop_device.name));
+            }
+        }
+        busy
+    }
+}
+
+struct Device {
+    name: String,
+    sys: PathBuf,
+    partition: bool,
+}
+
+/// A disk and its partitions by device number.
+fn disk_devices(path: &Path) -> BTreeMap<u64, Device> {
+    let mut devices = BTreeMap::new();
+    let Ok(meta) = fs::metadata(path) else { return devices };
+    let sys = sysfs(meta.rdev());
+    let partitions = subdirectories(&sys).filter(|dir| dir.join("partition").exists());
+    for (sys, partition) in partitions.map(|dir| (dir, true)).chain([(sys.clone(), false)]) {
+        let Some(rdev) = read_trimmed(&sys.join("dev")).as_deref().and_then(device_number) else { continue };
+        let name = if partition {
+            format!("/dev/{}", sys.file_name().unwrap_or_default().display())
+        } else {
+            path.display().to_string()
+        };
+        devices.insert(rdev, Device { name, sys, partition });
+    }
+    devices
+}
+
+/// Loop devices whose backing file is `path`, with their partitions.
+fn loop_devices(path: &Path) -> BTreeMap<u64, Device> {
+    let loops = subdirectories(Path::new("/sys/block"));
+    let ours = loops.filter(|dir| {
+        read_trimmed(&dir.join("loop/backing_file")).is_some_and(|file| Path::new(&file) == path)
+    });
+    let nodes = ours.filter_map(|dir| Some(PathBuf::from("/dev").join(dir.file_name()?)));
+    nodes.flat_map(|node| disk_devices(&node)).collect()
+}
+
+fn subdirectories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn holders(sys: &Path) -> impl Iterator<Item = String> + use<> {
+    subdirectories(&sys.join("holders")).filter_map(|path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        let dm = read_trimmed(&path.join("dm/name")).map(|n| format!(" ({n})")).unwrap_or_default();
+        Some(format!("{name}{dm}"))
+    })
+}
+
+fn device_number(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    Some(nix::sys::stat::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Device numbers and mount points, of our own mount namespace and of process 1's: the installer runs
+/// in a container, what holds the disk mostly does not (proc_pid_mountinfo(5)).
+fn mounts() -> Vec<(u64, String)> {
+    let tables = ["/proc/self/mountinfo", "/proc/1/mountinfo"];
+    let text: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
+    let mut mounts = Vec::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (Some(number), Some(point)) = (fields.get(2), fields.get(4)) else { continue };
+        let point = point.replace("\\040", " ");
+        if let Some(rdev) = device_number(number) {
+            mounts.push((rdev, point.clone()));
+        }
+        // btrfs and overlays show a device number of their own; the source names the device.
+        let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
+        if let Some(meta) = source.filter(|s| s.starts_with("/dev/")).and_then(|s| fs::metadata(s).ok()) {
+            mounts.push((meta.rdev(), point));
+        }
+    }
+    mounts
+}
+
+fn swaps() -> impl Iterator<Item = u64> {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let paths: Vec<_> = text.lines().skip(1).filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect();
+    paths.into_iter().filter_map(|path| Some(fs::metadata(path).ok()?.rdev()))
+}

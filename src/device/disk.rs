@@ -1,0 +1,305 @@
+//! A real disk or image file: opened, locked, read and written at offsets.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise},
+    libc,
+};
+
+use super::{
+    AlignedBuf, BlockIo,
+    identity::{Identity, Kind, NotADisk},
+    ioctl,
+};
+use crate::model::units::{Extent, SectorSize, round_down};
+
+/// What the disk is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Look: a shared lock.
+    Read,
+    /// Write while other partitions may be in use: an exclusive lock.
+    Write,
+    /// The whole disk: an exclusive lock, and on a block device the kernel's own claim (`O_EXCL`), which
+    /// no mount, swap or mapping can share.
+    Whole,
+}
+
+/// Why a disk could not be opened. Nothing has been written.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The path names no disk.
+    #[error("{path}: {why}", path = path.display())]
+    NotADisk {
+        /// As given.
+        path: PathBuf,
+        /// What it is.
+        why: NotADisk,
+    },
+    /// Not to be written.
+    #[error("{0} is read-only")]
+    ReadOnly(String),
+    /// The kernel's claim is taken.
+    #[error("{0} is in use: the kernel holds it exclusively (mounted, swap, device mapper or md)")]
+    Claimed(String),
+    /// Another program's lock.
+    #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
+    Locked {
+        /// The disk.
+        path: String,
+        /// Who, as far as /proc/locks tells.
+        holder: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// A sector size that is not supported, or not the disk's.
+    #[error("{path}: {why}")]
+    SectorSize {
+        /// The disk.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Anything else the kernel says.
+    #[error("{path}: {source}")]
+    Io {
+        /// The disk.
+        path: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// An open disk. The lock is held until it is dropped.
+pub struct Disk {
+    identity: Identity,
+    lock: Flock<File>,
+    direct: Option<File>,
+    claim: Mutex<Option<File>>,
+    size: u64,
+    sector: SectorSize,
+    /// A flush has failed: what is on the medium is unknown from here on.
+    lost: AtomicBool,
+}
+
+impl Disk {
+    /// Open and lock. `sector` is the logical block size of an image file (512 unless given); of a disk
+    /// it must be the disk's own. Waits up to `patience` for a lock another program holds.
+    pub fn open(path: &Path, access: Access, sector: Option<SectorSize>, patience: Duration) -> Result<Self, OpenError> {
+        let identity = Identity::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
+        let name = identity.path.display().to_string();
+        let io = |source| OpenError::Io { path: name.clone(), source };
+        let write = access != Access::Read;
+        let open = |flags| {
+            let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(&identity.path);
+            file.map_err(|e| match e.raw_os_error() {
+                Some(libc::EROFS | libc::EACCES | libc::EPERM) if write => OpenError::ReadOnly(name.clone()),
+                Some(libc::EBUSY) => OpenError::Claimed(name.clone()),
+                _ => io(e),
+            })
+        };
+        let file = open(0)?;
+        let (size, own_sector, read_only) = match identity.kind {
+            Kind::Disk => (
+                ioctl::size_bytes(&file).map_err(io)?,
+                Some(ioctl::sector_bytes(&file).map_err(io)?),
+                ioctl::read_only(&file).map_err(io)?,
+            ),
+            Kind::Image => {
+                let meta = file.metadata().map_err(io)?;
+                (meta.len(), None, meta.permissions().mode() & 0o222 == 0)
+            }
+        };
+        if write && read_only {
+            return Err(OpenError::ReadOnly(name));
+        }
+        let sector = settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
+        let claim = match (access, identity.kind) {
+            (Access::Whole, Kind::Disk) => Some(open(libc::O_EXCL)?),
+            _ => None,
+        };
+        // No direct I/O on some file systems (tmpfs): then the page cache is all there is, or is dropped.
+        let direct = open(libc::O_DIRECT).ok();
+        let lock = lock(file, &name, write, patience)?;
+        let disk = Disk {
+            identity,
+            lock,
+            direct,
+            claim: Mutex::new(claim),
+            size: round_down(size, sector.bytes()),
+            sector,
+            lost: AtomicBool::new(false),
+        };
+        if disk.identity.kind == Kind::Disk && write {
+            // Forget what the page cache of this node holds: others may have written through other nodes.
+            ioctl::flush_buffers(&disk.lock).map_err(io)?;
+        }
+        Ok(disk)
+    }
+
+    /// What disk this is.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn checked(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.size => Ok(()),
+            _ => Err(io::Error::other(format!(
+                "{len} bytes at {offset} lie beyond the end of the disk ({} bytes)",
+                self.size
+            ))),
+        }
+    }
+
+    fn aligned(&self, offset: u64, buf: &[u8]) -> bool {
+        let sector = self.sector.bytes();
+        offset.is_multiple_of(sector)
+            && (buf.len() as u64).is_multiple_of(sector)
+            && (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
+    }
+
+    /// Direct read of whole sectors through an aligned buffer.
+    fn read_back_bounced(&self, direct: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let sector = self.sector.bytes();
+        let start = round_down(offset, sector);
+        let skip = (offset - start) as usize;
+        let mut bounce = AlignedBuf::new((skip + buf.len()).next_multiple_of(sector as usize));
+        direct.read_exact_at(&mut bounce, start)?;
+        buf.copy_from_slice(&bounce[skip..skip + buf.len()]);
+        Ok(())
+    }
+}
+
+fn settle_sector(own: Option<u32>, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
+    match (own.map(SectorSize::try_from).transpose()?, wanted) {
+        (Some(own), Some(wanted)) if own != wanted => Err(format!(
+            "its logical sectors have {} bytes, not the {} of --sector-size",
+            own.bytes(),
+            wanted.bytes()
+        )),
+        (own, wanted) => Ok(own.or(wanted).unwrap_or(SectorSize::S512)),
+    }
+}
+
+fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
+    let how = if exclusive { FlockArg::LockExclusiveNonblock } else { FlockArg::LockSharedNonblock };
+    let start = Instant::now();
+    loop {
+        match Flock::lock(file, how) {
+            Ok(lock) => return Ok(lock),
+            Err((back, nix::Error::EWOULDBLOCK)) if start.elapsed() < patience => {
+                file = back;
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err((back, nix::Error::EWOULDBLOCK)) => {
+                let holder = lock_holder(&back).unwrap_or_else(|| "another program".to_owned());
+                return Err(OpenError::Locked { path: name.to_owned(), holder, waited: start.elapsed() });
+            }
+            Err((_, e)) => return Err(OpenError::Io { path: name.to_owned(), source: e.into() }),
+        }
+    }
+}
+
+/// The process that holds a lock on this file (proc_locks(5)).
+fn lock_holder(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let (major, minor) = (nix::sys::stat::major(meta.dev()), nix::sys::stat::minor(meta.dev()));
+    let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let line = locks.lines().find(|l| l.contains("FLOCK") && l.split(' ').any(|word| word == inode))?;
+    let pid = line.split_whitespace().skip_while(|w| !matches!(*w, "READ" | "WRITE")).nth(1)?;
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(format!("process {pid} ({})", comm.trim()))
+}
+
+impl BlockIo for Disk {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sector_size(&self) -> SectorSize {
+        self.sector
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.checked(offset, buf.len())?;
+        self.lock.read_exact_at(buf, offset)
+    }
+
+    fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.checked(offset, buf.len())?;
+        match &self.direct {
+            Some(direct) if self.aligned(offset, buf) => direct.read_exact_at(buf, offset),
+            Some(direct) => self.read_back_bounced(direct, offset, buf),
+            None => {
+                let (at, len) = (offset.cast_signed(), buf.len() as i64);
+                posix_fadvise(&*self.lock, at, len, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+                self.lock.read_exact_at(buf, offset)
+            }
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.checked(offset, buf.len())?;
+        match &self.direct {
+            Some(direct) if self.aligned(offset, buf) => direct.write_all_at(buf, offset),
+            _ => self.lock.write_all_at(buf, offset),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.lost.load(Ordering::SeqCst) {
+            return Err(io::Error::other("an earlier flush failed: the content of the medium is unknown"));
+        }
+        let result = self.lock.sync_data();
+        if result.is_err() {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+        result
+    }
+
+    fn zero(&self, extent: Extent) -> io::Result<()> {
+        self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
+        match self.identity.kind {
+            Kind::Disk => ioctl::zero_out(&self.lock, extent.offset, extent.len),
+            Kind::Image => {
+                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                match fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed()) {
+                    Err(nix::Error::EOPNOTSUPP) => super::write_zeros(self, extent),
+                    other => other.map_err(Into::into),
+                }
+            }
+        }
+    }
+
+    /// On a block device, with retries: udev and others open nodes for moments. Gives up the kernel's
+    /// claim first, which would stand in the way; the lock stays.
+    fn reread_table(&self) -> io::Result<()> {
+        if self.identity.kind == Kind::Image {
+            return Ok(());
+        }
+        drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut result = Ok(());
+        for _ in 0..50 {
+            result = ioctl::reread_partitions(&self.lock);
+            match &result {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(Duration::from_millis(100)),
+                _ => break,
+            }
+        }
+        result
+    }
+}

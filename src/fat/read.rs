@@ -1,0 +1,292 @@
+//! Reading FAT32 from a range of a disk, trusting nothing in it.
+
+use std::io;
+
+use super::layout::{ATTR_LONG_NAME, LONG_NAME_UNITS, MIN_CLUSTERS, checksum, display_short};
+use crate::{
+    device::BlockIo,
+    model::units::{Extent, MIB},
+};
+
+/// What keeps a volume or file from being read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The medium.
+    #[error("at byte {offset} of the disk: {source}")]
+    Io {
+        /// Byte offset on the disk.
+        offset: u64,
+        /// What the device said.
+        source: io::Error,
+    },
+    /// No FAT32 file system.
+    #[error("no FAT32 file system at byte {offset} of the disk: {why}")]
+    NotFat32 {
+        /// Byte offset on the disk.
+        offset: u64,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// A chain or directory that makes no sense.
+    #[error("the FAT32 file system is damaged: {0}")]
+    Damaged(&'static str),
+    /// Larger than the caller reads into memory.
+    #[error("{path}: {size} bytes, more than the {limit} expected")]
+    TooLarge {
+        /// Path in the volume.
+        path: String,
+        /// Size in bytes.
+        size: u64,
+        /// Limit in bytes.
+        limit: u64,
+    },
+}
+
+/// A file: its size and where its data lies on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FatFile {
+    /// Long name where it has one.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Byte ranges on the disk, in order, together exactly `size` bytes long.
+    pub extents: Vec<Extent>,
+}
+
+/// An open volume.
+pub struct FatVolume<'d> {
+    disk: &'d dyn BlockIo,
+    extent: Extent,
+    cluster: u64,
+    fat: u64,
+    data: u64,
+    clusters: u64,
+    root: u32,
+}
+
+struct DirEntry {
+    name: String,
+    directory: bool,
+    cluster: u32,
+    size: u32,
+}
+
+/// A directory larger than this is not one of ours and not read on.
+const MAX_DIR_BYTES: usize = 1 << 20;
+
+impl<'d> FatVolume<'d> {
+    /// Open the volume that fills `extent` of a disk.
+    pub fn open(disk: &'d dyn BlockIo, extent: Extent) -> Result<Self, ReadError> {
+        let not = |why| ReadError::NotFat32 { offset: extent.offset, why };
+        let mut b = [0; 512];
+        read(disk, extent.offset, &mut b)?;
+        if b[510..512] != [0x55, 0xaa] || &b[82..90] != b"FAT32   " {
+            return Err(not("no FAT32 boot sector"));
+        }
+        let sector = u64::from(u16::from_le_bytes([b[11], b[12]]));
+        let per_cluster = u64::from(b[13]);
+        if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() {
+            return Err(not("impossible sector or cluster size"));
+        }
+        let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
+        let total = u64::from(le32(&b, 32));
+        let fat_sectors = u64::from(le32(&b, 36));
+        let data = reserved + u64::from(b[16]) * fat_sectors;
+        let clusters = total.saturating_sub(data) / per_cluster;
+        if reserved == 0 || total * sector > extent.len || clusters < MIN_CLUSTERS || fat_sectors * sector / 4 < clusters + 2 {
+            return Err(not("impossible geometry"));
+        }
+        Ok(FatVolume {
+            disk,
+            extent,
+            cluster: per_cluster * sector,
+            fat: extent.offset + reserved * sector,
+            data: extent.offset + data * sector,
+            clusters,
+            root: le32(&b, 44),
+        })
+    }
+
+    /// The bytes the volume fills.
+    pub const fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Find a file by path (`/` between directories; case does not count, as in FAT). `None` where a
+    /// component is missing or the last one is a directory.
+    pub fn find(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
+        let mut dir = self.root;
+        let mut parts = path.split('/').peekable();
+        while let Some(part) = parts.next() {
+            let Some(entry) = self.list(dir)?.into_iter().find(|e| e.name.eq_ignore_ascii_case(part)) else {
+                return Ok(None);
+            };
+            if parts.peek().is_none() {
+                return if entry.directory { Ok(None) } else { self.file(entry).map(Some) };
+            }
+            if !entry.directory {
+                return Ok(None);
+            }
+            dir = entry.cluster;
+        }
+        Ok(None)
+    }
+
+    /// The files of the root directory.
+    pub fn root_files(&self) -> Result<Vec<FatFile>, ReadError> {
+        let files = self.list(self.root)?.into_iter().filter(|e| !e.directory);
+        files.map(|e| self.file(e)).collect()
+    }
+
+    /// Read a file of at most `limit` bytes.
+    pub fn read_small(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        let Some(file) = self.find(path)? else { return Ok(None) };
+        if file.size > limit {
+            return Err(ReadError::TooLarge { path: path.to_owned(), size: file.size, limit });
+        }
+        let mut out = Vec::new();
+        for extent in &file.extents {
+            let at = out.len();
+            out.resize(at + extent.len as usize, 0);
+            read(self.disk, extent.offset, &mut out[at..])?;
+        }
+        Ok(Some(out))
+    }
+
+    fn file(&self, entry: DirEntry) -> Result<FatFile, ReadError> {
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut left = u64::from(entry.size);
+        let mut chain = self.chain(entry.cluster);
+        while left > 0 {
+            let cluster = chain.next().ok_or(ReadError::Damaged("a file ends before its size"))??;
+            let offset = self.offset(cluster);
+            let len = left.min(self.cluster);
+            match extents.last_mut() {
+                Some(last) if last.end() == offset => last.len += len,
+                _ => extents.push(Extent { offset, len }),
+            }
+            left -= len;
+        }
+        Ok(FatFile { name: entry.name, size: u64::from(entry.size), extents })
+    }
+
+    const fn offset(&self, cluster: u32) -> u64 {
+        self.data + (cluster as u64 - 2) * self.cluster
+    }
+
+    /// Clusters of a chain; an error for one that leaves the volume or does not end.
+    fn chain(&self, first: u32) -> impl Iterator<Item = Result<u32, ReadError>> {
+        let mut next = Some(first);
+        let mut seen = 0;
+        let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };
+        std::iter::from_fn(move || {
+            let cluster = next.take()?;
+            if cluster >= 0x0fff_fff8 {
+                return None;
+            }
+            seen += 1;
+            if cluster < 2 || u64::from(cluster) - 2 >= self.clusters || seen > self.clusters {
+                return Some(Err(ReadError::Damaged("a cluster chain leaves the volume or runs in a circle")));
+            }
+            match window.entry(self, cluster) {
+                Ok(following) => next = Some(following),
+                Err(e) => return Some(Err(e)),
+            }
+            Some(Ok(cluster))
+        })
+    }
+
+    fn list(&self, dir: u32) -> Result<Vec<DirEntry>, ReadError> {
+        let mut entries = Vec::new();
+        let mut long = LongName::default();
+        let mut read_bytes = 0;
+        let mut bytes = vec![0; self.cluster as usize];
+        for cluster in self.chain(dir) {
+            read_bytes += bytes.len();
+            if read_bytes > MAX_DIR_BYTES {
+                return Err(ReadError::Damaged("a directory is larger than 1 MiB"));
+            }
+            read(self.disk, self.offset(cluster?), &mut bytes)?;
+            for raw in bytes.chunks_exact(32) {
+                match (raw[0], raw[11]) {
+                    (0, _) => return Ok(entries),
+                    (0xe5, _) => long = LongName::default(),
+                    (_, ATTR_LONG_NAME) => long.push(raw),
+                    (_, attr) if attr & 0x08 != 0 => long = LongName::default(),
+                    (_, attr) => {
+                        let mut short = [0; 11];
+                        short.copy_from_slice(&raw[..11]);
+                        let name = std::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
+                        let cluster = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16
+                            | u32::from(u16::from_le_bytes([raw[26], raw[27]]));
+                        entries.push(DirEntry { name, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) });
+                    }
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// The part of the FAT read last: chains of ours are contiguous, so one read serves many entries.
+struct FatWindow {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl FatWindow {
+    const BYTES: u64 = 64 << 10;
+
+    fn entry(&mut self, volume: &FatVolume, cluster: u32) -> Result<u32, ReadError> {
+        let byte = u64::from(cluster) * 4;
+        let at = byte - byte % Self::BYTES;
+        if at != self.at {
+            let end = (volume.clusters + 2) * 4;
+            self.bytes.resize((end - at).min(Self::BYTES) as usize, 0);
+            read(volume.disk, volume.fat + at, &mut self.bytes)?;
+            self.at = at;
+        }
+        Ok(le32(&self.bytes, (byte - at) as usize) & 0x0fff_ffff)
+    }
+}
+
+/// Long-name entries collected in front of an 8.3 entry.
+#[derive(Default)]
+struct LongName {
+    parts: Vec<(u8, u8, [u16; 13])>,
+}
+
+impl LongName {
+    fn push(&mut self, raw: &[u8]) {
+        if raw[0] & 0x40 != 0 {
+            self.parts.clear();
+        }
+        let units = LONG_NAME_UNITS.map(|at| u16::from_le_bytes([raw[at], raw[at + 1]]));
+        self.parts.push((raw[0] & 0x3f, raw[13], units));
+    }
+
+    /// The name, if the parts are complete and belong to this 8.3 name.
+    fn name(self, short: &[u8; 11]) -> Option<String> {
+        let sum = checksum(short);
+        let count = self.parts.len();
+        let complete = self.parts.iter().enumerate().all(|(i, (n, s, _))| usize::from(*n) == count - i && *s == sum);
+        if count == 0 || !complete {
+            return None;
+        }
+        let units = self.parts.iter().rev().flat_map(|(_, _, units)| units.iter().copied());
+        let units: Vec<u16> = units.take_while(|u| *u != 0).collect();
+        String::from_utf16(&units).ok()
+    }
+}
+
+fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
+    // Nothing here asks for more than a directory, a table window or a small file at once.
+    debug_assert!(buf.len() as u64 <= 64 * MIB);
+    disk.read_at(offset, buf).map_err(|source| ReadError::Io { offset, source })
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(raw)
+}

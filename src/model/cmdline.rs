@@ -1,0 +1,272 @@
+//! The kernel command line: the parameter model, the platforms' arguments, and quoting for GRUB.
+//!
+//! A command line is an ordered list of keys, each with a list of values. Printing emits every value of
+//! a key at the key's first position. The rules for `--extra-kernel-arg` are those of the Talos
+//! installer: `-key` removes a key, `-key=value` one value, `console` and `talos.platform` replace all
+//! earlier values, everything else is appended.
+
+use std::fmt;
+
+use super::manifest::Arch;
+
+/// Longest command line an x86 kernel takes, bytes, with its terminating zero (`COMMAND_LINE_SIZE`,
+/// arch/x86/include/asm/setup.h).
+pub const MAX_BYTES: usize = 2048;
+
+/// Default arguments of a payload that brings no `cmdline` file.
+const DEFAULTS: [&str; 7] = [
+    "slab_nomerge",
+    "pti=on",
+    "consoleblank=0",
+    "printk.devkmsg=on",
+    "selinux=1",
+    "module.sig_enforce=1",
+    "proc_mem.force_override=never",
+];
+
+/// Keys whose extra arguments replace what was there instead of adding to it.
+const REPLACED_BY_EXTRA: [&str; 2] = ["console", "talos.platform"];
+
+/// An ordered list of parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cmdline(Vec<(String, Vec<String>)>);
+
+impl Cmdline {
+    /// Split text into words as the kernel does (white space outside double quotes; kernel/params.c,
+    /// `next_arg`) and append each.
+    pub fn parse(text: &str) -> Self {
+        let mut cmdline = Cmdline::default();
+        let mut word = String::new();
+        let mut quoted = false;
+        for c in text.chars().chain([' ']) {
+            if c == '"' {
+                quoted = !quoted;
+            }
+            if c.is_ascii_whitespace() && !quoted {
+                if !word.is_empty() {
+                    cmdline.append(&word);
+                    word.clear();
+                }
+            } else {
+                word.push(c);
+            }
+        }
+        if !word.is_empty() {
+            cmdline.append(&word);
+        }
+        cmdline
+    }
+
+    /// Add a value (`key=value`, or a bare `key`) to what the key already has.
+    pub fn append(&mut self, word: &str) {
+        let (key, value) = split(word);
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, values)) => values.push(value.to_owned()),
+            None => self.0.push((key.to_owned(), vec![value.to_owned()])),
+        }
+    }
+
+    /// Replace all values of `key`, in its place.
+    pub fn set<'v>(&mut self, key: &str, values: impl IntoIterator<Item = &'v str>) {
+        let values = values.into_iter().map(str::to_owned).collect();
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, old)) => *old = values,
+            None => self.0.push((key.to_owned(), values)),
+        }
+    }
+
+    /// Remove a key (`key`) or one value of it (`key=value`).
+    fn remove(&mut self, word: &str) {
+        match word.split_once('=') {
+            None => self.0.retain(|(k, _)| k != word),
+            Some((key, value)) => {
+                for (_, values) in self.0.iter_mut().filter(|(k, _)| k == key) {
+                    values.retain(|v| v != value);
+                }
+                self.0.retain(|(_, values)| !values.is_empty());
+            }
+        }
+    }
+
+    /// Apply `--extra-kernel-arg` values in order.
+    pub fn apply_extra<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) {
+        let words: Vec<&str> = words.into_iter().collect();
+        for key in REPLACED_BY_EXTRA {
+            if words.iter().any(|w| split(w).0 == key) {
+                self.0.retain(|(k, _)| k != key);
+            }
+        }
+        for word in words {
+            match word.strip_prefix('-') {
+                Some(rest) if !rest.is_empty() => self.remove(rest),
+                _ => self.append(word),
+            }
+        }
+    }
+
+    /// The words, `key=value` each.
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        self.0.iter().flat_map(|(key, values)| {
+            values.iter().map(move |v| if v.is_empty() { key.clone() } else { format!("{key}={v}") })
+        })
+    }
+}
+
+impl fmt::Display for Cmdline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().collect::<Vec<_>>().join(" "))
+    }
+}
+
+fn split(word: &str) -> (&str, &str) {
+    word.split_once('=').unwrap_or((word, ""))
+}
+
+/// Where the machine runs; decides console and network arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Platform(&'static str);
+
+/// Console, network and other arguments by platform.
+const PLATFORMS: [(&str, &str); 20] = [
+    ("metal", "console=tty0"),
+    ("container", ""),
+    ("akamai", "console=ttyS0 console=tty0 console=tty1 net.ifnames=0"),
+    ("alibabacloud", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("aws", "console=tty1 console=ttyS0 net.ifnames=0 nvme_core.io_timeout=4294967295"),
+    (
+        "azure",
+        "console=ttyS0,115200n8 earlyprintk=ttyS0,115200 rootdelay=300 net.ifnames=0 talos.dashboard.disabled=1 \
+         sysctl.kernel.kexec_load_disabled=1",
+    ),
+    ("cloudstack", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("digital-ocean", "console=ttyS0 console=tty0 console=tty1 net.ifnames=0"),
+    ("equinixMetal", "console=ttyS1,115200n8"),
+    ("exoscale", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("gcp", "console=ttyS0 net.ifnames=0 talos.dashboard.disabled=1 sysctl.kernel.kexec_load_disabled=1"),
+    ("hcloud", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("nocloud", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("opennebula", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("openstack", "console=tty1 console=ttyS0 net.ifnames=0"),
+    ("oracle", "console=tty1 console=ttyS0 net.ifnames=0 talos.dashboard.disabled=1"),
+    ("scaleway", "console=tty1 console=ttyS0 net.ifnames=0 talos.dashboard.disabled=1"),
+    ("upcloud", "net.ifnames=0"),
+    (
+        "vmware",
+        "talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 net.ifnames=0",
+    ),
+    ("vultr", "net.ifnames=0"),
+];
+
+/// Arguments that differ on arm64.
+const PLATFORMS_ARM64: [(&str, &str); 3] = [
+    ("metal", "console=ttyAMA0 console=tty0"),
+    ("equinixMetal", "console=ttyAMA0,115200"),
+    ("vmware", "talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"),
+];
+
+impl Platform {
+    /// Bare metal, what an empty `--platform` means.
+    pub const METAL: Platform = Platform("metal");
+
+    /// Names of all platforms.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        PLATFORMS.iter().map(|(name, _)| *name)
+    }
+
+    /// Look a name up; `packet` is the old name of `equinixMetal`.
+    pub fn by_name(name: &str) -> Option<Self> {
+        let name = if name == "packet" { "equinixMetal" } else { name };
+        PLATFORMS.iter().find(|(n, _)| *n == name).map(|(n, _)| Platform(n))
+    }
+
+    fn args(self, arch: Arch) -> &'static str {
+        let special: &[_] = if arch == Arch::Arm64 { &PLATFORMS_ARM64 } else { &[] };
+        let mut rows = special.iter().chain(&PLATFORMS);
+        rows.find(|(n, _)| *n == self.0).map_or("", |(_, args)| args)
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// Assemble the command line of a slot: platform, configuration, the platform's arguments (replacing
+/// their keys), the payload's own `cmdline` or the defaults (appended), extra arguments.
+pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&str>, extra: &[String]) -> Cmdline {
+    let mut cmdline = Cmdline::default();
+    cmdline.set("talos.platform", [platform.0]);
+    if !config.is_empty() {
+        cmdline.set("talos.config", [config]);
+    }
+    for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
+        cmdline.set(key, values.iter().map(String::as_str));
+    }
+    let defaults = payload.map_or_else(|| DEFAULTS.join(" "), str::to_owned);
+    for word in Cmdline::parse(&defaults).words() {
+        cmdline.append(&word);
+    }
+    cmdline.apply_extra(extra.iter().map(String::as_str));
+    cmdline
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_extra(extra: &[&str]) -> String {
+        let mut c = Cmdline::parse("console=tty0 console=ttyS0 quiet a=1 a=2");
+        c.apply_extra(extra.iter().copied());
+        c.to_string()
+    }
+
+    #[test]
+    fn values_are_grouped_at_the_first_position() {
+        assert_eq!(Cmdline::parse("a=1 quiet  a=2").to_string(), "a=1 a=2 quiet");
+        assert_eq!(Cmdline::parse("x=\"a b\" y").words().collect::<Vec<_>>(), ["x=\"a b\"", "y"]);
+    }
+
+    #[test]
+    fn extra_arguments_override_and_negate() {
+        assert_eq!(with_extra(&["b"]), "console=tty0 console=ttyS0 quiet a=1 a=2 b");
+        assert_eq!(with_extra(&["a=3"]), "console=tty0 console=ttyS0 quiet a=1 a=2 a=3");
+        assert_eq!(with_extra(&["console=ttyS1"]), "quiet a=1 a=2 console=ttyS1");
+        assert_eq!(with_extra(&["console=ttyS1", "console=tty2"]), "quiet a=1 a=2 console=ttyS1 console=tty2");
+        assert_eq!(with_extra(&["-a"]), "console=tty0 console=ttyS0 quiet");
+        assert_eq!(with_extra(&["-a=1"]), "console=tty0 console=ttyS0 quiet a=2");
+        assert_eq!(with_extra(&["-quiet", "-nosuch", "-a=9"]), "console=tty0 console=ttyS0 a=1 a=2");
+        assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
+    }
+
+    #[test]
+    fn assembled_in_the_contracts_order() {
+        let line = |platform: &str, config: &str, payload: Option<&str>, extra: &[&str]| {
+            let extra: Vec<_> = extra.iter().map(|s| (*s).to_owned()).collect();
+            assemble(Platform::by_name(platform).unwrap(), config, Arch::Amd64, payload, &extra).to_string()
+        };
+        assert_eq!(
+            line("metal", "none", None, &[]),
+            "talos.platform=metal talos.config=none console=tty0 slab_nomerge pti=on consoleblank=0 \
+             printk.devkmsg=on selinux=1 module.sig_enforce=1 proc_mem.force_override=never"
+        );
+        assert_eq!(
+            line("metal", "", Some("quiet console=ttyS0"), &["talos.platform=x", "-quiet"]),
+            "console=tty0 console=ttyS0 talos.platform=x"
+        );
+        assert_eq!(
+            line("vmware", "none", Some("q"), &[]),
+            "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 \
+             net.ifnames=0 q"
+        );
+        let arm = assemble(Platform::METAL, "", Arch::Arm64, Some(""), &[]).to_string();
+        assert_eq!(arm, "talos.platform=metal console=ttyAMA0 console=tty0");
+    }
+
+    #[test]
+    fn platforms() {
+        assert_eq!(Platform::by_name("packet").unwrap().to_string(), "equinixMetal");
+        assert_eq!(Platform::by_name("nosuch"), None);
+        assert_eq!(Platform::names().count(), 20);
+    }
+}

@@ -1,0 +1,12 @@
+//! LAYER 1: values and formats. Bytes in, bytes out: no file, no process, no clock, no randomness.
+
+pub mod bootenv;
+pub mod cmdline;
+pub mod digest;
+pub mod envblock;
+pub mod gpt;
+pub mod layout;
+pub mod manifest;
+pub mod meta;
+pub mod slot;
+pub mod units;
