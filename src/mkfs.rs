@@ -6,6 +6,7 @@
 //! a hole in the side file: it is zeroed here, as are both ends, where signatures of others may stand.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
     model::units::{Extent, MIB, SectorSize},
-    tools::{Tool, ToolError, path_arg},
+    tools::{Tool, ToolError},
 };
 
 /// Below this, bytes, mkfs.xfs refuses unless told otherwise (xfsprogs 5.19 and later).
@@ -63,7 +64,7 @@ pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<(), Mkf
     let side_error = |source| MkfsError::SideFile { dir: dir.clone(), source };
     let side = tempfile::NamedTempFile::new().map_err(side_error)?;
     side.as_file().set_len(extent.len).map_err(side_error)?;
-    let mut args = vec![
+    let mut args: Vec<OsString> = vec![
         "-q".into(),
         "-f".into(),
         "-K".into(),
@@ -74,11 +75,12 @@ pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<(), Mkf
         "-s".into(),
         format!("size={}", spec.sector.bytes()).into(),
         "-d".into(),
-        path_arg("file,name=", side.path()),
+        format!("file,size={}", extent.len).into(),
     ];
     if extent.len < XFS_MIN_SUPPORTED {
         args.push("--unsupported".into());
     }
+    args.push(side.path().as_os_str().to_owned());
     Tool::MkfsXfs.run(args)?;
     let disk_error = |offset| move |source| MkfsError::Disk { offset, source };
     let mut superblock = [0; 128];

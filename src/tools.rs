@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
 };
 
@@ -56,14 +56,8 @@ impl Tool {
         if output.status.success() {
             return Ok(());
         }
-        let text = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(failed(format!("{}: {text}", output.status)))
+        // The first line says what is wrong; mkfs.xfs lets all its options follow.
+        let text = String::from_utf8_lossy(&output.stderr);
+        Err(failed(format!("{}: {}", output.status, text.trim().lines().next().unwrap_or_default())))
     }
-}
-
-/// Path of a file as an argument.
-pub fn path_arg(prefix: &str, path: &Path) -> std::ffi::OsString {
-    let mut arg = std::ffi::OsString::from(prefix);
-    arg.push(path);
-    arg
 }

@@ -95,8 +95,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Open and lock. `sector` is the logical block size of an image file (512 unless given); of a disk
-    /// it must be the disk's own. Waits up to `patience` for a lock another program holds.
+    /// Open and lock. `sector` is the logical block size of an image file (unless given: what its GPT was
+    /// made with, else 512); of a disk it must be the disk's own. Waits up to `patience` for a lock another program holds.
     pub fn open(path: &Path, access: Access, sector: Option<SectorSize>, patience: Duration) -> Result<Self, OpenError> {
         let identity = Identity::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
         let name = identity.path.display().to_string();
@@ -111,15 +111,20 @@ impl Disk {
             })
         };
         let file = open(0)?;
+        // The name may have come to mean another disk between looking and opening (hot-plug).
+        if Identity::of(path).as_ref() != Ok(&identity) {
+            return Err(io(io::Error::other("it changed while it was being opened")));
+        }
         let (size, own_sector, read_only) = match identity.kind {
             Kind::Disk => (
                 ioctl::size_bytes(&file).map_err(io)?,
-                Some(ioctl::sector_bytes(&file).map_err(io)?),
+                ioctl::sector_bytes(&file).map_err(io)?,
                 ioctl::read_only(&file).map_err(io)?,
             ),
             Kind::Image => {
                 let meta = file.metadata().map_err(io)?;
-                (meta.len(), None, meta.permissions().mode() & 0o222 == 0)
+                let sector = sector.unwrap_or_else(|| image_sector(&file));
+                (meta.len(), u32::from(sector), meta.permissions().mode() & 0o222 == 0)
             }
         };
         if write && read_only {
@@ -183,15 +188,25 @@ impl Disk {
     }
 }
 
-fn settle_sector(own: Option<u32>, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
-    match (own.map(SectorSize::try_from).transpose()?, wanted) {
-        (Some(own), Some(wanted)) if own != wanted => Err(format!(
+fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
+    let own = SectorSize::try_from(own)?;
+    match wanted {
+        Some(wanted) if own != wanted => Err(format!(
             "its logical sectors have {} bytes, not the {} of --sector-size",
             own.bytes(),
             wanted.bytes()
         )),
-        (own, wanted) => Ok(own.or(wanted).unwrap_or(SectorSize::S512)),
+        _ => Ok(own),
     }
+}
+
+/// The sector size an image's GPT header was written for: it stands in LBA 1.
+fn image_sector(file: &File) -> SectorSize {
+    let signed = |sector: SectorSize| {
+        let mut magic = [0; 8];
+        file.read_exact_at(&mut magic, sector.bytes()).is_ok() && &magic == b"EFI PART"
+    };
+    if signed(SectorSize::S4096) && !signed(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
 }
 
 fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
@@ -269,6 +284,17 @@ impl BlockIo for Disk {
             self.lost.store(true, Ordering::SeqCst);
         }
         result
+    }
+
+    fn reserve(&self, extent: Extent) -> io::Result<()> {
+        if self.identity.kind == Kind::Disk {
+            return Ok(());
+        }
+        let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        match fallocate(&*self.lock, keep, extent.offset.cast_signed(), extent.len.cast_signed()) {
+            Err(nix::Error::EOPNOTSUPP) => Ok(()),
+            other => other.map_err(Into::into),
+        }
     }
 
     fn zero(&self, extent: Extent) -> io::Result<()> {

@@ -37,6 +37,12 @@ pub trait BlockIo: Sync {
     /// may have dropped the data, and a second call that succeeds would not bring it back.
     fn sync(&self) -> io::Result<()>;
 
+    /// Make sure that there is room for a range that is going to be written, without changing a byte. Only
+    /// image files can run out of it.
+    fn reserve(&self, _extent: Extent) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Make a range read as zeros, by the cheapest way the device has.
     fn zero(&self, extent: Extent) -> io::Result<()> {
         write_zeros(self, extent)

@@ -104,6 +104,25 @@ impl Cmdline {
         }
     }
 
+    /// The command line as words of GRUB's script language, for `linux`.
+    ///
+    /// GRUB's `linux` command puts words back together itself: one with a space goes between double quotes,
+    /// a backslash in front of quotes and backslashes, which the kernel would take literally. So a value
+    /// like `"file x +p"` is handed over without its quotes and comes out with quotes around the whole
+    /// word, which means the same to the kernel; words GRUB cannot hand over unchanged are refused.
+    pub fn quote_for_grub(&self) -> Result<String, QuoteError> {
+        let mut quoted = Vec::new();
+        for word in self.words() {
+            let bare = unquote(&word).ok_or_else(|| QuoteError::Character(word.clone()))?;
+            quoted.push(format!("'{bare}'"));
+        }
+        let line = self.to_string();
+        if line.len() + ADDED_BYTES > MAX_BYTES {
+            return Err(QuoteError::TooLong { bytes: line.len(), max: MAX_BYTES - ADDED_BYTES });
+        }
+        Ok(quoted.join(" "))
+    }
+
     /// The words, `key=value` each.
     pub fn words(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(key, values)| {
@@ -116,6 +135,37 @@ impl fmt::Display for Cmdline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words().collect::<Vec<_>>().join(" "))
     }
+}
+
+/// Room for what the boot rule adds: `panic=10`, `slipway.slot`, `slipway.disk`, `slipway.try`, bytes.
+const ADDED_BYTES: usize = 128;
+
+/// A command line GRUB cannot hand to the kernel unchanged.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuoteError {
+    /// A character that GRUB changes.
+    #[error("{0:?}: quotes inside a word, backslashes and control characters do not reach the kernel through GRUB unchanged")]
+    Character(String),
+    /// More than the kernel takes.
+    #[error("{bytes} bytes, at most {max} reach the kernel")]
+    TooLong {
+        /// Bytes.
+        bytes: usize,
+        /// Most that fit.
+        max: usize,
+    },
+}
+
+/// A word without the double quotes around its value (or around all of it); `None` where GRUB would change it.
+fn unquote(word: &str) -> Option<String> {
+    let (key, value) = match word.split_once('=') {
+        Some((key, value)) => (format!("{key}="), value),
+        None => (String::new(), word),
+    };
+    let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
+    let bare = format!("{key}{inner}");
+    let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
+    (!bare.contains(bad)).then_some(bare)
 }
 
 fn split(word: &str) -> (&str, &str) {
@@ -261,6 +311,17 @@ mod tests {
         );
         let arm = assemble(Platform::METAL, "", Arch::Arm64, Some(""), &[]).to_string();
         assert_eq!(arm, "talos.platform=metal console=ttyAMA0 console=tty0");
+    }
+
+    #[test]
+    fn words_for_grub() {
+        let quote = |text: &str| Cmdline::parse(text).quote_for_grub();
+        assert_eq!(quote("a=1 quiet x=$y;{}").unwrap(), "'a=1' 'quiet' 'x=$y;{}'");
+        assert_eq!(quote("dyndbg=\"file x +p\"").unwrap(), "'dyndbg=file x +p'");
+        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b"] {
+            assert!(matches!(quote(bad), Err(QuoteError::Character(_))), "{bad}");
+        }
+        assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub const MIN_EPHEMERAL_IMAGE: u64 = 64 * MIB;
 pub const ENTRY_ARRAY_BYTES: u64 = 128 * 128;
 
 /// A complete layout of one disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Layout {
     /// Logical block size the GPT counts in.
     pub sector_size: SectorSize,

@@ -1,0 +1,27 @@
+//! `installer completions SHELL` and `installer man DIR`.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+
+use crate::{
+    cli::Cli,
+    error::{Failure, Kind, OrFail as _},
+    report::Report,
+};
+
+pub fn completions(shell: clap_complete::Shell) -> Report {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "installer", &mut script);
+    Report::Text(String::from_utf8_lossy(&script).into_owned())
+}
+
+pub fn man(dir: &Path) -> Result<Report, Failure> {
+    let write = || {
+        std::fs::create_dir_all(dir)?;
+        clap_mangen::generate_to(Cli::command(), dir)
+    };
+    write().with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(Kind::Input)?;
+    Ok(Report::Text(format!("manual pages are in {}", dir.display())))
+}

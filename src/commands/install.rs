@@ -1,0 +1,90 @@
+//! `installer install`.
+
+use std::{path::Path, time::SystemTime};
+
+use anyhow::anyhow;
+use uuid::Uuid;
+
+use super::{input, meta_tag};
+use crate::{
+    bootloader::Assets,
+    cli::InstallArgs,
+    device::{Access, Disk},
+    error::{Failure, Kind, OrFail as _},
+    execute::{self, Observer as _, Sources},
+    model::cmdline::Platform,
+    payload::{DirSource, SourceRef},
+    plan::{self, Ids, InstallRequest, Refusal},
+    probe,
+    report::{InstallReport, Progress, Report},
+    tools::Tool,
+};
+
+pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let request = settle(&args)?;
+    let assets = Assets::load(request.arch).or_fail(Kind::Environment)?;
+    if request.format_data {
+        Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
+    }
+    let target = &args.target;
+    let disk = Disk::open(&target.disk, Access::Whole, args.sector_size, target.lock_timeout).or_fail(Kind::Install)?;
+
+    let default_source = || SourceRef::Dir(format!("/usr/install/{}", request.arch).into());
+    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(default_source);
+    let source = DirSource::new(&dir);
+    let payload = super::inspect::facts(&source, &dir, args.strict, progress)?;
+
+    let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
+    let assets_facts = probe::asset_facts(&assets, request.arch);
+    let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|r| refused(&target.disk, &r))?;
+    for warning in &plan.warnings {
+        progress.note(warning);
+    }
+    if !args.dry_run {
+        let sources = Sources { payload: &source, assets: &assets };
+        execute::run(&plan, &disk, Some(sources), progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+    }
+    Ok(Report::Install(InstallReport {
+        changed: !args.dry_run,
+        disk: facts.identity,
+        payload: payload.manifest().payload_digest(),
+        plan,
+    }))
+}
+
+fn settle(args: &InstallArgs) -> Result<InstallRequest, Failure> {
+    if args.upgrade {
+        return Err(anyhow!("--upgrade: this version installs only")).or_fail(Kind::Unsupported);
+    }
+    let platform = match args.platform.as_str() {
+        "" => Platform::METAL,
+        name => input(Platform::by_name(name).ok_or_else(|| {
+            format!("--platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))
+        }))?,
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Ok(InstallRequest {
+        force: args.force,
+        zero: args.zero,
+        format_data: args.format_data,
+        slot_bytes: args.slot_size.0,
+        ids: Ids {
+            disk: Uuid::new_v4(),
+            parts: std::array::from_fn(|_| Uuid::new_v4()),
+            time: now.map_or(0, |since| since.as_secs()),
+        },
+        platform,
+        config: args.config.clone(),
+        extra_args: args.extra_kernel_arg.clone(),
+        meta: input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?,
+        arch: args.arch,
+    })
+}
+
+/// The table of reasons. The exit code is that of the most specific one.
+fn refused(disk: &Path, refusals: &[Refusal]) -> Failure {
+    let kind = refusals.iter().map(Refusal::kind).min().unwrap_or(Kind::Install);
+    let reasons: String = refusals.iter().map(|r| format!("\n  - {r}")).collect();
+    let error = anyhow!("{}: not installed, nothing was written:{reasons}", disk.display());
+    Failure { kind, error }
+}

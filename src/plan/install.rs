@@ -1,0 +1,271 @@
+//! The install transaction.
+//!
+//! Order, and why it is safe to lose power after any step:
+//!
+//! 1. **LBA 0 is cleared first and written last.** It carries the protective MBR, and without that no
+//!    reader (Linux, UEFI, GRUB) looks for a GPT. So it is one sector that says whether this disk has a
+//!    partition table: before the first step the old one, complete; from then on none; after the last step
+//!    the new one, complete.
+//! 2. The old labels are cleared, and the contents written while nothing refers to them: ESP, BIOS core
+//!    image, BOOT-A with the payload.
+//! 3. They are read back past the page cache and compared with their digests. A disk that lies or a
+//!    payload that changed ends here, with no table.
+//! 4. BOOT-B is blank, META and the data volumes are made.
+//! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
+
+use std::collections::BTreeMap;
+
+use super::{
+    AssetFacts, DiskFacts, Found, Ids, Plan, Refusal, Step,
+    step::{Content, System, Volume, VolumeFile, ends},
+};
+use crate::{
+    device::Kind,
+    model::{
+        bootenv::{BootEnv, MARKER, Marker, PATHS},
+        cmdline::{Cmdline, Platform, assemble},
+        digest::Sums,
+        layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
+        manifest::{Arch, BOOT_SHA256, FileInfo, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+        meta::{ADV_BYTES, Adv},
+        slot::{Slot, SlotState},
+        units::{Extent, MIB, SectorSize},
+    },
+    payload,
+};
+
+/// What was asked for, settled: nothing left to interpret.
+#[derive(Clone, Debug)]
+pub struct InstallRequest {
+    /// Overwrite a disk that is not empty.
+    pub force: bool,
+    /// Erase the whole disk as well.
+    pub zero: bool,
+    /// Make file systems on STATE and EPHEMERAL.
+    pub format_data: bool,
+    /// Bytes of each slot.
+    pub slot_bytes: u64,
+    /// GUIDs and time.
+    pub ids: Ids,
+    /// Where the machine runs.
+    pub platform: Platform,
+    /// Value of `talos.config`; empty for none.
+    pub config: String,
+    /// `--extra-kernel-arg`, in order.
+    pub extra_args: Vec<String>,
+    /// `--meta`, in order.
+    pub meta: Vec<(u8, Vec<u8>)>,
+    /// Architecture of the machine.
+    pub arch: Arch,
+}
+
+/// The slot a fresh install writes.
+const SLOT: Slot = Slot::A;
+
+/// Decide. All reasons against are collected, so that one run tells them all.
+pub fn install(
+    request: &InstallRequest,
+    disk: &DiskFacts,
+    payload: &payload::Facts,
+    assets: &AssetFacts,
+) -> Result<Plan, Vec<Refusal>> {
+    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::Busy).collect();
+    if let (Found::Something(what), false) = (&disk.found, request.force || request.zero) {
+        refusals.push(Refusal::NotEmpty(what.clone()));
+    }
+    if payload.arch != request.arch {
+        refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
+    }
+    match contents(request, disk, payload, assets) {
+        Ok(plan) if refusals.is_empty() => Ok(plan),
+        Ok(_) => Err(refusals),
+        Err(mut more) => {
+            refusals.append(&mut more);
+            Err(refusals)
+        }
+    }
+}
+
+/// What goes where.
+fn contents(
+    request: &InstallRequest,
+    disk: &DiskFacts,
+    payload: &payload::Facts,
+    assets: &AssetFacts,
+) -> Result<Plan, Vec<Refusal>> {
+    let min_ephemeral = match disk.identity.kind {
+        Kind::Disk => MIN_EPHEMERAL_DISK,
+        Kind::Image => MIN_EPHEMERAL_IMAGE,
+    };
+    let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
+    let mut refusals = Vec::new();
+    let cmdline = assemble(
+        request.platform,
+        &request.config,
+        request.arch,
+        payload.cmdline.as_deref(),
+        &request.extra_args,
+    );
+    let volumes = BTreeMap::from([
+        (Part::Esp, esp(request, assets)),
+        (Part::from(SLOT), slot(request, payload, &cmdline).map_err(|e| vec![e])?),
+    ]);
+    for (part, volume) in &volumes {
+        let extent = layout.part(*part);
+        if let Err(source) = volume.lay_out(*part, extent, disk.sector) {
+            refusals.push(match part {
+                Part::Esp => Refusal::Esp(source),
+                _ => Refusal::SlotFull { slot: extent.len, source },
+            });
+        }
+    }
+    let core = assets.core.clone().filter(|_| disk.sector == SectorSize::S512);
+    let room = layout.part(Part::Bios).len;
+    if let Some(core) = core.as_ref().filter(|core| core.size > room) {
+        refusals.push(Refusal::CoreTooLarge { size: core.size, room });
+    }
+    let mut adv = Adv::default();
+    for (tag, value) in &request.meta {
+        if let Err(e) = adv.set(*tag, value.clone()) {
+            refusals.push(e.into());
+        }
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let mut steps = reserve(disk, &layout, &volumes);
+    steps.extend(write_order(request, &layout, core.is_some()));
+    Ok(Plan {
+        verb: "install".to_owned(),
+        disk: disk.identity.path.display().to_string(),
+        warnings: warnings(request, disk, payload),
+        meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
+        meta_legacy: None,
+        steps,
+        system: Some(System {
+            version: payload.version.clone(),
+            slot: SLOT,
+            cmdline: cmdline.to_string(),
+            ids: request.ids.clone(),
+            layout,
+            volumes,
+            core,
+        }),
+    })
+}
+
+/// An image file may lie on a full file system: find that out first.
+fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) -> Vec<Step> {
+    let room = |(part, volume): (&Part, &Volume)| {
+        let extent = layout.part(*part);
+        let laid_out = volume.lay_out(*part, extent, disk.sector).ok()?;
+        let len = laid_out.files.iter().map(|f| f.offset + f.padded).max()?;
+        Some(Step::Reserve { extent: Extent { offset: extent.offset, len } })
+    };
+    match disk.identity.kind {
+        Kind::Image => volumes.iter().filter_map(room).collect(),
+        Kind::Disk => vec![],
+    }
+}
+
+/// THE order of writes: the safety argument at the head of this file.
+fn write_order(request: &InstallRequest, layout: &Layout, bios: bool) -> Vec<Step> {
+    let sector = layout.sector_size.bytes();
+    let label = label_bytes(layout.sector_size);
+    let extent = |part| layout.part(part);
+    let end = layout.disk_sectors() * sector;
+    let lba0 = Extent { offset: 0, len: sector };
+    let head = Extent { offset: sector, len: MIB - sector };
+    let tail = Extent { offset: end - MIB, len: MIB };
+    let blank = |part| {
+        let (head, tail) = ends(extent(part));
+        Step::Blank { part, head, tail }
+    };
+    let slot = Part::from(SLOT);
+    let meta = extent(Part::Meta).offset;
+
+    let mut steps = vec![Step::ClearLba0 { extent: lba0 }, Step::ClearLabels { head, tail }];
+    if request.zero {
+        steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
+    }
+    steps.push(Step::WriteVolume { part: Part::Esp, extent: extent(Part::Esp) });
+    if bios {
+        steps.push(Step::WriteCore { extent: extent(Part::Bios) });
+    } else {
+        steps.push(blank(Part::Bios));
+    }
+    steps.push(Step::WriteVolume { part: slot, extent: extent(slot) });
+    steps.push(Step::Verify { part: Part::Esp, extent: extent(Part::Esp) });
+    if bios {
+        steps.push(Step::Verify { part: Part::Bios, extent: extent(Part::Bios) });
+    }
+    steps.push(Step::Verify { part: slot, extent: extent(slot) });
+    steps.push(blank(Part::from(!SLOT)));
+    steps.push(blank(Part::Meta));
+    steps.push(Step::WriteMetaCopy { copy: 1, offset: meta });
+    steps.push(Step::WriteMetaCopy { copy: 2, offset: meta + ADV_BYTES as u64 });
+    for part in [Part::State, Part::Ephemeral] {
+        if request.format_data {
+            steps.push(Step::MakeXfs { part, extent: extent(part) });
+        } else {
+            steps.push(blank(part));
+        }
+    }
+    steps.push(Step::WriteBackupGpt { extent: Extent { offset: end - label, len: label } });
+    steps.push(Step::WritePrimaryGpt { extent: Extent { offset: sector, len: label } });
+    steps.push(Step::WriteLba0 { extent: lba0 });
+    steps.push(Step::RereadTable);
+    steps
+}
+
+fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &payload::Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if disk.sector == SectorSize::S4096 {
+        notes.push("4096-byte sectors: this disk boots under UEFI only, a BIOS cannot read it".to_owned());
+    }
+    if !payload.sealed {
+        notes.push("the payload has no SHA256SUMS: its files are taken as they are (`installer seal` makes one)".to_owned());
+    }
+    if let (Found::Something(what), true) = (&disk.found, request.force || request.zero) {
+        notes.push(format!("overwrites {what}"));
+    }
+    notes
+}
+
+fn serial(ids: &Ids, part: Part) -> u32 {
+    let (serial, ..) = ids.parts[part.number() as usize - 1].as_fields();
+    serial
+}
+
+fn esp(request: &InstallRequest, assets: &AssetFacts) -> Volume {
+    let env = BootEnv::installed().render();
+    let image = format!("EFI/BOOT/{}", request.arch.efi_image());
+    let mut files = vec![VolumeFile::copied(&image, &assets.efi, Content::EfiImage)];
+    files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
+    Volume { serial: serial(&request.ids, Part::Esp), time: request.ids.time, files }
+}
+
+/// The payload and what describes it. The marker is not in any list of digests: it changes.
+fn slot(request: &InstallRequest, payload: &payload::Facts, cmdline: &Cmdline) -> Result<Volume, Refusal> {
+    let cfg = SlotCfg {
+        kernel: payload.kernel().name.clone(),
+        initrd: payload.initramfs().name.clone(),
+        args: cmdline.quote_for_grub()?,
+        disk_guid: request.ids.disk,
+    };
+    let manifest = Manifest { cmdline: Some(cmdline.to_string()), ..payload.manifest() };
+    let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
+    let manifest = VolumeFile::text(MANIFEST, manifest.render());
+    let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {
+        let copied = files.iter().map(|f| (f.name.clone(), f.sha256));
+        Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect()).render()
+    };
+    let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
+    let all: Vec<&FileInfo> = payload.files.iter().collect();
+    let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
+    let marker = Marker { state: SlotState::Good, seq: BootEnv::installed().seq };
+    let mut files: Vec<VolumeFile> =
+        payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
+    files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, marker.render())]);
+    Ok(Volume { serial: serial(&request.ids, Part::from(SLOT)), time: request.ids.time, files })
+}

@@ -1,0 +1,330 @@
+//! What an installed disk holds: label, boot state, slots, META.
+
+use std::io;
+
+use uuid::Uuid;
+
+use crate::{
+    device::BlockIo,
+    fat::{FatFile, FatVolume, ReadError},
+    model::{
+        bootenv::{BootEnv, MARKER, Marker, NextBoot, PATHS, SlotView, next_boot},
+        digest::{Sha256, Sums, SumsError},
+        gpt::{Entry, GptError, Header, is_protective_mbr},
+        layout::{META_BYTES, Part},
+        manifest::{BOOT_SHA256, MANIFEST, Manifest},
+        meta::Meta,
+        slot::{PerSlot, Slot},
+        units::{Extent, Lba, MIB},
+    },
+    payload::{StreamError, read_back_digest},
+};
+
+/// Why a disk cannot be read as ours.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The medium.
+    #[error("at byte {offset} of the disk: {source}")]
+    Io {
+        /// Byte offset on the disk.
+        offset: u64,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No label.
+    #[error("no partition table: {0}")]
+    NoTable(String),
+    /// A partition table of somebody else.
+    #[error("not a Slipway disk: {0}")]
+    Foreign(String),
+    /// A file system that cannot be read.
+    #[error("{part}: {source}")]
+    Fat {
+        /// Which partition.
+        part: Part,
+        /// The cause.
+        source: ReadError,
+    },
+    /// A list of digests that cannot be read.
+    #[error("{part}: {file}: {source}")]
+    Sums {
+        /// Which partition.
+        part: Part,
+        /// Which list.
+        file: &'static str,
+        /// The cause.
+        source: SumsError,
+    },
+    /// A list of digests that is not there.
+    #[error("{part}: {file} is missing")]
+    NoSums {
+        /// Which partition.
+        part: Part,
+        /// Which list.
+        file: &'static str,
+    },
+    /// Reading back.
+    #[error("{part}: {file}: {source}")]
+    Stream {
+        /// Which partition.
+        part: Part,
+        /// Which file.
+        file: String,
+        /// The cause.
+        source: StreamError,
+    },
+}
+
+/// The partition table as found.
+#[derive(Clone, Debug)]
+pub struct LabelFacts {
+    /// GUID of the disk.
+    pub disk_guid: Uuid,
+    /// Byte ranges of our seven partitions, in order.
+    pub parts: [Extent; 7],
+    /// Whether the primary header and entries are valid, else why not.
+    pub primary: Result<(), GptError>,
+    /// The same for the backup.
+    pub backup: Result<(), GptError>,
+    /// Byte offset of the backup header, if there is a valid one.
+    pub backup_offset: Option<u64>,
+}
+
+impl LabelFacts {
+    /// The bytes of a partition.
+    pub const fn part(&self, part: Part) -> Extent {
+        self.parts[part as usize - 1]
+    }
+}
+
+/// One slot as found.
+#[derive(Clone, Debug, Default)]
+pub struct SlotFacts {
+    /// Its manifest.
+    pub manifest: Option<Manifest>,
+    /// Its own marker.
+    pub marker: Option<Marker>,
+    /// Whether what GRUB loads is what `boot.sha256` says, else why not.
+    pub boots: Option<String>,
+    /// Whether it is whole: `boots` is empty.
+    pub verifies: bool,
+}
+
+/// An installed disk.
+#[derive(Clone, Debug)]
+pub struct SystemFacts {
+    /// Partition table.
+    pub label: LabelFacts,
+    /// Both copies of boot.env, where valid.
+    pub env_copies: [Option<BootEnv>; 2],
+    /// The one that counts.
+    pub env: Option<BootEnv>,
+    /// The slots.
+    pub slots: PerSlot<SlotFacts>,
+    /// What the next boot starts.
+    pub next: NextBoot,
+    /// META.
+    pub meta: Meta,
+}
+
+/// Look at an installed disk.
+pub fn system(disk: &dyn BlockIo) -> Result<SystemFacts, ProbeError> {
+    let label = label(disk)?;
+    let env_copies = boot_env(disk, label.part(Part::Esp));
+    let env = BootEnv::pick(env_copies.clone());
+    let slots = PerSlot::new(|s| slot_facts(disk, label.part(s.into()), s));
+    let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
+    let next = next_boot(env.as_ref(), &views);
+    let meta = meta_of(disk, &label)?;
+    Ok(SystemFacts { label, env_copies, env, slots, next, meta })
+}
+
+/// META of an installed disk.
+pub fn meta_of(disk: &dyn BlockIo, label: &LabelFacts) -> Result<Meta, ProbeError> {
+    let extent = label.part(Part::Meta);
+    let mut bytes = vec![0; META_BYTES as usize];
+    read(disk, extent.offset, &mut bytes)?;
+    Ok(Meta::decode(&bytes))
+}
+
+/// Open the file system of a slot.
+pub fn slot_volume<'d>(disk: &'d dyn BlockIo, label: &LabelFacts, slot: Slot) -> Result<FatVolume<'d>, ProbeError> {
+    let part = Part::from(slot);
+    FatVolume::open(disk, label.part(part)).map_err(|source| ProbeError::Fat { part, source })
+}
+
+impl LabelFacts {
+    /// Read the partition table: the primary one, or the backup where the primary says it is or at the end
+    /// of the disk.
+    pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
+        label(disk)
+    }
+}
+
+type Table = (Header, Vec<Entry>);
+
+fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
+    let sector = disk.sector_size();
+    let mut lba0 = vec![0; sector.bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    if !is_protective_mbr(&lba0) {
+        return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
+    }
+    let primary = table(disk, Lba(1))?;
+    let last = Lba(disk.size() / sector.bytes() - 1);
+    let mut backup = (last, table(disk, last)?);
+    // An image written to a larger disk has its backup where the image ended.
+    if let (Ok((header, _)), Err(_)) = (&primary, &backup.1) {
+        backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+    }
+    let (header, entries) = match (&primary, &backup.1) {
+        (Ok(table), _) | (Err(_), Ok(table)) => table,
+        (Err(p), Err(b)) => return Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
+    };
+    let mut parts = [Extent { offset: 0, len: 0 }; 7];
+    for (slot, part) in parts.iter_mut().zip(Part::ALL) {
+        let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
+        let extent = entry.and_then(|e| e.extent(sector)).filter(|e| e.end() <= disk.size());
+        *slot = extent.ok_or_else(|| {
+            ProbeError::Foreign(format!("partition {} is not {} or lies beyond the end of the disk", part.number(), part.name()))
+        })?;
+    }
+    if parts[Part::Meta as usize - 1].len != META_BYTES {
+        return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
+    }
+    Ok(LabelFacts {
+        disk_guid: header.disk_guid,
+        parts,
+        backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
+        primary: primary.map(|_| ()),
+        backup: backup.1.map(|_| ()),
+    })
+}
+
+/// Header and entries at a block: I/O errors outside, what is wrong with the table inside.
+fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
+    let sector = disk.sector_size();
+    let inside = |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
+    let Some(offset) = inside(at, sector.bytes()) else {
+        return Ok(Err(GptError::Unusable("it lies beyond the end of the disk")));
+    };
+    let mut block = vec![0; sector.bytes() as usize];
+    read(disk, offset, &mut block)?;
+    let header = match Header::decode(&block, at) {
+        Ok(header) => header,
+        Err(e) => return Ok(Err(e)),
+    };
+    let mut entries = vec![0; header.entries_bytes()];
+    let Some(offset) = inside(header.entries_lba, entries.len() as u64) else {
+        return Ok(Err(GptError::Unusable("its entries lie beyond the end of the disk")));
+    };
+    read(disk, offset, &mut entries)?;
+    Ok(header.decode_entries(&entries).map(|entries| (header, entries)))
+}
+
+fn boot_env(disk: &dyn BlockIo, esp: Extent) -> [Option<BootEnv>; 2] {
+    // An ESP that cannot be read has no boot.env; GRUB sees it so, too.
+    let Ok(volume) = FatVolume::open(disk, esp) else { return [None, None] };
+    PATHS.map(|path| BootEnv::parse(&volume.read_small(path, 64 << 10).ok()??))
+}
+
+fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
+    let Ok(volume) = FatVolume::open(disk, extent) else {
+        return SlotFacts { boots: Some("no file system".to_owned()), ..SlotFacts::default() };
+    };
+    let small = |name| volume.read_small(name, MIB).ok().flatten();
+    let problem = match check_files(disk, &volume, slot.into(), BOOT_SHA256, &mut |_| ()) {
+        Ok(checks) => checks.iter().find(|c| c.state != FileState::Good).map(|c| format!("{}: {}", c.name, c.state)),
+        Err(e) => Some(e.to_string()),
+    };
+    SlotFacts {
+        manifest: small(MANIFEST).and_then(|bytes| Manifest::parse(&bytes).ok()),
+        marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
+        verifies: problem.is_none(),
+        boots: problem,
+    }
+}
+
+/// How a file compares with its digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileState {
+    /// It is what the list says.
+    Good,
+    /// Its bytes are others.
+    Damaged,
+    /// It is not there.
+    Missing,
+}
+
+impl std::fmt::Display for FileState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FileState::Good => "good",
+            FileState::Damaged => "damaged: its SHA-256 is not the one listed",
+            FileState::Missing => "missing",
+        })
+    }
+}
+
+/// One file of a slot, checked on the medium.
+#[derive(Clone, Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct FileCheck {
+    /// Its name.
+    pub name: String,
+    /// How it compares.
+    pub state: FileState,
+    /// Size in bytes, where it is there.
+    pub size: Option<u64>,
+    /// SHA-256 as listed.
+    pub expected: Sha256,
+    /// SHA-256 of what is on the medium.
+    pub actual: Option<Sha256>,
+    /// Byte offset of its data on the disk.
+    pub offset: Option<u64>,
+}
+
+/// Compare every file of a list in a slot with what is on the medium, read past the page cache.
+pub fn check_files(
+    disk: &dyn BlockIo,
+    volume: &FatVolume,
+    part: Part,
+    list: &'static str,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Vec<FileCheck>, ProbeError> {
+    let fat = |source| ProbeError::Fat { part, source };
+    let bytes = volume.read_small(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
+    let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
+    // An empty list proves nothing, to GRUB and to us.
+    if list == BOOT_SHA256 && sums.0.is_empty() {
+        return Err(ProbeError::NoSums { part, file: list });
+    }
+    let mut checks = Vec::new();
+    for (name, expected) in sums.0 {
+        let file = volume.find(&name).map_err(fat)?;
+        checks.push(check_file(disk, part, name, expected, file, progress)?);
+    }
+    Ok(checks)
+}
+
+fn check_file(
+    disk: &dyn BlockIo,
+    part: Part,
+    name: String,
+    expected: Sha256,
+    file: Option<FatFile>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<FileCheck, ProbeError> {
+    let Some(file) = file else {
+        return Ok(FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None });
+    };
+    let actual = read_back_digest(disk, &file.extents, progress)
+        .map_err(|source| ProbeError::Stream { part, file: name.clone(), source })?;
+    let state = if actual == expected { FileState::Good } else { FileState::Damaged };
+    let offset = file.extents.first().map(|e| e.offset);
+    Ok(FileCheck { name, state, size: Some(file.size), expected, actual: Some(actual), offset })
+}
+
+fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {
+    disk.read_at(offset, buf).map_err(|source| ProbeError::Io { offset, source })
+}

@@ -1,0 +1,319 @@
+//! What a command says: the report on stdout (text or JSON), progress on stderr.
+
+mod progress;
+
+pub use progress::{Progress, ProgressMode};
+
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use serde::Serialize;
+
+use crate::{
+    device::Identity,
+    model::{
+        bootenv::{BootEnv, Marker, NextBoot},
+        digest::Sha256,
+        layout::Part,
+        manifest::{Arch, FileInfo},
+        slot::{PerSlot, Slot, SlotState},
+        units::{Extent, approx},
+    },
+    plan::Plan,
+    probe::{FileCheck, FileState},
+};
+
+/// Every report there is. In JSON the key `report` names the kind; `assets/report.schema.json` is its
+/// schema.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[serde(tag = "report", rename_all = "kebab-case")]
+pub enum Report {
+    /// `install`.
+    Install(InstallReport),
+    /// `status`.
+    Status(Box<StatusReport>),
+    /// `verify`.
+    Verify(VerifyReport),
+    /// `inspect`.
+    Inspect(InspectReport),
+    /// `seal`.
+    Seal(SealReport),
+    /// `meta`.
+    Meta(MetaReport),
+    /// Text that is the answer itself (`completions`, `man`); not printed as JSON.
+    #[serde(skip)]
+    Text(String),
+}
+
+impl Report {
+    /// Whether it tells of damage: exit code 7.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Report::Verify(VerifyReport { ok: false, .. }))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Install(r) => r.fmt(f),
+            Report::Status(r) => r.fmt(f),
+            Report::Verify(r) => r.fmt(f),
+            Report::Inspect(r) => r.fmt(f),
+            Report::Seal(r) => r.fmt(f),
+            Report::Meta(r) => r.fmt(f),
+            Report::Text(text) => f.write_str(text.trim_end()),
+        }
+    }
+}
+
+/// What an install did, or with `--dry-run` would do.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct InstallReport {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Which disk.
+    pub disk: Identity,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// The plan that was, or would be, carried out.
+    pub plan: Plan,
+}
+
+impl fmt::Display for InstallReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.plan.system {
+            Some(system) if self.changed => write!(
+                f,
+                "installed {} into slot {} of {} (disk GUID {}); every byte was read back from the medium",
+                system.version.as_deref().unwrap_or("(no version)"),
+                system.slot,
+                self.plan.disk,
+                system.ids.disk
+            ),
+            _ => write!(f, "{}dry run: nothing was written", self.plan),
+        }
+    }
+}
+
+/// What is on a disk, and what boots next.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct StatusReport {
+    /// Which disk.
+    pub disk: Identity,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Logical block size in bytes.
+    pub sector_bytes: u64,
+    /// GUID in the GPT.
+    pub disk_guid: uuid::Uuid,
+    /// Our partitions.
+    pub partitions: BTreeMap<Part, Extent>,
+    /// What the next boot starts, and why.
+    pub next_boot: NextBoot,
+    /// The boot.env that counts; none where both copies are lost.
+    pub boot_env: Option<BootEnv>,
+    /// The slots.
+    pub slots: PerSlot<SlotStatus>,
+    /// Tags in META.
+    pub meta: BTreeMap<String, String>,
+    /// What is not as it should be, though the system boots: damaged copies, a backup GPT that is not at
+    /// the end of the disk.
+    pub problems: Vec<String>,
+}
+
+/// One slot.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct SlotStatus {
+    /// State by boot.env.
+    pub state: Option<SlotState>,
+    /// Version of its payload.
+    pub version: Option<String>,
+    /// Digest that names its payload.
+    pub payload: Option<Sha256>,
+    /// Its own marker.
+    pub marker: Option<Marker>,
+    /// Whether kernel, initramfs and slot.cfg are what boot.sha256 says.
+    pub verifies: bool,
+    /// If not, why.
+    pub problem: Option<String>,
+}
+
+impl fmt::Display for StatusReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "disk       {} ({}, {}-byte sectors)", self.disk.path.display(), approx(self.bytes), self.sector_bytes)?;
+        writeln!(f, "disk GUID  {}", self.disk_guid)?;
+        let next = match (self.next_boot.slot, self.next_boot.trial) {
+            (Some(slot), true) => format!("slot {slot}, one time"),
+            (Some(slot), false) => format!("slot {slot}"),
+            (None, _) => "NOTHING".to_owned(),
+        };
+        writeln!(f, "next boot  {next}: {}", self.next_boot.why)?;
+        for slot in Slot::BOTH {
+            let s = &self.slots[slot];
+            let state = s.state.map_or_else(|| "unknown".to_owned(), |s| s.to_string());
+            let version = s.version.as_deref().unwrap_or("-");
+            let check = match &s.problem {
+                None => "verifies".to_owned(),
+                Some(problem) => problem.clone(),
+            };
+            writeln!(f, "slot {slot}     {state}, version {version}, {check}")?;
+            if let Some(payload) = s.payload {
+                writeln!(f, "           payload {payload}")?;
+            }
+        }
+        for (tag, value) in &self.meta {
+            writeln!(f, "META {tag}  {value}")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem    {problem}")?;
+        }
+        write!(f, "partitions")?;
+        for (part, extent) in &self.partitions {
+            write!(f, "\n  {} {part:<10} {:>10} at byte {}", part.number(), approx(extent.len), extent.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether every file of the slots is what its SHA256SUMS says.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct VerifyReport {
+    /// Which disk.
+    pub disk: PathBuf,
+    /// Whether everything that was checked is good.
+    pub ok: bool,
+    /// Files by slot. A slot that is empty by boot.env is not in it.
+    pub slots: BTreeMap<Slot, SlotCheck>,
+}
+
+/// One slot, checked.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct SlotCheck {
+    /// Its files.
+    pub files: Vec<FileCheck>,
+    /// Why they could not be listed or read.
+    pub error: Option<String>,
+}
+
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (slot, check) in &self.slots {
+            for file in &check.files {
+                write!(f, "slot {slot}  {:<16} {}", file.name, file.state)?;
+                if let (FileState::Damaged, Some(actual), Some(offset)) = (file.state, file.actual, file.offset) {
+                    write!(f, " (byte {offset} of the disk; listed {}, read {actual})", file.expected)?;
+                }
+                writeln!(f)?;
+            }
+            if let Some(error) = &check.error {
+                writeln!(f, "slot {slot}  {error}")?;
+            }
+        }
+        let verdict = if self.ok { "every file is what SHA256SUMS says" } else { "DAMAGED" };
+        write!(f, "{}: {verdict}", self.disk.display())
+    }
+}
+
+/// What a source would install.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct InspectReport {
+    /// The source.
+    pub source: String,
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// Architecture of its kernel.
+    pub arch: Arch,
+    /// Its files.
+    pub files: Vec<FileInfo>,
+    /// Its own kernel arguments, which take the place of the built-in ones.
+    pub cmdline: Option<String>,
+    /// Whether its SHA256SUMS was there (and agreed).
+    pub sealed: bool,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// Smallest slot it fits into on a disk with 512-byte sectors, in bytes.
+    pub min_slot_bytes: u64,
+}
+
+impl fmt::Display for InspectReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "source   {}", self.source)?;
+        writeln!(f, "version  {}", self.version.as_deref().unwrap_or("-"))?;
+        writeln!(f, "arch     {}", self.arch)?;
+        writeln!(f, "payload  {}", self.payload)?;
+        for file in &self.files {
+            writeln!(f, "file     {} {:>12} {}", file.sha256, file.size, file.name)?;
+        }
+        writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
+        writeln!(f, "sealed   {}", if self.sealed { "yes, SHA256SUMS agrees" } else { "no" })?;
+        write!(f, "fits     --slot-size {} and larger", approx(self.min_slot_bytes))
+    }
+}
+
+/// What `seal` wrote.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct SealReport {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// Files that were written.
+    pub written: Vec<PathBuf>,
+}
+
+impl fmt::Display for SealReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.written.iter().map(|p| p.display().to_string()).collect();
+        write!(f, "sealed {}: payload {}; wrote {}", self.version.as_deref().unwrap_or("-"), self.payload, names.join(", "))
+    }
+}
+
+/// Tags of META.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct MetaReport {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Whether copy 1 and copy 2 are valid.
+    pub copies_valid: [bool; 2],
+    /// The tags that were asked for.
+    pub tags: Vec<MetaTag>,
+    /// For `get`: print the bare value.
+    #[serde(skip)]
+    pub bare: bool,
+}
+
+/// One tag.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct MetaTag {
+    /// Key, `0x06`.
+    pub key: String,
+    /// Value as text; what is not UTF-8 is replaced.
+    pub value: String,
+    /// The same bytes as hex digits.
+    pub hex: String,
+    /// Whether it stands in the legacy area only.
+    pub legacy: bool,
+}
+
+impl fmt::Display for MetaReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.bare {
+            return self.tags.iter().try_for_each(|t| f.write_str(&t.value));
+        }
+        let mut lines: Vec<String> = self
+            .tags
+            .iter()
+            .map(|t| format!("{}={}{}", t.key, t.value, if t.legacy { "   (legacy area)" } else { "" }))
+            .collect();
+        if lines.is_empty() {
+            lines.push("no tags".to_owned());
+        }
+        for (n, valid) in (1..).zip(self.copies_valid) {
+            if !valid {
+                lines.push(format!("ADV copy {n} is not valid"));
+            }
+        }
+        f.write_str(&lines.join("\n"))
+    }
+}
