@@ -71,7 +71,8 @@ impl Assets {
         }
     }
 
-    fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
+    /// Load the assets of `arch` from one directory.
+    pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
         let bad = |path: &Path, why: String| AssetError::Bad { path: path.to_owned(), why };
         let read = |name: &str| {
             let path = dir.join(name);

@@ -76,7 +76,12 @@ pub struct Sources<'a> {
 }
 
 /// Carry out a plan. `sources` may be none where the plan installs no system.
-pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Option<Sources>, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
+pub fn run(
+    plan: &Plan,
+    disk: &dyn BlockIo,
+    sources: Option<Sources>,
+    observer: &mut dyn Observer,
+) -> Result<(), ExecuteError> {
     let mut executor = Executor { plan, disk, sources, observer };
     let of = plan.steps.len();
     let mut progress = Progress::Untouched;
@@ -128,7 +133,9 @@ impl Progress {
             Progress::Untouched => "nothing was written",
             Progress::Clearing => "the disk may have lost its partition table, nothing else was written",
             Progress::NoTable => "the disk has no partition table; run the same command again",
-            Progress::Committing => "the disk has either no partition table or the complete one; run the same command again",
+            Progress::Committing => {
+                "the disk has either no partition table or the complete one; run the same command again"
+            }
             Progress::Installed => "the system is installed and boots",
         }
     }
@@ -177,7 +184,8 @@ impl Executor<'_> {
     fn apply(&mut self, step: Step) -> anyhow::Result<Vec<Small>> {
         match step {
             Step::Reserve { extent } => {
-                let context = || format!("no room for {} bytes at byte {} of the image file", extent.len, extent.offset);
+                let context =
+                    || format!("no room for {} bytes at byte {} of the image file", extent.len, extent.offset);
                 self.disk.reserve(extent).with_context(context)?;
                 Ok(vec![])
             }
@@ -200,10 +208,13 @@ impl Executor<'_> {
                 self.small(extent.offset, [label.primary_header, label.entries].concat())
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
-            Step::WriteMetaLegacy { extent } => self.small(extent.offset, self.plan.meta_legacy.clone().unwrap_or_default()),
+            Step::WriteMetaLegacy { extent } => {
+                self.small(extent.offset, self.plan.meta_legacy.clone().unwrap_or_default())
+            }
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
-                    self.observer.note(&format!("the kernel still has the old partition table ({e}): reboot, or run partprobe"));
+                    self.observer
+                        .note(&format!("the kernel still has the old partition table ({e}): reboot, or run partprobe"));
                 }
                 Ok(vec![])
             }
@@ -233,7 +244,10 @@ impl Executor<'_> {
         self.disk.read_back(offset, &mut actual).with_context(context)?;
         match actual.iter().zip(expected).position(|(a, e)| a != e) {
             None => Ok(()),
-            Some(at) => bail!("byte {} of the disk is not what was written there: the medium lies or is failing", offset + at as u64),
+            Some(at) => bail!(
+                "byte {} of the disk is not what was written there: the medium lies or is failing",
+                offset + at as u64
+            ),
         }
     }
 
@@ -274,7 +288,9 @@ impl Executor<'_> {
         let mut reader: Box<dyn Read + Send> = match &file.from {
             Content::Text(text) => Box::new(io::Cursor::new(text.clone().into_bytes())),
             Content::EfiImage => Box::new(io::Cursor::new(self.sources()?.assets.efi.clone())),
-            Content::Payload => self.sources()?.payload.open(&file.path).map_err(|source| StreamError::Source { at: 0, source })?,
+            Content::Payload => {
+                self.sources()?.payload.open(&file.path).map_err(|source| StreamError::Source { at: 0, source })?
+            }
         };
         let observer = &mut *self.observer;
         let actual = write_stream(&mut *reader, self.disk, to, file.size, &mut |n| observer.advance(n))?;
@@ -308,7 +324,8 @@ impl Executor<'_> {
     }
 
     fn core_image(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {
-        let bios = self.sources()?.assets.bios.as_ref().ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))?;
+        let bios =
+            self.sources()?.assets.bios.as_ref().ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))?;
         Ok(bios.core_image(extent.first_lba(self.disk.sector_size())))
     }
 
@@ -341,4 +358,3 @@ impl Executor<'_> {
         Ok(vec![])
     }
 }
-

@@ -1,4 +1,49 @@
-//! map
+//! Slipway installs an operating system (kernel, initramfs, squashfs) onto an A/B disk that always boots.
+//!
+//! This page is the map. Every command takes the same way through the layers:
+//!
+//! ```text
+//! argv ── cli ──► commands ──► Request ─┐
+//!                                       ├─► plan::<verb> ─► Plan ─► printed; --dry-run stops here
+//! disk (locked) + payload ── probe ──► Facts ─┘  pure          │
+//!        ▲                                                     ▼
+//!        └── device, fat, mkfs, bootloader ◄──── execute::run: step by step, each one flushed and read back
+//!                                                              │
+//!                                                              ▼
+//!                                              report (text or JSON) + exit code
+//! ```
+//!
+//! | layer | modules | rule |
+//! |---|---|---|
+//! | 4 | [`cli`], [`commands`] | one file per verb, all of the same shape |
+//! | 3 | [`probe`], [`plan`], [`execute`] | look (never writes), decide (pure), do (the only place where a [`plan::Step`] becomes I/O) |
+//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`tools`] | touch the machine |
+//! | 1 | [`model`] | values and formats, bytes in and bytes out: no file, process, clock or randomness |
+//!
+//! A module uses its own layer and those below, never one above (`tests/layers.rs` checks it); [`error`] and
+//! [`report`] serve layers 3 and 4. GUIDs and the time enter through the request, so the same inputs give the
+//! same plan.
+//!
+//! # Where is…
+//!
+//! * the order of writes to the disk, and why it is safe: [`plan::install()`], at the head of
+//!   `src/plan/install.rs`
+//! * what makes a step durable: the loop of [`execute::run`]
+//! * the rule by which the machine boots: `assets/grub/grub.cfg`; the same rule as a function, for `status`:
+//!   [`model::bootenv::next_boot`]
+//! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
+//! * META (Talos ADV): [`model::meta`]
+//! * the kernel command line: [`model::cmdline`]
+//! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
+//! * external programs: [`tools::Tool`]
+//!
+//! # Words
+//!
+//! *Payload*: kernel + initramfs + squashfs, with command line and version. *Slot* A or B: the partition BOOT-A
+//! or BOOT-B and what is in it; its states are in [`model::slot::SlotState`]. *Container image*: what is run.
+//! *Disk image*: a file that is a disk. *Trial*: a slot booted exactly once unless it is confirmed. *ESP*, *LBA*,
+//! *PARTUUID* as in the UEFI specification; *ADV*: the tag-value record in the META partition.
+
 pub mod bootloader;
 pub mod cli;
 pub mod commands;

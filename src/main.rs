@@ -47,7 +47,11 @@ fn print(report: &Report, output: Output) -> ExitCode {
     };
     match text {
         Ok(text) if writeln!(stdout(), "{text}").and_then(|()| stdout().flush()).is_ok() => {
-            if report.is_bad() { ExitCode::from(Kind::Install.exit_code()) } else { ExitCode::SUCCESS }
+            if report.is_bad() {
+                ExitCode::from(Kind::Install.exit_code())
+            } else {
+                ExitCode::SUCCESS
+            }
         }
         _ => {
             let _ = writeln!(stderr(), "error: the report cannot be written to stdout");

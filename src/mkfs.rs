@@ -5,12 +5,7 @@
 //! (superblocks, headers, root inode: some hundred KiB) is copied to the range. The log must be zero and is
 //! a hole in the side file: it is zeroed here, as are both ends, where signatures of others may stand.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-};
+use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
 
 use nix::unistd::Whence;
 use uuid::Uuid;

@@ -1,10 +1,6 @@
 //! LAYER 2: the external programs, all of them, and the only place that starts one.
 
-use std::{
-    ffi::OsStr,
-    path::PathBuf,
-    process::Command,
-};
+use std::{ffi::OsStr, path::PathBuf, process::Command};
 
 /// A program the installer relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,12 +44,12 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
         let sources = Sources { payload: &source, assets: &assets };
         execute::run(&plan, &disk, Some(sources), progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
     }
-    Ok(Report::Install(InstallReport {
+    Ok(Report::Install(Box::new(InstallReport {
         changed: !args.dry_run,
         disk: facts.identity,
         payload: payload.manifest().payload_digest(),
         plan,
-    }))
+    })))
 }
 
 fn settle(args: &InstallArgs) -> Result<InstallRequest, Failure> {

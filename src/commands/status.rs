@@ -54,7 +54,9 @@ fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
     for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged")),
-            Some(copy) if facts.env.as_ref() != Some(copy) => problems.push(format!("{path} on the ESP is older than the other copy")),
+            Some(copy) if facts.env.as_ref() != Some(copy) => {
+                problems.push(format!("{path} on the ESP is older than the other copy"))
+            }
             Some(_) => {}
         }
     }

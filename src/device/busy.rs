@@ -36,10 +36,12 @@ impl Busy {
         };
         let mut busy: Vec<Busy> = Vec::new();
         if disk.kind == Kind::Image {
-            busy.extend(devices.values().filter(|d| !d.partition).map(|d| Busy {
-                device: disk.path.display().to_string(),
-                by: format!("attached to {}", d.name),
-            }));
+            busy.extend(
+                devices
+                    .values()
+                    .filter(|d| !d.partition)
+                    .map(|d| Busy { device: disk.path.display().to_string(), by: format!("attached to {}", d.name) }),
+            );
         }
         let mut add = |name: &str, by: String| {
             let one = Busy { device: name.to_owned(), by };
@@ -96,9 +98,8 @@ fn disk_devices(path: &Path) -> BTreeMap<u64, Device> {
 /// Loop devices whose backing file is `path`, with their partitions.
 fn loop_devices(path: &Path) -> BTreeMap<u64, Device> {
     let loops = subdirectories(Path::new("/sys/block"));
-    let ours = loops.filter(|dir| {
-        read_trimmed(&dir.join("loop/backing_file")).is_some_and(|file| Path::new(&file) == path)
-    });
+    let ours =
+        loops.filter(|dir| read_trimmed(&dir.join("loop/backing_file")).is_some_and(|file| Path::new(&file) == path));
     let nodes = ours.filter_map(|dir| Some(PathBuf::from("/dev").join(dir.file_name()?)));
     nodes.flat_map(|node| disk_devices(&node)).collect()
 }

@@ -97,7 +97,12 @@ pub struct Disk {
 impl Disk {
     /// Open and lock. `sector` is the logical block size of an image file (unless given: what its GPT was
     /// made with, else 512); of a disk it must be the disk's own. Waits up to `patience` for a lock another program holds.
-    pub fn open(path: &Path, access: Access, sector: Option<SectorSize>, patience: Duration) -> Result<Self, OpenError> {
+    pub fn open(
+        path: &Path,
+        access: Access,
+        sector: Option<SectorSize>,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
         let identity = Identity::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
         let name = identity.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
@@ -130,7 +135,8 @@ impl Disk {
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
         }
-        let sector = settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
+        let sector =
+            settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
         let claim = match (access, identity.kind) {
             (Access::Whole, Kind::Disk) => Some(open(libc::O_EXCL)?),
             _ => None,
@@ -191,11 +197,9 @@ impl Disk {
 fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
     let own = SectorSize::try_from(own)?;
     match wanted {
-        Some(wanted) if own != wanted => Err(format!(
-            "its logical sectors have {} bytes, not the {} of --sector-size",
-            own.bytes(),
-            wanted.bytes()
-        )),
+        Some(wanted) if own != wanted => {
+            Err(format!("its logical sectors have {} bytes, not the {} of --sector-size", own.bytes(), wanted.bytes()))
+        }
         _ => Ok(own),
     }
 }

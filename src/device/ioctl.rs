@@ -1,5 +1,8 @@
 //! The block-device ioctls (`linux/fs.h`): the only unsafe code there is.
-#![expect(unsafe_code, reason = "ioctls have no safe form; each passes a pointer to a value of the type the kernel expects")]
+#![expect(
+    unsafe_code,
+    reason = "ioctls have no safe form; each passes a pointer to a value of the type the kernel expects"
+)]
 
 use std::{fs::File, io, os::fd::AsRawFd};
 

@@ -35,7 +35,8 @@ impl FatTime {
         let month = if mp < 10 { mp + 3 } else { mp - 9 };
         let year = yoe + era * 400 + u64::from(month <= 2);
         let date = (year - 1980) << 9 | month << 5 | day;
-        let time = (rest / 3600) << 11 | (rest / 60 % 60) << 5 | (rest % 60) / 2;
+        let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+        let time = hour << 11 | minute << 5 | second / 2;
         (date as u16, time as u16)
     }
 }
@@ -171,12 +172,7 @@ impl VolumeLayout {
     /// Lay out a volume that fills `extent` of a disk.
     pub fn new(extent: Extent, sector: SectorSize, spec: &VolumeSpec) -> Result<Self, FatError> {
         let geometry = Geometry::new(extent.len, sector)?;
-        let mut builder = Builder {
-            geometry,
-            spec,
-            fat: vec![0x0fff_fff8, END_OF_CHAIN],
-            dirs: Vec::new(),
-        };
+        let mut builder = Builder { geometry, spec, fat: vec![0x0fff_fff8, END_OF_CHAIN], dirs: Vec::new() };
         builder.make_dirs()?;
         let files = builder.place_files()?;
         Ok(builder.finish(extent, files))
@@ -207,7 +203,8 @@ impl Builder<'_> {
             let slots = 2 + names.map(|n| 1 + n.encode_utf16().count().div_ceil(13)).sum::<usize>();
             let bytes = (slots * DIR_ENTRY) as u64;
             let (cluster, clusters) = self.allocate(bytes)?;
-            let dir = Dir { path: path.clone(), parent, cluster, clusters, entries: Vec::new(), short_names: Vec::new() };
+            let dir =
+                Dir { path: path.clone(), parent, cluster, clusters, entries: Vec::new(), short_names: Vec::new() };
             self.dirs.push(dir);
         }
         let label = short_label(&self.spec.label);
@@ -287,11 +284,8 @@ impl Builder<'_> {
         }
         let mut fat: Vec<u8> = self.fat.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         fat.resize(g.fat_bytes as usize, 0);
-        let mut metadata = vec![
-            (g.sector, reserved.split_off(sector)),
-            (g.reserved, fat.clone()),
-            (g.reserved + g.fat_bytes, fat),
-        ];
+        let mut metadata =
+            vec![(g.sector, reserved.split_off(sector)), (g.reserved, fat.clone()), (g.reserved + g.fat_bytes, fat)];
         for dir in self.dirs {
             let mut entries = dir.entries;
             entries.resize((dir.clusters * g.cluster) as usize, 0);
@@ -384,9 +378,8 @@ fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
         }
         out
     };
-    let clean = |s: &str| -> String {
-        s.bytes().filter(|b| legal(*b)).map(|b| b.to_ascii_uppercase() as char).collect()
-    };
+    let clean =
+        |s: &str| -> String { s.bytes().filter(|b| legal(*b)).map(|b| b.to_ascii_uppercase() as char).collect() };
     let fits = (1..=8).contains(&base.len()) && ext.len() <= 3 && base.bytes().chain(ext.bytes()).all(legal);
     if fits {
         let short = pack(&clean(base), &clean(ext));

@@ -12,5 +12,5 @@
 mod layout;
 mod read;
 
-pub use layout::{FatTime, FileSpec, FatError, Placed, VolumeLayout, VolumeSpec};
+pub use layout::{FatError, FatTime, FileSpec, Placed, VolumeLayout, VolumeSpec};
 pub use read::{FatFile, FatVolume, ReadError};

@@ -93,7 +93,11 @@ impl<'d> FatVolume<'d> {
         let fat_sectors = u64::from(le32(&b, 36));
         let data = reserved + u64::from(b[16]) * fat_sectors;
         let clusters = total.saturating_sub(data) / per_cluster;
-        if reserved == 0 || total * sector > extent.len || clusters < MIN_CLUSTERS || fat_sectors * sector / 4 < clusters + 2 {
+        if reserved == 0
+            || total * sector > extent.len
+            || clusters < MIN_CLUSTERS
+            || fat_sectors * sector / 4 < clusters + 2
+        {
             return Err(not("impossible geometry"));
         }
         Ok(FatVolume {

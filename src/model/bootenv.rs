@@ -49,7 +49,7 @@ impl BootEnv {
         let block = EnvBlock::parse(bytes)?;
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
         Some(BootEnv {
-            seq: block.get("seq")?.parse().ok()?,
+            seq: parse_seq(block.get("seq")?)?,
             default: block.get("default")?.parse().ok()?,
             once: block.get("once").and_then(|v| v.parse().ok()),
             states: PerSlot { a: state("a"), b: state("b") },
@@ -82,6 +82,14 @@ impl BootEnv {
     }
 }
 
+/// A sequence number as the boot rule takes it: decimal, at most nine digits, no leading zero. GRUB compares
+/// 32-bit numbers and would read others as octal or wrap.
+fn parse_seq(text: &str) -> Option<u64> {
+    let digits = text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+    let seq = text.parse().ok()?;
+    (digits && (seq == 0) == text.starts_with('0') && (seq != 0 || text == "0")).then_some(seq)
+}
+
 /// A slot's own marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Marker {
@@ -95,7 +103,7 @@ impl Marker {
     /// Parse `slot.env`.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
-        let seq = block.get("seq").and_then(|v| v.parse().ok()).unwrap_or(0);
+        let seq = block.get("seq").and_then(parse_seq).unwrap_or(0);
         Some(Marker { state: block.get("state")?.parse().ok()?, seq })
     }
 
@@ -154,7 +162,9 @@ pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
         if !env.check || slots[slot].verifies {
             let why = match (slot == default, state(default)) {
                 (true, _) => format!("{failed}slot {slot} is the default"),
-                (false, SlotState::Good) => format!("{failed}the default, slot {default}, does not verify; slot {slot} is good"),
+                (false, SlotState::Good) => {
+                    format!("{failed}the default, slot {default}, does not verify; slot {slot} is good")
+                }
                 (false, s) => format!("{failed}the default, slot {default}, is {s}; slot {slot} is good"),
             };
             return NextBoot { slot: Some(slot), trial: false, why };
@@ -177,7 +187,9 @@ fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
     };
     let slot = order.into_iter().find(|s| slots[*s].verifies);
     let why = match slot {
-        Some(s) if good[s].is_some() => format!("both copies of boot.env are lost; slot {s} is marked good and verifies"),
+        Some(s) if good[s].is_some() => {
+            format!("both copies of boot.env are lost; slot {s} is marked good and verifies")
+        }
         Some(s) => format!("both copies of boot.env are lost and no slot is marked good; slot {s} verifies"),
         None => "both copies of boot.env are lost and no slot that may boot verifies".to_owned(),
     };
@@ -221,6 +233,16 @@ mod tests {
     }
 
     #[test]
+    fn sequence_numbers_as_grub_takes_them() {
+        for (text, seq) in [("0", Some(0)), ("1", Some(1)), ("999999999", Some(999_999_999))] {
+            assert_eq!(parse_seq(text), seq);
+        }
+        for bad in ["", "05", "00", "+5", "-1", "1000000000", "0x5", "abc", "1 "] {
+            assert_eq!(parse_seq(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
     fn the_higher_copy_counts_and_the_first_on_a_tie() {
         let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);
         let new = BootEnv { seq: 8, default: Slot::B, ..old.clone() };
@@ -236,7 +258,7 @@ mod tests {
     #[test]
     fn corners_of_the_rule() {
         use Slot::{A, B};
-        use SlotState::{Bad, Empty, Good, Tried, Trial};
+        use SlotState::{Bad, Empty, Good, Trial, Tried};
         let boot = |e: BootEnv, v: PerSlot<SlotView>| {
             let next = next_boot(Some(&e), &v);
             (next.slot, next.trial)

@@ -109,7 +109,9 @@ impl Cmdline {
     /// GRUB's `linux` command puts words back together itself: one with a space goes between double quotes,
     /// a backslash in front of quotes and backslashes, which the kernel would take literally. So a value
     /// like `"file x +p"` is handed over without its quotes and comes out with quotes around the whole
-    /// word, which means the same to the kernel; words GRUB cannot hand over unchanged are refused.
+    /// word, which means the same to the kernel; words GRUB cannot hand over unchanged are refused. Single
+    /// quotes protect every other character from GRUB's parser, backslashes and newlines do not occur: so
+    /// the words stand in the environment block as they are.
     pub fn quote_for_grub(&self) -> Result<String, QuoteError> {
         let mut quoted = Vec::new();
         for word in self.words() {
@@ -137,14 +139,17 @@ impl fmt::Display for Cmdline {
     }
 }
 
-/// Room for what the boot rule adds: `panic=10`, `slipway.slot`, `slipway.disk`, `slipway.try`, bytes.
+/// Room, bytes, for what GRUB and the boot rule add: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk`,
+/// `slipway.try` (118 with a trial on hd0). Beyond the kernel's limit GRUB drops words from the end in silence.
 const ADDED_BYTES: usize = 128;
 
 /// A command line GRUB cannot hand to the kernel unchanged.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
     /// A character that GRUB changes.
-    #[error("{0:?}: quotes inside a word, backslashes and control characters do not reach the kernel through GRUB unchanged")]
+    #[error(
+        "{0:?}: quotes inside a word, backslashes and control characters do not reach the kernel through GRUB unchanged"
+    )]
     Character(String),
     /// More than the kernel takes.
     #[error("{bytes} bytes, at most {max} reach the kernel")]
@@ -156,7 +161,7 @@ pub enum QuoteError {
     },
 }
 
-/// A word without the double quotes around its value (or around all of it); `None` where GRUB would change it.
+/// A word without the double quotes around its value; `None` where GRUB would change it.
 fn unquote(word: &str) -> Option<String> {
     let (key, value) = match word.split_once('=') {
         Some((key, value)) => (format!("{key}="), value),
@@ -200,10 +205,7 @@ const PLATFORMS: [(&str, &str); 20] = [
     ("oracle", "console=tty1 console=ttyS0 net.ifnames=0 talos.dashboard.disabled=1"),
     ("scaleway", "console=tty1 console=ttyS0 net.ifnames=0 talos.dashboard.disabled=1"),
     ("upcloud", "net.ifnames=0"),
-    (
-        "vmware",
-        "talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 net.ifnames=0",
-    ),
+    ("vmware", "talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 net.ifnames=0"),
     ("vultr", "net.ifnames=0"),
 ];
 

@@ -115,10 +115,7 @@ impl Sums {
             let line = i + 1;
             let (digest, rest) = row.split_at_checked(64).ok_or(SumsError::Malformed(line))?;
             let digest = digest.parse().map_err(|_| SumsError::Malformed(line))?;
-            let name = rest
-                .strip_prefix("  ")
-                .or_else(|| rest.strip_prefix(" *"))
-                .ok_or(SumsError::Malformed(line))?;
+            let name = rest.strip_prefix("  ").or_else(|| rest.strip_prefix(" *")).ok_or(SumsError::Malformed(line))?;
             let name = name.strip_prefix("./").unwrap_or(name).to_owned();
             if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\', '\0']) {
                 return Err(SumsError::NotPlain { line, name });

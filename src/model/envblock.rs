@@ -25,24 +25,21 @@ impl EnvBlock {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Parse; `None` where the header is not there or the text is not UTF-8, which GRUB calls an
-    /// "invalid environment block".
+    /// Parse as GRUB does (`grub_envblk_iterate`): a name reaches up to the next `=`, over the end of a line
+    /// if need be. `None` where the header is not there, which GRUB calls an "invalid environment block".
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes.strip_prefix(HEADER)?).ok()?;
+        let mut rest = bytes.strip_prefix(HEADER)?;
         let mut pairs = Vec::new();
-        let mut chars = text.chars();
-        let mut line = String::new();
-        let mut take = |line: &mut String| {
-            if let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) {
-                pairs.push((key.to_owned(), value.to_owned()));
-            }
-            line.clear();
-        };
-        while let Some(c) = chars.next() {
-            match c {
-                '\n' => take(&mut line),
-                '\\' => line.extend(chars.next()),
-                other => line.push(other),
+        while let Some(first) = rest.first() {
+            let name_len = match first {
+                b'#' => None,
+                _ => Some(rest.iter().position(|b| *b == b'=').unwrap_or(rest.len())),
+            };
+            let (name, line) = rest.split_at(name_len.unwrap_or(0));
+            let (value, after) = unescape_line(line.get(1..).unwrap_or_default());
+            rest = after;
+            if name_len.is_some() && !line.is_empty() {
+                pairs.push((String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(&value).into_owned()));
             }
         }
         Some(EnvBlock(pairs))
@@ -73,6 +70,26 @@ impl EnvBlock {
     }
 }
 
+/// Up to the next newline that no backslash protects: the text without backslashes, and what follows.
+fn unescape_line(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
+    let mut value = Vec::new();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\n' => return (value, &bytes[at + 1..]),
+            b'\\' => {
+                value.extend(bytes.get(at + 1));
+                at += 2;
+            }
+            other => {
+                value.push(*other);
+                at += 1;
+            }
+        }
+    }
+    (value, &[])
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -94,6 +111,18 @@ mod tests {
             assert_eq!(EnvBlock::parse(bytes), None);
         }
         assert!(EnvBlock::new([("k", "v".repeat(500))]).render_sector().is_none());
+    }
+
+    /// Corners in which grub-emu was seen to read a block like this.
+    #[test]
+    fn read_as_grub_reads() {
+        let get =
+            |text: &[u8], key: &str| EnvBlock::parse(&[HEADER, text].concat()).unwrap().get(key).map(str::to_owned);
+        assert_eq!(get(b"a=1\na=2\n", "a"), Some("2".into()), "the last one counts");
+        assert_eq!(get(b"\nseq=1\n", "seq"), None, "the name swallows the empty line");
+        assert_eq!(get(b"word\nseq=1\nb=2\n", "seq"), None, "the name swallows a line without =");
+        assert_eq!(get(b"word\nseq=1\nb=2\n", "b"), Some("2".into()));
+        assert_eq!(get(b"a=1\n###\xff\xfe", "a"), Some("1".into()), "padding does not count");
     }
 
     proptest! {

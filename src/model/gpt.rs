@@ -185,15 +185,18 @@ impl Label {
         let last = layout.disk_sectors() - 1;
         let array_sectors = ENTRY_ARRAY_BYTES / sector.bytes();
         let header = |my: u64, other: u64, array: u64| {
-            encode_header(sector, &HeaderFields {
-                my,
-                other,
-                array,
-                first_usable: 2 + array_sectors,
-                last_usable: last - array_sectors - 1,
-                disk_guid,
-                crc,
-            })
+            encode_header(
+                sector,
+                &HeaderFields {
+                    my,
+                    other,
+                    array,
+                    first_usable: 2 + array_sectors,
+                    last_usable: last - array_sectors - 1,
+                    disk_guid,
+                    crc,
+                },
+            )
         };
         Label {
             primary_header: header(1, last, 2),

@@ -49,15 +49,8 @@ const LEGACY_BIOS_BOOTABLE: u64 = 1 << 2;
 
 impl Part {
     /// All seven, in order of number and of place on the disk.
-    pub const ALL: [Part; 7] = [
-        Part::Esp,
-        Part::Bios,
-        Part::BootA,
-        Part::BootB,
-        Part::Meta,
-        Part::State,
-        Part::Ephemeral,
-    ];
+    pub const ALL: [Part; 7] =
+        [Part::Esp, Part::Bios, Part::BootA, Part::BootB, Part::Meta, Part::State, Part::Ephemeral];
 
     /// Number in the GPT, from 1.
     pub const fn number(self) -> u32 {
@@ -190,7 +183,12 @@ pub const fn label_bytes(sector: SectorSize) -> u64 {
 impl Layout {
     /// Lay out a disk of `disk_bytes` with slots of `slot_bytes` and an EPHEMERAL of at least
     /// `min_ephemeral` bytes that takes the rest.
-    pub fn new(disk_bytes: u64, sector_size: SectorSize, slot_bytes: u64, min_ephemeral: u64) -> Result<Self, LayoutError> {
+    pub fn new(
+        disk_bytes: u64,
+        sector_size: SectorSize,
+        slot_bytes: u64,
+        min_ephemeral: u64,
+    ) -> Result<Self, LayoutError> {
         let min = min_slot_bytes(sector_size);
         if !slot_bytes.is_multiple_of(MIB) || slot_bytes < min || slot_bytes > 32 * GIB {
             return Err(LayoutError::SlotSize { slot: slot_bytes, min, sector: sector_size });
@@ -282,10 +280,7 @@ mod tests {
     #[test]
     fn odd_slot_sizes_are_refused() {
         for slot in [0, MIB, 36 * MIB + 512, 33 * GIB] {
-            assert!(matches!(
-                Layout::new(100 * GIB, SectorSize::S512, slot, 0),
-                Err(LayoutError::SlotSize { .. })
-            ));
+            assert!(matches!(Layout::new(100 * GIB, SectorSize::S512, slot, 0), Err(LayoutError::SlotSize { .. })));
         }
     }
 }

@@ -36,9 +36,7 @@ impl TryFrom<u32> for SectorSize {
         match bytes {
             512 => Ok(Self::S512),
             4096 => Ok(Self::S4096),
-            other => Err(format!(
-                "logical sector size of {other} bytes is not supported: 512 or 4096"
-            )),
+            other => Err(format!("logical sector size of {other} bytes is not supported: 512 or 4096")),
         }
     }
 }
@@ -55,9 +53,7 @@ impl From<SectorSize> for u32 {
 impl FromStr for SectorSize {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        s.parse::<u32>()
-            .map_err(|e| format!("{s:?}: {e}"))
-            .and_then(Self::try_from)
+        s.parse::<u32>().map_err(|e| format!("{s:?}: {e}")).and_then(Self::try_from)
     }
 }
 
@@ -143,10 +139,7 @@ impl FromStr for ByteSize {
                 .map(|(_, factor)| *factor)
                 .ok_or_else(|| format!("{unit:?} is not a unit: KiB, MiB, GiB or TiB"))?,
         };
-        number
-            .checked_mul(factor)
-            .map(ByteSize)
-            .ok_or_else(|| format!("{s} is more than 64 bits of bytes"))
+        number.checked_mul(factor).map(ByteSize).ok_or_else(|| format!("{s} is more than 64 bits of bytes"))
     }
 }
 

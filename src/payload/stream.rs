@@ -159,7 +159,11 @@ fn read_and_hash(
 }
 
 /// Digest of ranges of the medium, read past the page cache; hashing runs beside the reading.
-pub fn read_back_digest(disk: &dyn BlockIo, extents: &[Extent], progress: &mut dyn FnMut(u64)) -> Result<Sha256, StreamError> {
+pub fn read_back_digest(
+    disk: &dyn BlockIo,
+    extents: &[Extent],
+    progress: &mut dyn FnMut(u64),
+) -> Result<Sha256, StreamError> {
     let (full_tx, full_rx) = sync_channel::<(AlignedBuf, usize)>(BUFFERS);
     let (free_tx, free_rx) = sync_channel::<AlignedBuf>(BUFFERS);
     let total: u64 = extents.iter().map(|e| e.len).sum();

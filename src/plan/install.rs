@@ -99,13 +99,8 @@ fn contents(
     };
     let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
     let mut refusals = Vec::new();
-    let cmdline = assemble(
-        request.platform,
-        &request.config,
-        request.arch,
-        payload.cmdline.as_deref(),
-        &request.extra_args,
-    );
+    let cmdline =
+        assemble(request.platform, &request.config, request.arch, payload.cmdline.as_deref(), &request.extra_args);
     let volumes = BTreeMap::from([
         (Part::Esp, esp(request, assets)),
         (Part::from(SLOT), slot(request, payload, &cmdline).map_err(|e| vec![e])?),
@@ -224,7 +219,9 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &payload::Facts
         notes.push("4096-byte sectors: this disk boots under UEFI only, a BIOS cannot read it".to_owned());
     }
     if !payload.sealed {
-        notes.push("the payload has no SHA256SUMS: its files are taken as they are (`installer seal` makes one)".to_owned());
+        notes.push(
+            "the payload has no SHA256SUMS: its files are taken as they are (`installer seal` makes one)".to_owned(),
+        );
     }
     if let (Found::Something(what), true) = (&disk.found, request.force || request.zero) {
         notes.push(format!("overwrites {what}"));

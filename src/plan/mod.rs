@@ -119,9 +119,11 @@ impl Refusal {
     /// Whose fault: the disk's, or what was asked for.
     pub const fn kind(&self) -> Kind {
         match self {
-            Refusal::Busy(_) | Refusal::NotEmpty(_) | Refusal::Layout(_) | Refusal::Esp(_) | Refusal::CoreTooLarge { .. } => {
-                Kind::Install
-            }
+            Refusal::Busy(_)
+            | Refusal::NotEmpty(_)
+            | Refusal::Layout(_)
+            | Refusal::Esp(_)
+            | Refusal::CoreTooLarge { .. } => Kind::Install,
             Refusal::SlotFull { .. } | Refusal::Arch { .. } | Refusal::Cmdline(_) | Refusal::Meta(_) => Kind::Input,
         }
     }

@@ -250,9 +250,7 @@ impl Plan {
     /// Bytes of payload and boot image that a step moves; what a progress bar counts.
     pub fn step_bytes(&self, step: Step) -> u64 {
         match step {
-            Step::WriteVolume { part, .. } | Step::Verify { part, .. } => {
-                self.volume(part).map_or(0, Volume::bytes)
-            }
+            Step::WriteVolume { part, .. } | Step::Verify { part, .. } => self.volume(part).map_or(0, Volume::bytes),
             _ => 0,
         }
     }
@@ -282,7 +280,9 @@ impl Plan {
                 format!("verify     {part}: read back past the page cache, {}", files(part))
             }
             Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
-            Step::WriteMetaCopy { copy, .. } => format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len()),
+            Step::WriteMetaCopy { copy, .. } => {
+                format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len())
+            }
             Step::WriteMetaLegacy { .. } => "write      META: legacy area".into(),
             Step::MakeXfs { part, extent } => {
                 format!("format     {part}: XFS (partition {}, {})", part.number(), at(extent))

@@ -4,4 +4,6 @@ mod content;
 mod system;
 
 pub use content::{asset_facts, disk_facts};
-pub use system::{FileCheck, FileState, LabelFacts, ProbeError, SlotFacts, SystemFacts, check_files, meta_of, slot_volume, system};
+pub use system::{
+    FileCheck, FileState, LabelFacts, ProbeError, SlotFacts, SystemFacts, check_files, meta_of, slot_volume, system,
+};

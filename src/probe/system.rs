@@ -186,7 +186,11 @@ fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
         let extent = entry.and_then(|e| e.extent(sector)).filter(|e| e.end() <= disk.size());
         *slot = extent.ok_or_else(|| {
-            ProbeError::Foreign(format!("partition {} is not {} or lies beyond the end of the disk", part.number(), part.name()))
+            ProbeError::Foreign(format!(
+                "partition {} is not {} or lies beyond the end of the disk",
+                part.number(),
+                part.name()
+            ))
         })?;
     }
     if parts[Part::Meta as usize - 1].len != META_BYTES {
@@ -204,7 +208,8 @@ fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
 /// Header and entries at a block: I/O errors outside, what is wrong with the table inside.
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
     let sector = disk.sector_size();
-    let inside = |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
+    let inside =
+        |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
     let Some(offset) = inside(at, sector.bytes()) else {
         return Ok(Err(GptError::Unusable("it lies beyond the end of the disk")));
     };
@@ -318,8 +323,11 @@ fn check_file(
     let Some(file) = file else {
         return Ok(FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None });
     };
-    let actual = read_back_digest(disk, &file.extents, progress)
-        .map_err(|source| ProbeError::Stream { part, file: name.clone(), source })?;
+    let actual = read_back_digest(disk, &file.extents, progress).map_err(|source| ProbeError::Stream {
+        part,
+        file: name.clone(),
+        source,
+    })?;
     let state = if actual == expected { FileState::Good } else { FileState::Damaged };
     let offset = file.extents.first().map(|e| e.offset);
     Ok(FileCheck { name, state, size: Some(file.size), expected, actual: Some(actual), offset })

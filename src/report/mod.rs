@@ -28,7 +28,7 @@ use crate::{
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub enum Report {
     /// `install`.
-    Install(InstallReport),
+    Install(Box<InstallReport>),
     /// `status`.
     Status(Box<StatusReport>),
     /// `verify`.
@@ -139,7 +139,13 @@ pub struct SlotStatus {
 
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "disk       {} ({}, {}-byte sectors)", self.disk.path.display(), approx(self.bytes), self.sector_bytes)?;
+        writeln!(
+            f,
+            "disk       {} ({}, {}-byte sectors)",
+            self.disk.path.display(),
+            approx(self.bytes),
+            self.sector_bytes
+        )?;
         writeln!(f, "disk GUID  {}", self.disk_guid)?;
         let next = match (self.next_boot.slot, self.next_boot.trial) {
             (Some(slot), true) => format!("slot {slot}, one time"),
@@ -265,7 +271,13 @@ pub struct SealReport {
 impl fmt::Display for SealReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.written.iter().map(|p| p.display().to_string()).collect();
-        write!(f, "sealed {}: payload {}; wrote {}", self.version.as_deref().unwrap_or("-"), self.payload, names.join(", "))
+        write!(
+            f,
+            "sealed {}: payload {}; wrote {}",
+            self.version.as_deref().unwrap_or("-"),
+            self.payload,
+            names.join(", ")
+        )
     }
 }
 

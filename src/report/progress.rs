@@ -100,12 +100,10 @@ fn line(text: &str) {
 impl Observer for Progress {
     fn step(&mut self, number: usize, of: usize, sentence: &str, bytes: u64) {
         self.begin(&format!("[{number:>2}/{of}] {sentence}"), bytes);
-        self.json("step", &[
-            ("step", number.into()),
-            ("of", of.into()),
-            ("text", sentence.into()),
-            ("total_bytes", bytes.into()),
-        ]);
+        self.json(
+            "step",
+            &[("step", number.into()), ("of", of.into()), ("text", sentence.into()), ("total_bytes", bytes.into())],
+        );
     }
 
     fn advance(&mut self, bytes: u64) {
@@ -118,7 +116,12 @@ impl Observer for Progress {
         }
         self.said = Instant::now();
         if self.mode == ProgressMode::Plain && self.total > 0 {
-            line(&format!("        {} of {} ({} %)", approx(self.done), approx(self.total), self.done * 100 / self.total));
+            line(&format!(
+                "        {} of {} ({} %)",
+                approx(self.done),
+                approx(self.total),
+                self.done * 100 / self.total
+            ));
         }
         self.json("bytes", &[("done_bytes", self.done.into()), ("total_bytes", self.total.into())]);
     }
