@@ -3,7 +3,6 @@
 # Sourced, not run.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-target=$(uname -m)-unknown-linux-gnu
 
 say() { printf '==> %s\n' "$*" >&2; }
 die() {
@@ -33,4 +32,17 @@ need() {
 need_rust() {
     command -v cargo >/dev/null || die "cargo is missing: install Rust 1.89 or later (https://rustup.rs)"
     need cc:gcc
+}
+
+# What builds and boots the sample system.
+need_demo() {
+    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils /bin/busybox:busybox-static \
+        dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
+        /usr/share/seabios/bios-256k.bin:seabios /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf
+}
+
+# A sealed sample payload: payload DIR VERSION
+payload() {
+    "$top/hack/payload" "$top/$1" --version "$2"
+    "$top/out/installer" seal "$top/$1" --progress none >&2
 }

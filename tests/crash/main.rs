@@ -5,13 +5,16 @@
 //! an older install); `hack/crash --states N` runs any number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod disk;
 mod judge;
 mod world;
 
+use common::DISK_BYTES;
 use disk::{Op, Pages, RecordingDisk, sweep};
 use judge::{Verdict, judge};
-use world::{DISK_BYTES, World};
+use world::World;
 
 fn states() -> usize {
     let value = std::env::var("SLIPWAY_CRASH_STATES").unwrap_or_else(|_| "10000".to_owned());

@@ -1,92 +1,52 @@
 //! Two small payloads and the plans that install them: number 0 is the old system, number 1 the new.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use slipway::{
     bootloader::Assets,
     device::{Access, BlockIo, Disk},
-    execute::{self, ExecuteError, Observer, Sources},
+    execute::{self, ExecuteError, Sources},
     model::{
-        cmdline::Platform,
         gpt,
         layout::Part,
-        manifest::Arch,
         meta::{ADV_BYTES, Adv},
-        units::MIB,
     },
     payload::DirSource,
-    plan::{self, Ids, InstallRequest, Plan, Step},
-    probe,
+    plan::{Plan, Step},
 };
 use tempfile::TempDir;
-use uuid::Uuid;
 
 use super::{
+    common::{self, DISK_BYTES, Silent},
     disk::{Pages, RecordingDisk},
     judge::Expected,
 };
 
-/// Just enough for the smallest slots.
-pub const DISK_BYTES: u64 = 600 * MIB;
-
 pub struct World {
-    _dir: TempDir,
+    dir: TempDir,
     assets: Assets,
     sources: Vec<DirSource>,
     plans: Vec<Plan>,
     pub expected: Vec<Expected>,
 }
 
-struct Silent;
-
-impl Observer for Silent {
-    fn step(&mut self, _: usize, _: usize, _: &str, _: u64) {}
-    fn advance(&mut self, _: u64) {}
-    fn note(&mut self, _: &str) {}
-}
-
 impl World {
     pub fn new() -> Self {
         let dir = TempDir::new().unwrap();
-        let assets =
-            Assets::load_from(&assets_dir(), Arch::Amd64).expect("boot assets: run hack/test, which builds them");
-        let mut world = World { _dir: dir, assets, sources: vec![], plans: vec![], expected: vec![] };
+        let assets = common::assets();
+        // Plans are made from what probing finds: an image file of that size.
+        let image = dir.path().join("image");
+        fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
+        let disk = Disk::open(&image, Access::Whole, None, Duration::ZERO).unwrap();
+        let mut world = World { assets, sources: vec![], plans: vec![], expected: vec![], dir };
         for n in 0..2u8 {
-            let path = world._dir.path().join(n.to_string());
-            payload(&path, n);
-            let source = DirSource::new(&path);
-            let plan = world.plan(&source, n);
+            let source = common::payload(&world.dir.path().join(n.to_string()), n);
+            let plan = common::plan(&common::request(n), &disk, &source, &world.assets);
             world.expected.push(expected(&plan, &world.assets));
             world.plans.push(plan);
             world.sources.push(source);
         }
         world
-    }
-
-    fn plan(&self, source: &DirSource, n: u8) -> Plan {
-        let payload = source.facts(false, |_| ()).unwrap();
-        let request = InstallRequest {
-            force: true,
-            zero: false,
-            format_data: true,
-            slot_bytes: 36 * MIB,
-            ids: Ids {
-                disk: Uuid::from_u128(u128::from(n) + 1),
-                parts: std::array::from_fn(|i| Uuid::from_u128(0x100 * (u128::from(n) + 1) + i as u128)),
-                time: 1_800_000_000,
-            },
-            platform: Platform::METAL,
-            config: String::new(),
-            extra_args: vec![],
-            meta: vec![(0x0a, vec![n; 5])],
-            arch: Arch::Amd64,
-        };
-        // The facts of a real image file of that size: plans are made from what probing finds.
-        let image = self._dir.path().join("image");
-        fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
-        let disk = Disk::open(&image, Access::Whole, None, Duration::ZERO).unwrap();
-        let facts = probe::disk_facts(&disk).unwrap();
-        plan::install(&request, &facts, &payload, &probe::asset_facts(&self.assets, Arch::Amd64)).unwrap()
     }
 
     /// Run the real executor.
@@ -101,21 +61,6 @@ impl World {
         self.install(n, &disk).unwrap();
         disk.pages()
     }
-}
-
-fn assets_dir() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("out/assets/amd64")
-}
-
-fn payload(dir: &std::path::Path, n: u8) {
-    fs::create_dir(dir).unwrap();
-    let mut kernel = vec![n ^ 0x5a; 40_000];
-    kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    kernel[0x202..0x206].copy_from_slice(b"HdrS");
-    fs::write(dir.join("vmlinuz"), kernel).unwrap();
-    fs::write(dir.join("initramfs.xz"), vec![n ^ 0x33; 9_000]).unwrap();
-    fs::write(dir.join("rootfs.squashfs"), [b"hsqs".to_vec(), vec![n ^ 0x77; 70_000]].concat()).unwrap();
-    fs::write(dir.join("os-release"), format!("VERSION_ID={n}.0\n")).unwrap();
 }
 
 fn expected(plan: &Plan, assets: &Assets) -> Expected {
