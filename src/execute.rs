@@ -19,7 +19,7 @@ use crate::{
         gpt::{self, Label},
         layout::Part,
         meta::Adv,
-        units::Extent,
+        units::{Extent, GIB},
     },
     payload::{StreamError, read_back_digest, write_stream},
     plan::{Content, Plan, Step, System, Volume, VolumeFile},
@@ -191,7 +191,7 @@ impl Executor<'_> {
             }
             Step::ClearLba0 { extent } => self.small(extent.offset, vec![0; extent.len as usize]),
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => self.zero(&[head, tail]),
-            Step::Erase { extent } => self.zero(&[extent]),
+            Step::Erase { extent } => self.erase(extent),
             Step::WriteVolume { part, extent } => self.write_volume(part, extent),
             Step::WriteCore { extent } => self.small(extent.offset, self.core_image(extent)?),
             Step::Verify { part, extent } => self.verify(part, extent),
@@ -234,6 +234,18 @@ impl Executor<'_> {
         for extent in extents {
             let context = || format!("zeroing {} bytes at byte {}", extent.len, extent.offset);
             self.disk.zero(*extent).with_context(context)?;
+        }
+        Ok(vec![])
+    }
+
+    /// In pieces, so that a large disk shows how far it is.
+    fn erase(&mut self, extent: Extent) -> anyhow::Result<Vec<Small>> {
+        let mut at = extent.offset;
+        while at < extent.end() {
+            let len = (extent.end() - at).min(GIB);
+            self.zero(&[Extent { offset: at, len }])?;
+            self.observer.advance(len);
+            at += len;
         }
         Ok(vec![])
     }

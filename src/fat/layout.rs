@@ -36,7 +36,7 @@ impl FatTime {
         let year = yoe + era * 400 + u64::from(month <= 2);
         let date = (year - 1980) << 9 | month << 5 | day;
         let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-        let time = hour << 11 | minute << 5 | second / 2;
+        let time = hour << 11 | minute << 5 | (second / 2);
         (date as u16, time as u16)
     }
 }

@@ -247,10 +247,11 @@ pub struct System {
 }
 
 impl Plan {
-    /// Bytes of payload and boot image that a step moves; what a progress bar counts.
+    /// Bytes of payload and boot image that a step moves, or bytes it erases; what a progress bar counts.
     pub fn step_bytes(&self, step: Step) -> u64 {
         match step {
             Step::WriteVolume { part, .. } | Step::Verify { part, .. } => self.volume(part).map_or(0, Volume::bytes),
+            Step::Erase { extent } => extent.len,
             _ => 0,
         }
     }
