@@ -1,0 +1,140 @@
+//! The boot rule of `assets/grub/grub.cfg` in real firmware on an installed disk. `installer status` knows
+//! the same rule: what it says boots next is what boots.
+
+use crate::{
+    image::{BOOT_ENVS, Image},
+    qemu::{Console, Drive, Firmware, Machine},
+    world::VERSION,
+};
+
+#[test]
+fn a_disk_that_lost_both_boot_envs_boots_under_bios() {
+    boots_without_any_boot_env(Firmware::Bios);
+}
+
+#[test]
+fn a_disk_that_lost_both_boot_envs_boots_under_uefi() {
+    boots_without_any_boot_env(Firmware::Uefi);
+}
+
+fn boots_without_any_boot_env(firmware: Firmware) {
+    let image = Image::installed(VERSION, &[]);
+    for offset in image.boot_env_offsets() {
+        image.write_boot_env(offset, &[0; 512]);
+    }
+    assert_eq!(image.next_boot(), ('A', false));
+    let mut console = start(firmware, &image);
+    console.wait_for("both copies of boot.env are lost");
+    console.expect_os(VERSION, 'A', 0);
+}
+
+#[test]
+fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_bios() {
+    boots_by_the_other_boot_env(Firmware::Bios);
+}
+
+#[test]
+fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi() {
+    boots_by_the_other_boot_env(Firmware::Uefi);
+}
+
+fn boots_by_the_other_boot_env(firmware: Firmware) {
+    let image = Image::installed(VERSION, &[]);
+    let [first, _] = image.boot_env_offsets();
+    // The head of a newer state, then noise: what a disk may leave that does not write a sector whole.
+    let mut torn = b"# GRUB Environment Block\nseq=2\ndef".to_vec();
+    torn.extend((torn.len()..512).map(|n| (n * 151 % 251) as u8));
+    image.write_boot_env(first, &torn);
+    assert_eq!(image.boot_env(BOOT_ENVS[0]), torn, "the first copy is the one that was torn");
+    assert_eq!(image.next_boot(), ('A', false));
+    let mut console = start(firmware, &image);
+    console.expect_os(VERSION, 'A', 0);
+    if console.shows("both copies of boot.env are lost") {
+        console.fail("the second copy was not used");
+    }
+}
+
+#[test]
+fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_bios() {
+    empty_trial_comes_back(Firmware::Bios);
+}
+
+#[test]
+fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi() {
+    empty_trial_comes_back(Firmware::Uefi);
+}
+
+fn empty_trial_comes_back(firmware: Firmware) {
+    let image = Image::installed(VERSION, &[]);
+    image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
+    assert_eq!(image.next_boot(), ('A', false));
+    let drive = Drive::new(image.path()).boot_index(1).kept();
+    let mut console = Machine::new(firmware).drive(&drive).may_reset().start();
+    console.wait_for("slipway: slot B try=1: checking");
+    console.wait_for("trial of slot B failed, rebooting into the default");
+    console.expect_os(VERSION, 'A', 0);
+    drop(console);
+    assert_try_is_spent(&image);
+}
+
+#[test]
+fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_bios() {
+    trial_is_booted_once(Firmware::Bios);
+}
+
+#[test]
+fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi() {
+    trial_is_booted_once(Firmware::Uefi);
+}
+
+fn trial_is_booted_once(firmware: Firmware) {
+    let image = Image::installed(VERSION, &[]);
+    image.copy_slot_a_to_slot_b();
+    image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
+    for (slot, tries) in [('B', 1), ('A', 0)] {
+        assert_eq!(image.next_boot(), (slot, tries == 1));
+        // Dropping the console switches the machine off in the middle of its work.
+        let drive = Drive::new(image.path()).boot_index(1).kept();
+        Machine::new(firmware).drive(&drive).start().expect_os(VERSION, slot, tries);
+        assert_try_is_spent(&image);
+    }
+}
+
+#[test]
+fn a_kernel_with_one_flipped_bit_never_starts_under_bios() {
+    flipped_kernel_never_starts(Firmware::Bios);
+}
+
+#[test]
+fn a_kernel_with_one_flipped_bit_never_starts_under_uefi() {
+    flipped_kernel_never_starts(Firmware::Uefi);
+}
+
+fn flipped_kernel_never_starts(firmware: Firmware) {
+    let image = Image::installed(VERSION, &[]);
+    let (offset, size) = image.file_of_slot_a("vmlinuz");
+    image.flip_bit(offset + size / 2);
+    assert_eq!(image.next_boot(), ('-', false), "there is no other slot");
+    let mut console = start(firmware, &image);
+    console.wait_for("slipway: slot A does not verify");
+    console.wait_for("slipway: no slot can be booted");
+    if console.shows("try=0: booting") {
+        console.fail("GRUB has started a kernel that does not verify");
+    }
+}
+
+/// A machine whose writes are thrown away.
+fn start(firmware: Firmware, image: &Image) -> Console {
+    Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1)).start()
+}
+
+/// Both copies of the boot state say that slot B was tried and is not to be tried again; all else is as
+/// it was set.
+fn assert_try_is_spent(image: &Image) {
+    for name in BOOT_ENVS {
+        let mut lines = image.boot_env_lines(name);
+        lines.sort();
+        assert_eq!(lines, ["a=good", "b=tried", "default=A", "once=", "seq=2"], "{name}");
+        assert_eq!(image.boot_env(name).len(), 512, "{name} keeps its size");
+    }
+}

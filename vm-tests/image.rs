@@ -1,0 +1,165 @@
+//! A disk in a file: installed, looked at, and damaged from outside.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::world::{Ended, World, run, run_to_end, scratch_dir};
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+/// Size of the images that are not about size. They are sparse: a few dozen MiB are real.
+const IMAGE_BYTES: u64 = 4 * GIB;
+/// Both copies of the boot state on the ESP, in the order in which they lie there.
+pub const BOOT_ENVS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
+/// A copy is one sector.
+const BOOT_ENV_BYTES: usize = 512;
+
+/// A sparse file that is a disk. It is gone when this is dropped.
+pub struct Image {
+    dir: TempDir,
+    path: PathBuf,
+}
+
+impl Image {
+    /// A disk full of zeros.
+    pub fn blank(bytes: u64) -> Self {
+        let dir = scratch_dir();
+        let path = dir.path().join("disk.img");
+        let file = File::create(&path).expect("the image file can be made");
+        file.set_len(bytes).expect("the image file can be sparse");
+        Image { dir, path }
+    }
+
+    /// A payload installed onto a new image file, with more arguments. It takes half a second, so every
+    /// test makes its own.
+    pub fn installed(version: &str, args: &[&str]) -> Self {
+        let image = Image::blank(IMAGE_BYTES);
+        let source = format!("dir:{}", World::get().payload(version).display());
+        let ended = image.installer("install", &[&["--source", source.as_str()], args].concat());
+        assert!(ended.code == 0, "the install failed, exit code {}:\n{}", ended.code, ended.stderr);
+        image
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Make the disk larger: what an image becomes that is written to a larger disk.
+    pub fn enlarge(&self, bytes: u64) {
+        self.open().set_len(bytes).expect("the image file can grow");
+    }
+
+    /// Run a verb of the installer on this image.
+    pub fn installer(&self, verb: &str, args: &[&str]) -> Ended {
+        let disk = self.path.to_str().expect("paths of tests are UTF-8");
+        run_to_end(&World::get().installer, [&[verb, "--disk", disk], args].concat())
+    }
+
+    /// The JSON report of a verb that must succeed.
+    pub fn report(&self, verb: &str) -> Value {
+        let ended = self.installer(verb, &["--output", "json"]);
+        assert!(ended.code == 0, "installer {verb}: exit code {}:\n{}", ended.code, ended.stderr);
+        serde_json::from_slice(&ended.stdout).expect("a report is JSON")
+    }
+
+    /// What `installer status` says boots next: the slot, `-` for none, and whether that is a trial.
+    pub fn next_boot(&self) -> (char, bool) {
+        let next = &self.report("status")["next_boot"];
+        let slot = next["slot"].as_str().and_then(|slot| slot.chars().next()).unwrap_or('-');
+        (slot, next["trial"].as_bool().expect("status says whether the next boot is a trial"))
+    }
+
+    /// Where the data of a file of slot A begins, byte offset on the disk, and its size.
+    pub fn file_of_slot_a(&self, name: &str) -> (u64, u64) {
+        let report = self.report("verify");
+        let files = report["slots"]["A"]["files"].as_array().expect("verify lists the files of slot A");
+        let file = files.iter().find(|file| file["name"] == name).expect("the file is one of them");
+        let number = |key: &str| file[key].as_u64().expect("verify says where a file lies");
+        (number("offset"), number("size"))
+    }
+
+    /// Damage one bit of one byte.
+    pub fn flip_bit(&self, offset: u64) {
+        let file = self.open();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).expect("the byte can be read");
+        file.write_all_at(&[byte[0] ^ 0x10], offset).expect("the byte can be written");
+    }
+
+    /// Make partition 4 what partition 3 is.
+    pub fn copy_slot_a_to_slot_b(&self) {
+        let ((from, len), (to, _)) = (self.partition("BOOT-A"), self.partition("BOOT-B"));
+        let file = self.open();
+        let mut buf = vec![0; MIB as usize];
+        for at in (0..len).step_by(buf.len()) {
+            file.read_exact_at(&mut buf, from + at).expect("slot A can be read");
+            // Slot B of a fresh image is zero, and stays sparse where slot A is zero.
+            if buf.iter().any(|b| *b != 0) {
+                file.write_all_at(&buf, to + at).expect("slot B can be written");
+            }
+        }
+    }
+
+    /// A copy of the boot state, read by mtools.
+    pub fn boot_env(&self, name: &str) -> Vec<u8> {
+        let (esp, _) = self.partition("EFI");
+        let volume = format!("{}@@{esp}", self.path.display());
+        run("mcopy", ["-i", &volume, &format!("::/{name}"), "-"])
+    }
+
+    /// A copy of the boot state as `key=value` lines, read by GRUB's own tool.
+    pub fn boot_env_lines(&self, name: &str) -> Vec<String> {
+        let file = self.dir.path().join("boot.env");
+        fs::write(&file, self.boot_env(name)).expect("a temporary file can be written");
+        let list = run("grub-editenv", [file.as_os_str(), "list".as_ref()]);
+        String::from_utf8_lossy(&list).lines().map(str::to_owned).collect()
+    }
+
+    /// Change keys of the boot state in both copies, with GRUB's own tool.
+    pub fn set_boot_env(&self, keys: &[&str]) {
+        let [first, second] = self.boot_env_offsets();
+        let file = self.dir.path().join("boot.env");
+        fs::write(&file, self.boot_env(BOOT_ENVS[0])).expect("a temporary file can be written");
+        let args = [&[file.to_str().expect("paths of tests are UTF-8"), "set"], keys].concat();
+        run("grub-editenv", args);
+        let block = fs::read(&file).expect("the temporary file can be read");
+        for offset in [first, second] {
+            self.write_boot_env(offset, &block);
+        }
+    }
+
+    /// Overwrite one copy of the boot state in its place, found by [`Image::boot_env_offsets`].
+    pub fn write_boot_env(&self, offset: u64, block: &[u8]) {
+        assert_eq!(block.len(), BOOT_ENV_BYTES, "a copy of the boot state is one sector");
+        self.open().write_all_at(block, offset).expect("the sector can be written");
+    }
+
+    /// Byte offsets on the disk of both copies, while both are whole: they begin with the same words, at
+    /// the beginning of a sector, as nothing else on the ESP does.
+    pub fn boot_env_offsets(&self) -> [u64; 2] {
+        let (esp, _) = self.partition("EFI");
+        let mut head = vec![0; 16 * MIB as usize];
+        self.open().read_exact_at(&mut head, esp).expect("the ESP can be read");
+        let sectors = (esp..).step_by(BOOT_ENV_BYTES).zip(head.chunks(BOOT_ENV_BYTES));
+        let found = sectors.filter(|(_, sector)| sector.starts_with(b"# GRUB Environment Block\nseq="));
+        let offsets: Vec<u64> = found.map(|(offset, _)| offset).collect();
+        offsets.try_into().expect("there are two copies of the boot state, each in one sector")
+    }
+
+    fn partition(&self, name: &str) -> (u64, u64) {
+        let partition = &self.report("status")["partitions"][name];
+        let number = |key: &str| partition[key].as_u64().expect("status lists the partitions");
+        (number("offset"), number("len"))
+    }
+
+    fn open(&self) -> File {
+        OpenOptions::new().read(true).write(true).open(&self.path).expect("the image file can be opened")
+    }
+}

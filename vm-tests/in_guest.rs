@@ -1,0 +1,115 @@
+//! The installer run where it is used: in a running system, on the kernel's block device. The system is
+//! the reference OS in memory; the job it runs is one of the scripts in `guest/`. What the job has
+//! installed is booted afterwards.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use gpt::{GptConfig, disk::LogicalBlockSize, mbr::ProtectiveMBR, partition_types};
+use tempfile::TempDir;
+
+use crate::{
+    image::{GIB, Image},
+    qemu::{Drive, Firmware, Machine},
+    world::{VERSION, World, run, scratch_dir},
+};
+
+/// Smallest size that has room for everything on a real disk is somewhat more than 4.3 GiB.
+const DISK_BYTES: u64 = 8 * GIB;
+
+#[test]
+fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
+    let disk = Image::blank(DISK_BYTES);
+    run_in_guest("empty-disk.sh", &disk);
+    boots(&disk);
+}
+
+#[test]
+fn an_install_from_a_running_system_onto_a_used_disk_boots() {
+    let disk = Image::blank(DISK_BYTES);
+    make_old_table(disk.path());
+    run_in_guest("used-disk.sh", &disk);
+    boots(&disk);
+}
+
+fn boots(disk: &Image) {
+    for firmware in [Firmware::Bios, Firmware::Uefi] {
+        let mut console = Machine::new(firmware).drive(&Drive::new(disk.path()).boot_index(1)).start();
+        console.expect_os(VERSION, 'A', 0);
+    }
+}
+
+/// A table of somebody else: two partitions that lie across where ours come to lie.
+fn make_old_table(disk: &Path) {
+    let mut file = File::options().read(true).write(true).open(disk).expect("the image file can be opened");
+    let sectors = u32::try_from(DISK_BYTES / 512 - 1).expect("the disk is small");
+    ProtectiveMBR::with_lb_size(sectors).overwrite_lba0(&mut file).expect("LBA 0 can be written");
+    let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
+    let mut table = config.create_from_device(file, None).expect("a table can be made");
+    for (name, bytes) in [("old-system", 200 << 20), ("old-data", 3 * GIB)] {
+        table.add_partition(name, bytes, partition_types::LINUX_FS, 0, Some(2048)).expect("the partition fits");
+    }
+    table.write().expect("the table can be written");
+}
+
+/// Run a script as a job of the reference OS, with a disk as /dev/vda; it must succeed.
+fn run_in_guest(script: &str, disk: &Image) {
+    let dir = scratch_dir();
+    let (medium, initrd) = (make_medium(&dir, script), make_initrd(&dir));
+    let kernel = World::get().payload(VERSION).join("vmlinuz");
+    Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet panic=-1")
+        .drive(&Drive::new(disk.path()).kept())
+        .drive(&Drive::new(&medium).serial("slipway-run"))
+        .start()
+        .expect_job();
+}
+
+/// The squashfs with the job: the installer, its assets, a payload, and the script as /run.sh.
+fn make_medium(dir: &TempDir, script: &str) -> PathBuf {
+    let world = World::get();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest");
+    let job = dir.path().join("run.sh");
+    fs::copy(scripts.join(script), &job).expect("the script can be copied");
+    fs::set_permissions(&job, fs::Permissions::from_mode(0o755)).expect("the script can be made executable");
+    // The payload's directory may have any name.
+    let payload = dir.path().join("payload");
+    run("cp", [OsStr::new("-r"), world.payload(VERSION).as_os_str(), payload.as_os_str()]);
+
+    let medium = dir.path().join("medium.squashfs");
+    let sources = [&job, &scripts.join("lib.sh"), &world.installer, &world.assets, &payload, &medium];
+    // Not compressed: that takes longer than it saves.
+    let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
+    run("mksquashfs", sources.into_iter().map(|path| path.as_os_str()).chain(options.map(OsStr::new)));
+    medium
+}
+
+/// The payload's initramfs with its squashfs in a second cpio behind it: an OS that needs no disk.
+fn make_initrd(dir: &TempDir) -> PathBuf {
+    let payload = World::get().payload(VERSION);
+    let initrd = dir.path().join("initrd");
+    let mut bytes = fs::read(payload.join("initramfs.xz")).expect("the payload has an initramfs");
+    // The kernel looks for the next archive at multiples of four bytes and skips zeros.
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(cpio(payload, "rootfs.squashfs"));
+    fs::write(&initrd, bytes).expect("the initramfs can be written");
+    initrd
+}
+
+/// A cpio archive of one file of a directory.
+fn cpio(dir: &Path, name: &str) -> Vec<u8> {
+    let mut command = Command::new("cpio");
+    command.args(["--quiet", "-o", "-H", "newc"]).current_dir(dir);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cpio is installed");
+    let mut stdin = child.stdin.take().expect("the pipe was asked for");
+    writeln!(stdin, "{name}").expect("cpio reads names");
+    drop(stdin);
+    let output = child.wait_with_output().expect("cpio ends");
+    assert!(output.status.success(), "cpio failed");
+    output.stdout
+}

@@ -1,0 +1,28 @@
+//! An image file the installer has written boots, whatever the firmware and the size of the sectors.
+
+use crate::{
+    image::Image,
+    qemu::{Drive, Firmware, Machine},
+    world::VERSION,
+};
+
+#[test]
+fn an_installed_image_boots_under_bios() {
+    let image = Image::installed(VERSION, &[]);
+    let mut console = Machine::new(Firmware::Bios).drive(&Drive::new(image.path()).boot_index(1)).start();
+    console.expect_os(VERSION, 'A', 0);
+}
+
+#[test]
+fn an_installed_image_boots_under_uefi() {
+    let image = Image::installed(VERSION, &[]);
+    let mut console = Machine::new(Firmware::Uefi).drive(&Drive::new(image.path()).boot_index(1)).start();
+    console.expect_os(VERSION, 'A', 0);
+}
+
+#[test]
+fn a_disk_with_sectors_of_4096_bytes_boots_under_uefi() {
+    let image = Image::installed(VERSION, &["--sector-size", "4096"]);
+    let drive = Drive::new(image.path()).boot_index(1).block_bytes(4096);
+    Machine::new(Firmware::Uefi).drive(&drive).start().expect_os(VERSION, 'A', 0);
+}

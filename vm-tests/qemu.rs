@@ -1,0 +1,267 @@
+//! QEMU: start a machine, watch its serial console, end it by its process id.
+
+use std::{
+    ffi::OsString,
+    io::Read,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::NamedTempFile;
+
+use crate::world::{ovmf, scratch_file};
+
+/// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
+const LIMIT: Duration = Duration::from_secs(150);
+/// Lines of the serial console that a failure shows.
+const TAIL_LINES: usize = 60;
+/// After any of these nothing that a test may wait for comes any more.
+const DEAD_ENDS: [&str; 6] =
+    ["SLIPWAY-FAIL", "Kernel panic", "slipway: no slot can be booted", "grub>", "grub rescue>", "Interactive Shell"];
+
+/// What a machine starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// SeaBIOS on the `pc` machine.
+    Bios,
+    /// OVMF on the `q35` machine, with fresh variables.
+    Uefi,
+}
+
+/// A disk of a machine.
+pub struct Drive<'a> {
+    file: &'a Path,
+    kept: bool,
+    device: String,
+}
+
+impl<'a> Drive<'a> {
+    /// A raw image; what the machine writes to it is thrown away at the end.
+    pub fn new(file: &'a Path) -> Self {
+        Drive { file, kept: false, device: String::new() }
+    }
+
+    /// The machine writes to the file itself.
+    pub fn kept(mut self) -> Self {
+        self.kept = true;
+        self
+    }
+
+    /// Place in the firmware's boot order; a disk without one is not booted from.
+    pub fn boot_index(self, index: u32) -> Self {
+        self.option(&format!("bootindex={index}"))
+    }
+
+    /// What it reports as its serial number.
+    pub fn serial(self, serial: &str) -> Self {
+        self.option(&format!("serial={serial}"))
+    }
+
+    /// Size of its blocks, logical and physical, in bytes.
+    pub fn block_bytes(self, bytes: u32) -> Self {
+        self.option(&format!("logical_block_size={bytes},physical_block_size={bytes}"))
+    }
+
+    fn option(mut self, text: &str) -> Self {
+        self.device = format!("{},{text}", self.device);
+        self
+    }
+}
+
+/// A machine that is not yet running.
+pub struct Machine {
+    name: &'static str,
+    args: Vec<OsString>,
+    drives: usize,
+    resets: bool,
+    /// The firmware's variables: a file that lives as long as the machine.
+    vars: Option<NamedTempFile>,
+}
+
+impl Machine {
+    /// One that boots from a disk.
+    pub fn new(firmware: Firmware) -> Self {
+        match firmware {
+            Firmware::Bios => Self::of("BIOS", "pc"),
+            Firmware::Uefi => Self::of("UEFI", "q35").with_ovmf(),
+        }
+    }
+
+    /// One that starts a kernel without any bootloader.
+    pub fn with_kernel(kernel: &Path, initrd: &Path, cmdline: &str) -> Self {
+        let mut machine = Self::of("kernel", "pc");
+        machine.args.extend(["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()]);
+        machine.args.extend(["-append".into(), cmdline.into()]);
+        machine
+    }
+
+    fn of(name: &'static str, board: &str) -> Self {
+        let mut args: Vec<OsString> = Vec::new();
+        // Emulation only: the same everywhere, and a nested KVM is often none.
+        args.extend(["-M", board, "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "1"].map(Into::into));
+        args.extend(["-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
+        args.extend(["-display", "none", "-serial", "stdio"].map(Into::into));
+        Machine { name, args, drives: 0, resets: false, vars: None }
+    }
+
+    fn with_ovmf(mut self) -> Self {
+        let vars = scratch_file();
+        std::fs::copy(ovmf("OVMF_VARS_4M.fd"), vars.path()).expect("OVMF's variables can be copied");
+        let flash = |unit, more: &str, file: &Path| {
+            let mut text = OsString::from(format!("if=pflash,format=raw,unit={unit}{more},file="));
+            text.push(file);
+            text
+        };
+        self.args.extend(["-drive".into(), flash(0, ",readonly=on", &ovmf("OVMF_CODE_4M.fd"))]);
+        self.args.extend(["-drive".into(), flash(1, "", vars.path())]);
+        self.vars = Some(vars);
+        self
+    }
+
+    /// Plug in a disk: the first one is `vda`.
+    pub fn drive(mut self, drive: &Drive) -> Self {
+        let id = self.drives;
+        self.drives += 1;
+        let snapshot = if drive.kept { "off" } else { "on" };
+        // cache=unsafe: a flush ends in the page cache of the host, which outlives QEMU.
+        let mut text = OsString::from(format!("if=none,id=d{id},format=raw,cache=unsafe,snapshot={snapshot},file="));
+        text.push(drive.file);
+        self.args.extend(["-drive".into(), text]);
+        self.args.extend(["-device".into(), format!("virtio-blk-pci,drive=d{id}{}", drive.device).into()]);
+        self
+    }
+
+    /// The machine may reset itself. Without this a reset ends it, and with it the test.
+    pub fn may_reset(mut self) -> Self {
+        self.resets = true;
+        self
+    }
+
+    /// Switch on.
+    pub fn start(mut self) -> Console {
+        if !self.resets {
+            self.args.push("-no-reboot".into());
+        }
+        // setpriv becomes QEMU (same process id) and has it killed when the thread of this test dies,
+        // even where the whole test run is killed and nothing of ours can clean up.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(&self.args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("setpriv (util-linux) can be started");
+        let (sender, output) = channel();
+        forward(child.stdout.take(), sender.clone());
+        forward(child.stderr.take(), sender);
+        Console { name: self.name, child, output, log: Vec::new(), seen: 0, started: Instant::now(), _vars: self.vars }
+    }
+}
+
+/// Send on what a pipe brings until it is closed.
+fn forward(pipe: Option<impl Read + Send + 'static>, to: Sender<Vec<u8>>) {
+    let mut pipe = pipe.expect("the pipe was asked for");
+    thread::spawn(move || {
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = pipe.read(&mut buf) {
+            if to.send(buf[..n].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// The serial console of a running machine. The machine is killed when this is dropped.
+pub struct Console {
+    name: &'static str,
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    log: Vec<u8>,
+    /// Bytes of the log that have been looked at, up to the end of a line.
+    seen: usize,
+    started: Instant,
+    _vars: Option<NamedTempFile>,
+}
+
+impl Console {
+    /// Wait for a line with this text; the line. Fails when it cannot come any more.
+    #[track_caller]
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            while let Some(line) = self.next_line() {
+                if line.contains(text) {
+                    return line;
+                }
+                if let Some(end) = DEAD_ENDS.iter().find(|end| line.contains(*end)) {
+                    self.fail(&format!("`{end}` instead of `{text}`"));
+                }
+            }
+            // A prompt is the beginning of a line that never ends.
+            let rest = String::from_utf8_lossy(&self.log[self.seen..]);
+            if let Some(prompt) = DEAD_ENDS.iter().find(|end| end.ends_with('>') && rest.contains(*end)) {
+                self.fail(&format!("a prompt, `{prompt}`, instead of `{text}`"));
+            }
+            match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.log.extend(bytes),
+                Err(RecvTimeoutError::Timeout) => self.fail(&format!("no `{text}` within {} s", LIMIT.as_secs())),
+                Err(RecvTimeoutError::Disconnected) => self.fail(&format!("the machine ended without `{text}`")),
+            }
+        }
+    }
+
+    /// Wait until the reference OS is up, and check what it says of itself.
+    #[track_caller]
+    pub fn expect_os(&mut self, version: &str, slot: char, tries: u8) {
+        let line = self.wait_for("SLIPWAY-OK");
+        let expected = format!("SLIPWAY-OK version={version} slot={slot} try={tries}");
+        if line != expected {
+            self.fail(&format!("`{line}` instead of `{expected}`"));
+        }
+        eprintln!("boot {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
+        // A later boot of the same machine is counted from here.
+        self.started = Instant::now();
+    }
+
+    /// Wait until the job in a guest has ended; it must have succeeded.
+    #[track_caller]
+    pub fn expect_job(&mut self) {
+        let line = self.wait_for("SLIPWAY-RUN");
+        if line != "SLIPWAY-RUN exit=0" {
+            self.fail(&format!("the job in the guest failed: `{line}`"));
+        }
+        eprintln!("job in a guest {:.1} s", self.started.elapsed().as_secs_f32());
+    }
+
+    /// Whether a text stands on the console so far.
+    pub fn shows(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.log).contains(text)
+    }
+
+    /// Fail with the end of the serial console.
+    #[track_caller]
+    pub fn fail(&self, why: &str) -> ! {
+        let log = String::from_utf8_lossy(&self.log);
+        // Firmware moves the cursor about: of its control characters nothing is kept.
+        let lines: Vec<String> = log.lines().map(|line| line.replace(char::is_control, "")).collect();
+        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n    ");
+        let seconds = self.started.elapsed().as_secs_f32();
+        panic!("{} machine, after {seconds:.1} s: {why}\n  end of its serial console:\n    {tail}", self.name);
+    }
+
+    fn next_line(&mut self) -> Option<String> {
+        let rest = &self.log[self.seen..];
+        let end = rest.iter().position(|b| *b == b'\n')?;
+        let line = String::from_utf8_lossy(&rest[..end]).trim_end_matches('\r').to_owned();
+        self.seen += end + 1;
+        Some(line)
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is gone after this.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

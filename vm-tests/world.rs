@@ -1,0 +1,100 @@
+//! What the tests find: the things `hack/test` has built, and the host's programs.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+use tempfile::{NamedTempFile, TempDir};
+
+/// Version of the payload in `out/payload`.
+pub const VERSION: &str = "1.0.0";
+/// Version of the payload in `out/payload-2`.
+pub const VERSION_2: &str = "2.0.0";
+
+/// Paths of what `hack/test` has built.
+pub struct World {
+    /// The static binary.
+    pub installer: PathBuf,
+    /// GRUB's images, in a directory per architecture.
+    pub assets: PathBuf,
+    payloads: [PathBuf; 2],
+}
+
+impl World {
+    /// The one there is.
+    pub fn get() -> &'static World {
+        static WORLD: OnceLock<World> = OnceLock::new();
+        WORLD.get_or_init(|| World {
+            installer: built("out/installer", ""),
+            assets: built("out/assets", "amd64/SHA256SUMS"),
+            payloads: [built("out/payload", "SHA256SUMS"), built("out/payload-2", "SHA256SUMS")],
+        })
+    }
+
+    /// The sealed payload of a version.
+    pub fn payload(&self, version: &str) -> &Path {
+        match version {
+            VERSION => &self.payloads[0],
+            VERSION_2 => &self.payloads[1],
+            other => panic!("there is no payload {other}"),
+        }
+    }
+}
+
+/// A path in the project that must be there, and complete: `inside` is what is made last.
+fn built(path: &str, inside: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let probe = if inside.is_empty() { path.clone() } else { path.join(inside) };
+    assert!(probe.exists(), "{} is missing: run hack/test, it builds what these tests need", probe.display());
+    // mksquashfs names what it packs by the last part of the path.
+    path.canonicalize().expect("a path that exists can be resolved")
+}
+
+/// A firmware file of the host.
+pub fn ovmf(name: &str) -> PathBuf {
+    let path = Path::new("/usr/share/OVMF").join(name);
+    assert!(path.exists(), "{} is missing: run hack/test, it installs what these tests need", path.display());
+    path
+}
+
+/// A new directory for large files, in cargo's target directory: /tmp may be in memory.
+pub fn scratch_dir() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made")
+}
+
+/// A new empty file in the same place.
+pub fn scratch_file() -> NamedTempFile {
+    NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file can be made")
+}
+
+/// What a program that ran to its end left.
+pub struct Ended {
+    /// Exit code; -1 for one killed by a signal.
+    pub code: i32,
+    /// Its stdout.
+    pub stdout: Vec<u8>,
+    /// Its stderr.
+    pub stderr: String,
+}
+
+/// Run a program to its end, whatever that is.
+pub fn run_to_end<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Ended {
+    let name = program.as_ref().display().to_string();
+    let output = Command::new(program.as_ref()).args(args).output();
+    let output = output
+        .unwrap_or_else(|e| panic!("{name} cannot be started ({e}): run hack/test, it installs what these tests need"));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ended { code: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
+}
+
+/// Run a program that must succeed; its stdout.
+pub fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Vec<u8> {
+    let name = program.as_ref().display().to_string();
+    let ended = run_to_end(program, args);
+    let stdout = || String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.code == 0, "{name} failed, exit code {}:\n{}{}", ended.code, stdout(), ended.stderr);
+    ended.stdout
+}
