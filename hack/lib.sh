@@ -31,7 +31,7 @@ need() {
 
 need_rust() {
     command -v cargo >/dev/null || die "cargo is missing: install Rust 1.89 or later (https://rustup.rs)"
-    need cc:gcc
+    need cc:gcc /usr/include/stdlib.h:libc6-dev
 }
 
 # What builds and boots the sample system.

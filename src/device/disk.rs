@@ -19,7 +19,7 @@ use nix::{
 };
 
 use super::{
-    AlignedBuf, BlockIo,
+    AlignedBuf, BlockIo, Busy,
     identity::{Identity, Kind, NotADisk},
     ioctl,
 };
@@ -52,8 +52,13 @@ pub enum OpenError {
     #[error("{0} is read-only")]
     ReadOnly(String),
     /// The kernel's claim is taken.
-    #[error("{0} is in use: the kernel holds it exclusively (mounted, swap, device mapper or md)")]
-    Claimed(String),
+    #[error("{path} is in use: {}; unmount, swapoff or detach it first", describe(users))]
+    Claimed {
+        /// The disk.
+        path: String,
+        /// By whom, as far as the kernel tells.
+        users: Vec<Busy>,
+    },
     /// Another program's lock.
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
     Locked {
@@ -111,7 +116,7 @@ impl Disk {
             let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(&identity.path);
             file.map_err(|e| match e.raw_os_error() {
                 Some(libc::EROFS | libc::EACCES | libc::EPERM) if write => OpenError::ReadOnly(name.clone()),
-                Some(libc::EBUSY) => OpenError::Claimed(name.clone()),
+                Some(libc::EBUSY) => OpenError::Claimed { path: name.clone(), users: Busy::of(&identity) },
                 _ => io(e),
             })
         };
@@ -192,6 +197,13 @@ impl Disk {
         buf.copy_from_slice(&bounce[skip..skip + buf.len()]);
         Ok(())
     }
+}
+
+fn describe(users: &[Busy]) -> String {
+    if users.is_empty() {
+        return "the kernel holds it exclusively (a mount in another namespace, swap, device mapper or md)".to_owned();
+    }
+    users.iter().map(Busy::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
@@ -304,7 +316,11 @@ impl BlockIo for Disk {
     fn zero(&self, extent: Extent) -> io::Result<()> {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
         match self.identity.kind {
-            Kind::Disk => ioctl::zero_out(&self.lock, extent.offset, extent.len),
+            Kind::Disk => {
+                // Through the claim, if we have it: the kernel wants to own the page cache it drops.
+                let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+                ioctl::zero_out(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
+            }
             Kind::Image => {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 match fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed()) {

@@ -1,4 +1,5 @@
-//! Reading FAT32 from a range of a disk, trusting nothing in it.
+//! Reading FAT32 from a range of a disk, trusting nothing in it, and past the page cache: others write
+//! through other nodes of the same disk.
 
 use std::io;
 
@@ -286,7 +287,7 @@ impl LongName {
 fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
     // Nothing here asks for more than a directory, a table window or a small file at once.
     debug_assert!(buf.len() as u64 <= 64 * MIB);
-    disk.read_at(offset, buf).map_err(|source| ReadError::Io { offset, source })
+    disk.read_back(offset, buf).map_err(|source| ReadError::Io { offset, source })
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {

@@ -334,5 +334,5 @@ fn check_file(
 }
 
 fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {
-    disk.read_at(offset, buf).map_err(|source| ProbeError::Io { offset, source })
+    disk.read_back(offset, buf).map_err(|source| ProbeError::Io { offset, source })
 }

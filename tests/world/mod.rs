@@ -9,7 +9,6 @@ use std::{
     ffi::OsStr,
     fmt,
     fs::{self, File, OpenOptions},
-    io::Write as _,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -196,7 +195,7 @@ pub fn installer_in<S: AsRef<OsStr>>(script: &str, args: impl IntoIterator<Item 
 }
 
 /// Run a verb that takes `--disk`.
-pub fn on_disk(disk: &Path, args: &[&str]) -> Outcome {
+pub fn ondisk(disk: &Path, args: &[&str]) -> Outcome {
     Outcome::of(installer(args).arg("--disk").arg(disk))
 }
 
@@ -478,7 +477,7 @@ fn give_back(command: &mut Command) {
 pub struct SmallFs {
     // Fields drop in this order.
     mount: Mount,
-    _disk: Loop,
+    disk: Loop,
 }
 
 impl SmallFs {
@@ -487,7 +486,7 @@ impl SmallFs {
         tool!("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", &file);
         let disk = Loop::attach(&file, &[]);
         let mount = Mount::new(&disk.node, world.path("small"));
-        SmallFs { mount, _disk: disk }
+        SmallFs { mount, disk: disk }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -498,18 +497,11 @@ impl SmallFs {
     pub fn leave_free(&self, bytes: u64) {
         let stat = statvfs(&self.mount.point).unwrap();
         let free = stat.blocks_available() * stat.fragment_size();
-        let mut filler = File::create(self.path("filler")).unwrap();
-        let mut left = (free - bytes) as usize;
-        while left > 0 {
-            let n = left.min(1 << 20);
-            filler.write_all(&noise(left as u64, n)).unwrap();
-            left -= n;
-        }
-        filler.sync_all().unwrap();
+        tool!("fallocate", "--length", (free - bytes).to_string(), self.path("filler"));
     }
 
     /// The device it lies on.
     pub fn device(&self) -> &Path {
-        &self._disk.node
+        &self.disk.node
     }
 }
