@@ -79,13 +79,13 @@ fn all_reasons_are_told_at_once() {
     facts.busy = vec![Busy { device: "/dev/sda1".into(), by: "mounted on /mnt".into() }];
     facts.found = Found::Something("an XFS file system".to_owned());
     let payload = payload::Facts { arch: Arch::Arm64, ..payload_facts(1, 1, 1) };
-    let refusals = plan::install(&request(), &facts, &payload, &assets()).unwrap_err();
+    let refusals = plan::install(&request(), &facts, &payload, &assets()).unwrap_err().0;
     assert!(
         matches!(refusals[..], [Refusal::Busy(_), Refusal::NotEmpty(_), Refusal::Arch { .. }, Refusal::Layout(_)]),
         "{refusals:?}"
     );
     let forced = InstallRequest { force: true, ..request() };
-    let refusals = plan::install(&forced, &facts, &payload, &assets()).unwrap_err();
+    let refusals = plan::install(&forced, &facts, &payload, &assets()).unwrap_err().0;
     assert!(matches!(refusals[0], Refusal::Busy(_)), "force does not overwrite a disk in use");
 }
 

@@ -1,6 +1,6 @@
 //! `installer install`.
 
-use std::{path::Path, time::SystemTime};
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use crate::{
     execute::{self, Observer as _, Sources},
     model::cmdline::Platform,
     payload::{DirSource, SourceRef},
-    plan::{self, Ids, InstallRequest, Refusal},
+    plan::{self, Ids, InstallRequest},
     probe,
     report::{InstallReport, Progress, Report},
     tools::Tool,
@@ -36,7 +36,10 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
 
     let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
     let assets_facts = probe::asset_facts(&assets, request.arch);
-    let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|r| refused(&target.disk, &r))?;
+    let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|refusals| {
+        let kind = refusals.kind();
+        Failure { kind, error: anyhow::Error::new(refusals).context(target.disk.display().to_string()) }
+    })?;
     for warning in &plan.warnings {
         progress.note(warning);
     }
@@ -79,12 +82,4 @@ fn settle(args: &InstallArgs) -> Result<InstallRequest, Failure> {
         meta: input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?,
         arch: args.arch,
     })
-}
-
-/// The table of reasons. The exit code is that of the most specific one.
-fn refused(disk: &Path, refusals: &[Refusal]) -> Failure {
-    let kind = refusals.iter().map(Refusal::kind).min().unwrap_or(Kind::Install);
-    let reasons: String = refusals.iter().map(|r| format!("\n  - {r}")).collect();
-    let error = anyhow!("{}: not installed, nothing was written:{reasons}", disk.display());
-    Failure { kind, error }
 }

@@ -15,20 +15,20 @@ use crate::{
     },
     plan,
     probe::{LabelFacts, meta_of},
-    report::{MetaReport, MetaTag, Progress, Report},
+    report::{MetaReport, Progress, Report},
 };
 
 pub fn run(verb: MetaVerb, progress: &mut Progress) -> Result<Report, Failure> {
     match verb {
         MetaVerb::List(target) => {
             let meta = look(&target, Access::Read)?.meta;
-            Ok(report(&meta, None, false, false))
+            Ok(Report::Meta(MetaReport::new(&meta, None, false)))
         }
         MetaVerb::Get { key, target } => {
             let key = input(meta_key(&key))?;
             let meta = look(&target, Access::Read)?.meta;
-            meta.get(key).ok_or_else(|| anyhow!("META has no tag {}", name(key))).or_fail(Kind::Input)?;
-            Ok(report(&meta, Some(key), false, true))
+            meta.get(key).ok_or_else(|| anyhow!("META has no tag {key:#04x}")).or_fail(Kind::Input)?;
+            Ok(Report::Meta(MetaReport { bare: true, ..MetaReport::new(&meta, Some(key), false) }))
         }
         MetaVerb::Set { tag, target } => {
             let (key, value) = input(meta_tag(&tag))?;
@@ -70,29 +70,5 @@ fn change(found: Found, adv: &Adv, forget: Option<u8>, key: u8, progress: &mut P
     done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
     let mut bytes = vec![0; found.extent.len as usize];
     found.disk.read_back(found.extent.offset, &mut bytes).or_fail(Kind::Install)?;
-    Ok(report(&Meta::decode(&bytes), Some(key), !plan.steps.is_empty(), false))
-}
-
-/// All tags, or one.
-fn report(meta: &Meta, only: Option<u8>, changed: bool, bare: bool) -> Report {
-    let tags = tags(meta).into_iter().filter(|t| only.is_none_or(|key| t.key == name(key)));
-    Report::Meta(MetaReport { changed, copies_valid: meta.valid, tags: tags.collect(), bare })
-}
-
-fn name(key: u8) -> String {
-    format!("{key:#04x}")
-}
-
-/// Tags for a report: those of the ADV, then those only the legacy area has.
-pub fn tags(meta: &Meta) -> Vec<MetaTag> {
-    let legacy = meta.legacy.iter().filter(|(key, _)| meta.adv.get(**key).is_none());
-    let own = meta.adv.iter().map(|(key, value)| (key, value, false));
-    let all = own.chain(legacy.map(|(key, value)| (*key, value.as_slice(), true)));
-    all.map(|(key, value, legacy)| MetaTag {
-        key: name(key),
-        value: String::from_utf8_lossy(value).into_owned(),
-        hex: value.iter().map(|b| format!("{b:02x}")).collect(),
-        legacy,
-    })
-    .collect()
+    Ok(Report::Meta(MetaReport::new(&Meta::decode(&bytes), Some(key), !plan.steps.is_empty())))
 }

@@ -6,7 +6,7 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     model::{bootenv::PATHS, layout::Part, slot::PerSlot},
     probe::{self, SystemFacts},
-    report::{Report, SlotStatus, StatusReport},
+    report::{MetaTag, Report, SlotStatus, StatusReport},
 };
 
 pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
@@ -32,7 +32,7 @@ pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
                 problem: slot.boots.clone(),
             }
         }),
-        meta: super::meta::tags(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
+        meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
         next_boot: facts.next,
         boot_env: facts.env,
     })))

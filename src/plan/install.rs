@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AssetFacts, DiskFacts, Found, Ids, Plan, Refusal, Step,
+    AssetFacts, DiskFacts, Found, Ids, Plan, Refusal, Refusals, Step,
     step::{Content, System, Volume, VolumeFile, ends},
 };
 use crate::{
@@ -62,13 +62,13 @@ pub struct InstallRequest {
 /// The slot a fresh install writes.
 const SLOT: Slot = Slot::A;
 
-/// Decide. All reasons against are collected, so that one run tells them all.
+/// Decide.
 pub fn install(
     request: &InstallRequest,
     disk: &DiskFacts,
     payload: &payload::Facts,
     assets: &AssetFacts,
-) -> Result<Plan, Vec<Refusal>> {
+) -> Result<Plan, Refusals> {
     let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::Busy).collect();
     if let (Found::Something(what), false) = (&disk.found, request.force || request.zero) {
         refusals.push(Refusal::NotEmpty(what.clone()));
@@ -78,10 +78,10 @@ pub fn install(
     }
     match contents(request, disk, payload, assets) {
         Ok(plan) if refusals.is_empty() => Ok(plan),
-        Ok(_) => Err(refusals),
+        Ok(_) => Err(Refusals(refusals)),
         Err(mut more) => {
             refusals.append(&mut more);
-            Err(refusals)
+            Err(Refusals(refusals))
         }
     }
 }

@@ -115,9 +115,29 @@ pub enum Refusal {
     Meta(#[from] crate::model::meta::MetaError),
 }
 
+/// All reasons against a request, so that one run tells them all.
+#[derive(Debug)]
+pub struct Refusals(pub Vec<Refusal>);
+
+impl Refusals {
+    /// The most specific kind, lowest exit code, of all.
+    pub fn kind(&self) -> Kind {
+        self.0.iter().map(Refusal::kind).min().unwrap_or(Kind::Install)
+    }
+}
+
+impl std::fmt::Display for Refusals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("refused, nothing was written:")?;
+        self.0.iter().try_for_each(|reason| write!(f, "\n  - {reason}"))
+    }
+}
+
+impl std::error::Error for Refusals {}
+
 impl Refusal {
     /// Whose fault: the disk's, or what was asked for.
-    pub const fn kind(&self) -> Kind {
+    const fn kind(&self) -> Kind {
         match self {
             Refusal::Busy(_)
             | Refusal::NotEmpty(_)

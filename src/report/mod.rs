@@ -15,6 +15,7 @@ use crate::{
         digest::Sha256,
         layout::Part,
         manifest::{Arch, FileInfo},
+        meta::Meta,
         slot::{PerSlot, Slot, SlotState},
         units::{Extent, approx},
     },
@@ -306,6 +307,35 @@ pub struct MetaTag {
     pub hex: String,
     /// Whether it stands in the legacy area only.
     pub legacy: bool,
+}
+
+impl MetaReport {
+    /// All tags, or one.
+    pub fn new(meta: &Meta, only: Option<u8>, changed: bool) -> Self {
+        let wanted = only.map(MetaTag::name);
+        let tags = MetaTag::all(meta).into_iter().filter(|t| wanted.as_ref().is_none_or(|w| t.key == *w));
+        MetaReport { changed, copies_valid: meta.valid, tags: tags.collect(), bare: false }
+    }
+}
+
+impl MetaTag {
+    fn name(key: u8) -> String {
+        format!("{key:#04x}")
+    }
+
+    /// Tags of the ADV, then those only the legacy area has.
+    pub fn all(meta: &Meta) -> Vec<MetaTag> {
+        let legacy = meta.legacy.iter().filter(|(key, _)| meta.adv.get(**key).is_none());
+        let own = meta.adv.iter().map(|(key, value)| (key, value, false));
+        let all = own.chain(legacy.map(|(key, value)| (*key, value.as_slice(), true)));
+        let tag = |(key, value, legacy): (u8, &[u8], bool)| MetaTag {
+            key: MetaTag::name(key),
+            value: String::from_utf8_lossy(value).into_owned(),
+            hex: value.iter().map(|b| format!("{b:02x}")).collect(),
+            legacy,
+        };
+        all.map(tag).collect()
+    }
 }
 
 impl fmt::Display for MetaReport {
