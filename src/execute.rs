@@ -1,8 +1,8 @@
 //! LAYER 3, do: the only place where a [`Step`] becomes I/O.
 //!
-//! The loop is the durability argument: a step's writes are flushed, then its small writes are read back
-//! past the page cache and compared, and only then the next step starts. The bulk (file systems, core
-//! image) is read back by the `verify` steps of the plan itself.
+//! The loop is the durability argument: a step's writes are flushed, then read back past the page cache and
+//! compared, and only then the next step starts. The bulk (FAT32 volumes) is read back by the `verify` steps
+//! of the plan itself.
 
 use std::io::{self, Read};
 
@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow, bail};
 
 use crate::{
     bootloader::Assets,
-    device::BlockIo,
+    device::{BlockIo, CHUNK_BYTES},
     error::Kind,
     fat::VolumeLayout,
     mkfs::{self, MkfsError, XfsSpec},
@@ -168,20 +168,31 @@ struct Executor<'a> {
     observer: &'a mut dyn Observer,
 }
 
-/// A small write, to be read back once it is flushed.
-type Small = (u64, Vec<u8>);
+/// What must be on the medium once a step is flushed.
+enum Expect {
+    /// These bytes at this offset.
+    Bytes(u64, Vec<u8>),
+    /// Bytes with this digest.
+    Digest(Extent, Sha256),
+    /// Zeros.
+    Zeros(Extent),
+}
 
 impl Executor<'_> {
     fn durably(&mut self, step: Step) -> anyhow::Result<()> {
-        let small = self.apply(step)?;
+        let written = self.apply(step)?;
         self.disk.sync().context("flushing the disk")?;
-        for (offset, expected) in small {
-            self.compare(offset, &expected)?;
+        for expect in written {
+            match expect {
+                Expect::Bytes(offset, bytes) => self.compare(offset, &bytes)?,
+                Expect::Digest(extent, digest) => self.compare_digest(extent, digest)?,
+                Expect::Zeros(extent) => self.compare_zeros(extent)?,
+            }
         }
         Ok(())
     }
 
-    fn apply(&mut self, step: Step) -> anyhow::Result<Vec<Small>> {
+    fn apply(&mut self, step: Step) -> anyhow::Result<Vec<Expect>> {
         match step {
             Step::Reserve { extent } => {
                 let context =
@@ -199,9 +210,9 @@ impl Executor<'_> {
             Step::MakeXfs { part, extent } => self.make_xfs(part, extent),
             Step::WriteBackupGpt { .. } => {
                 let label = self.label()?;
-                let mut small = self.small(label.backup_entries_offset, label.entries)?;
-                small.extend(self.small(label.backup_header_offset, label.backup_header)?);
-                Ok(small)
+                let mut written = self.small(label.backup_entries_offset, label.entries)?;
+                written.extend(self.small(label.backup_header_offset, label.backup_header)?);
+                Ok(written)
             }
             Step::WritePrimaryGpt { extent } => {
                 let label = self.label()?;
@@ -221,25 +232,25 @@ impl Executor<'_> {
         }
     }
 
-    fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Small>> {
+    fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Expect>> {
         self.write(offset, &bytes)?;
-        Ok(vec![(offset, bytes)])
+        Ok(vec![Expect::Bytes(offset, bytes)])
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
         self.disk.write_at(offset, bytes).with_context(|| format!("writing {} bytes at byte {offset}", bytes.len()))
     }
 
-    fn zero(&self, extents: &[Extent]) -> anyhow::Result<Vec<Small>> {
+    fn zero(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
         for extent in extents {
             let context = || format!("zeroing {} bytes at byte {}", extent.len, extent.offset);
             self.disk.zero(*extent).with_context(context)?;
         }
-        Ok(vec![])
+        Ok(extents.iter().copied().map(Expect::Zeros).collect())
     }
 
     /// In pieces, so that a large disk shows how far it is.
-    fn erase(&mut self, extent: Extent) -> anyhow::Result<Vec<Small>> {
+    fn erase(&mut self, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let mut at = extent.offset;
         while at < extent.end() {
             let len = (extent.end() - at).min(GIB);
@@ -267,6 +278,26 @@ impl Executor<'_> {
         self.plan.system.as_ref().ok_or_else(|| anyhow!("the plan installs no system"))
     }
 
+    fn compare_digest(&self, extent: Extent, expected: Sha256) -> anyhow::Result<()> {
+        let actual = read_back_digest(self.disk, &[extent], &mut |_| ())?;
+        if actual != expected {
+            bail!(
+                "the {} bytes at byte {} of the disk are not what was written there: the medium lies or is failing",
+                extent.len,
+                extent.offset
+            );
+        }
+        Ok(())
+    }
+
+    fn compare_zeros(&self, extent: Extent) -> anyhow::Result<()> {
+        let zeros = vec![0; CHUNK_BYTES];
+        for at in (extent.offset..extent.end()).step_by(CHUNK_BYTES) {
+            self.compare(at, &zeros[..(extent.end() - at).min(CHUNK_BYTES as u64) as usize])?;
+        }
+        Ok(())
+    }
+
     fn sources(&self) -> anyhow::Result<Sources<'_>> {
         self.sources.ok_or_else(|| anyhow!("the plan needs a payload and boot images"))
     }
@@ -282,7 +313,7 @@ impl Executor<'_> {
         Ok((volume.clone(), volume.lay_out(part, extent, system.layout.sector_size)?))
     }
 
-    fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Small>> {
+    fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let (volume, layout) = self.volume(part, extent)?;
         for (file, placed) in volume.files.iter().zip(&layout.files) {
             let to = Extent { offset: extent.offset + placed.offset, len: placed.padded };
@@ -309,7 +340,7 @@ impl Executor<'_> {
         if actual == file.sha256 { Ok(()) } else { Err(PayloadChanged { expected: file.sha256, actual }.into()) }
     }
 
-    fn verify(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Small>> {
+    fn verify(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         if part == Part::Bios {
             self.compare(extent.offset, &self.core_image(extent)?)?;
             return Ok(vec![]);
@@ -359,14 +390,14 @@ impl Executor<'_> {
         Ok(adv.encode())
     }
 
-    fn make_xfs(&self, part: Part, extent: Extent) -> anyhow::Result<Vec<Small>> {
+    fn make_xfs(&self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let system = self.system()?;
         let spec = XfsSpec {
             label: part.name().to_owned(),
             uuid: system.ids.parts[part.number() as usize - 1],
             sector: system.layout.sector_size,
         };
-        mkfs::xfs(self.disk, extent, &spec).with_context(|| format!("making the file system of {part}"))?;
-        Ok(vec![])
+        let made = mkfs::xfs(self.disk, extent, &spec).with_context(|| format!("making the file system of {part}"))?;
+        Ok(made.into_iter().map(|(extent, digest)| Expect::Digest(extent, digest)).collect())
     }
 }

@@ -12,7 +12,11 @@ use uuid::Uuid;
 
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
-    model::units::{Extent, MIB, SectorSize},
+    model::{
+        digest::Sha256,
+        units::{Extent, MIB, SectorSize},
+    },
+    payload::digest_file,
     tools::{Tool, ToolError},
 };
 
@@ -53,8 +57,9 @@ pub enum MkfsError {
     },
 }
 
-/// Make an XFS file system that fills `extent`. Nothing is flushed.
-pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<(), MkfsError> {
+/// Make an XFS file system that fills `extent`. Nothing is flushed. Returns what must be on the disk then:
+/// byte ranges and their digests.
+pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<Vec<(Extent, Sha256)>, MkfsError> {
     let dir = std::env::temp_dir().display().to_string();
     let side_error = |source| MkfsError::SideFile { dir: dir.clone(), source };
     let side = tempfile::NamedTempFile::new().map_err(side_error)?;
@@ -88,18 +93,36 @@ pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<(), Mkf
         let offset = extent.offset + zeros.offset;
         disk.zero(Extent { offset, len: zeros.len }).map_err(disk_error(offset))?;
     }
-    for data in data_ranges(side.as_file(), extent.len).map_err(side_error)? {
-        let mut buf = AlignedBuf::new(CHUNK_BYTES);
-        let mut at = data.offset;
-        while at < data.end() {
-            let n = (data.end() - at).min(CHUNK_BYTES as u64) as usize;
-            side.as_file().read_exact_at(&mut buf[..n], at).map_err(side_error)?;
+    let ranges = data_ranges(side.as_file(), extent.len).map_err(side_error)?;
+    let mut buf = AlignedBuf::new(CHUNK_BYTES);
+    for data in &ranges {
+        for at in (data.offset..data.end()).step_by(CHUNK_BYTES) {
+            let chunk = &mut buf[..(data.end() - at).min(CHUNK_BYTES as u64) as usize];
+            side.as_file().read_exact_at(chunk, at).map_err(side_error)?;
             let offset = extent.offset + at;
-            disk.write_at(offset, &buf[..n]).map_err(disk_error(offset))?;
-            at += n as u64;
+            disk.write_at(offset, chunk).map_err(disk_error(offset))?;
         }
     }
-    Ok(())
+    let digest = |range: Extent| {
+        let (sha256, _) = digest_file(&mut RangeReader { file: side.as_file(), range }, |_| ())?;
+        Ok((Extent { offset: extent.offset + range.offset, len: range.len }, sha256))
+    };
+    ranges.into_iter().chain([log]).map(digest).collect::<io::Result<_>>().map_err(side_error)
+}
+
+/// Reads a range of a file.
+struct RangeReader<'f> {
+    file: &'f File,
+    range: Extent,
+}
+
+impl io::Read for RangeReader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = (self.range.len).min(buf.len() as u64) as usize;
+        let n = self.file.read_at(&mut buf[..n], self.range.offset)?;
+        self.range = Extent { offset: self.range.offset + n as u64, len: self.range.len - n as u64 };
+        Ok(n)
+    }
 }
 
 /// Bytes of the internal log, from the superblock (XFS Algorithms & Data Structures, "Superblocks"):

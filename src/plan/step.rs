@@ -87,7 +87,8 @@ impl Volume {
     }
 }
 
-/// One step. Every step is flushed to the medium, and small writes are read back, before the next starts.
+/// One step. What it wrote is flushed to the medium and read back before the next starts (FAT32 volumes by
+/// [`Step::Verify`]; [`Step::Erase`] is flushed only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum Step {

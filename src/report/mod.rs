@@ -84,7 +84,7 @@ impl fmt::Display for InstallReport {
         match &self.plan.system {
             Some(system) if self.changed => write!(
                 f,
-                "installed {} into slot {} of {} (disk GUID {}); every byte was read back from the medium",
+                "installed {} into slot {} of {} (disk GUID {}); everything written was read back from the medium",
                 system.version.as_deref().unwrap_or("(no version)"),
                 system.slot,
                 self.plan.disk,

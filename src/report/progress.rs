@@ -19,7 +19,7 @@ pub enum ProgressMode {
     Bars,
     /// One line a step, and one every few seconds within it.
     Plain,
-    /// One JSON object a line: `seq` counts from 1, `event` is `step`, `bytes` or `note`.
+    /// One JSON object a line: `seq` counts from 1, `event` is `phase`, `step`, `bytes` or `note`.
     Json,
     /// Nothing.
     None,
