@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     model::{
+        layout::DEFAULT_SLOT_BYTES,
         manifest::Arch,
         units::{ByteSize, SectorSize},
     },
@@ -105,9 +106,10 @@ pub struct InstallArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
     /// Size of each of the two slots.
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_SLOT_BYTES))]
     pub slot_size: ByteSize,
-    /// Logical sector size of an image file, 512 or 4096 bytes (a disk has its own).
+    /// Logical sector size of an image file, 512 or 4096 bytes [default: what its GPT has, else 512]; a disk has its
+    /// own.
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<SectorSize>,
     /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS.

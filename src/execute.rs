@@ -4,7 +4,10 @@
 //! compared, and only then the next step starts. The bulk (FAT32 volumes) is read back by the `verify` steps
 //! of the plan itself.
 
-use std::io::{self, Read};
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+};
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -13,7 +16,7 @@ use crate::{
     device::{BlockIo, CHUNK_BYTES},
     error::Kind,
     fat::VolumeLayout,
-    mkfs::{self, MkfsError, XfsSpec},
+    mkfs::{MkfsError, PreparedXfs, XfsSpec},
     model::{
         digest::Sha256,
         gpt::{self, Label},
@@ -82,7 +85,7 @@ pub fn run(
     sources: Option<Sources>,
     observer: &mut dyn Observer,
 ) -> Result<(), ExecuteError> {
-    let mut executor = Executor { plan, disk, sources, observer };
+    let mut executor = Executor { plan, disk, sources, observer, prepared: BTreeMap::new() };
     let of = plan.steps.len();
     let mut progress = Progress::Untouched;
     for (number, step) in (1..).zip(&plan.steps) {
@@ -90,7 +93,9 @@ pub fn run(
         executor.observer.step(number, of, &sentence, plan.step_bytes(*step));
         if let Err(source) = executor.durably(*step) {
             let state = progress.while_doing(*step).state(plan);
-            return Err(ExecuteError { number, of, sentence, state, kind: kind_of(&source), source: source.into() });
+            // Exit codes of input and environment promise that nothing was written.
+            let kind = if progress == Progress::Untouched { kind_of(&source) } else { Kind::Install };
+            return Err(ExecuteError { number, of, sentence, state, kind, source: source.into() });
         }
         progress = progress.after(*step);
     }
@@ -127,7 +132,7 @@ impl Progress {
 
     const fn state(self, plan: &Plan) -> &'static str {
         if plan.system.is_none() {
-            return "META is readable, with the old or the new tags; run the same command again";
+            return "META has the old tags or the new ones; run the same command again";
         }
         match self {
             Progress::Untouched => "nothing was written",
@@ -141,14 +146,10 @@ impl Progress {
     }
 }
 
-/// A payload that changed under us is an input error, a tool that failed a dependency; all else is the disk.
+/// Before anything was written: a tool that failed is a dependency, all else is the disk.
 fn kind_of(error: &anyhow::Error) -> Kind {
-    if let Some(StreamError::Source { .. } | StreamError::Length { .. }) = error.downcast_ref() {
-        return Kind::Input;
-    }
     match error.downcast_ref() {
         Some(MkfsError::Tool(_)) => Kind::Dependency,
-        _ if error.is::<PayloadChanged>() => Kind::Input,
         _ => Kind::Install,
     }
 }
@@ -166,6 +167,7 @@ struct Executor<'a> {
     disk: &'a dyn BlockIo,
     sources: Option<Sources<'a>>,
     observer: &'a mut dyn Observer,
+    prepared: BTreeMap<Part, PreparedXfs>,
 }
 
 /// What must be on the medium once a step is flushed.
@@ -181,6 +183,10 @@ enum Expect {
 impl Executor<'_> {
     fn durably(&mut self, step: Step) -> anyhow::Result<()> {
         let written = self.apply(step)?;
+        // What writes nothing has nothing to flush.
+        if step.writes().is_empty() {
+            return Ok(());
+        }
         self.disk.sync().context("flushing the disk")?;
         for expect in written {
             match expect {
@@ -194,20 +200,29 @@ impl Executor<'_> {
 
     fn apply(&mut self, step: Step) -> anyhow::Result<Vec<Expect>> {
         match step {
-            Step::Reserve { extent } => {
-                let context =
-                    || format!("no room for {} bytes at byte {} of the image file", extent.len, extent.offset);
-                self.disk.reserve(extent).with_context(context)?;
-                Ok(vec![])
-            }
+            Step::Reserve { extent } => self.reserve(extent).map(|()| vec![]),
             Step::ClearLba0 { extent } => self.small(extent.offset, vec![0; extent.len as usize]),
-            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => self.zero(&[head, tail]),
+            // Written, not zeroed by the cheapest way: in an image file that would give back the room reserved.
+            Step::ClearLabels { head, tail } => {
+                let mut written = self.small(head.offset, vec![0; head.len as usize])?;
+                written.extend(self.small(tail.offset, vec![0; tail.len as usize])?);
+                Ok(written)
+            }
+            Step::Blank { part: Part::Bios | Part::Meta, head, .. } => {
+                self.small(head.offset, vec![0; head.len as usize])
+            }
+            Step::Blank { head, tail, .. } => self.zero(&[head, tail]),
             Step::Erase { extent } => self.erase(extent),
             Step::WriteVolume { part, extent } => self.write_volume(part, extent),
             Step::WriteCore { extent } => self.small(extent.offset, self.core_image(extent)?),
             Step::Verify { part, extent } => self.verify(part, extent),
             Step::WriteMetaCopy { offset, .. } => self.small(offset, self.adv()?),
-            Step::MakeXfs { part, extent } => self.make_xfs(part, extent),
+            Step::PrepareXfs { part, extent } => self.prepare_xfs(part, extent),
+            Step::WriteXfs { part, extent } => self.write_xfs(part, extent),
+            Step::ForgetCached { extent, .. } => {
+                self.disk.forget_cached(extent).context("dropping what the kernel cached")?;
+                Ok(vec![])
+            }
             Step::WriteBackupGpt { .. } => {
                 let label = self.label()?;
                 let mut written = self.small(label.backup_entries_offset, label.entries)?;
@@ -232,6 +247,11 @@ impl Executor<'_> {
         }
     }
 
+    fn reserve(&self, extent: Extent) -> anyhow::Result<()> {
+        let context = || format!("no room for {} bytes at byte {} of the image file", extent.len, extent.offset);
+        self.disk.reserve(extent).with_context(context)
+    }
+
     fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Expect>> {
         self.write(offset, &bytes)?;
         Ok(vec![Expect::Bytes(offset, bytes)])
@@ -242,7 +262,7 @@ impl Executor<'_> {
     }
 
     fn zero(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
-        for extent in extents {
+        for extent in extents.iter().filter(|e| e.len > 0) {
             let context = || format!("zeroing {} bytes at byte {}", extent.len, extent.offset);
             self.disk.zero(*extent).with_context(context)?;
         }
@@ -322,7 +342,6 @@ impl Executor<'_> {
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
         }
-        // Last: without it the rest is no file system.
         self.write(extent.offset, &layout.boot_sector)?;
         Ok(vec![])
     }
@@ -362,6 +381,7 @@ impl Executor<'_> {
                     file.sha256
                 );
             }
+            self.compare_zeros(Extent { offset: at.end(), len: placed.padded - placed.size })?;
         }
         Ok(vec![])
     }
@@ -390,14 +410,25 @@ impl Executor<'_> {
         Ok(adv.encode())
     }
 
-    fn make_xfs(&self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+    fn prepare_xfs(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let system = self.system()?;
         let spec = XfsSpec {
             label: part.name().to_owned(),
             uuid: system.ids.parts[part.number() as usize - 1],
             sector: system.layout.sector_size,
         };
-        let made = mkfs::xfs(self.disk, extent, &spec).with_context(|| format!("making the file system of {part}"))?;
+        let context = || format!("making the file system of {part}");
+        let prepared = PreparedXfs::new(extent.len, &spec).with_context(context)?;
+        for data in prepared.data(extent) {
+            self.reserve(data)?;
+        }
+        self.prepared.insert(part, prepared);
+        Ok(vec![])
+    }
+
+    fn write_xfs(&self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+        let prepared = self.prepared.get(&part).ok_or_else(|| anyhow!("no file system was prepared for {part}"))?;
+        let made = prepared.write(self.disk, extent).with_context(|| format!("writing the file system of {part}"))?;
         Ok(made.into_iter().map(|(extent, digest)| Expect::Digest(extent, digest)).collect())
     }
 }

@@ -5,7 +5,12 @@
 //! (superblocks, headers, root inode: some hundred KiB) is copied to the range. The log must be zero and is
 //! a hole in the side file: it is zeroed here, as are both ends, where signatures of others may stand.
 
-use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{fd::AsRawFd as _, unix::fs::FileExt as _},
+};
 
 use nix::unistd::Whence;
 use uuid::Uuid;
@@ -57,57 +62,86 @@ pub enum MkfsError {
     },
 }
 
-/// Make an XFS file system that fills `extent`. Nothing is flushed. Returns what must be on the disk then:
-/// byte ranges and their digests.
-pub fn xfs(disk: &dyn BlockIo, extent: Extent, spec: &XfsSpec) -> Result<Vec<(Extent, Sha256)>, MkfsError> {
-    let dir = std::env::temp_dir().display().to_string();
-    let side_error = |source| MkfsError::SideFile { dir: dir.clone(), source };
-    let side = tempfile::NamedTempFile::new().map_err(side_error)?;
-    side.as_file().set_len(extent.len).map_err(side_error)?;
-    let mut args: Vec<OsString> = vec![
-        "-q".into(),
-        "-f".into(),
-        "-K".into(),
-        "-L".into(),
-        spec.label.clone().into(),
-        "-m".into(),
-        format!("uuid={}", spec.uuid).into(),
-        "-s".into(),
-        format!("size={}", spec.sector.bytes()).into(),
-        "-d".into(),
-        format!("file,size={}", extent.len).into(),
-    ];
-    if extent.len < XFS_MIN_SUPPORTED {
-        args.push("--unsupported".into());
-    }
-    args.push(side.path().as_os_str().to_owned());
-    Tool::MkfsXfs.run(args)?;
-    let disk_error = |offset| move |source| MkfsError::Disk { offset, source };
-    let mut superblock = [0; 128];
-    side.as_file().read_exact_at(&mut superblock, 0).map_err(side_error)?;
-    let log = log_range(&superblock)
-        .filter(|log| log.offset.checked_add(log.len).is_some_and(|end| end <= extent.len))
-        .ok_or_else(|| side_error(io::Error::other("mkfs.xfs left no superblock with an internal log")))?;
-    let ends = [Extent { offset: 0, len: MIB }, Extent { offset: extent.len - MIB, len: MIB }];
-    for zeros in ends.into_iter().chain([log]) {
-        let offset = extent.offset + zeros.offset;
-        disk.zero(Extent { offset, len: zeros.len }).map_err(disk_error(offset))?;
-    }
-    let ranges = data_ranges(side.as_file(), extent.len).map_err(side_error)?;
-    let mut buf = AlignedBuf::new(CHUNK_BYTES);
-    for data in &ranges {
-        for at in (data.offset..data.end()).step_by(CHUNK_BYTES) {
-            let chunk = &mut buf[..(data.end() - at).min(CHUNK_BYTES as u64) as usize];
-            side.as_file().read_exact_at(chunk, at).map_err(side_error)?;
-            let offset = extent.offset + at;
-            disk.write_at(offset, chunk).map_err(disk_error(offset))?;
+/// A file system in its side file, ready to be copied.
+pub struct PreparedXfs {
+    side: File,
+    /// Ranges with data, and the log, from the start of the file system.
+    data: Vec<Extent>,
+    log: Extent,
+    len: u64,
+}
+
+fn side_error(source: io::Error) -> MkfsError {
+    MkfsError::SideFile { dir: std::env::temp_dir().display().to_string(), source }
+}
+
+impl PreparedXfs {
+    /// Make an XFS file system of `len` bytes.
+    pub fn new(len: u64, spec: &XfsSpec) -> Result<Self, MkfsError> {
+        // No name in any directory: nothing is left behind, however we end. mkfs.xfs reaches it by our /proc.
+        let side = tempfile::tempfile().map_err(side_error)?;
+        side.set_len(len).map_err(side_error)?;
+        let mut args: Vec<OsString> = vec![
+            "-q".into(),
+            "-f".into(),
+            "-K".into(),
+            "-L".into(),
+            spec.label.clone().into(),
+            "-m".into(),
+            format!("uuid={}", spec.uuid).into(),
+            "-s".into(),
+            format!("size={}", spec.sector.bytes()).into(),
+            "-d".into(),
+            format!("file,size={len}").into(),
+        ];
+        if len < XFS_MIN_SUPPORTED {
+            args.push("--unsupported".into());
         }
+        args.push(format!("/proc/{}/fd/{}", std::process::id(), side.as_raw_fd()).into());
+        Tool::MkfsXfs.run(args)?;
+        let mut superblock = [0; 128];
+        side.read_exact_at(&mut superblock, 0).map_err(side_error)?;
+        let log = log_range(&superblock)
+            .filter(|log| log.offset.checked_add(log.len).is_some_and(|end| end <= len))
+            .ok_or_else(|| side_error(io::Error::other("mkfs.xfs left no superblock with an internal log")))?;
+        let data = data_ranges(&side, len).map_err(side_error)?;
+        Ok(PreparedXfs { side, data, log, len })
     }
-    let digest = |range: Extent| {
-        let (sha256, _) = digest_file(&mut RangeReader { file: side.as_file(), range }, |_| ())?;
-        Ok((Extent { offset: extent.offset + range.offset, len: range.len }, sha256))
-    };
-    ranges.into_iter().chain([log]).map(digest).collect::<io::Result<_>>().map_err(side_error)
+
+    /// The ranges that will be written with data, on a disk where it fills `extent`.
+    pub fn data(&self, extent: Extent) -> impl Iterator<Item = Extent> {
+        self.data.iter().map(move |d| Extent { offset: extent.offset + d.offset, len: d.len })
+    }
+
+    /// Copy it to where it fills `extent`. Nothing is flushed. Returns what must be on the disk then: byte
+    /// ranges and their digests.
+    pub fn write(&self, disk: &dyn BlockIo, extent: Extent) -> Result<Vec<(Extent, Sha256)>, MkfsError> {
+        let disk_error = |offset| move |source| MkfsError::Disk { offset, source };
+        let [head, tail] = [Extent { offset: 0, len: MIB }, Extent { offset: self.len - MIB, len: MIB }];
+        for zeros in [head, tail, self.log] {
+            let offset = extent.offset + zeros.offset;
+            disk.zero(Extent { offset, len: zeros.len }).map_err(disk_error(offset))?;
+        }
+        // Zeroing an image file may have given back room that was reserved.
+        for data in self.data(extent) {
+            disk.reserve(data).map_err(disk_error(data.offset))?;
+        }
+        let mut buf = AlignedBuf::new(CHUNK_BYTES);
+        for data in &self.data {
+            for at in (data.offset..data.end()).step_by(CHUNK_BYTES) {
+                let chunk = &mut buf[..(data.end() - at).min(CHUNK_BYTES as u64) as usize];
+                self.side.read_exact_at(chunk, at).map_err(side_error)?;
+                let offset = extent.offset + at;
+                disk.write_at(offset, chunk).map_err(disk_error(offset))?;
+            }
+        }
+        let digest = |range: Extent| {
+            let (sha256, _) = digest_file(&mut RangeReader { file: &self.side, range }, |_| ())?;
+            Ok((Extent { offset: extent.offset + range.offset, len: range.len }, sha256))
+        };
+        let written = self.data.iter().copied().chain([head, tail, self.log]);
+        written.map(digest).collect::<io::Result<_>>().map_err(side_error)
+    }
 }
 
 /// Reads a range of a file.

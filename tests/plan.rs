@@ -94,7 +94,7 @@ fn allowed(plan: &Plan, step: Step) -> Extent {
     let system = plan.system.as_ref().unwrap();
     let whole = Extent { offset: 0, len: system.layout.disk_bytes };
     match step {
-        Step::WriteVolume { part, .. } | Step::Blank { part, .. } | Step::MakeXfs { part, .. } => {
+        Step::WriteVolume { part, .. } | Step::Blank { part, .. } | Step::WriteXfs { part, .. } => {
             system.layout.part(part)
         }
         Step::WriteCore { .. } => system.layout.part(Part::Bios),
@@ -103,7 +103,11 @@ fn allowed(plan: &Plan, step: Step) -> Extent {
         Step::WritePrimaryGpt { .. } => Extent { offset: system.layout.sector_size.bytes(), len: MIB },
         Step::WriteBackupGpt { .. } => Extent { offset: whole.len - MIB, len: MIB },
         Step::ClearLabels { .. } | Step::Erase { .. } => whole,
-        Step::Reserve { .. } | Step::Verify { .. } | Step::RereadTable => Extent { offset: 0, len: 0 },
+        Step::Reserve { .. }
+        | Step::PrepareXfs { .. }
+        | Step::Verify { .. }
+        | Step::ForgetCached { .. }
+        | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }
 

@@ -7,13 +7,13 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
     model::units::{MIB, round_up},
-    payload::{DirSource, Facts, SourceRef},
+    payload::{DirSource, Facts, SourceRef, Sums},
     report::{InspectReport, Progress, Report},
 };
 
 pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let SourceRef::Dir(dir) = &args.source;
-    let facts = facts(&DirSource::new(dir), dir, args.strict, progress)?;
+    let facts = facts(dir, Sums::wanted(args.strict), progress)?;
     let bytes: u64 = facts.files.iter().map(|f| f.size).sum();
     Ok(Report::Inspect(InspectReport {
         source: args.source.to_string(),
@@ -28,11 +28,11 @@ pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failur
 }
 
 /// Look at a payload, with progress.
-pub fn facts(source: &DirSource, dir: &Path, strict: bool, progress: &mut Progress) -> Result<Facts, Failure> {
+pub fn facts(dir: &Path, sums: Sums, progress: &mut Progress) -> Result<Facts, Failure> {
     let sizes = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|e| e.metadata().ok());
     let total = sizes.filter(fs::Metadata::is_file).map(|m| m.len()).sum();
     progress.phase(&format!("check      payload {}", dir.display()), total);
-    source.facts(strict, |n| progress.advance(n)).or_fail(Kind::Input)
+    DirSource::new(dir).facts(sums, |n| progress.advance(n)).or_fail(Kind::Input)
 }
 
 /// Files, FAT tables and metadata files, in whole MiB.

@@ -13,7 +13,7 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
     model::cmdline::Platform,
-    payload::{DirSource, SourceRef},
+    payload::{DirSource, SourceRef, Sums},
     plan::{self, Ids, InstallRequest},
     probe,
     report::{InstallReport, Progress, Report},
@@ -32,7 +32,7 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
     let default_source = || SourceRef::Dir(format!("/usr/install/{}", request.arch).into());
     let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(default_source);
     let source = DirSource::new(&dir);
-    let payload = super::inspect::facts(&source, &dir, args.strict, progress)?;
+    let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
 
     let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
     let assets_facts = probe::asset_facts(&assets, request.arch);

@@ -7,7 +7,7 @@ use crate::{
     cli::{DiskArgs, MetaVerb},
     device::{Access, BlockIo as _, Disk},
     error::{Failure, Kind, OrFail as _},
-    execute,
+    execute::{self, Observer as _},
     model::{
         layout::Part,
         meta::{Adv, Meta},
@@ -66,6 +66,7 @@ fn look(target: &DiskArgs, access: Access) -> Result<Found, Failure> {
 fn change(found: Found, adv: &Adv, forget: Option<u8>, key: u8, progress: &mut Progress) -> Result<Report, Failure> {
     let name = found.disk.identity().path.display().to_string();
     let plan = plan::meta(&name, found.extent, &found.meta, adv, forget);
+    plan.warnings.iter().for_each(|w| progress.note(w));
     let done = execute::run(&plan, &found.disk, None, progress);
     done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
     let mut bytes = vec![0; found.extent.len as usize];

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -12,26 +13,23 @@ use crate::{
     cli::SealArgs,
     error::{Failure, Kind, OrFail as _},
     model::{
-        digest::{Sha256, Sums},
+        digest::{self, Sha256},
         manifest::{Arch, MANIFEST, SHA256SUMS},
     },
-    payload::DirSource,
+    payload::{Sums, TEXTS},
     report::{Progress, Report, SealReport},
 };
 
 pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let default = || PathBuf::from(format!("/usr/install/{}", Arch::NATIVE));
     let dir = args.dir.clone().unwrap_or_else(default);
-    // An old list is what is being replaced.
     let list = dir.join(SHA256SUMS);
-    if list.exists() {
-        fs::remove_file(&list).with_context(|| list.display().to_string()).or_fail(Kind::Input)?;
-    }
-    let facts = super::inspect::facts(&DirSource::new(&dir), &dir, false, progress)?;
+    // Not compared with an old list: that is what is being replaced.
+    let facts = super::inspect::facts(&dir, Sums::Ignored, progress)?;
     let manifest = facts.manifest();
     let text = manifest.render();
-    let mut sums = Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
-    for name in ["cmdline", "os-release"] {
+    let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
+    for name in TEXTS {
         if let Ok(bytes) = fs::read(dir.join(name)) {
             sums.0.insert(name.to_owned(), Sha256::of(&bytes));
         }
@@ -49,8 +47,12 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     }))
 }
 
+/// Replace a file whole or not at all, and durably.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    File::open(dir)?.sync_all()
 }

@@ -51,11 +51,17 @@ fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
         )),
         _ => {}
     }
+    if facts.label.foreign_backup {
+        problems.push(
+            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer it"
+                .to_owned(),
+        );
+    }
     for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged")),
             Some(copy) if facts.env.as_ref() != Some(copy) => {
-                problems.push(format!("{path} on the ESP is older than the other copy"))
+                problems.push(format!("{path} on the ESP differs from the copy that counts"))
             }
             Some(_) => {}
         }
@@ -64,6 +70,9 @@ fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
         if !valid {
             problems.push(format!("META: ADV copy {n} is not valid"));
         }
+    }
+    if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
+        problems.push("META: the two copies differ; the first counts".to_owned());
     }
     problems
 }

@@ -8,11 +8,12 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
     model::{
+        bootenv::MARKER,
         layout::Part,
         manifest::SHA256SUMS,
         slot::{Slot, SlotState},
     },
-    probe::{self, FileState, LabelFacts, ProbeError},
+    probe::{self, FileCheck, FileState, LabelFacts, ProbeError},
     report::{Progress, Report, SlotCheck, VerifyReport},
 };
 
@@ -36,8 +37,21 @@ fn check(disk: &Disk, label: &LabelFacts, slot: Slot, progress: &mut Progress) -
         let part = Part::from(slot);
         let volume = probe::slot_volume(disk, label, slot)?;
         let files = volume.root_files().map_err(|source| ProbeError::Fat { part, source })?;
-        progress.phase(&format!("verify     {part}"), files.iter().map(|f| f.size).sum());
-        probe::check_files(disk as &dyn BlockIo, &volume, part, SHA256SUMS, &mut |n| progress.advance(n))
+        progress.phase(&format!("verify     {part}"), files.iter().map(|(_, size)| size).sum());
+        let mut checks =
+            probe::check_files(disk as &dyn BlockIo, &volume, part, SHA256SUMS, &mut |n| progress.advance(n))?;
+        // The list itself and the marker, which changes, are in no list.
+        let known = |name: &str| name == SHA256SUMS || name == MARKER || checks.iter().any(|c| c.name == name);
+        let unlisted: Vec<_> = files.into_iter().filter(|(name, _)| !known(name)).collect();
+        checks.extend(unlisted.into_iter().map(|(name, size)| FileCheck {
+            name,
+            state: FileState::Unlisted,
+            size: Some(size),
+            expected: None,
+            actual: None,
+            offset: None,
+        }));
+        Ok(checks)
     };
     match { files }() {
         Ok(files) => SlotCheck { files, error: None },

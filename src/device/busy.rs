@@ -10,6 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::identity::{Identity, Kind, read_trimmed, sysfs};
+use crate::model::units::Extent;
 
 /// One use of a disk or of a partition of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -93,6 +94,16 @@ fn disk_devices(path: &Path) -> BTreeMap<u64, Device> {
         devices.insert(rdev, Device { name, sys, partition });
     }
     devices
+}
+
+/// Nodes of the partitions that fill exactly `extent` of a disk (one, unless the kernel has none).
+pub(super) fn partition_nodes(disk: &Path, extent: Extent) -> Vec<PathBuf> {
+    // sysfs counts in 512-byte units, whatever the sector size (Documentation/ABI/stable/sysfs-block).
+    let number = |sys: &Path, name| read_trimmed(&sys.join(name))?.parse::<u64>().ok()?.checked_mul(512);
+    let fills = |d: &&Device| {
+        d.partition && number(&d.sys, "start") == Some(extent.offset) && number(&d.sys, "size") == Some(extent.len)
+    };
+    disk_devices(disk).values().filter(fills).map(|d| PathBuf::from(&d.name)).collect()
 }
 
 /// Loop devices whose backing file is `path`, with their partitions.

@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
@@ -19,7 +22,7 @@ use nix::{
 };
 
 use super::{
-    AlignedBuf, BlockIo, Busy,
+    AlignedBuf, BlockIo, Busy, busy,
     identity::{Identity, Kind, NotADisk},
     ioctl,
 };
@@ -92,6 +95,8 @@ pub struct Disk {
     identity: Identity,
     lock: Flock<File>,
     direct: Option<File>,
+    /// What offset, length and memory of direct I/O must be multiples of, bytes.
+    direct_align: u64,
     claim: Mutex<Option<File>>,
     size: u64,
     sector: SectorSize,
@@ -101,7 +106,8 @@ pub struct Disk {
 
 impl Disk {
     /// Open and lock. `sector` is the logical block size of an image file (unless given: what its GPT was
-    /// made with, else 512); of a disk it must be the disk's own. Waits up to `patience` for a lock another program holds.
+    /// made with, else 512); of a disk it must be the disk's own. Waits up to `patience` for a lock another program
+    /// holds.
     pub fn open(
         path: &Path,
         access: Access,
@@ -110,59 +116,57 @@ impl Disk {
     ) -> Result<Self, OpenError> {
         let identity = Identity::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
         let name = identity.path.display().to_string();
+        let write = access != Access::Read;
+        let file = open_node(&identity, &identity.path, write, 0)?;
+        let lock = lock(file, &name, write, patience)?;
+        // The name may have come to mean another disk between looking and opening (hot-plug).
+        let io = |source| OpenError::Io { path: name.clone(), source };
+        if same_file(&lock, path).map_err(io)? {
+            return Self::of_locked(identity, lock, access, sector);
+        }
+        Err(io(io::Error::other("it changed while it was being opened")))
+    }
+
+    fn of_locked(
+        identity: Identity,
+        lock: Flock<File>,
+        access: Access,
+        sector: Option<SectorSize>,
+    ) -> Result<Self, OpenError> {
+        let name = identity.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access != Access::Read;
-        let open = |flags| {
-            let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(&identity.path);
-            file.map_err(|e| match e.raw_os_error() {
-                Some(libc::EROFS | libc::EACCES | libc::EPERM) if write => OpenError::ReadOnly(name.clone()),
-                Some(libc::EBUSY) => OpenError::Claimed { path: name.clone(), users: Busy::of(&identity) },
-                _ => io(e),
-            })
-        };
-        let file = open(0)?;
-        // The name may have come to mean another disk between looking and opening (hot-plug).
-        if Identity::of(path).as_ref() != Ok(&identity) {
-            return Err(io(io::Error::other("it changed while it was being opened")));
-        }
-        let (size, own_sector, read_only) = match identity.kind {
-            Kind::Disk => (
-                ioctl::size_bytes(&file).map_err(io)?,
-                ioctl::sector_bytes(&file).map_err(io)?,
-                ioctl::read_only(&file).map_err(io)?,
-            ),
-            Kind::Image => {
-                let meta = file.metadata().map_err(io)?;
-                let sector = sector.unwrap_or_else(|| image_sector(&file));
-                (meta.len(), u32::from(sector), meta.permissions().mode() & 0o222 == 0)
-            }
-        };
+        let (size, own_sector, read_only) = geometry(&lock, identity.kind, sector).map_err(io)?;
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
         }
         let sector =
             settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
+        // Through the open file, not by name: all descriptors are the same disk.
+        let same = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
         let claim = match (access, identity.kind) {
-            (Access::Whole, Kind::Disk) => Some(open(libc::O_EXCL)?),
+            (Access::Whole, Kind::Disk) => Some(open_node(&identity, &same, write, libc::O_EXCL)?),
             _ => None,
         };
-        // No direct I/O on some file systems (tmpfs): then the page cache is all there is, or is dropped.
-        let direct = open(libc::O_DIRECT).ok();
-        let lock = lock(file, &name, write, patience)?;
-        let disk = Disk {
+        if identity.kind == Kind::Disk && write {
+            // Forget what the page cache of this node holds: others may have written through other nodes.
+            ioctl::flush_buffers(&lock).map_err(io)?;
+        }
+        Ok(Disk {
+            // No direct I/O on some file systems (tmpfs): then the page cache is all there is, or is dropped.
+            direct: open_node(&identity, &same, write, libc::O_DIRECT).ok(),
+            direct_align: match identity.kind {
+                Kind::Disk => sector.bytes(),
+                // What the disk under the file system wants may be more than the image's own sector.
+                Kind::Image => AlignedBuf::ALIGN as u64,
+            },
             identity,
             lock,
-            direct,
             claim: Mutex::new(claim),
             size: round_down(size, sector.bytes()),
             sector,
             lost: AtomicBool::new(false),
-        };
-        if disk.identity.kind == Kind::Disk && write {
-            // Forget what the page cache of this node holds: others may have written through other nodes.
-            ioctl::flush_buffers(&disk.lock).map_err(io)?;
-        }
-        Ok(disk)
+        })
     }
 
     /// What disk this is.
@@ -181,21 +185,53 @@ impl Disk {
     }
 
     fn aligned(&self, offset: u64, buf: &[u8]) -> bool {
-        let sector = self.sector.bytes();
-        offset.is_multiple_of(sector)
-            && (buf.len() as u64).is_multiple_of(sector)
+        offset.is_multiple_of(self.direct_align)
+            && (buf.len() as u64).is_multiple_of(self.direct_align)
             && (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
     }
 
-    /// Direct read of whole sectors through an aligned buffer.
+    /// Direct read of whole blocks through an aligned buffer. The last block of a file may be short.
     fn read_back_bounced(&self, direct: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let sector = self.sector.bytes();
-        let start = round_down(offset, sector);
+        let start = round_down(offset, self.direct_align);
         let skip = (offset - start) as usize;
-        let mut bounce = AlignedBuf::new((skip + buf.len()).next_multiple_of(sector as usize));
-        direct.read_exact_at(&mut bounce, start)?;
+        let mut bounce = AlignedBuf::new((skip + buf.len()).next_multiple_of(self.direct_align as usize));
+        let mut have = 0;
+        while have < skip + buf.len() {
+            match direct.read_at(&mut bounce[have..], start + have as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => have += n,
+            }
+        }
         buf.copy_from_slice(&bounce[skip..skip + buf.len()]);
         Ok(())
+    }
+}
+
+fn open_node(identity: &Identity, path: &Path, write: bool, flags: i32) -> Result<File, OpenError> {
+    let name = identity.path.display().to_string();
+    let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    file.map_err(|e| match e.raw_os_error() {
+        Some(libc::EROFS) => OpenError::ReadOnly(name),
+        Some(libc::EACCES | libc::EPERM) if write && identity.is_read_only() => OpenError::ReadOnly(name),
+        Some(libc::EBUSY) => OpenError::Claimed { path: name, users: Busy::of(identity) },
+        _ => OpenError::Io { path: name, source: e },
+    })
+}
+
+fn same_file(file: &File, path: &Path) -> io::Result<bool> {
+    let (a, b) = (file.metadata()?, fs::metadata(path)?);
+    Ok((a.dev(), a.ino(), a.rdev()) == (b.dev(), b.ino(), b.rdev()))
+}
+
+/// Size in bytes, logical sector size in bytes, and whether it refuses writes.
+fn geometry(file: &File, kind: Kind, sector: Option<SectorSize>) -> io::Result<(u64, u32, bool)> {
+    match kind {
+        Kind::Disk => Ok((ioctl::size_bytes(file)?, ioctl::sector_bytes(file)?, ioctl::read_only(file)?)),
+        Kind::Image => {
+            let meta = file.metadata()?;
+            let sector = sector.unwrap_or_else(|| image_sector(file));
+            Ok((meta.len(), u32::from(sector), meta.permissions().mode() & 0o222 == 0))
+        }
     }
 }
 
@@ -265,11 +301,6 @@ impl BlockIo for Disk {
         self.sector
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.checked(offset, buf.len())?;
-        self.lock.read_exact_at(buf, offset)
-    }
-
     fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.checked(offset, buf.len())?;
         match &self.direct {
@@ -331,6 +362,16 @@ impl BlockIo for Disk {
         }
     }
 
+    /// The page cache of a partition's own node: whoever has that open reads what the node cached before.
+    fn forget_cached(&self, extent: Extent) -> io::Result<()> {
+        match self.identity.kind {
+            Kind::Image => Ok(()),
+            Kind::Disk => busy::partition_nodes(&self.identity.path, extent)
+                .into_iter()
+                .try_for_each(|node| ioctl::flush_buffers(&File::open(node)?)),
+        }
+    }
+
     /// On a block device, with retries: udev and others open nodes for moments. Gives up the kernel's
     /// claim first, which would stand in the way; the lock stays.
     fn reread_table(&self) -> io::Result<()> {
@@ -341,8 +382,10 @@ impl BlockIo for Disk {
         let mut result = Ok(());
         for _ in 0..50 {
             result = ioctl::reread_partitions(&self.lock);
-            match &result {
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(Duration::from_millis(100)),
+            match result.as_ref().map_err(io::Error::raw_os_error) {
+                Err(Some(libc::EBUSY)) => thread::sleep(Duration::from_millis(100)),
+                // A device the kernel reads no partitions of (a loop device without partscan).
+                Err(Some(libc::EINVAL)) => return Ok(()),
                 _ => break,
             }
         }

@@ -96,6 +96,14 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Whether a block device is set read-only.
+    pub(super) fn is_read_only(&self) -> bool {
+        let rdev = fs::metadata(&self.path).map(|m| m.rdev());
+        self.kind == Kind::Disk && rdev.is_ok_and(|r| read_trimmed(&sysfs(r).join("ro")).as_deref() == Some("1"))
+    }
+}
+
 /// sysfs directory of a block device.
 pub(super) fn sysfs(rdev: u64) -> PathBuf {
     let (major, minor) = (nix::sys::stat::major(rdev), nix::sys::stat::minor(rdev));

@@ -24,10 +24,8 @@ pub trait BlockIo: Sync {
     /// Logical block size.
     fn sector_size(&self) -> SectorSize;
 
-    /// Read; a cache may answer.
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-
-    /// Read what is on the medium: past the page cache. Only after a [`BlockIo::sync`].
+    /// Read what is on the medium: past the page cache, where the file system under an image file can (tmpfs
+    /// has no medium beside it). What was written counts only after a [`BlockIo::sync`].
     fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
     /// Write. Durable only after the next [`BlockIo::sync`] that succeeds.
@@ -46,6 +44,11 @@ pub trait BlockIo: Sync {
     /// Make a range read as zeros, by the cheapest way the device has.
     fn zero(&self, extent: Extent) -> io::Result<()> {
         write_zeros(self, extent)
+    }
+
+    /// Have the kernel forget what it cached of a partition through the partition's own node.
+    fn forget_cached(&self, _extent: Extent) -> io::Result<()> {
+        Ok(())
     }
 
     /// Tell the kernel that the partition table changed.

@@ -72,6 +72,8 @@ struct DirEntry {
     size: u32,
 }
 
+/// A file in more pieces than this is not one of ours (they have one) and not read on.
+const MAX_EXTENTS: usize = 1 << 16;
 /// A directory larger than this is not one of ours and not read on.
 const MAX_DIR_BYTES: usize = 1 << 20;
 
@@ -137,10 +139,10 @@ impl<'d> FatVolume<'d> {
         Ok(None)
     }
 
-    /// The files of the root directory.
-    pub fn root_files(&self) -> Result<Vec<FatFile>, ReadError> {
+    /// Names and sizes, bytes, of the files in the root directory.
+    pub fn root_files(&self) -> Result<Vec<(String, u64)>, ReadError> {
         let files = self.list(self.root)?.into_iter().filter(|e| !e.directory);
-        files.map(|e| self.file(e)).collect()
+        Ok(files.map(|e| (e.name, u64::from(e.size))).collect())
     }
 
     /// Read a file of at most `limit` bytes.
@@ -166,8 +168,10 @@ impl<'d> FatVolume<'d> {
             let cluster = chain.next().ok_or(ReadError::Damaged("a file ends before its size"))??;
             let offset = self.offset(cluster);
             let len = left.min(self.cluster);
+            let pieces = extents.len();
             match extents.last_mut() {
                 Some(last) if last.end() == offset => last.len += len,
+                _ if pieces == MAX_EXTENTS => return Err(ReadError::Damaged("a file is in more than 65536 pieces")),
                 _ => extents.push(Extent { offset, len }),
             }
             left -= len;

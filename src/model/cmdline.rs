@@ -32,26 +32,10 @@ const REPLACED_BY_EXTRA: [&str; 2] = ["console", "talos.platform"];
 pub struct Cmdline(Vec<(String, Vec<String>)>);
 
 impl Cmdline {
-    /// Split text into words as the kernel does (white space outside double quotes; kernel/params.c,
-    /// `next_arg`) and append each.
+    /// Split text into words and append each.
     pub fn parse(text: &str) -> Self {
         let mut cmdline = Cmdline::default();
-        let mut word = String::new();
-        let mut quoted = false;
-        for c in text.chars().chain([' ']) {
-            if c == '"' {
-                quoted = !quoted;
-            }
-            if c.is_ascii_whitespace() && !quoted {
-                if !word.is_empty() {
-                    cmdline.append(&word);
-                    word.clear();
-                }
-            } else {
-                word.push(c);
-            }
-        }
-        if !word.is_empty() {
+        for word in split_words(text) {
             cmdline.append(&word);
         }
         cmdline
@@ -173,6 +157,21 @@ fn unquote(word: &str) -> Option<String> {
     (!bare.contains(bad)).then_some(bare)
 }
 
+/// Split text into words as the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
+fn split_words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        quoted ^= c == '"';
+        match words.last_mut() {
+            Some(word) if quoted || !c.is_ascii_whitespace() => word.push(c),
+            _ => words.push(String::new()),
+        }
+    }
+    words.retain(|w| !w.is_empty());
+    words
+}
+
 fn split(word: &str) -> (&str, &str) {
     word.split_once('=').unwrap_or((word, ""))
 }
@@ -259,6 +258,8 @@ pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&s
     for word in Cmdline::parse(&defaults).words() {
         cmdline.append(&word);
     }
+    // One flag may hold several words, as in Talos, which joins all of them and splits again.
+    let extra: Vec<String> = extra.iter().flat_map(|arg| split_words(arg)).collect();
     cmdline.apply_extra(extra.iter().map(String::as_str));
     cmdline
 }
@@ -305,6 +306,10 @@ mod tests {
         assert_eq!(
             line("metal", "", Some("quiet console=ttyS0"), &["talos.platform=x", "-quiet"]),
             "console=tty0 console=ttyS0 talos.platform=x"
+        );
+        assert_eq!(
+            line("upcloud", "", Some(""), &["quiet splash", "x=\"a b\""]),
+            "talos.platform=upcloud net.ifnames=0 quiet splash x=\"a b\""
         );
         assert_eq!(
             line("vmware", "none", Some("q"), &[]),

@@ -25,9 +25,6 @@ const LEGACY_MAGIC_START: u32 = 0x5a2d_2fa5;
 const LEGACY_MAGIC_SUM: u32 = 0xa304_1767;
 const LEGACY_MAGIC_END: u32 = 0xdd28_bf64;
 
-/// Tag 0x06: the slot label to return to while an upgrade is not confirmed.
-pub const TAG_UPGRADE: u8 = 0x06;
-
 /// What cannot be stored.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
@@ -128,6 +125,10 @@ pub struct Meta {
     pub adv: Adv,
     /// Whether copy 1 and copy 2 are valid.
     pub valid: [bool; 2],
+    /// Whether the place of both copies is zero: freshly made.
+    pub blank: bool,
+    /// Whether both copies hold the same tags.
+    pub copies_equal: bool,
     /// Tags of the legacy area.
     pub legacy: BTreeMap<u8, Vec<u8>>,
 }
@@ -138,10 +139,18 @@ impl Meta {
         let copies = [0, ADV_BYTES].map(|at| partition.get(at..at + ADV_BYTES).and_then(Adv::decode));
         let valid = [copies[0].is_some(), copies[1].is_some()];
         let [first, second] = copies;
+        let copies_equal = first == second;
+        let blank = partition.iter().take(2 * ADV_BYTES).all(|b| *b == 0);
         let legacy = [LEGACY_AT, LEGACY_AT + LEGACY_BYTES]
             .into_iter()
             .find_map(|at| decode_legacy(partition.get(at..at + LEGACY_BYTES)?));
-        Meta { adv: first.or(second).unwrap_or_default(), valid, legacy: legacy.unwrap_or_default() }
+        Meta {
+            adv: first.or(second).unwrap_or_default(),
+            valid,
+            blank,
+            copies_equal,
+            legacy: legacy.unwrap_or_default(),
+        }
     }
 
     /// The value of a tag: the Talos ADV's, else the legacy area's.
@@ -149,12 +158,12 @@ impl Meta {
         self.adv.get(tag).or_else(|| self.legacy.get(&tag).map(Vec::as_slice))
     }
 
-    /// Byte offsets in the partition to write a new ADV to, in this order and with a flush after each,
-    /// so that a reader finds a valid copy at every instant: the copy that does not count goes first
-    /// when it is the only one that is not valid.
+    /// Byte offsets in the partition to write a new ADV to, in this order and with a flush after each: the copy
+    /// that counts goes last. So a reader finds the old tags or the new ones at every instant, also when the
+    /// copy that does not count is older than old.
     pub fn write_order(&self) -> [u64; 2] {
         let second = ADV_BYTES as u64;
-        if self.valid[1] { [0, second] } else { [second, 0] }
+        if self.valid[0] { [second, 0] } else { [0, second] }
     }
 
     /// The legacy area without `tag` (both copies, 1024 bytes, and its offset in the partition), or
@@ -279,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn either_copy_will_do_and_the_bad_one_is_written_first() {
+    fn either_copy_will_do_and_the_one_that_counts_is_written_last() {
         let mut partition = vec![0; META_BYTES as usize];
         assert_eq!(Meta::decode(&partition).valid, [false, false]);
         let copy = sample().encode();
@@ -288,6 +297,11 @@ mod tests {
         assert_eq!((meta.valid, meta.adv.get(6)), ([false, true], Some(&b"A"[..])));
         assert_eq!(meta.write_order(), [0, ADV_BYTES as u64]);
         partition[..ADV_BYTES].copy_from_slice(&copy);
+        assert!(Meta::decode(&partition).copies_equal);
+        partition[ADV_BYTES..2 * ADV_BYTES].copy_from_slice(&Adv::default().encode());
+        let meta = Meta::decode(&partition);
+        assert!(!meta.copies_equal);
+        assert_eq!(meta.write_order(), [ADV_BYTES as u64, 0]);
         partition[ADV_BYTES..2 * ADV_BYTES].fill(0xff);
         assert_eq!(Meta::decode(&partition).write_order(), [ADV_BYTES as u64, 0]);
     }

@@ -88,11 +88,6 @@ impl Extent {
         other.offset >= self.offset && other.end() <= self.end()
     }
 
-    /// Whether both ranges share a byte.
-    pub const fn overlaps(self, other: Extent) -> bool {
-        self.offset < other.end() && other.offset < self.end()
-    }
-
     /// The LBA of the first byte.
     pub const fn first_lba(self, sector: SectorSize) -> Lba {
         Lba(self.offset / sector.bytes())
@@ -187,7 +182,7 @@ mod tests {
         assert_eq!(e.first_lba(SectorSize::S512), Lba(2048));
         assert_eq!(e.last_lba(SectorSize::S512), Lba(4095));
         assert_eq!(e.first_lba(SectorSize::S4096), Lba(256));
-        assert!(e.overlaps(Extent { offset: 2 * MIB - 1, len: 1 }));
-        assert!(!e.overlaps(Extent { offset: 2 * MIB, len: 1 }));
+        assert!(e.contains(Extent { offset: 2 * MIB - 1, len: 1 }));
+        assert!(!e.contains(Extent { offset: 2 * MIB, len: 1 }));
     }
 }

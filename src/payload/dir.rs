@@ -3,12 +3,15 @@
 use std::{
     fs::File,
     io::{self, Read},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
+use nix::libc;
+
 use super::{Facts, SourceRef, stream::digest_file};
 use crate::model::{
-    digest::{Sha256, Sums, SumsError},
+    digest::{self, Sha256, SumsError},
     manifest::{Arch, FileInfo, INITRAMFS, KERNEL, ROOTFS, SHA256SUMS, version_id},
 };
 
@@ -84,6 +87,32 @@ pub enum PayloadError {
     },
 }
 
+/// The optional text files of a payload.
+pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
+
+/// What to do about SHA256SUMS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sums {
+    /// Compare with it if it is there.
+    Compared,
+    /// It must be there.
+    Required,
+    /// It is about to be replaced.
+    Ignored,
+}
+
+impl Sums {
+    /// By `--strict`.
+    pub const fn wanted(strict: bool) -> Self {
+        if strict { Sums::Required } else { Sums::Compared }
+    }
+}
+
+/// Whether a name is there, be it a link to nowhere: that is an error when it is opened, not an absent file.
+fn present(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// A directory with a payload.
 #[derive(Clone, Debug)]
 pub struct DirSource {
@@ -98,8 +127,8 @@ impl DirSource {
 
     /// Open one of its files for reading.
     pub fn open(&self, name: &str) -> io::Result<File> {
-        let file = File::open(self.dir.join(name))?;
-        // A fifo or device would block or never end.
+        // A fifo would block in open without O_NONBLOCK (which means nothing to a file), a device never end.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(self.dir.join(name))?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -107,9 +136,9 @@ impl DirSource {
     }
 
     /// Read and hash everything, and compare with SHA256SUMS. `progress` gets bytes as they are read.
-    pub fn facts(&self, strict: bool, mut progress: impl FnMut(u64)) -> Result<Facts, PayloadError> {
-        let sums = self.sums()?;
-        if strict && sums.is_none() {
+    pub fn facts(&self, wanted: Sums, mut progress: impl FnMut(u64)) -> Result<Facts, PayloadError> {
+        let sums = if wanted == Sums::Ignored { None } else { self.sums()? };
+        if wanted == Sums::Required && sums.is_none() {
             return Err(PayloadError::NotSealed { path: self.dir.join(SHA256SUMS) });
         }
         let names = self.file_names()?;
@@ -117,6 +146,9 @@ impl DirSource {
         let mut files = Vec::new();
         for name in &names {
             let (info, head) = self.examine(name, &mut progress)?;
+            if info.size == 0 {
+                return Err(PayloadError::Empty { path: self.dir.join(name) });
+            }
             if *name == KERNEL {
                 arch = Arch::of_kernel(&head);
             } else if *name == ROOTFS && !head.starts_with(SQUASHFS_MAGIC) {
@@ -142,7 +174,7 @@ impl DirSource {
 
     /// Kernel, initramfs and squashfs as they are called here.
     fn file_names(&self) -> Result<Vec<&'static str>, PayloadError> {
-        let exists = |name: &&str| self.dir.join(name).exists();
+        let exists = |name: &&str| present(&self.dir.join(name));
         if !self.dir.is_dir() {
             return Err(PayloadError::Missing { path: self.dir.clone() });
         }
@@ -158,13 +190,10 @@ impl DirSource {
         let mut head = Vec::new();
         io::Read::by_ref(&mut file).take(1024).read_to_end(&mut head).map_err(io)?;
         let (sha256, size) = digest_file(&mut head.chain(file), progress).map_err(io)?;
-        if size == 0 {
-            return Err(PayloadError::Empty { path: self.dir.join(name) });
-        }
         Ok((FileInfo { name: name.to_owned(), size, sha256 }, head))
     }
 
-    fn compare(&self, sums: &Sums, files: &[FileInfo]) -> Result<(), PayloadError> {
+    fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {
         let incomplete = |why, name: &str| PayloadError::SumsIncomplete {
             path: self.dir.join(SHA256SUMS),
             why,
@@ -174,11 +203,16 @@ impl DirSource {
             let expected = *sums.0.get(&file.name).ok_or_else(|| incomplete("does not list", &file.name))?;
             self.matches(&file.name, expected, file.sha256)?;
         }
+        for name in TEXTS {
+            if present(&self.dir.join(name)) && !sums.0.contains_key(name) {
+                return Err(incomplete("does not list", name));
+            }
+        }
         for (name, expected) in &sums.0 {
             if files.iter().any(|f| f.name == *name) {
                 continue;
             }
-            if !self.dir.join(name).exists() {
+            if !present(&self.dir.join(name)) {
                 return Err(incomplete("lists a file that is not there:", name));
             }
             let (other, _) = self.examine(name, &mut |_| ())?;
@@ -194,9 +228,9 @@ impl DirSource {
         Err(PayloadError::Mismatch { path: self.dir.join(name), expected, actual })
     }
 
-    fn sums(&self) -> Result<Option<Sums>, PayloadError> {
+    fn sums(&self) -> Result<Option<digest::Sums>, PayloadError> {
         let Some(bytes) = self.small_bytes(SHA256SUMS)? else { return Ok(None) };
-        let sums = Sums::parse(&bytes);
+        let sums = digest::Sums::parse(&bytes);
         sums.map(Some).map_err(|source| PayloadError::Sums { path: self.dir.join(SHA256SUMS), source })
     }
 
@@ -206,7 +240,7 @@ impl DirSource {
     }
 
     fn small_bytes(&self, name: &str) -> Result<Option<Vec<u8>>, PayloadError> {
-        if !self.dir.join(name).exists() {
+        if !present(&self.dir.join(name)) {
             return Ok(None);
         }
         let io = |source| self.io(name, source);

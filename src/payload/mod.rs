@@ -3,7 +3,7 @@
 mod dir;
 mod stream;
 
-pub use dir::{DirSource, PayloadError};
+pub use dir::{DirSource, PayloadError, Sums, TEXTS};
 pub use stream::{StreamError, digest_file, read_back_digest, write_stream};
 
 use std::path::PathBuf;

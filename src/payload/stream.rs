@@ -37,6 +37,9 @@ pub enum StreamError {
         /// Whether there is more.
         longer: bool,
     },
+    /// No thread.
+    #[error("cannot start a thread to read and hash with: {0}")]
+    Thread(io::Error),
     /// The disk.
     #[error("at byte {offset} of the disk: {source}")]
     Disk {
@@ -93,7 +96,8 @@ pub fn write_stream(
         let _ = free_tx.send(AlignedBuf::new(CHUNK_BYTES));
     }
     thread::scope(|scope| {
-        let source = scope.spawn(move || read_and_hash(reader, size, &free_rx, &full_tx));
+        let work = move || read_and_hash(reader, size, &free_rx, &full_tx);
+        let source = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
         let mut at = extent.offset;
         let mut failed = None;
         for (mut buf, n) in full_rx {
@@ -111,13 +115,12 @@ pub fn write_stream(
         }
         drop(free_tx);
         let digest = source.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        match failed {
-            Some(e) => Err(e),
-            None => {
-                zero_tail(disk, at, extent.end())?;
-                digest
-            }
+        if let Some(e) = failed {
+            return Err(e);
         }
+        let digest = digest?;
+        zero_tail(disk, at, extent.end())?;
+        Ok(digest)
     })
 }
 
@@ -171,7 +174,8 @@ pub fn read_back_digest(
         let _ = free_tx.send(AlignedBuf::new(CHUNK_BYTES));
     }
     thread::scope(|scope| {
-        let reading = scope.spawn(move || read_extents(disk, extents, &free_rx, &full_tx));
+        let work = move || read_extents(disk, extents, &free_rx, &full_tx);
+        let reading = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
         let mut hasher = Hasher::default();
         for (buf, n) in full_rx {
             hasher.update(&buf[..n]);

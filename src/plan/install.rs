@@ -2,6 +2,7 @@
 //!
 //! Order, and why it is safe to lose power after any step:
 //!
+//! 0. What can go wrong without touching the disk goes first: room in an image file, mkfs.xfs.
 //! 1. **LBA 0 is cleared first and written last.** It carries the protective MBR, and without that no
 //!    reader (Linux, UEFI, GRUB) looks for a GPT. So it is one sector that says whether this disk has a
 //!    partition table: before the first step the old one, complete; from then on none; after the last step
@@ -10,7 +11,7 @@
 //!    image, BOOT-A with the payload.
 //! 3. They are read back past the page cache and compared with their digests. A disk that lies or a
 //!    payload that changed ends here, with no table.
-//! 4. BOOT-B is blank, META and the data volumes are made.
+//! 4. BOOT-B is blank, META and the data volumes are written.
 //! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
 
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub struct InstallRequest {
     pub arch: Arch,
 }
 
+/// The volumes that belong to the OS.
+const DATA: [Part; 2] = [Part::State, Part::Ephemeral];
 /// The slot a fresh install writes.
 const SLOT: Slot = Slot::A;
 
@@ -128,8 +131,12 @@ fn contents(
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let mut steps = reserve(disk, &layout, &volumes);
-    steps.extend(write_order(request, &layout, core.is_some()));
+    let reserve = reserve(disk, &layout, &volumes);
+    let mut steps = reserve.clone();
+    if request.format_data {
+        steps.extend(DATA.map(|part| Step::PrepareXfs { part, extent: layout.part(part) }));
+    }
+    steps.extend(write_order(request, &layout, core.is_some(), reserve));
     Ok(Plan {
         verb: "install".to_owned(),
         disk: disk.identity.path.display().to_string(),
@@ -149,7 +156,8 @@ fn contents(
     })
 }
 
-/// An image file may lie on a full file system: find that out first.
+/// An image file may lie on a full file system: find that out first. (What XFS writes is reserved when it is
+/// prepared.)
 fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) -> Vec<Step> {
     let room = |(part, volume): (&Part, &Volume)| {
         let extent = layout.part(*part);
@@ -157,14 +165,20 @@ fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) 
         let len = laid_out.files.iter().map(|f| f.offset + f.padded).max()?;
         Some(Step::Reserve { extent: Extent { offset: extent.offset, len } })
     };
+    let end = layout.disk_sectors() * layout.sector_size.bytes();
+    let labels = [Extent { offset: 0, len: MIB }, Extent { offset: end - MIB, len: MIB }];
+    let raw = [layout.part(Part::Bios), layout.part(Part::Meta)];
     match disk.identity.kind {
-        Kind::Image => volumes.iter().filter_map(room).collect(),
+        Kind::Image => {
+            let raw = labels.into_iter().chain(raw).map(|extent| Step::Reserve { extent });
+            volumes.iter().filter_map(room).chain(raw).collect()
+        }
         Kind::Disk => vec![],
     }
 }
 
 /// THE order of writes: the safety argument at the head of this file.
-fn write_order(request: &InstallRequest, layout: &Layout, bios: bool) -> Vec<Step> {
+fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: Vec<Step>) -> Vec<Step> {
     let sector = layout.sector_size.bytes();
     let label = label_bytes(layout.sector_size);
     let extent = |part| layout.part(part);
@@ -182,6 +196,8 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool) -> Vec<Ste
     let mut steps = vec![Step::ClearLba0 { extent: lba0 }, Step::ClearLabels { head, tail }];
     if request.zero {
         steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
+        // Erasing an image file gives back what was reserved.
+        steps.extend(reserve);
     }
     steps.push(Step::WriteVolume { part: Part::Esp, extent: extent(Part::Esp) });
     if bios {
@@ -199,9 +215,9 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool) -> Vec<Ste
     steps.push(blank(Part::Meta));
     steps.push(Step::WriteMetaCopy { copy: 1, offset: meta });
     steps.push(Step::WriteMetaCopy { copy: 2, offset: meta + ADV_BYTES as u64 });
-    for part in [Part::State, Part::Ephemeral] {
+    for part in DATA {
         if request.format_data {
-            steps.push(Step::MakeXfs { part, extent: extent(part) });
+            steps.push(Step::WriteXfs { part, extent: extent(part) });
         } else {
             steps.push(blank(part));
         }

@@ -155,8 +155,23 @@ pub enum Step {
         /// Byte offset on the disk.
         offset: u64,
     },
-    /// Make an XFS file system.
-    MakeXfs {
+    /// Have the kernel forget what it cached of a partition that was written behind its own node.
+    ForgetCached {
+        /// This partition.
+        part: Part,
+        /// Its bytes.
+        extent: Extent,
+    },
+    /// Make an XFS file system in a sparse side file: everything that can go wrong with it goes wrong before
+    /// the disk is touched.
+    PrepareXfs {
+        /// For this partition.
+        part: Part,
+        /// Its bytes.
+        extent: Extent,
+    },
+    /// Copy the prepared XFS file system into its partition.
+    WriteXfs {
         /// In this partition.
         part: Part,
         /// Its bytes.
@@ -195,7 +210,7 @@ impl Step {
             | Step::Erase { extent }
             | Step::WriteVolume { extent, .. }
             | Step::WriteCore { extent }
-            | Step::MakeXfs { extent, .. }
+            | Step::WriteXfs { extent, .. }
             | Step::WriteBackupGpt { extent }
             | Step::WritePrimaryGpt { extent }
             | Step::WriteMetaLegacy { extent }
@@ -204,7 +219,11 @@ impl Step {
             Step::WriteMetaCopy { offset, .. } => {
                 vec![Extent { offset, len: crate::model::meta::ADV_BYTES as u64 }]
             }
-            Step::Reserve { .. } | Step::Verify { .. } | Step::RereadTable => vec![],
+            Step::Reserve { .. }
+            | Step::PrepareXfs { .. }
+            | Step::Verify { .. }
+            | Step::ForgetCached { .. }
+            | Step::RereadTable => vec![],
         }
     }
 }
@@ -273,7 +292,7 @@ impl Plan {
             Step::Reserve { extent } => format!("reserve    {}", at(extent)),
             Step::ClearLba0 { .. } => "clear      LBA 0: from here on the disk has no partition table".into(),
             Step::ClearLabels { head, tail } => format!("clear      old labels: {}, {}", at(head), at(tail)),
-            Step::Erase { extent } => format!("erase      {}", at(extent)),
+            Step::Erase { extent } => format!("erase      {} (flushed, not read back)", at(extent)),
             Step::WriteVolume { part, extent } => {
                 format!("write      {part}: FAT32, {} (partition {}, {})", files(part), part.number(), at(extent))
             }
@@ -286,7 +305,11 @@ impl Plan {
                 format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len())
             }
             Step::WriteMetaLegacy { .. } => "write      META: legacy area".into(),
-            Step::MakeXfs { part, extent } => {
+            Step::ForgetCached { part, .. } => format!("tell       the kernel to forget what it cached of {part}"),
+            Step::PrepareXfs { part, extent } => {
+                format!("prepare    {part}: XFS of {} in a side file", approx(extent.len))
+            }
+            Step::WriteXfs { part, extent } => {
                 format!("format     {part}: XFS (partition {}, {})", part.number(), at(extent))
             }
             Step::WriteBackupGpt { extent } => format!("write      backup GPT: {}", at(extent)),
@@ -314,8 +337,9 @@ impl fmt::Display for Plan {
     }
 }
 
-/// First and last MiB of a range.
+/// First and last MiB of a range; the second is empty where the first is all of it.
 pub(super) fn ends(extent: Extent) -> (Extent, Extent) {
-    let len = extent.len.min(MIB);
-    (Extent { offset: extent.offset, len }, Extent { offset: extent.end() - len, len })
+    let head = extent.len.min(MIB);
+    let tail = (extent.len - head).min(MIB);
+    (Extent { offset: extent.offset, len: head }, Extent { offset: extent.end() - tail, len: tail })
 }

@@ -32,31 +32,42 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     }
 }
 
-/// A disk is empty when its first and last MiB are zero, or hold a GPT without partitions. Whatever else is
-/// there, known or not, is somebody's.
+/// A disk is empty when its first and last MiB are zero, or hold a GPT without partitions and nothing else.
+/// Whatever else is there, known or not, is somebody's.
 fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
+    let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));
-    disk.read_at(0, &mut head[..len])?;
-    disk.read_at(disk.size() - len as u64, &mut tail[..len])?;
+    disk.read_back(0, &mut head[..len])?;
+    disk.read_back(tail_at, &mut tail[..len])?;
     let (head, tail) = (&head[..len], &tail[..len]);
-    let zero = |bytes: &[u8]| bytes.iter().position(|b| *b != 0);
-    match (zero(head), zero(tail)) {
-        (None, None) => return Ok(Found::Nothing),
-        (None, Some(at)) => {
-            return Ok(Found::Something(format!("data at byte {}", disk.size() - len as u64 + at as u64)));
-        }
-        _ => {}
-    }
-    if let Some(found) = gpt(head, disk.sector_size()) {
-        return Ok(found);
+    let (in_head, in_tail) = (head.iter().position(|b| *b != 0), tail.iter().position(|b| *b != 0));
+    let last = Lba(disk.size() / disk.sector_size().bytes() - 1);
+    if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
+        return Ok(Found::Nothing);
     }
     let known = SIGNATURES.iter().find(|(_, at, magic)| head.get(*at..at + magic.len()) == Some(magic));
-    let what = match (known, zero(head)) {
-        (Some((name, ..)), _) => (*name).to_owned(),
-        (None, at) => format!("data at byte {}", at.unwrap_or(0)),
-    };
-    Ok(Found::Something(what))
+    let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
+    let what = gpt(head, disk.sector_size()).or_else(|| known.map(|(name, ..)| (*name).to_owned()));
+    let what = what.or_else(|| in_head.map(|at| data(at, 0))).or_else(|| in_tail.map(|at| data(at, tail_at)));
+    Ok(Found::Something(what.unwrap_or_default()))
+}
+
+/// A protective MBR, both headers, no entry, no boot code, and zeros everywhere else.
+fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool {
+    let block = sector.bytes() as usize;
+    let zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
+    if head.len() < 3 * block || tail.len() < block {
+        return false;
+    }
+    let mbr_only = is_protective_mbr(head) && zero(&head[..440]) && zero(&head[462..510]) && zero(&head[512..block]);
+    let header = |bytes: &[u8], at| Header::decode(bytes, at).is_ok();
+    let (tail, backup) = tail.split_at(tail.len() - block);
+    mbr_only
+        && header(&head[block..2 * block], Lba(1))
+        && header(backup, last)
+        && zero(&head[2 * block..])
+        && zero(tail)
 }
 
 /// Name, byte offset and magic of what is worth naming (libblkid knows many more; anything that is not zero
@@ -75,24 +86,26 @@ const SIGNATURES: [(&str, usize, &[u8]); 11] = [
     ("an MBR partition table or boot sector", 510, b"\x55\xaa"),
 ];
 
-fn gpt(head: &[u8], sector: SectorSize) -> Option<Found> {
+/// What a GPT in the first MiB says, for people.
+fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
     let bytes = sector.bytes() as usize;
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {
-        Ok(header) => header,
+        Ok(header) if is_protective_mbr(head) => header,
         Err(GptError::NoSignature) if is_protective_mbr(head) => {
-            return Some(Found::Something("a protective MBR without a GPT behind it".to_owned()));
+            return Some("a protective MBR without a GPT behind it".to_owned());
         }
-        Err(GptError::NoSignature) => return None,
-        Err(e) => return Some(Found::Something(format!("a damaged partition table ({e})"))),
+        // Without a protective MBR the rest of a GPT says nothing.
+        Ok(_) | Err(GptError::NoSignature) => return None,
+        Err(e) => return Some(format!("a damaged partition table ({e})")),
     };
     let at = header.entries_lba.offset(sector).and_then(|at| usize::try_from(at).ok())?;
     let entries = match head.get(at..).ok_or(GptError::EntriesCrc).and_then(|b| header.decode_entries(b)) {
         Ok(entries) => entries,
-        Err(e) => return Some(Found::Something(format!("a damaged partition table ({e})"))),
+        Err(e) => return Some(format!("a damaged partition table ({e})")),
     };
-    if entries.is_empty() {
-        return Some(Found::Nothing);
-    }
     let names: Vec<&str> = entries.iter().map(|e| if e.name.is_empty() { "(no name)" } else { &e.name }).collect();
-    Some(Found::Something(format!("a GPT with {} partitions: {}", names.len(), names.join(", "))))
+    Some(match names.len() {
+        0 => "a GPT without partitions, and data beside it".to_owned(),
+        n => format!("a GPT with {n} partitions: {}", names.join(", ")),
+    })
 }

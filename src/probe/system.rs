@@ -55,8 +55,8 @@ pub enum ProbeError {
         /// The cause.
         source: SumsError,
     },
-    /// A list of digests that is not there.
-    #[error("{part}: {file} is missing")]
+    /// A list of digests that is not there, or empty.
+    #[error("{part}: {file} is missing or empty")]
     NoSums {
         /// Which partition.
         part: Part,
@@ -88,6 +88,8 @@ pub struct LabelFacts {
     pub backup: Result<(), GptError>,
     /// Byte offset of the backup header, if there is a valid one.
     pub backup_offset: Option<u64>,
+    /// Whether the last block holds the backup header of another table.
+    pub foreign_backup: bool,
 }
 
 impl LabelFacts {
@@ -173,9 +175,17 @@ fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     let primary = table(disk, Lba(1))?;
     let last = Lba(disk.size() / sector.bytes() - 1);
     let mut backup = (last, table(disk, last)?);
-    // An image written to a larger disk has its backup where the image ended.
-    if let (Ok((header, _)), Err(_)) = (&primary, &backup.1) {
-        backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+    // An image written to a larger disk has its backup where the image ended; what stands in the last block
+    // is then nothing, or the backup of what the disk held before.
+    let mut foreign = false;
+    if let Ok((header, entries)) = &primary {
+        let ours = |t: &Result<Table, GptError>| {
+            t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
+        };
+        foreign = !ours(&backup.1) && backup.1.is_ok();
+        if !ours(&backup.1) {
+            backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+        }
     }
     let (header, entries) = match (&primary, &backup.1) {
         (Ok(table), _) | (Err(_), Ok(table)) => table,
@@ -199,6 +209,7 @@ fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     Ok(LabelFacts {
         disk_guid: header.disk_guid,
         parts,
+        foreign_backup: foreign,
         backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
         primary: primary.map(|_| ()),
         backup: backup.1.map(|_| ()),
@@ -258,6 +269,8 @@ pub enum FileState {
     Good,
     /// Its bytes are others.
     Damaged,
+    /// It is there, and the list does not name it.
+    Unlisted,
     /// It is not there.
     Missing,
 }
@@ -267,6 +280,7 @@ impl std::fmt::Display for FileState {
         f.write_str(match self {
             FileState::Good => "good",
             FileState::Damaged => "damaged: its SHA-256 is not the one listed",
+            FileState::Unlisted => "not listed: nothing says what it should be",
             FileState::Missing => "missing",
         })
     }
@@ -282,7 +296,7 @@ pub struct FileCheck {
     /// Size in bytes, where it is there.
     pub size: Option<u64>,
     /// SHA-256 as listed.
-    pub expected: Sha256,
+    pub expected: Option<Sha256>,
     /// SHA-256 of what is on the medium.
     pub actual: Option<Sha256>,
     /// Byte offset of its data on the disk.
@@ -301,7 +315,7 @@ pub fn check_files(
     let bytes = volume.read_small(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
     let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
     // An empty list proves nothing, to GRUB and to us.
-    if list == BOOT_SHA256 && sums.0.is_empty() {
+    if sums.0.is_empty() {
         return Err(ProbeError::NoSums { part, file: list });
     }
     let mut checks = Vec::new();
@@ -321,6 +335,7 @@ fn check_file(
     progress: &mut dyn FnMut(u64),
 ) -> Result<FileCheck, ProbeError> {
     let Some(file) = file else {
+        let expected = Some(expected);
         return Ok(FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None });
     };
     let actual = read_back_digest(disk, &file.extents, progress).map_err(|source| ProbeError::Stream {
@@ -330,7 +345,7 @@ fn check_file(
     })?;
     let state = if actual == expected { FileState::Good } else { FileState::Damaged };
     let offset = file.extents.first().map(|e| e.offset);
-    Ok(FileCheck { name, state, size: Some(file.size), expected, actual: Some(actual), offset })
+    Ok(FileCheck { name, state, size: Some(file.size), expected: Some(expected), actual: Some(actual), offset })
 }
 
 fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {

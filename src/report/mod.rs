@@ -17,7 +17,7 @@ use crate::{
         manifest::{Arch, FileInfo},
         meta::Meta,
         slot::{PerSlot, Slot, SlotState},
-        units::{Extent, approx},
+        units::{ByteSize, Extent, approx},
     },
     plan::Plan,
     probe::{FileCheck, FileState},
@@ -206,8 +206,10 @@ impl fmt::Display for VerifyReport {
         for (slot, check) in &self.slots {
             for file in &check.files {
                 write!(f, "slot {slot}  {:<16} {}", file.name, file.state)?;
-                if let (FileState::Damaged, Some(actual), Some(offset)) = (file.state, file.actual, file.offset) {
-                    write!(f, " (byte {offset} of the disk; listed {}, read {actual})", file.expected)?;
+                if let (FileState::Damaged, Some(expected), Some(actual), Some(offset)) =
+                    (file.state, file.expected, file.actual, file.offset)
+                {
+                    write!(f, " (byte {offset} of the disk; listed {expected}, read {actual})")?;
                 }
                 writeln!(f)?;
             }
@@ -252,7 +254,7 @@ impl fmt::Display for InspectReport {
         }
         writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
         writeln!(f, "sealed   {}", if self.sealed { "yes, SHA256SUMS agrees" } else { "no" })?;
-        write!(f, "fits     --slot-size {} and larger", approx(self.min_slot_bytes))
+        write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
     }
 }
 

@@ -11,7 +11,7 @@ use slipway::{
     device::Disk,
     execute::Observer,
     model::{cmdline::Platform, manifest::Arch, units::MIB},
-    payload::DirSource,
+    payload::{DirSource, Sums},
     plan::{self, Ids, InstallRequest, Plan},
     probe,
 };
@@ -70,7 +70,7 @@ pub fn request(n: u8) -> InstallRequest {
 
 /// The plan to install a payload onto a disk.
 pub fn plan(request: &InstallRequest, disk: &Disk, source: &DirSource, assets: &Assets) -> Plan {
-    let payload = source.facts(false, |_| ()).unwrap();
+    let payload = source.facts(Sums::Compared, |_| ()).unwrap();
     let facts = probe::disk_facts(disk).unwrap();
     plan::install(request, &facts, &payload, &probe::asset_facts(assets, request.arch)).unwrap()
 }

@@ -158,12 +158,8 @@ impl BlockIo for RecordingDisk {
         SectorSize::S512
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.call(|inner| inner.pages.read(offset, buf))
-    }
-
     fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.read_at(offset, buf)
+        self.call(|inner| inner.pages.read(offset, buf))
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
