@@ -148,7 +148,7 @@ pub struct InspectArgs {
     /// The source: dir:PATH.
     pub source: SourceRef,
     /// Refuse a payload without SHA256SUMS.
-    #[arg(long)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
 }
 

@@ -37,7 +37,14 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        let mut text = String::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            // Some errors tell their cause themselves.
+            if !text.ends_with(&cause) {
+                text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+            }
+        }
+        f.write_str(&text)
     }
 }
 

@@ -146,10 +146,12 @@ impl Progress {
     }
 }
 
-/// Before anything was written: a tool that failed is a dependency, all else is the disk.
+/// Before anything was written: a tool that failed is a dependency, no place for temporary files the
+/// environment, all else is the disk.
 fn kind_of(error: &anyhow::Error) -> Kind {
     match error.downcast_ref() {
         Some(MkfsError::Tool(_)) => Kind::Dependency,
+        Some(MkfsError::SideFile { .. }) => Kind::Environment,
         _ => Kind::Install,
     }
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::world::{Ended, World, run, run_to_end, scratch_dir};
 
-pub const MIB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 /// Size of the images that are not about size. They are sparse: a few dozen MiB are real.
 const IMAGE_BYTES: u64 = 4 * GIB;

@@ -20,7 +20,7 @@ use crate::{
     world::{VERSION, World, run, scratch_dir},
 };
 
-/// Smallest size that has room for everything on a real disk is somewhat more than 4.3 GiB.
+/// `guest/lib.sh` knows where the partitions of a disk of this size lie.
 const DISK_BYTES: u64 = 8 * GIB;
 
 #[test]

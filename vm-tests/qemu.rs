@@ -19,8 +19,16 @@ const LIMIT: Duration = Duration::from_secs(150);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.
-const DEAD_ENDS: [&str; 6] =
-    ["SLIPWAY-FAIL", "Kernel panic", "slipway: no slot can be booted", "grub>", "grub rescue>", "Interactive Shell"];
+const DEAD_ENDS: [&str; 8] = [
+    "SLIPWAY-OK",
+    "SLIPWAY-RUN",
+    "SLIPWAY-FAIL",
+    "Kernel panic",
+    "slipway: no slot can be booted",
+    "grub>",
+    "grub rescue>",
+    "Interactive Shell",
+];
 
 /// What a machine starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +206,7 @@ impl Console {
                 }
             }
             // A prompt is the beginning of a line that never ends.
-            let rest = String::from_utf8_lossy(&self.log[self.seen..]);
+            let rest = plain(&self.log[self.seen..]);
             if let Some(prompt) = DEAD_ENDS.iter().find(|end| end.ends_with('>') && rest.contains(*end)) {
                 self.fail(&format!("a prompt, `{prompt}`, instead of `{text}`"));
             }
@@ -235,27 +243,47 @@ impl Console {
 
     /// Whether a text stands on the console so far.
     pub fn shows(&self, text: &str) -> bool {
-        String::from_utf8_lossy(&self.log).contains(text)
+        plain(&self.log).contains(text)
+    }
+
+    /// Switch the machine off, in the middle of whatever it does. The end of its serial console, for the
+    /// message of what is checked afterwards.
+    pub fn switch_off(self) -> String {
+        self.tail()
     }
 
     /// Fail with the end of the serial console.
     #[track_caller]
     pub fn fail(&self, why: &str) -> ! {
-        let log = String::from_utf8_lossy(&self.log);
-        // Firmware moves the cursor about: of its control characters nothing is kept.
-        let lines: Vec<String> = log.lines().map(|line| line.replace(char::is_control, "")).collect();
-        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n    ");
         let seconds = self.started.elapsed().as_secs_f32();
-        panic!("{} machine, after {seconds:.1} s: {why}\n  end of its serial console:\n    {tail}", self.name);
+        panic!("{} machine, after {seconds:.1} s: {why}\n{}", self.name, self.tail());
+    }
+
+    fn tail(&self) -> String {
+        let log = plain(&self.log);
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n    ");
+        format!("  end of its serial console:\n    {tail}")
     }
 
     fn next_line(&mut self) -> Option<String> {
         let rest = &self.log[self.seen..];
         let end = rest.iter().position(|b| *b == b'\n')?;
-        let line = String::from_utf8_lossy(&rest[..end]).trim_end_matches('\r').to_owned();
+        let line = plain(&rest[..end]);
         self.seen += end + 1;
         Some(line)
     }
+}
+
+/// Text without what moves the cursor or changes colours: firmware does much of both.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut pieces = text.split("\x1b[");
+    let first = pieces.next().unwrap_or_default();
+    // A sequence ends with its first letter (ECMA-48, 5.4).
+    let rest = pieces.map(|piece| piece.trim_start_matches(|c: char| !c.is_alphabetic()).get(1..).unwrap_or_default());
+    let text: String = std::iter::once(first).chain(rest).collect();
+    text.replace(|c: char| c.is_control() && c != '\n', "")
 }
 
 impl Drop for Console {

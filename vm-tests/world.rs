@@ -28,9 +28,9 @@ impl World {
     pub fn get() -> &'static World {
         static WORLD: OnceLock<World> = OnceLock::new();
         WORLD.get_or_init(|| World {
-            installer: built("out/installer", ""),
-            assets: built("out/assets", "amd64/SHA256SUMS"),
-            payloads: [built("out/payload", "SHA256SUMS"), built("out/payload-2", "SHA256SUMS")],
+            installer: built("out/installer", None),
+            assets: built("out/assets", Some("amd64/SHA256SUMS")),
+            payloads: ["out/payload", "out/payload-2"].map(|path| built(path, Some("SHA256SUMS"))),
         })
     }
 
@@ -44,10 +44,10 @@ impl World {
     }
 }
 
-/// A path in the project that must be there, and complete: `inside` is what is made last.
-fn built(path: &str, inside: &str) -> PathBuf {
+/// A path in the project that must be there, and whole: `last` is the file in it that is made last.
+fn built(path: &str, last: Option<&str>) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    let probe = if inside.is_empty() { path.clone() } else { path.join(inside) };
+    let probe = last.map_or_else(|| path.clone(), |last| path.join(last));
     assert!(probe.exists(), "{} is missing: run hack/test, it builds what these tests need", probe.display());
     // mksquashfs names what it packs by the last part of the path.
     path.canonicalize().expect("a path that exists can be resolved")

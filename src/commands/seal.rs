@@ -42,8 +42,8 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     Ok(Report::Seal(SealReport {
         payload: manifest.payload_digest(),
         version: manifest.version,
-        dir,
-        written: files.map(|(path, _)| path).to_vec(),
+        dir: dir.display().to_string(),
+        written: files.map(|(path, _)| path.display().to_string()).to_vec(),
     }))
 }
 

@@ -29,7 +29,7 @@ pub fn run(args: &DiskArgs, progress: &mut Progress) -> Result<Report, Failure> 
     }
     let good = |c: &SlotCheck| c.error.is_none() && c.files.iter().all(|f| f.state == FileState::Good);
     let ok = !slots.is_empty() && slots.values().all(good);
-    Ok(Report::Verify(VerifyReport { disk: disk.identity().path.clone(), ok, slots }))
+    Ok(Report::Verify(VerifyReport { disk: disk.identity().path.display().to_string(), ok, slots }))
 }
 
 fn check(disk: &Disk, label: &LabelFacts, slot: Slot, progress: &mut Progress) -> SlotCheck {

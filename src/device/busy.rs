@@ -109,8 +109,12 @@ pub(super) fn partition_nodes(disk: &Path, extent: Extent) -> Vec<PathBuf> {
 /// Loop devices whose backing file is `path`, with their partitions.
 fn loop_devices(path: &Path) -> BTreeMap<u64, Device> {
     let loops = subdirectories(Path::new("/sys/block"));
-    let ours =
-        loops.filter(|dir| read_trimmed(&dir.join("loop/backing_file")).is_some_and(|file| Path::new(&file) == path));
+    // By whatever name: a hard link, a bind mount.
+    let same = |file: &str| {
+        let id = |p: &Path| fs::metadata(p).map(|m| (m.dev(), m.ino())).ok();
+        Path::new(file) == path || id(Path::new(file)).is_some_and(|other| Some(other) == id(path))
+    };
+    let ours = loops.filter(|dir| read_trimmed(&dir.join("loop/backing_file")).is_some_and(|file| same(&file)));
     let nodes = ours.filter_map(|dir| Some(PathBuf::from("/dev").join(dir.file_name()?)));
     nodes.flat_map(|node| disk_devices(&node)).collect()
 }

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 
 /// A disk image in a file, or a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Regular file.
@@ -19,9 +19,10 @@ pub enum Kind {
 }
 
 /// A disk as the kernel knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Identity {
     /// Path with symbolic links resolved.
+    #[serde(serialize_with = "lossy")]
     pub path: PathBuf,
     /// Image or disk.
     pub kind: Kind,
@@ -34,6 +35,11 @@ pub struct Identity {
     /// World-wide identifier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wwid: Option<String>,
+}
+
+/// JSON is UTF-8, a path need not be.
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// What a path names, if not a disk.

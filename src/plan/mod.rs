@@ -81,7 +81,7 @@ pub enum Refusal {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The payload does not fit into a slot.
-    #[error("the payload does not fit into a slot of {}: {source}; use a larger --slot-size", approx(*slot))]
+    #[error("the payload does not fit into a slot of {}: {source}{}", approx(*slot), remedy(source))]
     SlotFull {
         /// Bytes of a slot.
         slot: u64,
@@ -134,6 +134,14 @@ impl std::fmt::Display for Refusals {
 }
 
 impl std::error::Error for Refusals {}
+
+/// A larger slot helps against too many bytes, not against a file that FAT32 cannot hold.
+const fn remedy(error: &FatError) -> &'static str {
+    match error {
+        FatError::Full { .. } => "; use a larger --slot-size",
+        _ => "",
+    }
+}
 
 impl Refusal {
     /// Whose fault: the disk's, or what was asked for.

@@ -36,6 +36,9 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
 /// Whatever else is there, known or not, is somebody's.
 fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
+    if len == 0 {
+        return Ok(Found::Nothing);
+    }
     let tail_at = disk.size() - len as u64;
     let (mut head, mut tail) = (AlignedBuf::new(CHUNK_BYTES), AlignedBuf::new(CHUNK_BYTES));
     disk.read_back(0, &mut head[..len])?;

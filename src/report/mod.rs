@@ -4,7 +4,7 @@ mod progress;
 
 pub use progress::{Progress, ProgressMode};
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
@@ -185,7 +185,7 @@ impl fmt::Display for StatusReport {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct VerifyReport {
     /// Which disk.
-    pub disk: PathBuf,
+    pub disk: String,
     /// Whether everything that was checked is good.
     pub ok: bool,
     /// Files by slot. A slot that is empty by boot.env is not in it.
@@ -218,7 +218,7 @@ impl fmt::Display for VerifyReport {
             }
         }
         let verdict = if self.ok { "every file is what SHA256SUMS says" } else { "DAMAGED" };
-        write!(f, "{}: {verdict}", self.disk.display())
+        write!(f, "{}: {verdict}", self.disk)
     }
 }
 
@@ -262,24 +262,23 @@ impl fmt::Display for InspectReport {
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct SealReport {
     /// The directory.
-    pub dir: PathBuf,
+    pub dir: String,
     /// Version of the payload.
     pub version: Option<String>,
     /// Digest that names the payload.
     pub payload: Sha256,
     /// Files that were written.
-    pub written: Vec<PathBuf>,
+    pub written: Vec<String>,
 }
 
 impl fmt::Display for SealReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.written.iter().map(|p| p.display().to_string()).collect();
         write!(
             f,
             "sealed {}: payload {}; wrote {}",
             self.version.as_deref().unwrap_or("-"),
             self.payload,
-            names.join(", ")
+            self.written.join(", ")
         )
     }
 }

@@ -11,11 +11,16 @@ use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
 use assert_cmd::Command;
-use nix::{sys::statvfs::statvfs, unistd::Whence};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::statvfs::statvfs,
+    unistd::Whence,
+};
 use serde_json::Value;
 use slipway::model::{digest::Sha256, units::MIB};
 use tempfile::TempDir;
@@ -128,7 +133,10 @@ impl Payload {
     pub const KERNEL: &str = "vmlinuz";
     pub const INITRAMFS: &str = "initramfs.xz";
     pub const ROOTFS: &str = "rootfs.squashfs";
+    /// What is installed.
     pub const FILES: [&str; 3] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS];
+    /// All of it, which is what a SHA256SUMS has to list.
+    pub const SEALED: [&str; 4] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS, "os-release"];
 
     fn new(dir: &Path) -> Self {
         fs::create_dir(dir).unwrap();
@@ -195,7 +203,7 @@ pub fn installer_in<S: AsRef<OsStr>>(script: &str, args: impl IntoIterator<Item 
 }
 
 /// Run a verb that takes `--disk`.
-pub fn ondisk(disk: &Path, args: &[&str]) -> Outcome {
+pub fn on_disk(disk: &Path, args: &[&str]) -> Outcome {
     Outcome::of(installer(args).arg("--disk").arg(disk))
 }
 
@@ -226,7 +234,7 @@ impl Outcome {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         let Some(code) = output.status.code() else {
-            panic!("did not end by itself within {PATIENCE:?} ({}): {command:?}\n{stdout}{stderr}", output.status);
+            panic!("did not end by itself in time ({}): {command:?}\n{stdout}{stderr}", output.status);
         };
         assert!(!stderr.contains("panicked at"), "{command:?}\n{stderr}");
         Outcome { code, stdout, stderr }
@@ -272,7 +280,13 @@ pub fn program(name: &str) -> Command {
 pub fn finished_bytes(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; hack/test installs what is missing"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     output.stdout
 }
 
@@ -391,6 +405,10 @@ pub struct Loop {
 
 impl Loop {
     pub fn attach(file: &Path, options: &[&str]) -> Self {
+        // One at a time: of two that find the same free device, the one that comes too late claims it for a moment
+        // all the same, and nobody else can open it exclusively then.
+        let turn = File::open("/dev/loop-control").unwrap();
+        let _turn = Flock::lock(turn, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
         let node = finished(program("losetup").args(["--find", "--show"]).args(options).arg(file));
         Loop { node: node.trim().into(), backing: file.to_owned() }
     }
@@ -465,12 +483,17 @@ impl Drop for Swap<'_> {
     }
 }
 
-/// Clean up. A guard that panics while a test panics would abort the others, so it only says what is left.
+/// Clean up, and be patient: a mount namespace that another test has made in the meantime holds our mounts as well,
+/// until its program ends. A guard that panics while a test panics would abort the others, so it only says what is
+/// left.
 fn give_back(command: &mut Command) {
-    match command.output() {
-        Ok(output) if output.status.success() => {}
-        other => eprintln!("left behind: {command:?}: {other:?}"),
+    for _ in 0..100 {
+        if command.output().is_ok_and(|output| output.status.success()) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(100));
     }
+    eprintln!("left behind: {command:?}: {:?}", command.output());
 }
 
 /// A small ext4 file system of its own, to be filled up.
@@ -486,7 +509,7 @@ impl SmallFs {
         tool!("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", &file);
         let disk = Loop::attach(&file, &[]);
         let mount = Mount::new(&disk.node, world.path("small"));
-        SmallFs { mount, disk: disk }
+        SmallFs { mount, disk }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -1,6 +1,8 @@
 # shellcheck shell=bash
-# What the scripts share that run as jobs inside a guest. Sourced, not run. The medium they come on has
+# What the scripts share that run as jobs inside a guest. Sourced, not run. On the medium they come on are
 # beside them: installer, assets/, payload/.
+
+set -Eeuo pipefail
 
 here=/run/media
 disk=/dev/vda
@@ -8,15 +10,17 @@ installer=$here/installer
 
 say() { echo "== $*"; }
 fail() {
+    trap - ERR
     echo "FAILED: $*"
     exit 1
 }
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
 
-# install ARG...: install the payload onto the disk.
-install() { "$installer" install --disk "$disk" --source "dir:$here/payload" "$@"; }
+# Install the payload onto the disk: install ARG...
+install() { "$installer" --progress plain install --disk "$disk" --source "dir:$here/payload" "$@"; }
 
-# refused TEXT COMMAND...: the command ends with exit code 7, says TEXT, and leaves the disk as it was.
+# A command that must be refused: with exit code 7, saying TEXT, and leaving the disk as it was.
+# refused TEXT COMMAND...
 refused() {
     local text=$1 output code=0 before
     shift
@@ -28,18 +32,19 @@ refused() {
     [[ $(fingerprint) == "$before" ]] || fail "a refused command has written: $*"
 }
 
-# Digest of both ends of the disk and of the partition table as the kernel knows it. Read past the cache.
+# A digest of both ends of the disk and of the kernel's idea of its partitions.
 fingerprint() {
-    {
-        dd if="$disk" iflag=direct bs=1M count=4 status=none
-        dd if="$disk" iflag=direct bs=1M skip=$(($(blockdev --getsize64 "$disk") / 1048576 - 4)) status=none
-        cat /proc/partitions
-    } | sha256sum
+    local mib
+    mib=$(($(blockdev --getsize64 "$disk") / 1048576))
+    { medium 0 4 && medium $((mib - 4)) 4 && cat /proc/partitions; } | sha256sum
 }
 
-# The kernel knows the new table of an 8 GiB disk: number and KiB of each partition, and no others.
+# What is on the medium, read past the page cache: medium MIB COUNT, both in MiB.
+medium() { dd if="$disk" iflag=direct bs=1M skip="$1" count="$2" status=none; }
+
+# The kernel has the new table of an 8 GiB disk: each partition with its size in KiB, and no others.
 expect_nodes() {
-    local expected actual
+    local expected actual node
     expected='vda1 307200
 vda2 1024
 vda3 1048576
@@ -48,28 +53,30 @@ vda5 1024
 vda6 102400
 vda7 5877760'
     actual=$(awk '$4 ~ /^vda./ { print $4, $3 }' /proc/partitions)
-    diff <(echo "$expected") <(echo "$actual") || fail "the kernel does not have the new partition table"
+    [[ $actual == "$expected" ]] || fail "the kernel does not have the new table but: $actual"
     for node in /dev/vda{1..7}; do
         [[ -b $node ]] || fail "there is no $node"
     done
 }
 
-# What a partition's node gives (through the page cache) is what is on the medium (read past it).
-# coherent NUMBER MIB: the first MIB MiB of the partition.
-coherent() {
-    local start
+# The first MIB MiB that the node of a partition gives are those on the medium: expect_coherent NUMBER MIB
+expect_coherent() {
+    local start cached
     start=$(<"/sys/block/vda/vda$1/start")
-    cmp <(dd if="${disk}$1" bs=1M count="$2" status=none) \
-        <(dd if="$disk" iflag=direct bs=1M skip=$((start / 2048)) count="$2" status=none) ||
-        fail "${disk}$1 does not give what is on the medium"
+    cached=$(dd if="$disk$1" bs=1M count="$2" status=none | sha256sum)
+    [[ $cached == "$(medium $((start / 2048)) "$2" | sha256sum)" ]] ||
+        fail "$disk$1 does not give what is on the medium"
 }
 
 # The kernel reads every partition the installer has written as what it is.
 expect_content() {
-    say "content through the partition nodes"
-    for part in '1 8' '2 1' '3 40' '4 2' '5 1' '6 16' '7 16'; do
-        # shellcheck disable=SC2086 # two words
-        coherent $part
+    local number
+    say "content through the nodes of the partitions"
+    expect_coherent 1 8
+    expect_coherent 2 1
+    expect_coherent 3 40
+    for number in 4 5 6 7; do
+        expect_coherent $number 1
     done
     mkdir -p /tmp/mnt
     mount -t vfat -o ro "${disk}3" /tmp/mnt
@@ -77,18 +84,17 @@ expect_content() {
     cmp /tmp/mnt/vmlinuz "$here/payload/vmlinuz"
     umount /tmp/mnt
     for number in 6 7; do
-        mount -t xfs "${disk}$number" /tmp/mnt
-        [[ -z $(ls -A /tmp/mnt) ]] || fail "${disk}$number is not an empty file system"
+        mount -t xfs "$disk$number" /tmp/mnt
+        [[ -z $(ls -A /tmp/mnt) ]] || fail "$disk$number is not an empty file system"
         umount /tmp/mnt
     done
 }
 
-# META as the installer reads it and as a program would that opens its partition.
+# META as the installer reads it, and as any program does that opens its partition: expect_meta KEY=VALUE
 expect_meta() {
     local listed
     listed=$("$installer" meta list --disk "$disk")
     [[ $listed == "$1" ]] || fail "meta list says \"$listed\" instead of \"$1\""
-    coherent 5 1
     grep -aqF "${1#*=}" "${disk}5" || fail "${disk}5 does not have the value \"${1#*=}\""
 }
 
@@ -99,5 +105,5 @@ expect_installed() {
     echo "$status"
     [[ $status == *"next boot  slot A: "* ]] || fail "status does not say that slot A boots next"
     [[ $status != *problem* ]] || fail "status tells of a problem"
-    "$installer" verify --disk "$disk"
+    "$installer" --progress plain verify --disk "$disk"
 }
