@@ -31,7 +31,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, a payload), nothing written; 3 not \
-supported; 4 the environment lacks something; 5 an external program is missing or failed; 7 anything about \
+supported; 4 the environment lacks something; 5 an external program is missing or failed, nothing written; 7 anything about \
 the target disk: refused, locked, damaged, or failed part-way (the message says what is on it).";
 
 /// Format of the report.

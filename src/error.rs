@@ -11,9 +11,9 @@ pub enum Kind {
     Input = 2,
     /// Not supported by this version. Nothing was written.
     Unsupported = 3,
-    /// The environment lacks something: boot assets. Nothing was written.
+    /// The environment lacks something: boot assets, room for temporary files. Nothing was written.
     Environment = 4,
-    /// An external program is missing or failed.
+    /// An external program is missing or failed. Nothing was written.
     Dependency = 5,
     /// Anything about the target disk: refused (nothing was written), locked, or failed part-way.
     Install = 7,
