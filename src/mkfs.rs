@@ -17,11 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
-    model::{
-        digest::Sha256,
-        units::{Extent, MIB, SectorSize},
-    },
-    payload::digest_file,
+    model::units::{Extent, MIB, SectorSize},
     tools::{Tool, ToolError},
 };
 
@@ -51,6 +47,12 @@ pub enum MkfsError {
         dir: String,
         /// The cause.
         source: io::Error,
+    },
+    /// What was read back is not what was written.
+    #[error("the piece at byte {offset} of the disk is not what was written there: the medium lies or is failing")]
+    Differs {
+        /// Byte offset on the disk.
+        offset: u64,
     },
     /// The disk.
     #[error("at byte {offset} of the disk: {source}")]
@@ -113,12 +115,10 @@ impl PreparedXfs {
         self.data.iter().map(move |d| Extent { offset: extent.offset + d.offset, len: d.len })
     }
 
-    /// Copy it to where it fills `extent`. Nothing is flushed. Returns what must be on the disk then: byte
-    /// ranges and their digests.
-    pub fn write(&self, disk: &dyn BlockIo, extent: Extent) -> Result<Vec<(Extent, Sha256)>, MkfsError> {
+    /// Copy it to where it fills `extent`. Nothing is flushed.
+    pub fn write(&self, disk: &dyn BlockIo, extent: Extent) -> Result<(), MkfsError> {
         let disk_error = |offset| move |source| MkfsError::Disk { offset, source };
-        let [head, tail] = [Extent { offset: 0, len: MIB }, Extent { offset: self.len - MIB, len: MIB }];
-        for zeros in [head, tail, self.log] {
+        for zeros in self.zeroed() {
             let offset = extent.offset + zeros.offset;
             disk.zero(Extent { offset, len: zeros.len }).map_err(disk_error(offset))?;
         }
@@ -126,36 +126,44 @@ impl PreparedXfs {
         for data in self.data(extent) {
             disk.reserve(data).map_err(disk_error(data.offset))?;
         }
+        self.chunks(&self.data, |at, chunk| {
+            let offset = extent.offset + at;
+            disk.write_at(offset, chunk).map_err(disk_error(offset))
+        })
+    }
+
+    /// Compare what is on the medium with the side file: everything that was written or zeroed.
+    pub fn verify(&self, disk: &dyn BlockIo, extent: Extent) -> Result<(), MkfsError> {
+        let mut back = AlignedBuf::new(CHUNK_BYTES);
+        let ranges: Vec<Extent> = self.data.iter().copied().chain(self.zeroed()).collect();
+        self.chunks(&ranges, |at, chunk| {
+            let offset = extent.offset + at;
+            let back = &mut back[..chunk.len()];
+            disk.read_back(offset, back).map_err(|source| MkfsError::Disk { offset, source })?;
+            if *back == *chunk { Ok(()) } else { Err(MkfsError::Differs { offset }) }
+        })
+    }
+
+    /// Both ends, where signatures of others may stand, and the log, from the start of the file system.
+    fn zeroed(&self) -> [Extent; 3] {
+        [Extent { offset: 0, len: MIB }, Extent { offset: self.len - MIB, len: MIB }, self.log]
+    }
+
+    /// Read ranges of the side file piece by piece.
+    fn chunks(
+        &self,
+        ranges: &[Extent],
+        mut each: impl FnMut(u64, &[u8]) -> Result<(), MkfsError>,
+    ) -> Result<(), MkfsError> {
         let mut buf = AlignedBuf::new(CHUNK_BYTES);
-        for data in &self.data {
-            for at in (data.offset..data.end()).step_by(CHUNK_BYTES) {
-                let chunk = &mut buf[..(data.end() - at).min(CHUNK_BYTES as u64) as usize];
+        for range in ranges {
+            for at in (range.offset..range.end()).step_by(CHUNK_BYTES) {
+                let chunk = &mut buf[..(range.end() - at).min(CHUNK_BYTES as u64) as usize];
                 self.side.read_exact_at(chunk, at).map_err(side_error)?;
-                let offset = extent.offset + at;
-                disk.write_at(offset, chunk).map_err(disk_error(offset))?;
+                each(at, chunk)?;
             }
         }
-        let digest = |range: Extent| {
-            let (sha256, _) = digest_file(&mut RangeReader { file: &self.side, range }, |_| ())?;
-            Ok((Extent { offset: extent.offset + range.offset, len: range.len }, sha256))
-        };
-        let written = self.data.iter().copied().chain([head, tail, self.log]);
-        written.map(digest).collect::<io::Result<_>>().map_err(side_error)
-    }
-}
-
-/// Reads a range of a file.
-struct RangeReader<'f> {
-    file: &'f File,
-    range: Extent,
-}
-
-impl io::Read for RangeReader<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = (self.range.len).min(buf.len() as u64) as usize;
-        let n = self.file.read_at(&mut buf[..n], self.range.offset)?;
-        self.range = Extent { offset: self.range.offset + n as u64, len: self.range.len - n as u64 };
-        Ok(n)
+        Ok(())
     }
 }
 

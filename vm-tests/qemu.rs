@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use crate::world::{ovmf, scratch_file};
 
 /// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(200);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.

@@ -269,7 +269,10 @@ mod tests {
                 let mut end = label_bytes(sector) + sector.bytes();
                 for part in Part::ALL {
                     let e = l.part(part);
-                    assert!(e.offset >= end && e.offset.is_multiple_of(MIB) && e.len.is_multiple_of(MIB), "{part} {e:?}");
+                    assert!(
+                        e.offset >= end && e.offset.is_multiple_of(MIB) && e.len.is_multiple_of(MIB),
+                        "{part} {e:?}"
+                    );
                     end = e.end();
                 }
                 assert!(end + label_bytes(sector) <= disk);

@@ -9,7 +9,7 @@ use std::{
     ffi::OsStr,
     fmt,
     fs::{self, File, OpenOptions},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -18,6 +18,7 @@ use std::{
 use assert_cmd::Command;
 use nix::{
     fcntl::{Flock, FlockArg},
+    libc,
     sys::statvfs::statvfs,
     unistd::Whence,
 };
@@ -330,6 +331,12 @@ impl Content {
         }
         Content { len, blocks }
     }
+
+    /// The same but for a range, which others write to.
+    pub fn without(mut self, range: Range) -> Self {
+        self.blocks.retain(|at, _| *at + Self::BLOCK <= range.offset || *at >= range.offset + range.len);
+        self
+    }
 }
 
 impl fmt::Debug for Content {
@@ -450,20 +457,31 @@ impl Drop for Partition<'_> {
 /// A mounted file system; unmounted when dropped.
 pub struct Mount {
     pub point: PathBuf,
+    device: PathBuf,
 }
 
 impl Mount {
     pub fn new(device: &Path, point: PathBuf) -> Self {
         fs::create_dir(&point).unwrap();
         tool!("mount", device, &point);
-        Mount { point }
+        Mount { point, device: device.to_owned() }
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         give_back(program("umount").arg(&self.point));
+        // A mount namespace that another test has made in the meantime has the mount, too, while its program runs.
+        wait_until_unclaimed(&self.device);
     }
+}
+
+/// Wait until nobody holds a block device exclusively: a mount, swap, or `O_EXCL`. Gives up without a word; what
+/// comes next has a better one.
+pub fn wait_until_unclaimed(device: &Path) {
+    let free = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device).is_ok();
+    let patience = 0..200;
+    let _ = patience.take_while(|_| !free()).map(|_| thread::sleep(Duration::from_millis(50))).count();
 }
 
 /// Swap space in use; given back when dropped.
@@ -483,17 +501,12 @@ impl Drop for Swap<'_> {
     }
 }
 
-/// Clean up, and be patient: a mount namespace that another test has made in the meantime holds our mounts as well,
-/// until its program ends. A guard that panics while a test panics would abort the others, so it only says what is
-/// left.
+/// Clean up. A guard that panics while a test panics would abort the others, so it only says what is left.
 fn give_back(command: &mut Command) {
-    for _ in 0..100 {
-        if command.output().is_ok_and(|output| output.status.success()) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(100));
+    match command.output() {
+        Ok(output) if output.status.success() => {}
+        other => eprintln!("left behind: {command:?}: {other:?}"),
     }
-    eprintln!("left behind: {command:?}: {:?}", command.output());
 }
 
 /// A small ext4 file system of its own, to be filled up.
