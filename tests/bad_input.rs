@@ -845,13 +845,12 @@ fn slot_sizes() {
     for size in ["x", "1.5GiB", "-1", "", "99999999TiB"] {
         bad_argument(INPUT, &[&format!("--slot-size={size}")], &["--slot-size"]);
     }
-    // Sizes that are none on this disk are refusals like the disk being too small for them.
     for (size, text) in [("35MiB", "35 MiB"), ("67108865", "67108865 bytes"), ("33GiB", "33 GiB"), ("0", "0 bytes")] {
         let text = &format!("a slot of {text}");
-        bad_argument(INSTALL, &[&format!("--slot-size={size}")], &[text, "a multiple of 1 MiB, at least 36 MiB"]);
+        bad_argument(INPUT, &[&format!("--slot-size={size}")], &[text, "a multiple of 1 MiB, at least 36 MiB"]);
     }
     let texts = ["a slot of 259 MiB", "at least 260 MiB on a disk with 4096-byte sectors"];
-    bad_argument(INSTALL, &["--sector-size=4096", "--slot-size=259MiB"], &texts);
+    bad_argument(INPUT, &["--sector-size=4096", "--slot-size=259MiB"], &texts);
 }
 
 #[test]

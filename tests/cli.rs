@@ -353,7 +353,7 @@ fn kernel_arguments_reach_the_slot() {
         "'console=tty0' 'root=/dev/ram0' 'quiet' 'a=2' 'a=3' 'talos.platform=nocloud'"
     );
     let manifest = json_of(&image, &["status"]);
-    assert_eq!(manifest["slots"]["a"]["verifies"], true);
+    assert_eq!(manifest["slots"]["A"]["verifies"], true);
 }
 
 /// Whatever `inspect` says it takes, it takes.
@@ -387,10 +387,10 @@ fn status_of_an_installed_disk() {
     assert_eq!((&status["bytes"], &status["sector_bytes"]), (&json!(IMAGE_BYTES), &json!(512)));
     assert_eq!(status["next_boot"], json!({"slot": "A", "trial": false, "why": "slot A is the default"}));
     assert_eq!(status["boot_env"]["states"], json!({"a": "good", "b": "empty"}));
-    let slot = &status["slots"]["a"];
+    let slot = &status["slots"]["A"];
     assert_eq!((&slot["version"], &slot["verifies"]), (&json!("1.2.3"), &json!(true)));
     assert_eq!((&slot["payload"], &slot["marker"]), (&report["payload"], &json!({"state": "good", "seq": 1})));
-    assert_eq!(status["slots"]["b"]["verifies"], false);
+    assert_eq!(status["slots"]["B"]["verifies"], false);
     assert_eq!(status["meta"], json!({"0x0a": "hello"}));
     assert_eq!(status["problems"], json!([]));
 
@@ -505,8 +505,8 @@ fn status_foresees_that_a_damaged_kernel_does_not_boot() {
     let kernel = files.as_array().unwrap().iter().find(|file| file["name"] == "vmlinuz").unwrap();
     flip(&image, kernel["offset"].as_u64().unwrap() + 20_000);
     let status = json_of(&image, &["status"]);
-    assert_eq!((&status["slots"]["a"]["verifies"], &status["next_boot"]["slot"]), (&json!(false), &Value::Null));
-    assert!(status["slots"]["a"]["problem"].as_str().unwrap().starts_with("vmlinuz: damaged"), "{status}");
+    assert_eq!((&status["slots"]["A"]["verifies"], &status["next_boot"]["slot"]), (&json!(false), &Value::Null));
+    assert!(status["slots"]["A"]["problem"].as_str().unwrap().starts_with("vmlinuz: damaged"), "{status}");
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -109,9 +109,7 @@ impl Machine {
     fn of(name: &'static str, board: &str) -> Self {
         let mut args: Vec<OsString> = Vec::new();
         // Emulation only: the same everywhere, and a nested KVM is often none.
-        // RDRAND: a machine without any source of randomness waits for it, for minutes, when the installer
-        // makes GUIDs.
-        args.extend(["-M", board, "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "1"].map(Into::into));
+        args.extend(["-M", board, "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "1"].map(Into::into));
         args.extend(["-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
         args.extend(["-display", "none", "-serial", "stdio"].map(Into::into));
         Machine { name, args, drives: 0, resets: false, vars: None }

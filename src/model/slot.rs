@@ -93,8 +93,10 @@ impl FromStr for SlotState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PerSlot<T> {
     /// Slot A's.
+    #[serde(rename = "A")]
     pub a: T,
     /// Slot B's.
+    #[serde(rename = "B")]
     pub b: T,
 }
 

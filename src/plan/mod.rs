@@ -149,10 +149,14 @@ impl Refusal {
         match self {
             Refusal::Busy(_)
             | Refusal::NotEmpty(_)
-            | Refusal::Layout(_)
+            | Refusal::Layout(LayoutError::TooSmall { .. })
             | Refusal::Esp(_)
             | Refusal::CoreTooLarge { .. } => Kind::Install,
-            Refusal::SlotFull { .. } | Refusal::Arch { .. } | Refusal::Cmdline(_) | Refusal::Meta(_) => Kind::Input,
+            Refusal::Layout(LayoutError::SlotSize { .. })
+            | Refusal::SlotFull { .. }
+            | Refusal::Arch { .. }
+            | Refusal::Cmdline(_)
+            | Refusal::Meta(_) => Kind::Input,
         }
     }
 }
