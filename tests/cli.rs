@@ -386,7 +386,7 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["disk_guid"], report["plan"]["system"]["ids"]["disk"]);
     assert_eq!((&status["bytes"], &status["sector_bytes"]), (&json!(IMAGE_BYTES), &json!(512)));
     assert_eq!(status["next_boot"], json!({"slot": "A", "trial": false, "why": "slot A is the default"}));
-    assert_eq!(status["boot_env"]["states"], json!({"a": "good", "b": "empty"}));
+    assert_eq!(status["boot_env"]["states"], json!({"A": "good", "B": "empty"}));
     let slot = &status["slots"]["A"];
     assert_eq!((&slot["version"], &slot["verifies"]), (&json!("1.2.3"), &json!(true)));
     assert_eq!((&slot["payload"], &slot["marker"]), (&report["payload"], &json!({"state": "good", "seq": 1})));
