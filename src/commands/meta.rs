@@ -14,7 +14,7 @@ use crate::{
         units::Extent,
     },
     plan,
-    probe::{LabelFacts, meta_of},
+    probe::{self, meta_of},
     report::{MetaReport, Progress, Report},
 };
 
@@ -58,7 +58,7 @@ struct Found {
 fn look(target: &DiskArgs, access: Access) -> Result<Found, Failure> {
     let disk = open(target, access)?;
     let context = || target.disk.display().to_string();
-    let label = LabelFacts::read(&disk).with_context(context).or_fail(Kind::Install)?;
+    let label = probe::label(&disk).with_context(context).or_fail(Kind::Install)?;
     let meta = meta_of(&disk, &label).with_context(context).or_fail(Kind::Install)?;
     Ok(Found { disk, extent: label.part(Part::Meta), meta })
 }

@@ -5,5 +5,6 @@ mod system;
 
 pub use content::{asset_facts, disk_facts};
 pub use system::{
-    FileCheck, FileState, LabelFacts, ProbeError, SlotFacts, SystemFacts, check_files, meta_of, slot_volume, system,
+    FileCheck, FileState, LabelFacts, ProbeError, SlotFacts, SystemFacts, check_files, label, meta_of, slot_volume,
+    system,
 };

@@ -155,17 +155,10 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, label: &LabelFacts, slot: Slot) ->
     FatVolume::open(disk, label.part(part)).map_err(|source| ProbeError::Fat { part, source })
 }
 
-impl LabelFacts {
-    /// Read the partition table: the primary one, or the backup where the primary says it is or at the end
-    /// of the disk.
-    pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
-        label(disk)
-    }
-}
-
 type Table = (Header, Vec<Entry>);
 
-fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
+/// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
+pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     let sector = disk.sector_size();
     let mut lba0 = vec![0; sector.bytes() as usize];
     read(disk, 0, &mut lba0)?;
