@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::{
     model::{
+        digest::Sha256,
         layout::DEFAULT_SLOT_BYTES,
         manifest::Arch,
         units::{ByteSize, SectorSize},
@@ -31,7 +32,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, a payload), nothing written; 3 not \
-supported; 4 the environment lacks something; 5 an external program is missing or failed, nothing written; 7 anything about \
+supported; 4 the environment lacks something, or the version policy forbids it; 5 an external program is missing or failed, nothing written; 7 anything about \
 the target disk: refused, locked, damaged, or failed part-way (the message says what is on it).";
 
 /// Format of the report.
@@ -51,6 +52,27 @@ pub enum Verb {
     /// Everything is checked before the first write. The partition table is written last: until then the disk
     /// has none, and a power cut leaves a disk without a table or the complete system, never half of one.
     Install(Box<InstallArgs>),
+    /// Write a payload into the slot that does not run, and have the next boot try it once.
+    ///
+    /// The running slot is never touched. Everything is read back from the medium before the new slot may boot. Unless
+    /// `installer confirm` is called from inside the new system, the boot after the trial is the old one: also after a
+    /// panic, a hang that a watchdog ends, a power cut.
+    Upgrade(Box<UpgradeArgs>),
+    /// The first half of an upgrade: write and verify the payload, while everything runs. Nothing boots it yet.
+    Stage(Box<StageArgs>),
+    /// The second half of an upgrade: verify the staged slot again and have the next boot try it once.
+    Activate(ActivateArgs),
+    /// From inside a trial: make the running slot the default, for good.
+    ///
+    /// Refused (exit code 7) when the running system is not the trial. Calling it again changes nothing.
+    Confirm(ChangeArgs),
+    /// Go back: cancel a pending trial, give up the running trial, or make the other slot the default.
+    ///
+    /// The slot to go back to is compared with its digests first. What is left behind is not written again by an upgrade
+    /// without --retry-bad.
+    Rollback(RollbackArgs),
+    /// Make STATE or EPHEMERAL anew: all that is on them is lost.
+    Wipe(WipeArgs),
     /// What is on a disk, which slot boots next, and why. Reads only.
     Status(DiskArgs),
     /// Is every file of every slot what its SHA256SUMS says? Reads the medium, past the page cache.
@@ -131,7 +153,7 @@ pub struct InstallArgs {
     /// Architecture of the machine.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-    /// Upgrade instead of installing; this version refuses it.
+    /// Upgrade instead of installing: the same as the verb `upgrade`; --force then means --preserve=false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub upgrade: bool,
     /// Tolerated for older hosts, without effect.
@@ -140,6 +162,135 @@ pub struct InstallArgs {
     /// Tolerated for older hosts, without effect.
     #[arg(long, hide = true)]
     pub bootloader: Option<String>,
+}
+
+/// What every change takes: the disk, and how far to go.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
+    /// The disk.
+    #[command(flatten)]
+    pub target: DiskArgs,
+    /// Print the plan and stop; nothing is written.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub dry_run: bool,
+    /// Carry out exactly the plan that a dry run printed this hash with; refuse if disk or payload moved since.
+    #[arg(long, value_name = "SHA256")]
+    pub plan_hash: Option<Sha256>,
+}
+
+/// `stage`, and what `upgrade` shares with it.
+#[derive(Debug, Args)]
+pub struct StageArgs {
+    /// What every change takes.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// Where the payload comes from: dir:PATH [default: dir:/usr/install/ARCH].
+    #[arg(long, value_name = "SOURCE")]
+    pub source: Option<SourceRef>,
+    /// Write a payload again that was tried and came back.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub retry_bad: bool,
+    /// Let any version follow any other, also more than two minor versions up or more than one down.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_any_version: bool,
+    /// Refuse a payload without SHA256SUMS.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub strict: bool,
+    /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE removes.
+    /// Repeatable [default: those of the running slot].
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    pub extra_kernel_arg: Vec<String>,
+    /// Platform the machine runs on [default: that of the running slot].
+    #[arg(long, value_name = "NAME")]
+    pub platform: Option<String>,
+    /// Value of the kernel argument talos.config; empty for none [default: that of the running slot].
+    #[arg(long, value_name = "VALUE")]
+    pub config: Option<String>,
+    /// Architecture of the machine.
+    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    pub arch: Arch,
+}
+
+/// `upgrade`.
+#[derive(Debug, Args)]
+pub struct UpgradeArgs {
+    /// What it shares with `stage`.
+    #[command(flatten)]
+    pub stage: StageArgs,
+    /// Keep EPHEMERAL; false makes it anew once the new slot is verified, and needs the disk to be out of use.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub preserve: bool,
+    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub meta: Vec<String>,
+}
+
+/// `install --upgrade=true` is `upgrade`: machined's way to say it. Its arguments are taken as they are, not from the
+/// running slot.
+impl From<InstallArgs> for UpgradeArgs {
+    fn from(args: InstallArgs) -> Self {
+        UpgradeArgs {
+            stage: StageArgs {
+                change: ChangeArgs { target: args.target, dry_run: args.dry_run, plan_hash: None },
+                source: args.source,
+                retry_bad: false,
+                allow_any_version: false,
+                strict: args.strict,
+                extra_kernel_arg: args.extra_kernel_arg,
+                platform: Some(args.platform),
+                config: Some(args.config),
+                arch: args.arch,
+            },
+            preserve: !args.force,
+            meta: args.meta,
+        }
+    }
+}
+
+/// `activate`.
+#[derive(Debug, Args)]
+pub struct ActivateArgs {
+    /// What every change takes.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// Keep EPHEMERAL; false makes it anew, and needs the disk to be out of use.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub preserve: bool,
+}
+
+/// `rollback`.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// What every change takes.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// Say what it would do, and stop: the same as --dry-run.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub check: bool,
+}
+
+/// `wipe`.
+#[derive(Debug, Args)]
+pub struct WipeArgs {
+    /// What every change takes.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// What to make anew.
+    #[arg(required = true, value_enum, ignore_case = true)]
+    pub volumes: Vec<DataVolume>,
+    /// Make XFS file systems on them; false leaves them blank for the OS. What is encrypted is left blank always.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub format_data: bool,
+}
+
+/// A volume of the OS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[value(rename_all = "UPPER")]
+pub enum DataVolume {
+    /// Machine state.
+    State,
+    /// Everything else.
+    Ephemeral,
 }
 
 /// `inspect`.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use uuid::Uuid;
 
 use crate::{
     bootloader::Assets,
@@ -25,7 +26,7 @@ use crate::{
         units::{Extent, GIB},
     },
     payload::{StreamError, read_back_digest, write_stream},
-    plan::{Content, Plan, Step, System, Volume, VolumeFile},
+    plan::{Content, Plan, Step, Table, Volume, VolumeFile},
 };
 
 /// Opens the files of a payload for streaming.
@@ -61,7 +62,7 @@ pub struct ExecuteError {
     /// What it was to do.
     pub sentence: String,
     /// What is on the disk now, and what to do.
-    pub state: &'static str,
+    pub state: String,
     /// Which exit code.
     pub kind: Kind,
     /// The cause.
@@ -70,80 +71,31 @@ pub struct ExecuteError {
 }
 
 /// Where the bytes of a plan come from that do not stand in it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Sources<'a> {
-    /// The payload's files.
-    pub payload: &'a dyn PayloadFiles,
-    /// The boot images.
-    pub assets: &'a Assets,
+    /// The payload's files; for plans that write a slot.
+    pub payload: Option<&'a dyn PayloadFiles>,
+    /// The boot images; for plans that make a partition table.
+    pub assets: Option<&'a Assets>,
 }
 
-/// Carry out a plan. `sources` may be none where the plan installs no system.
-pub fn run(
-    plan: &Plan,
-    disk: &dyn BlockIo,
-    sources: Option<Sources>,
-    observer: &mut dyn Observer,
-) -> Result<(), ExecuteError> {
+/// Carry out a plan.
+pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
     let mut executor = Executor { plan, disk, sources, observer, prepared: BTreeMap::new() };
     let of = plan.steps.len();
-    let mut progress = Progress::Untouched;
-    for (number, step) in (1..).zip(&plan.steps) {
-        let sentence = plan.describe(*step);
-        executor.observer.step(number, of, &sentence, plan.step_bytes(*step));
-        if let Err(source) = executor.durably(*step) {
-            let state = progress.while_doing(*step).state(plan);
+    let mut wrote = false;
+    for (n, step) in plan.steps.iter().enumerate() {
+        let sentence = plan.describe(step);
+        executor.observer.step(n + 1, of, &sentence, plan.step_bytes(step));
+        wrote |= !step.writes().is_empty();
+        if let Err(source) = executor.durably(step) {
             // Exit codes of input and environment promise that nothing was written.
-            let kind = if progress == Progress::Untouched { kind_of(&source) } else { Kind::Install };
-            return Err(ExecuteError { number, of, sentence, state, kind, source: source.into() });
+            let kind = if wrote { Kind::Install } else { kind_of(&source) };
+            let state = plan.left_by(n).to_owned();
+            return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
         }
-        progress = progress.after(*step);
     }
     Ok(())
-}
-
-/// How far an install is, for what to tell when it fails: a step that failed may have reached the medium
-/// all the same.
-#[derive(Clone, Copy, PartialEq)]
-enum Progress {
-    Untouched,
-    Clearing,
-    NoTable,
-    Committing,
-    Installed,
-}
-
-impl Progress {
-    const fn while_doing(self, step: Step) -> Self {
-        match (self, step) {
-            (Progress::Untouched, Step::ClearLba0 { .. }) => Progress::Clearing,
-            (Progress::NoTable, _) if step.is_commit() => Progress::Committing,
-            _ => self,
-        }
-    }
-
-    const fn after(self, step: Step) -> Self {
-        match (self.while_doing(step), step) {
-            (Progress::Clearing, _) => Progress::NoTable,
-            (Progress::Committing, _) => Progress::Installed,
-            (other, _) => other,
-        }
-    }
-
-    const fn state(self, plan: &Plan) -> &'static str {
-        if plan.system.is_none() {
-            return "META has the old tags or the new ones; run the same command again";
-        }
-        match self {
-            Progress::Untouched => "nothing was written",
-            Progress::Clearing => "the disk may have lost its partition table, nothing else was written",
-            Progress::NoTable => "the disk has no partition table; run the same command again",
-            Progress::Committing => {
-                "the disk has either no partition table or the complete one; run the same command again"
-            }
-            Progress::Installed => "the system is installed and boots",
-        }
-    }
 }
 
 /// Before anything was written: a tool that failed is a dependency, no place for temporary files the
@@ -167,7 +119,7 @@ struct PayloadChanged {
 struct Executor<'a> {
     plan: &'a Plan,
     disk: &'a dyn BlockIo,
-    sources: Option<Sources<'a>>,
+    sources: Sources<'a>,
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
 }
@@ -183,7 +135,7 @@ enum Expect {
 }
 
 impl Executor<'_> {
-    fn durably(&mut self, step: Step) -> anyhow::Result<()> {
+    fn durably(&mut self, step: &Step) -> anyhow::Result<()> {
         let written = self.apply(step)?;
         // What writes nothing has nothing to flush.
         if step.writes().is_empty() {
@@ -200,29 +152,30 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn apply(&mut self, step: Step) -> anyhow::Result<Vec<Expect>> {
+    fn apply(&mut self, step: &Step) -> anyhow::Result<Vec<Expect>> {
         match step {
-            Step::Reserve { extent } => self.reserve(extent).map(|()| vec![]),
-            Step::ClearLba0 { extent } => self.small(extent.offset, vec![0; extent.len as usize]),
-            // Written, not zeroed by the cheapest way: in an image file that would give back the room reserved.
-            Step::ClearLabels { head, tail } => {
-                let mut written = self.small(head.offset, vec![0; head.len as usize])?;
-                written.extend(self.small(tail.offset, vec![0; tail.len as usize])?);
-                Ok(written)
+            Step::Reserve { extent } => self.reserve(*extent).map(|()| vec![]),
+            Step::ClearLba0 { extent } => self.zeros(&[*extent]),
+            Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
+            Step::Blank { part: Part::Bios | Part::Meta, head, .. } => self.zeros(&[*head]),
+            Step::Blank { head, tail, .. } => self.zero(&[*head, *tail]),
+            Step::Erase { extent } => self.erase(*extent),
+            Step::WriteVolume { part, extent } => self.write_volume(*part, *extent),
+            Step::WriteCore { extent } => self.small(extent.offset, self.core_image(*extent)?),
+            Step::Verify { part, extent } => self.verify(*part, *extent),
+            Step::WriteBootEnv { offset, env, .. } => self.sector(*offset, &env.render()),
+            Step::WriteMarker { offset, marker, .. } => self.sector(*offset, &marker.render()),
+            Step::WriteMetaCopy { offset, .. } => self.small(*offset, self.adv()?),
+            Step::Discard { part, extent } => {
+                if let Err(e) = self.disk.discard(*extent) {
+                    self.observer.note(&format!("{part}: the device cannot discard ({e}); it goes on without"));
+                }
+                Ok(vec![])
             }
-            Step::Blank { part: Part::Bios | Part::Meta, head, .. } => {
-                self.small(head.offset, vec![0; head.len as usize])
-            }
-            Step::Blank { head, tail, .. } => self.zero(&[head, tail]),
-            Step::Erase { extent } => self.erase(extent),
-            Step::WriteVolume { part, extent } => self.write_volume(part, extent),
-            Step::WriteCore { extent } => self.small(extent.offset, self.core_image(extent)?),
-            Step::Verify { part, extent } => self.verify(part, extent),
-            Step::WriteMetaCopy { offset, .. } => self.small(offset, self.adv()?),
-            Step::PrepareXfs { part, extent } => self.prepare_xfs(part, extent),
-            Step::WriteXfs { part, extent } => self.write_xfs(part, extent),
+            Step::PrepareXfs { part, extent, uuid } => self.prepare_xfs(*part, *extent, *uuid),
+            Step::WriteXfs { part, extent } => self.write_xfs(*part, *extent),
             Step::ForgetCached { extent, .. } => {
-                self.disk.forget_cached(extent).context("dropping what the kernel cached")?;
+                self.disk.forget_cached(*extent).context("dropping what the kernel cached")?;
                 Ok(vec![])
             }
             Step::WriteBackupGpt { .. } => {
@@ -257,6 +210,22 @@ impl Executor<'_> {
     fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Expect>> {
         self.write(offset, &bytes)?;
         Ok(vec![Expect::Bytes(offset, bytes)])
+    }
+
+    /// A block of GRUB's, in a logical sector of its own: what follows it there is beyond the end of its file.
+    fn sector(&self, offset: u64, text: &str) -> anyhow::Result<Vec<Expect>> {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize(bytes.len().next_multiple_of(self.disk.sector_size().bytes() as usize), 0);
+        self.small(offset, bytes)
+    }
+
+    /// Written, not zeroed by the cheapest way: in an image file that would give back the room that is reserved.
+    fn zeros(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
+        let mut written = Vec::new();
+        for extent in extents.iter().filter(|e| e.len > 0) {
+            written.extend(self.small(extent.offset, vec![0; extent.len as usize])?);
+        }
+        Ok(written)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
@@ -296,8 +265,8 @@ impl Executor<'_> {
         }
     }
 
-    fn system(&self) -> anyhow::Result<&'_ System> {
-        self.plan.system.as_ref().ok_or_else(|| anyhow!("the plan installs no system"))
+    fn table(&self) -> anyhow::Result<&'_ Table> {
+        self.plan.table.as_ref().ok_or_else(|| anyhow!("the plan makes no partition table"))
     }
 
     fn compare_zeros(&self, extent: Extent) -> anyhow::Result<()> {
@@ -308,19 +277,23 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn sources(&self) -> anyhow::Result<Sources<'_>> {
-        self.sources.ok_or_else(|| anyhow!("the plan needs a payload and boot images"))
+    fn payload(&self) -> anyhow::Result<&dyn PayloadFiles> {
+        self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))
+    }
+
+    fn assets(&self) -> anyhow::Result<&Assets> {
+        self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
 
     fn label(&self) -> anyhow::Result<Label> {
-        let system = self.system()?;
-        Ok(Label::new(&system.layout, system.ids.disk, &system.ids.parts))
+        let table = self.table()?;
+        Ok(Label::new(&table.layout, table.ids.disk, &table.ids.parts))
     }
 
     fn volume(&self, part: Part, extent: Extent) -> anyhow::Result<(Volume, VolumeLayout)> {
-        let system = self.system()?;
-        let volume = system.volumes.get(&part).ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
-        Ok((volume.clone(), volume.lay_out(part, extent, system.layout.sector_size)?))
+        let volume = self.plan.system.as_ref().and_then(|s| s.volumes.get(&part));
+        let volume = volume.ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
+        Ok((volume.clone(), volume.lay_out(part, extent, self.disk.sector_size())?))
     }
 
     fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
@@ -339,9 +312,9 @@ impl Executor<'_> {
     fn write_file(&mut self, file: &VolumeFile, to: Extent) -> anyhow::Result<()> {
         let mut reader: Box<dyn Read + Send> = match &file.from {
             Content::Text(text) => Box::new(io::Cursor::new(text.clone().into_bytes())),
-            Content::EfiImage => Box::new(io::Cursor::new(self.sources()?.assets.efi.clone())),
+            Content::EfiImage => Box::new(io::Cursor::new(self.assets()?.efi.clone())),
             Content::Payload => {
-                self.sources()?.payload.open(&file.path).map_err(|source| StreamError::Source { at: 0, source })?
+                self.payload()?.open(&file.path).map_err(|source| StreamError::Source { at: 0, source })?
             }
         };
         let observer = &mut *self.observer;
@@ -377,15 +350,14 @@ impl Executor<'_> {
     }
 
     fn core_image(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {
-        let bios =
-            self.sources()?.assets.bios.as_ref().ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))?;
+        let bios = self.assets()?.bios.as_ref().ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))?;
         Ok(bios.core_image(extent.first_lba(self.disk.sector_size())))
     }
 
     fn lba0(&self) -> anyhow::Result<Vec<u8>> {
-        let System { layout, core, .. } = self.system()?;
+        let Table { layout, core, .. } = self.table()?;
         let core_at = layout.part(Part::Bios).first_lba(layout.sector_size);
-        let code = match (core, &self.sources()?.assets.bios) {
+        let code = match (core, &self.assets()?.bios) {
             (Some(_), Some(bios)) => bios.boot_code(core_at),
             _ => [0; gpt::BOOT_CODE_BYTES],
         };
@@ -400,13 +372,8 @@ impl Executor<'_> {
         Ok(adv.encode())
     }
 
-    fn prepare_xfs(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
-        let system = self.system()?;
-        let spec = XfsSpec {
-            label: part.name().to_owned(),
-            uuid: system.ids.parts[part.number() as usize - 1],
-            sector: system.layout.sector_size,
-        };
+    fn prepare_xfs(&mut self, part: Part, extent: Extent, uuid: Uuid) -> anyhow::Result<Vec<Expect>> {
+        let spec = XfsSpec { label: part.name().to_owned(), uuid, sector: self.disk.sector_size() };
         let context = || format!("making the file system of {part}");
         let prepared = PreparedXfs::new(extent.len, &spec).with_context(context)?;
         for data in prepared.data(extent) {

@@ -31,7 +31,10 @@ use slipway::{
     bootloader::Assets,
     device::{Access, Disk},
     error::Kind,
-    model::{cmdline::Platform, manifest::Arch, units::MIB},
+    model::{
+        manifest::{Arch, KernelArgs},
+        units::MIB,
+    },
     payload::{DirSource, Sums},
     plan::{self, Ids, InstallRequest},
     probe,
@@ -727,9 +730,7 @@ fn a_file_too_large_for_fat() {
         format_data: false,
         slot_bytes: 8 << 30,
         ids: Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time: 0 },
-        platform: Platform::METAL,
-        config: String::new(),
-        extra_args: vec![],
+        args: KernelArgs::default(),
         meta: vec![],
         arch: Arch::Amd64,
     };

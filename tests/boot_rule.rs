@@ -56,9 +56,9 @@ impl Rig {
         let disk = Disk::open(&path, Access::Whole, None, Duration::ZERO).unwrap();
         let request = InstallRequest { format_data: false, ..common::request(1) };
         let plan = common::plan(&request, &disk, &source, &assets);
-        let sources = Sources { payload: &source, assets: &assets };
-        execute::run(&plan, &disk, Some(sources), &mut common::Silent).unwrap();
-        let layout = plan.system.unwrap().layout;
+        let sources = Sources { payload: Some(&source), assets: Some(&assets) };
+        execute::run(&plan, &disk, sources, &mut common::Silent).unwrap();
+        let layout = plan.table.unwrap().layout;
         // Nothing in a slot names it: a copy of A is a B.
         let (a, b) = (layout.part(Part::BootA), layout.part(Part::BootB));
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -158,7 +158,7 @@ fn outcome(log: &str) -> Option<Booted> {
 /// the model tells in one go.
 fn foreseen(rig: &Rig) -> Booted {
     let disk = Disk::open(&rig.disk, Access::Read, None, Duration::from_secs(5)).unwrap();
-    let next = probe::system(&disk).unwrap().next;
+    let next = probe::system(&disk, "").unwrap().next;
     Booted { slot: next.slot, trial: next.trial }
 }
 
@@ -173,7 +173,14 @@ fn grub_decides_what_the_model_foresees() {
             for (a, b) in all_states.iter().flat_map(|a| all_states.iter().map(move |b| (*a, *b))) {
                 for whole in [(true, true), (false, true), (true, false), (false, false)] {
                     for check in [true, false] {
-                        let env = BootEnv { seq: 10, default, once, states: PerSlot { a, b }, check };
+                        let env = BootEnv {
+                            seq: 10,
+                            default,
+                            once,
+                            states: PerSlot { a, b },
+                            check,
+                            ..BootEnv::installed(0)
+                        };
                         cases.push((env, PerSlot { a: whole.0, b: whole.1 }));
                     }
                 }
@@ -206,7 +213,7 @@ fn grub_takes_the_copy_that_counts() {
         seq,
         default,
         states: PerSlot { a: SlotState::Good, b: SlotState::Good },
-        ..BootEnv::installed()
+        ..BootEnv::installed(0)
     };
     let cases: [(&str, &str, Slot); 7] = [
         (&env(9, Slot::A).render(), &env(10, Slot::B).render(), Slot::B),

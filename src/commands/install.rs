@@ -1,8 +1,5 @@
 //! `installer install`.
 
-use std::time::SystemTime;
-
-use anyhow::anyhow;
 use uuid::Uuid;
 
 use super::{input, meta_tag};
@@ -12,7 +9,7 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::cmdline::Platform,
+    model::manifest::KernelArgs,
     payload::{DirSource, SourceRef, Sums},
     plan::{self, Ids, InstallRequest},
     probe,
@@ -29,8 +26,7 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
     let target = &args.target;
     let disk = Disk::open(&target.disk, Access::Whole, args.sector_size, target.lock_timeout).or_fail(Kind::Install)?;
 
-    let default_source = || SourceRef::Dir(format!("/usr/install/{}", request.arch).into());
-    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(default_source);
+    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(|| SourceRef::default_of(request.arch));
     let source = DirSource::new(&dir);
     let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
 
@@ -44,8 +40,8 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
         progress.note(warning);
     }
     if !args.dry_run {
-        let sources = Sources { payload: &source, assets: &assets };
-        execute::run(&plan, &disk, Some(sources), progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+        let sources = Sources { payload: Some(&source), assets: Some(&assets) };
+        execute::run(&plan, &disk, sources, progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
     }
     Ok(Report::Install(Box::new(InstallReport {
         changed: !args.dry_run,
@@ -56,29 +52,17 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
 }
 
 fn settle(args: &InstallArgs) -> Result<InstallRequest, Failure> {
-    if args.upgrade {
-        return Err(anyhow!("--upgrade: this version installs only")).or_fail(Kind::Unsupported);
-    }
-    let platform = match args.platform.as_str() {
-        "" => Platform::METAL,
-        name => input(Platform::by_name(name).ok_or_else(|| {
-            format!("--platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))
-        }))?,
-    };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     Ok(InstallRequest {
         force: args.force,
         zero: args.zero,
         format_data: args.format_data,
         slot_bytes: args.slot_size.0,
-        ids: Ids {
-            disk: Uuid::new_v4(),
-            parts: std::array::from_fn(|_| Uuid::new_v4()),
-            time: now.map_or(0, |since| since.as_secs()),
+        ids: Ids { disk: Uuid::new_v4(), parts: std::array::from_fn(|_| Uuid::new_v4()), time: super::now() },
+        args: KernelArgs {
+            platform: args.platform.clone(),
+            config: args.config.clone(),
+            extra: args.extra_kernel_arg.clone(),
         },
-        platform,
-        config: args.config.clone(),
-        extra_args: args.extra_kernel_arg.clone(),
         meta: input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?,
         arch: args.arch,
     })

@@ -7,7 +7,7 @@ use crate::{
     cli::{DiskArgs, MetaVerb},
     device::{Access, BlockIo as _, Disk},
     error::{Failure, Kind, OrFail as _},
-    execute::{self, Observer as _},
+    execute::{self, Observer as _, Sources},
     model::{
         layout::Part,
         meta::{Adv, Meta},
@@ -67,7 +67,7 @@ fn change(found: Found, adv: &Adv, forget: Option<u8>, key: u8, progress: &mut P
     let name = found.disk.identity().path.display().to_string();
     let plan = plan::meta(&name, found.extent, &found.meta, adv, forget);
     plan.warnings.iter().for_each(|w| progress.note(w));
-    let done = execute::run(&plan, &found.disk, None, progress);
+    let done = execute::run(&plan, &found.disk, Sources::default(), progress);
     done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
     let mut bytes = vec![0; found.extent.len as usize];
     found.disk.read_back(found.extent.offset, &mut bytes).or_fail(Kind::Install)?;

@@ -1,19 +1,23 @@
 //! `installer status`.
 
+use std::time::{Duration, SystemTime};
+
 use crate::{
     cli::DiskArgs,
     device::{Access, BlockIo as _},
-    error::{Failure, Kind, OrFail as _},
-    model::{bootenv::PATHS, layout::Part, slot::PerSlot},
-    probe::{self, SystemFacts},
+    error::Failure,
+    model::{
+        bootenv::PATHS,
+        layout::Part,
+        running::Running,
+        slot::{PerSlot, Slot, SlotState},
+    },
+    plan::{self, Ask, SystemFacts},
     report::{MetaTag, Report, SlotStatus, StatusReport},
 };
 
 pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
-    let disk = super::open(args, Access::Read)?;
-    let facts = probe::system(&disk)
-        .map_err(|e| anyhow::Error::new(e).context(args.disk.display().to_string()))
-        .or_fail(Kind::Install)?;
+    let (disk, facts) = super::look(args, Access::Read)?;
     Ok(Report::Status(Box::new(StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
@@ -25,6 +29,7 @@ pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
             let slot = &facts.slots[s];
             SlotStatus {
                 state: facts.env.as_ref().map(|env| env.states[s]),
+                since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
                 version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
                 payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
                 marker: slot.marker.clone(),
@@ -33,9 +38,47 @@ pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
             }
         }),
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
+        running: facts.running,
+        last_trial: last_trial(&facts),
+        rollback: rollback(&facts),
         next_boot: facts.next,
         boot_env: facts.env,
     })))
+}
+
+/// `2026-01-31T12:00:00Z`.
+fn utc(seconds: u64) -> String {
+    // Beyond what a date can say: a boot.env that somebody else wrote.
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.min(253_402_300_799)));
+    humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
+}
+
+fn last_trial(facts: &SystemFacts) -> Option<String> {
+    let env = facts.env.as_ref()?;
+    let tried = Slot::BOTH.into_iter().find(|s| env.states[*s] == SlotState::Tried);
+    let slot = env.once.or(tried).or(env.last_trial)?;
+    let version = facts.slots[slot].version();
+    let runs = facts.running == Running::This { slot, trial: true };
+    let how = match env.states[slot] {
+        SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
+        SlotState::Trial => "is staged and not to be tried yet",
+        SlotState::Tried if runs => "runs and is not confirmed: unless it is, the next boot is the other slot",
+        SlotState::Tried => "was tried and came back: nobody confirmed it",
+        SlotState::Bad => "was tried and given up",
+        SlotState::Good => "was tried and confirmed",
+        SlotState::Empty => return Some(format!("slot {slot} was tried; what it held is being replaced")),
+    };
+    Some(format!("slot {slot}, {version}, {how}"))
+}
+
+fn rollback(facts: &SystemFacts) -> String {
+    match plan::rollback(&Ask { disk: String::new(), now: 0 }, facts) {
+        Ok(plan) => plan.result,
+        Err(refusals) => {
+            let why: Vec<String> = refusals.0.iter().map(ToString::to_string).collect();
+            format!("would be refused: {}", why.join("; "))
+        }
+    }
 }
 
 fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {

@@ -98,6 +98,8 @@ pub struct Disk {
     /// What offset, length and memory of direct I/O must be multiples of, bytes.
     direct_align: u64,
     claim: Mutex<Option<File>>,
+    /// Partitions claimed one by one.
+    parts: Vec<File>,
     size: u64,
     sector: SectorSize,
     /// A flush has failed: what is on the medium is unknown from here on.
@@ -163,10 +165,39 @@ impl Disk {
             identity,
             lock,
             claim: Mutex::new(claim),
+            parts: Vec::new(),
             size: round_down(size, sector.bytes()),
             sector,
             lost: AtomicBool::new(false),
         })
+    }
+
+    /// Claim partitions as the kernel does for a mount (`O_EXCL`), for as long as this disk is open: nobody mounts
+    /// them meanwhile, and whoever has is named in the refusal. The rest of the disk may be in use. What the page
+    /// cache of their nodes holds is written out and forgotten. An image file must not be in use at all.
+    pub fn claim_parts(&mut self, extents: &[Extent]) -> Result<(), OpenError> {
+        let path = self.identity.path.display().to_string();
+        if self.identity.kind == Kind::Image {
+            let users = Busy::of(&self.identity);
+            return if users.is_empty() { Ok(()) } else { Err(OpenError::Claimed { path, users }) };
+        }
+        // Who claims the whole disk has all of its partitions.
+        let all = self.claim.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        for node in extents.iter().flat_map(|e| busy::partition_nodes(&self.identity.path, *e)) {
+            let name = node.display().to_string();
+            let flags = if all { 0 } else { libc::O_EXCL };
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(&node);
+            let file = file.map_err(|source| match source.raw_os_error() {
+                Some(libc::EBUSY) => {
+                    let users = Busy::of(&self.identity).into_iter().filter(|b| b.device == name).collect();
+                    OpenError::Claimed { path: name.clone(), users }
+                }
+                _ => OpenError::Io { path: name.clone(), source },
+            })?;
+            ioctl::flush_buffers(&file).map_err(|source| OpenError::Io { path: name, source })?;
+            self.parts.push(file);
+        }
+        Ok(())
     }
 
     /// What disk this is.
@@ -358,6 +389,20 @@ impl BlockIo for Disk {
                     Err(nix::Error::EOPNOTSUPP) => super::write_zeros(self, extent),
                     other => other.map_err(Into::into),
                 }
+            }
+        }
+    }
+
+    fn discard(&self, extent: Extent) -> io::Result<()> {
+        self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
+        match self.identity.kind {
+            Kind::Disk => {
+                let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+                ioctl::discard(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
+            }
+            Kind::Image => {
+                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                Ok(fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed())?)
             }
         }
     }

@@ -12,6 +12,7 @@ mod raw {
     nix::ioctl_read_bad!(blkroget, nix::request_code_none!(0x12, 94), nix::libc::c_int);
     nix::ioctl_none!(blkrrpart, 0x12, 95);
     nix::ioctl_none!(blkflsbuf, 0x12, 97);
+    nix::ioctl_write_ptr_bad!(blkdiscard, nix::request_code_none!(0x12, 119), [u64; 2]);
     nix::ioctl_write_ptr_bad!(blkzeroout, nix::request_code_none!(0x12, 127), [u64; 2]);
 }
 
@@ -51,5 +52,11 @@ pub fn flush_buffers(file: &File) -> io::Result<()> {
 /// Zero a range of a block device, offloaded where the device can.
 pub fn zero_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     unsafe { raw::blkzeroout(file.as_raw_fd(), &[offset, len]) }?;
+    Ok(())
+}
+
+/// Discard a range of a block device.
+pub fn discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    unsafe { raw::blkdiscard(file.as_raw_fd(), &[offset, len]) }?;
     Ok(())
 }

@@ -46,6 +46,11 @@ pub trait BlockIo: Sync {
         write_zeros(self, extent)
     }
 
+    /// Tell the device that a range is not needed any more. What it reads as afterwards is not defined.
+    fn discard(&self, _extent: Extent) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Have the kernel forget what it cached of a partition through the partition's own node.
     fn forget_cached(&self, _extent: Extent) -> io::Result<()> {
         Ok(())

@@ -1,4 +1,4 @@
-//! Boot state: what `boot.env` and the slots' own markers say, and what the next boot makes of it.
+//! Boot state: what `boot.env` and the slots' own markers say, and every change the installer makes to it.
 //!
 //! `boot.env` and `boot2.env` on the ESP are one sector each, written one after the other with a flush
 //! between. Each carries a sequence number; the valid copy with the higher one counts, `boot.env` on a
@@ -7,16 +7,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    digest::Sha256,
     envblock::EnvBlock,
     slot::{PerSlot, Slot, SlotState},
 };
 
-/// Paths of both copies on the ESP, in the order in which they are written.
+/// Paths of both copies on the ESP.
 pub const PATHS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
 /// Name of a slot's own marker.
 pub const MARKER: &str = "slot.env";
+/// The largest sequence number: GRUB compares 32-bit numbers, and the boot rule takes nine digits.
+const MAX_SEQ: u64 = 999_999_999;
+/// Digests of payloads that came back are kept up to this many: what fits into the sector beside the rest.
+const MAX_BAD: usize = 4;
 
-/// The content of one copy.
+/// The content of one copy. Times are seconds since 1970 UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootEnv {
     /// Counts every change the installer makes.
@@ -29,18 +34,38 @@ pub struct BootEnv {
     pub states: PerSlot<SlotState>,
     /// Whether GRUB checks kernel and initramfs before it loads them (`check=off` in the block: no).
     pub check: bool,
+    /// When the installer last changed the state of each slot (GRUB, which makes `trial` into `tried`, tells no
+    /// time).
+    pub since: PerSlot<Option<u64>>,
+    /// The slot that was activated last, to tell how its trial ended.
+    pub last_trial: Option<Slot>,
+    /// Payloads that were tried and came back, the latest first: not to be written again unasked.
+    pub bad: Vec<Sha256>,
 }
 
 impl BootEnv {
     /// State after a fresh install into slot A.
-    pub const fn installed() -> Self {
+    pub const fn installed(now: u64) -> Self {
         BootEnv {
             seq: 1,
             default: Slot::A,
             once: None,
             states: PerSlot { a: SlotState::Good, b: SlotState::Empty },
             check: true,
+            since: PerSlot { a: Some(now), b: None },
+            last_trial: None,
+            bad: Vec::new(),
         }
+    }
+
+    /// State where both copies are lost and `running`, which was not a trial, is the slot that runs: `marks` says
+    /// what the slots' own markers say.
+    pub fn rebuilt(running: Slot, marks: &PerSlot<Option<Marker>>, now: u64) -> Self {
+        let seq = Slot::BOTH.into_iter().filter_map(|s| marks[s].as_ref()).map(|m| m.seq).max();
+        let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, ..Self::installed(now) };
+        let good = |s: Slot| s == running || marks[s].as_ref().is_some_and(|m| m.state == SlotState::Good);
+        env.states = PerSlot::new(|s| if good(s) { SlotState::Good } else { SlotState::Empty });
+        env
     }
 
     /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number, no
@@ -48,16 +73,22 @@ impl BootEnv {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
+        let time = |key| block.get(key).and_then(|v| v.parse().ok());
+        let slot = |key| block.get(key).and_then(|v| v.parse().ok());
         Some(BootEnv {
             seq: parse_seq(block.get("seq")?)?,
-            default: block.get("default")?.parse().ok()?,
-            once: block.get("once").and_then(|v| v.parse().ok()),
+            default: slot("default")?,
+            once: slot("once"),
             states: PerSlot { a: state("a"), b: state("b") },
             check: block.get("check") != Some("off"),
+            since: PerSlot { a: time("a_since"), b: time("b_since") },
+            last_trial: slot("last_trial"),
+            bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
         })
     }
 
-    /// One sector of text. Its longest form is far below 512 bytes.
+    /// One sector of text: its longest form is below 512 bytes. GRUB keeps the keys it does not know when it
+    /// saves.
     pub fn render(&self) -> String {
         let mut pairs = vec![
             ("seq", self.seq.to_string()),
@@ -69,15 +100,112 @@ impl BootEnv {
         if !self.check {
             pairs.push(("check", "off".to_owned()));
         }
+        for (key, time) in [("a_since", self.since.a), ("b_since", self.since.b)] {
+            pairs.extend(time.map(|t| (key, t.to_string())));
+        }
+        pairs.extend(self.last_trial.map(|s| ("last_trial", s.to_string())));
+        if !self.bad.is_empty() {
+            let digests: Vec<String> = self.bad.iter().map(ToString::to_string).collect();
+            pairs.push(("bad", digests.join(",")));
+        }
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
 
     /// The copy that counts: the valid one with the higher sequence number, the first on a tie.
-    pub fn pick(copies: [Option<BootEnv>; 2]) -> Option<BootEnv> {
+    pub fn pick(copies: &[Option<BootEnv>; 2]) -> Option<&BootEnv> {
+        copies[Self::which(copies)?].as_ref()
+    }
+
+    const fn which(copies: &[Option<BootEnv>; 2]) -> Option<usize> {
         match copies {
-            [Some(first), Some(second)] if second.seq > first.seq => Some(second),
-            [Some(first), _] => Some(first),
-            [None, second] => second,
+            [Some(first), Some(second)] if second.seq > first.seq => Some(1),
+            [Some(_), _] => Some(0),
+            [None, Some(_)] => Some(1),
+            [None, None] => None,
+        }
+    }
+
+    /// In which order a new state is written to the copies: the one that counts last, so that at every instant a
+    /// copy is valid that says the old state or the new.
+    pub const fn write_order(copies: &[Option<BootEnv>; 2]) -> [usize; 2] {
+        match Self::which(copies) {
+            Some(0) => [1, 0],
+            _ => [0, 1],
+        }
+    }
+}
+
+/// The changes, each a new state with the next sequence number. `now` is seconds since 1970 UTC.
+impl BootEnv {
+    fn changed(&self, edit: impl FnOnce(&mut BootEnv)) -> Self {
+        // At the limit the number stays: the copy that counts, written last, is then the commit.
+        let mut next = BootEnv { seq: (self.seq + 1).min(MAX_SEQ), ..self.clone() };
+        edit(&mut next);
+        next
+    }
+
+    fn set(&mut self, slot: Slot, state: SlotState, now: u64) {
+        self.states[slot] = state;
+        self.since[slot] = Some(now);
+    }
+
+    /// `target` is going to be written: nothing boots it any more. The other slot, which runs, is the default.
+    pub fn deactivated(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (!target, None);
+            next.set(target, SlotState::Empty, now);
+        })
+    }
+
+    /// `target` was written and verified; nothing boots it yet.
+    pub fn staged(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| next.set(target, SlotState::Trial, now))
+    }
+
+    /// The next boot tries `target` one time.
+    pub fn armed(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| {
+            next.set(target, SlotState::Trial, now);
+            (next.once, next.last_trial) = (Some(target), Some(target));
+        })
+    }
+
+    /// The next boot tries nothing; what was to be tried stays staged.
+    pub fn disarmed(&self) -> Self {
+        self.changed(|next| next.once = None)
+    }
+
+    /// `slot`, whose trial runs, is the default from now on; `payload` is what it holds.
+    pub fn confirmed(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (slot, None);
+            next.set(slot, SlotState::Good, now);
+            next.bad.retain(|bad| Some(*bad) != payload);
+        })
+    }
+
+    /// The trial of `slot`, which runs, has failed: it is not tried again.
+    pub fn given_up(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+        self.changed(|next| {
+            next.set(slot, SlotState::Bad, now);
+            next.remember_bad(payload);
+        })
+    }
+
+    /// `to` is the default from now on; `left` is the payload that is left behind.
+    pub fn rolled_back(&self, to: Slot, left: Option<Sha256>) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (to, None);
+            next.remember_bad(left);
+        })
+    }
+
+    /// Keep in mind that a payload was tried and came back.
+    pub fn remember_bad(&mut self, payload: Option<Sha256>) {
+        if let Some(payload) = payload {
+            self.bad.retain(|bad| *bad != payload);
+            self.bad.insert(0, payload);
+            self.bad.truncate(MAX_BAD);
         }
     }
 }
@@ -114,98 +242,12 @@ impl Marker {
     }
 }
 
-/// What the boot rule finds in a slot.
-#[derive(Clone, Debug, Default)]
-pub struct SlotView {
-    /// Kernel, initramfs and slot.cfg are what boot.sha256 says.
-    pub verifies: bool,
-    /// Its own marker.
-    pub marker: Option<Marker>,
-}
-
-/// What the next boot starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct NextBoot {
-    /// The slot, or none where nothing can be booted.
-    pub slot: Option<Slot>,
-    /// Whether it is a trial: booted this one time only, unless confirmed.
-    pub trial: bool,
-    /// Why, as a sentence.
-    pub why: String,
-}
-
-/// The boot rule of `assets/grub/grub.cfg`, as far as it can be foreseen (a firmware that refuses to
-/// save boot.env makes GRUB skip a trial; a panic cannot be seen from here).
-pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
-    let Some(env) = env else {
-        return without_env(slots);
-    };
-    let mut failed = String::new();
-    if let Some(trial) = env.once {
-        if !env.check || slots[trial].verifies {
-            return NextBoot { slot: Some(trial), trial: true, why: format!("slot {trial} is to be tried once") };
-        }
-        failed = format!("slot {trial} was to be tried once but does not verify; ");
-    }
-    // A failed trial reboots, and the boot after that finds `once` cleared and the slot `tried`.
-    let state = |slot| match env.once {
-        Some(trial) if trial == slot => SlotState::Tried,
-        _ => env.states[slot],
-    };
-    let (default, other) = (env.default, !env.default);
-    let order = match (state(default), state(other)) {
-        (_, s) if s != SlotState::Good => vec![default],
-        (SlotState::Good, _) => vec![default, other],
-        _ => vec![other, default],
-    };
-    for slot in order {
-        if !env.check || slots[slot].verifies {
-            let why = match (slot == default, state(default)) {
-                (true, _) => format!("{failed}slot {slot} is the default"),
-                (false, SlotState::Good) => {
-                    format!("{failed}the default, slot {default}, does not verify; slot {slot} is good")
-                }
-                (false, s) => format!("{failed}the default, slot {default}, is {s}; slot {slot} is good"),
-            };
-            return NextBoot { slot: Some(slot), trial: false, why };
-        }
-    }
-    let why = format!("{failed}slot {default} is the default but does not verify, slot {other} is {}", state(other));
-    NextBoot { slot: None, trial: false, why }
-}
-
-fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
-    let good = PerSlot::new(|s| {
-        let marker = slots[s].marker.as_ref()?;
-        (marker.state == SlotState::Good).then_some(marker.seq)
-    });
-    let order = match (good.a, good.b) {
-        (Some(a), Some(b)) if b > a => vec![Slot::B, Slot::A],
-        (Some(_), Some(_)) | (None, None) => vec![Slot::A, Slot::B],
-        (Some(_), None) => vec![Slot::A],
-        (None, Some(_)) => vec![Slot::B],
-    };
-    let slot = order.into_iter().find(|s| slots[*s].verifies);
-    let why = match slot {
-        Some(s) if good[s].is_some() => {
-            format!("both copies of boot.env are lost; slot {s} is marked good and verifies")
-        }
-        Some(s) => format!("both copies of boot.env are lost and no slot is marked good; slot {s} verifies"),
-        None => "both copies of boot.env are lost and no slot that may boot verifies".to_owned(),
-    };
-    NextBoot { slot, trial: false, why }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn env(default: Slot, once: Option<Slot>, a: SlotState, b: SlotState) -> BootEnv {
-        BootEnv { seq: 7, default, once, states: PerSlot { a, b }, check: true }
-    }
-
-    fn view(a: bool, b: bool) -> PerSlot<SlotView> {
-        PerSlot { a: SlotView { verifies: a, marker: None }, b: SlotView { verifies: b, marker: None } }
+        BootEnv { seq: 7, default, once, states: PerSlot { a, b }, since: PerSlot::default(), ..BootEnv::installed(0) }
     }
 
     #[test]
@@ -247,44 +289,81 @@ mod tests {
         let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);
         let new = BootEnv { seq: 8, default: Slot::B, ..old.clone() };
         let tie = BootEnv { seq: 7, default: Slot::B, ..old.clone() };
-        let pick = |a: &BootEnv, b: &BootEnv| BootEnv::pick([Some(a.clone()), Some(b.clone())]).unwrap().default;
+        let pick = |a: &BootEnv, b: &BootEnv| BootEnv::pick(&[Some(a.clone()), Some(b.clone())]).unwrap().default;
         assert_eq!(pick(&old, &new), Slot::B);
         assert_eq!(pick(&new, &old), Slot::B);
         assert_eq!(pick(&old, &tie), Slot::A);
-        assert_eq!(BootEnv::pick([None, Some(new.clone())]), Some(new));
-        assert_eq!(BootEnv::pick([None, None]), None);
+        assert_eq!(BootEnv::pick(&[None, Some(new.clone())]), Some(&new));
+        assert_eq!(BootEnv::pick(&[None, None]), None);
     }
 
     #[test]
-    fn corners_of_the_rule() {
-        use Slot::{A, B};
+    fn the_longest_state_fits_into_a_sector() {
+        let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
+        e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), ..e };
+        e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
+        for n in 0..9 {
+            e.remember_bad(Some(Sha256([n; 32])));
+        }
+        assert_eq!(e.bad.len(), MAX_BAD);
+        assert_eq!(e.bad[0], Sha256([8; 32]), "the latest is kept");
+        let text = e.render();
+        assert_eq!(text.len(), 512);
+        assert!(text.contains("##"), "GRUB needs room to save");
+        assert_eq!(BootEnv::parse(text.as_bytes()), Some(e));
+    }
+
+    #[test]
+    fn at_every_instant_of_a_change_the_old_state_or_the_new_counts() {
+        let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);
+        let older = BootEnv { seq: 3, default: Slot::B, ..old.clone() };
+        let last = BootEnv { seq: MAX_SEQ, ..old.clone() };
+        let some = |e: &BootEnv| Some(e.clone());
+        for copies in [
+            [some(&old), some(&old)],
+            [some(&old), some(&older)],
+            [some(&older), some(&old)],
+            [some(&old), None],
+            [None, some(&old)],
+            [some(&last), some(&last)],
+            [some(&old), some(&last)],
+        ] {
+            let before = BootEnv::pick(&copies).unwrap().clone();
+            let after = before.armed(Slot::B, 9);
+            let mut now = copies.clone();
+            for at in BootEnv::write_order(&copies) {
+                // Even a sector that is neither old nor new leaves a valid copy.
+                let mut torn = now.clone();
+                torn[at] = None;
+                let picked = BootEnv::pick(&torn).unwrap();
+                assert!(*picked == before || *picked == after, "{copies:?}");
+                now[at] = some(&after);
+                let picked = BootEnv::pick(&now).unwrap();
+                assert!(*picked == before || *picked == after, "{copies:?}");
+            }
+            assert_eq!(now, [some(&after), some(&after)]);
+        }
+    }
+
+    #[test]
+    fn changes() {
         use SlotState::{Bad, Empty, Good, Trial, Tried};
-        let boot = |e: BootEnv, v: PerSlot<SlotView>| {
-            let next = next_boot(Some(&e), &v);
-            (next.slot, next.trial)
-        };
-        assert_eq!(boot(env(A, None, Good, Empty), view(true, false)), (Some(A), false));
-        assert_eq!(boot(env(A, Some(B), Good, Trial), view(true, true)), (Some(B), true));
-        assert_eq!(boot(env(A, Some(B), Good, Trial), view(true, false)), (Some(A), false));
-        assert_eq!(boot(env(A, None, Good, Good), view(false, true)), (Some(B), false));
-        assert_eq!(boot(env(A, None, Good, Tried), view(false, true)), (None, false));
-        assert_eq!(boot(env(A, None, Bad, Good), view(true, true)), (Some(B), false));
-        assert_eq!(boot(env(B, None, Good, Good), view(true, true)), (Some(B), false));
-        assert_eq!(boot(BootEnv { check: false, ..env(A, None, Good, Empty) }, view(false, false)), (Some(A), false));
-    }
-
-    #[test]
-    fn without_boot_env_the_markers_decide() {
-        let marker = |seq| Some(Marker { state: SlotState::Good, seq });
-        let mut v = view(true, true);
-        assert_eq!(next_boot(None, &v).slot, Some(Slot::A));
-        v.b.marker = marker(3);
-        assert_eq!(next_boot(None, &v).slot, Some(Slot::B));
-        v.a.marker = marker(4);
-        assert_eq!(next_boot(None, &v).slot, Some(Slot::A));
-        v.a.verifies = false;
-        assert_eq!(next_boot(None, &v).slot, Some(Slot::B));
-        v.b.verifies = false;
-        assert_eq!(next_boot(None, &v).slot, None);
+        let digest = Some(Sha256([1; 32]));
+        let e = env(Slot::A, None, Good, Tried);
+        let d = e.deactivated(Slot::B, 5);
+        assert_eq!((d.seq, d.default, d.once, d.states.b, d.since.b), (8, Slot::A, None, Empty, Some(5)));
+        let s = d.staged(Slot::B, 6);
+        assert_eq!((s.once, s.states.b), (None, Trial));
+        let armed = s.armed(Slot::B, 7);
+        assert_eq!((armed.once, armed.states.b, armed.last_trial), (Some(Slot::B), Trial, Some(Slot::B)));
+        assert_eq!((armed.disarmed().once, armed.disarmed().states.b), (None, Trial));
+        let tried = env(Slot::A, None, Good, Tried);
+        let c = tried.confirmed(Slot::B, digest, 8);
+        assert_eq!((c.default, c.states.a, c.states.b), (Slot::B, Good, Good));
+        let g = tried.given_up(Slot::B, digest, 8);
+        assert_eq!((g.default, g.states.b, g.bad.as_slice()), (Slot::A, Bad, digest.as_slice()));
+        assert_eq!(g.confirmed(Slot::B, digest, 9).bad, []);
+        let r = c.rolled_back(Slot::A, digest);
+        assert_eq!((r.default, r.states.a, r.states.b, r.bad.len()), (Slot::A, Good, Good, 1));
     }
 }

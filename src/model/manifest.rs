@@ -94,6 +94,21 @@ pub struct Manifest {
     /// In a slot: the kernel command line it is booted with, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
+    /// In a slot: what was asked for to make that command line, so that the next upgrade can keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_args: Option<KernelArgs>,
+}
+
+/// What a user says of the kernel command line, beside what the payload says itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KernelArgs {
+    /// Name of the platform; empty for bare metal.
+    pub platform: String,
+    /// Value of `talos.config`; empty for none.
+    pub config: String,
+    /// `--extra-kernel-arg`, in order.
+    pub extra: Vec<String>,
 }
 
 impl Manifest {
@@ -181,6 +196,7 @@ mod tests {
             arch: Arch::Amd64,
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
+            kernel_args: None,
         };
         assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");

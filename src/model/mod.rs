@@ -1,6 +1,7 @@
 //! LAYER 1: values and formats. Bytes in, bytes out: no file, no process, no clock, no randomness.
 
 pub mod bootenv;
+pub mod bootrule;
 pub mod cmdline;
 pub mod digest;
 pub mod envblock;
@@ -8,5 +9,7 @@ pub mod gpt;
 pub mod layout;
 pub mod manifest;
 pub mod meta;
+pub mod running;
 pub mod slot;
 pub mod units;
+pub mod version;

@@ -17,6 +17,13 @@ pub enum SourceRef {
     Dir(PathBuf),
 }
 
+impl SourceRef {
+    /// Where a container image carries its own payload.
+    pub fn default_of(arch: Arch) -> Self {
+        SourceRef::Dir(format!("/usr/install/{arch}").into())
+    }
+}
+
 impl std::str::FromStr for SourceRef {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
@@ -71,6 +78,7 @@ impl Facts {
             arch: self.arch,
             files: self.files.clone(),
             cmdline: None,
+            kernel_args: None,
         }
     }
 }

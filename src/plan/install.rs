@@ -17,17 +17,16 @@
 use std::collections::BTreeMap;
 
 use super::{
-    AssetFacts, DiskFacts, Found, Ids, Plan, Refusal, Refusals, Step,
-    step::{Content, System, Volume, VolumeFile, ends},
+    AssetFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume, VolumeFile,
+    content::{SlotContent, serial},
+    step::ends,
 };
 use crate::{
     device::Kind,
     model::{
-        bootenv::{BootEnv, MARKER, Marker, PATHS},
-        cmdline::{Cmdline, Platform, assemble},
-        digest::Sums,
+        bootenv::{BootEnv, Marker, PATHS},
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
-        manifest::{Arch, BOOT_SHA256, FileInfo, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+        manifest::{Arch, KernelArgs},
         meta::{ADV_BYTES, Adv},
         slot::{Slot, SlotState},
         units::{Extent, MIB, SectorSize},
@@ -48,12 +47,8 @@ pub struct InstallRequest {
     pub slot_bytes: u64,
     /// GUIDs and time.
     pub ids: Ids,
-    /// Where the machine runs.
-    pub platform: Platform,
-    /// Value of `talos.config`; empty for none.
-    pub config: String,
-    /// `--extra-kernel-arg`, in order.
-    pub extra_args: Vec<String>,
+    /// For the kernel command line.
+    pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Architecture of the machine.
@@ -102,18 +97,14 @@ fn contents(
     };
     let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
     let mut refusals = Vec::new();
-    let cmdline =
-        assemble(request.platform, &request.config, request.arch, payload.cmdline.as_deref(), &request.extra_args);
-    let volumes = BTreeMap::from([
-        (Part::Esp, esp(request, assets)),
-        (Part::from(SLOT), slot(request, payload, &cmdline).map_err(|e| vec![e])?),
-    ]);
+    let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
+    let volumes = BTreeMap::from([(Part::Esp, esp(request, assets)), (Part::from(SLOT), volume)]);
     for (part, volume) in &volumes {
         let extent = layout.part(*part);
         if let Err(source) = volume.lay_out(*part, extent, disk.sector) {
             refusals.push(match part {
                 Part::Esp => Refusal::Esp(source),
-                _ => Refusal::SlotFull { slot: extent.len, source },
+                _ => Refusal::SlotFull { slot: extent.len, source, remedy: "; use a larger --slot-size" },
             });
         }
     }
@@ -134,25 +125,26 @@ fn contents(
     let reserve = reserve(disk, &layout, &volumes);
     let mut steps = reserve.clone();
     if request.format_data {
-        steps.extend(DATA.map(|part| Step::PrepareXfs { part, extent: layout.part(part) }));
+        let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
+        steps.extend(DATA.map(prepare));
     }
     steps.extend(write_order(request, &layout, core.is_some(), reserve));
     Ok(Plan {
-        verb: "install".to_owned(),
+        goal: Goal::Install,
         disk: disk.identity.path.display().to_string(),
         warnings: warnings(request, disk, payload),
         meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
         meta_legacy: None,
         steps,
-        system: Some(System {
-            version: payload.version.clone(),
-            slot: SLOT,
-            cmdline: cmdline.to_string(),
-            ids: request.ids.clone(),
-            layout,
-            volumes,
-            core,
-        }),
+        result: format!(
+            "{} is in slot {SLOT} of {} (disk GUID {})",
+            payload.version.as_deref().unwrap_or("(no version)"),
+            disk.identity.path.display(),
+            request.ids.disk
+        ),
+        meanwhile: "the disk has no partition table; run the same command again".to_owned(),
+        system: Some(System { version: payload.version.clone(), slot: SLOT, cmdline, volumes }),
+        table: Some(Table { ids: request.ids.clone(), layout, core }),
     })
 }
 
@@ -245,40 +237,23 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &payload::Facts
     notes
 }
 
-fn serial(ids: &Ids, part: Part) -> u32 {
-    let (serial, ..) = ids.parts[part.number() as usize - 1].as_fields();
-    serial
-}
-
 fn esp(request: &InstallRequest, assets: &AssetFacts) -> Volume {
-    let env = BootEnv::installed().render();
+    let env = BootEnv::installed(request.ids.time).render();
     let image = format!("EFI/BOOT/{}", request.arch.efi_image());
     let mut files = vec![VolumeFile::copied(&image, &assets.efi, Content::EfiImage)];
     files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
-    Volume { serial: serial(&request.ids, Part::Esp), time: request.ids.time, files }
+    Volume { serial: serial(request.ids.part(Part::Esp)), time: request.ids.time, files }
 }
 
-/// The payload and what describes it. The marker is not in any list of digests: it changes.
-fn slot(request: &InstallRequest, payload: &payload::Facts, cmdline: &Cmdline) -> Result<Volume, Refusal> {
-    let cfg = SlotCfg {
-        kernel: payload.kernel().name.clone(),
-        initrd: payload.initramfs().name.clone(),
-        args: cmdline.quote_for_grub()?,
+fn slot(request: &InstallRequest, payload: &payload::Facts) -> Result<(Volume, String), Refusal> {
+    SlotContent {
+        payload,
+        args: &request.args,
+        arch: request.arch,
         disk_guid: request.ids.disk,
-    };
-    let manifest = Manifest { cmdline: Some(cmdline.to_string()), ..payload.manifest() };
-    let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
-    let manifest = VolumeFile::text(MANIFEST, manifest.render());
-    let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {
-        let copied = files.iter().map(|f| (f.name.clone(), f.sha256));
-        Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect()).render()
-    };
-    let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
-    let all: Vec<&FileInfo> = payload.files.iter().collect();
-    let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
-    let marker = Marker { state: SlotState::Good, seq: BootEnv::installed().seq };
-    let mut files: Vec<VolumeFile> =
-        payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
-    files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, marker.render())]);
-    Ok(Volume { serial: serial(&request.ids, Part::from(SLOT)), time: request.ids.time, files })
+        part_guid: request.ids.part(Part::from(SLOT)),
+        time: request.ids.time,
+        marker: Marker { state: SlotState::Good, seq: BootEnv::installed(request.ids.time).seq },
+    }
+    .volume()
 }

@@ -1,27 +1,45 @@
 //! LAYER 3, decide: from what was asked and what was found to a list of steps. Pure: no file, no clock,
 //! no randomness; the same inputs always give the same plan. What a dry run prints is what a run does.
 
+mod activate;
+mod confirm;
+mod content;
+mod facts;
 mod install;
 mod meta;
+mod refusal;
+mod rollback;
+mod slots;
 mod step;
+mod upgrade;
+mod volume;
+mod wipe;
 
+pub use activate::{ActivateRequest, activate};
+pub use confirm::confirm;
+pub use facts::{AssetFacts, DiskFacts, Found, Held, LabelFacts, SlotFacts, SystemFacts};
 pub use install::{InstallRequest, install};
 pub use meta::meta;
-pub use step::{Content, Plan, Step, System, Volume, VolumeFile};
+pub use refusal::{Refusal, Refusals};
+pub use rollback::rollback;
+pub use slots::Ask;
+pub use step::Step;
+pub use upgrade::{UpgradeRequest, upgrade};
+pub use volume::{Content, Volume, VolumeFile};
+pub use wipe::{WipeRequest, wipe};
+
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{
-    device::{Busy, Identity},
-    error::Kind,
-    fat::FatError,
-    model::{
-        cmdline::QuoteError,
-        layout::LayoutError,
-        manifest::{Arch, FileInfo},
-        units::{SectorSize, approx},
-    },
+use crate::model::{
+    bootenv::PATHS,
+    digest::Sha256,
+    layout::{Layout, Part},
+    manifest::FileInfo,
+    slot::Slot,
+    units::{Extent, approx},
 };
 
 /// Everything that would otherwise be random or the time of day.
@@ -35,128 +53,213 @@ pub struct Ids {
     pub time: u64,
 }
 
-/// What a disk holds before an install.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// First and last MiB are zero, or a GPT without partitions.
-    Nothing,
-    /// Something, described for people.
-    Something(String),
+impl Ids {
+    /// The PARTUUID of a partition.
+    pub const fn part(&self, part: Part) -> Uuid {
+        self.parts[part as usize - 1]
+    }
 }
 
-/// The target disk as it was found.
-#[derive(Clone, Debug)]
-pub struct DiskFacts {
-    /// Which disk it is.
-    pub identity: Identity,
-    /// Size in bytes, whole sectors.
-    pub bytes: u64,
-    /// Logical block size.
-    pub sector: SectorSize,
-    /// Who uses it.
-    pub busy: Vec<Busy>,
-    /// What is on it.
-    pub found: Found,
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// A disk with a system.
+    Install,
+    /// A new system in the other slot, tried at the next boot.
+    Upgrade,
+    /// A new system in the other slot.
+    Stage,
+    /// The staged system is tried at the next boot.
+    Activate,
+    /// The running trial is the default.
+    Confirm,
+    /// The other slot is the default, or the trial is given up.
+    Rollback,
+    /// Volumes of the OS are made anew.
+    Wipe,
+    /// Other tags in META.
+    Meta,
 }
 
-/// The boot assets as a plan knows them.
-#[derive(Clone, Debug)]
-pub struct AssetFacts {
-    /// UEFI boot image.
-    pub efi: FileInfo,
-    /// BIOS core image; only x86 has one.
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Goal::Install => "install",
+            Goal::Upgrade => "upgrade",
+            Goal::Stage => "stage",
+            Goal::Activate => "activate",
+            Goal::Confirm => "confirm",
+            Goal::Rollback => "rollback",
+            Goal::Wipe => "wipe",
+            Goal::Meta => "meta",
+        })
+    }
+}
+
+/// A complete plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Plan {
+    /// What it is for.
+    pub goal: Goal,
+    /// The disk, for people.
+    pub disk: String,
+    /// What goes into a slot; none where no slot is written.
+    pub system: Option<System>,
+    /// The partition table that is made; only an install makes one.
+    pub table: Option<Table>,
+    /// Tags for META, where it is written.
+    pub meta: BTreeMap<u8, Vec<u8>>,
+    /// New content of META's legacy area, where it changes.
+    pub meta_legacy: Option<Vec<u8>>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    /// What is true once it is carried out, as a sentence.
+    pub result: String,
+    /// What is on the disk when it fails after its first write and before its commit, as a sentence.
+    pub meanwhile: String,
+    /// The steps in order; none where there is nothing to do.
+    pub steps: Vec<Step>,
+}
+
+/// A system to be written to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct System {
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// The slot it goes to.
+    pub slot: Slot,
+    /// The kernel command line of the slot, without what the boot rule adds.
+    pub cmdline: String,
+    /// What goes into the FAT32 file systems.
+    pub volumes: BTreeMap<Part, Volume>,
+}
+
+/// A partition table to be made, and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Table {
+    /// Where the partitions lie.
+    pub layout: Layout,
+    /// GUIDs and time.
+    pub ids: Ids,
+    /// GRUB's core image for BIOS.
     pub core: Option<FileInfo>,
 }
 
-/// Why a request is not carried out. Nothing has been written.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// Somebody uses the disk.
-    #[error("in use: {0}; unmount, swapoff or detach it first")]
-    Busy(Busy),
-    /// The disk is not empty.
-    #[error("not empty: it holds {0}; --force overwrites it, --zero also erases all of it")]
-    NotEmpty(String),
-    /// No layout fits.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// The payload does not fit into a slot.
-    #[error("the payload does not fit into a slot of {}: {source}{}", approx(*slot), remedy(source))]
-    SlotFull {
-        /// Bytes of a slot.
-        slot: u64,
-        /// By how much.
-        source: FatError,
-    },
-    /// The ESP cannot hold the boot image.
-    #[error("the EFI system partition: {0}")]
-    Esp(FatError),
-    /// BIOS core image larger than its partition.
-    #[error("the BIOS core image has {size} bytes, its partition {room}")]
-    CoreTooLarge {
-        /// Bytes.
-        size: u64,
-        /// Bytes of the partition.
-        room: u64,
-    },
-    /// A payload for another machine.
-    #[error("the payload's kernel is for {have}, not for {want}; --arch {have} installs it all the same")]
-    Arch {
-        /// Asked for.
-        want: Arch,
-        /// Found in the kernel.
-        have: Arch,
-    },
-    /// A kernel argument that cannot be handed over.
-    #[error("kernel command line: {0}")]
-    Cmdline(#[from] QuoteError),
-    /// META values that do not fit.
-    #[error(transparent)]
-    Meta(#[from] crate::model::meta::MetaError),
-}
-
-/// All reasons against a request, so that one run tells them all.
-#[derive(Debug)]
-pub struct Refusals(pub Vec<Refusal>);
-
-impl Refusals {
-    /// The most specific kind, lowest exit code, of all.
-    pub fn kind(&self) -> Kind {
-        self.0.iter().map(Refusal::kind).min().unwrap_or(Kind::Install)
+impl Plan {
+    /// Names the plan: the SHA-256 of its JSON form. The same for the same request on an unchanged disk with an
+    /// unchanged payload, if the request carries the same time.
+    pub fn hash(&self) -> Sha256 {
+        // Strings, numbers and maps with text keys always serialize.
+        Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
     }
-}
 
-impl std::fmt::Display for Refusals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("refused, nothing was written:")?;
-        self.0.iter().try_for_each(|reason| write!(f, "\n  - {reason}"))
-    }
-}
-
-impl std::error::Error for Refusals {}
-
-/// A larger slot helps against too many bytes, not against a file that FAT32 cannot hold.
-const fn remedy(error: &FatError) -> &'static str {
-    match error {
-        FatError::Full { .. } => "; use a larger --slot-size",
-        _ => "",
-    }
-}
-
-impl Refusal {
-    /// Whose fault: the disk's, or what was asked for.
-    const fn kind(&self) -> Kind {
-        match self {
-            Refusal::Busy(_)
-            | Refusal::NotEmpty(_)
-            | Refusal::Layout(LayoutError::TooSmall { .. })
-            | Refusal::Esp(_)
-            | Refusal::CoreTooLarge { .. } => Kind::Install,
-            Refusal::Layout(LayoutError::SlotSize { .. })
-            | Refusal::SlotFull { .. }
-            | Refusal::Arch { .. }
-            | Refusal::Cmdline(_)
-            | Refusal::Meta(_) => Kind::Input,
+    /// Bytes of payload and boot image that a step moves, or bytes it erases; what a progress bar counts.
+    pub fn step_bytes(&self, step: &Step) -> u64 {
+        match step {
+            Step::WriteVolume { part, .. } | Step::Verify { part, .. } => self.volume(*part).map_or(0, Volume::bytes),
+            Step::Erase { extent } => extent.len,
+            _ => 0,
         }
+    }
+
+    /// What is on the disk after step `failed` (counted from 0) failed, which may have reached the medium all the
+    /// same.
+    pub fn left_by(&self, failed: usize) -> &str {
+        let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
+        let (before, after) = self.steps.split_at(failed);
+        let commits = |steps: &[Step]| steps.iter().any(Step::is_commit);
+        let committing = after.first().is_some_and(Step::is_commit);
+        match self.goal {
+            _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => "nothing was written",
+            Goal::Install if committing => {
+                "the disk has either no partition table or the complete one; run the same command again"
+            }
+            Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
+            Goal::Wipe | Goal::Meta => &self.meanwhile,
+            _ if committing => {
+                "it is not known whether the new boot state is in force; both are safe; run the same \
+                command again"
+            }
+            _ if commits(before) => {
+                "the change is in force, only what follows it is missing; run the same command again"
+            }
+            _ => &self.meanwhile,
+        }
+    }
+
+    fn volume(&self, part: Part) -> Option<&Volume> {
+        self.system.as_ref()?.volumes.get(&part)
+    }
+
+    /// One step as a sentence.
+    pub fn describe(&self, step: &Step) -> String {
+        let at = |e: &Extent| format!("{} at byte {}", approx(e.len), e.offset);
+        let core = self.table.as_ref().and_then(|t| t.core.as_ref());
+        let files = |part| match self.volume(part) {
+            Some(v) => format!("{} files, {}", v.files.len(), approx(v.bytes())),
+            None => core.map_or_else(String::new, |c| approx(c.size)),
+        };
+        let commit = if step.is_commit() { "   <- commit point" } else { "" };
+        match step {
+            Step::Reserve { extent } => format!("reserve    {}", at(extent)),
+            Step::ClearLba0 { .. } => "clear      LBA 0: from here on the disk has no partition table".into(),
+            Step::ClearLabels { head, tail } => format!("clear      old labels: {}, {}", at(head), at(tail)),
+            Step::Erase { extent } => format!("erase      {} (flushed, not read back)", at(extent)),
+            Step::WriteVolume { part, extent } => {
+                format!("write      {part}: FAT32, {} (partition {}, {})", files(*part), part.number(), at(extent))
+            }
+            Step::WriteCore { extent } => format!("write      BIOS: GRUB core image (partition 2, {})", at(extent)),
+            Step::Verify { part, .. } => {
+                format!("verify     {part}: read back past the page cache, {}", files(*part))
+            }
+            Step::Blank { part, tail, .. } if tail.len == 0 => format!("blank      {part}: its beginning zeroed"),
+            Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
+            Step::Discard { part, extent } => format!("discard    {part}: {}", at(extent)),
+            Step::WriteBootEnv { copy, env, .. } => format!(
+                "write      {}: default={} once={} a={} b={} (copy {copy} of 2, seq {}){commit}",
+                PATHS[usize::from(copy.saturating_sub(1)).min(1)],
+                env.default,
+                env.once.map_or_else(|| "-".to_owned(), |s| s.to_string()),
+                env.states.a,
+                env.states.b,
+                env.seq,
+            ),
+            Step::WriteMarker { slot, marker, .. } => {
+                format!("write      slot {slot}: its own marker, state={} seq={}", marker.state, marker.seq)
+            }
+            Step::WriteMetaCopy { copy, .. } => {
+                format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len())
+            }
+            Step::WriteMetaLegacy { .. } => "write      META: legacy area".into(),
+            Step::ForgetCached { part, .. } => format!("tell       the kernel to forget what it cached of {part}"),
+            Step::PrepareXfs { part, extent, .. } => {
+                format!("prepare    {part}: XFS of {} in a side file", approx(extent.len))
+            }
+            Step::WriteXfs { part, extent } => {
+                format!("format     {part}: XFS (partition {}, {})", part.number(), at(extent))
+            }
+            Step::WriteBackupGpt { extent } => format!("write      backup GPT: {}", at(extent)),
+            Step::WritePrimaryGpt { extent } => format!("write      primary GPT: {}", at(extent)),
+            Step::WriteLba0 { .. } => format!("write      LBA 0: boot code and protective MBR{commit}"),
+            Step::RereadTable => "tell       the kernel about the new partition table".into(),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.goal, self.disk)?;
+        if let Some(system) = &self.system {
+            write!(f, ": {} into slot {}", system.version.as_deref().unwrap_or("(no version)"), system.slot)?;
+        }
+        writeln!(f)?;
+        for (n, step) in (1..).zip(&self.steps) {
+            writeln!(f, "  {n:>2}. {}", self.describe(step))?;
+        }
+        if let Some(system) = &self.system {
+            writeln!(f, "  kernel command line: {}", system.cmdline)?;
+        }
+        self.warnings.iter().try_for_each(|w| writeln!(f, "  note: {w}"))
     }
 }

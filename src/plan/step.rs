@@ -1,95 +1,20 @@
-//! A plan: what goes where, and the steps in their order.
-
-use std::{collections::BTreeMap, fmt};
+//! One step of a plan.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::Ids;
-use crate::{
-    fat::{FatError, FatTime, FileSpec, VolumeLayout, VolumeSpec},
-    model::{
-        digest::Sha256,
-        layout::{Layout, Part},
-        manifest::FileInfo,
-        slot::Slot,
-        units::{Extent, MIB, SectorSize, approx},
-    },
+use crate::model::{
+    bootenv::{BootEnv, Marker},
+    envblock::SECTOR_BLOCK_BYTES,
+    layout::Part,
+    meta::ADV_BYTES,
+    slot::Slot,
+    units::{Extent, MIB},
 };
-
-/// Where the bytes of a file come from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Content {
-    /// Stands in the plan.
-    Text(String),
-    /// The payload's file of the same name.
-    Payload,
-    /// The UEFI boot image.
-    EfiImage,
-}
-
-/// One file of a file system to be written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct VolumeFile {
-    /// Path from the root.
-    pub path: String,
-    /// Size in bytes.
-    pub size: u64,
-    /// SHA-256 of its content.
-    pub sha256: Sha256,
-    /// Where the content comes from.
-    pub from: Content,
-}
-
-impl VolumeFile {
-    /// A file whose content stands in the plan.
-    pub fn text(path: &str, text: String) -> Self {
-        VolumeFile {
-            path: path.to_owned(),
-            size: text.len() as u64,
-            sha256: Sha256::of(text.as_bytes()),
-            from: Content::Text(text),
-        }
-    }
-
-    /// A file that is copied.
-    pub fn copied(path: &str, info: &FileInfo, from: Content) -> Self {
-        VolumeFile { path: path.to_owned(), size: info.size, sha256: info.sha256, from }
-    }
-}
-
-/// A FAT32 file system to be written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Volume {
-    /// Serial number.
-    pub serial: u32,
-    /// Time stamp of its files, seconds since 1970 UTC.
-    pub time: u64,
-    /// Its files, in the order in which their data lies.
-    pub files: Vec<VolumeFile>,
-}
-
-impl Volume {
-    /// Where everything in it lies. The same for the plan's check, the write and the read-back.
-    pub fn lay_out(&self, part: Part, extent: Extent, sector: SectorSize) -> Result<VolumeLayout, FatError> {
-        let files = self.files.iter().map(|f| FileSpec { path: f.path.clone(), size: f.size });
-        let spec = VolumeSpec {
-            label: part.name().to_owned(),
-            serial: self.serial,
-            time: FatTime(self.time),
-            files: files.collect(),
-        };
-        VolumeLayout::new(extent, sector, &spec)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.files.iter().map(|f| f.size).sum()
-    }
-}
 
 /// One step. What it wrote is flushed to the medium and read back before the next starts (FAT32 volumes by
 /// [`Step::Verify`]; [`Step::Erase`] is flushed only).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum Step {
     /// Reserve room in an image file, so that a full file system is found before anything is changed.
@@ -143,6 +68,34 @@ pub enum Step {
         /// Its last MiB.
         tail: Extent,
     },
+    /// Write one copy of boot.env: one sector, replaced whole or not at all.
+    WriteBootEnv {
+        /// 1 or 2.
+        copy: u8,
+        /// Byte offset on the disk.
+        offset: u64,
+        /// What it says from then on.
+        env: BootEnv,
+        /// Whether this write is what the whole plan is for: it is in force with it, and was not before.
+        commit: bool,
+    },
+    /// Write a slot's own marker: one sector.
+    WriteMarker {
+        /// Whose.
+        slot: Slot,
+        /// Byte offset on the disk.
+        offset: u64,
+        /// What it says from then on.
+        marker: Marker,
+    },
+    /// Tell the device that nothing in a partition is needed any more. Never fails the plan: not every device
+    /// can be told.
+    Discard {
+        /// This partition.
+        part: Part,
+        /// Its bytes.
+        extent: Extent,
+    },
     /// Write the legacy area of META.
     WriteMetaLegacy {
         /// Its bytes.
@@ -169,6 +122,8 @@ pub enum Step {
         part: Part,
         /// Its bytes.
         extent: Extent,
+        /// UUID of the file system.
+        uuid: Uuid,
     },
     /// Copy the prepared XFS file system into its partition.
     WriteXfs {
@@ -198,142 +153,34 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether the new system boots after this step, and not before.
-    pub const fn is_commit(self) -> bool {
-        matches!(self, Step::WriteLba0 { .. })
+    /// Whether what the plan is for is in force after this step, and was not before.
+    pub const fn is_commit(&self) -> bool {
+        matches!(self, Step::WriteLba0 { .. } | Step::WriteBootEnv { commit: true, .. })
     }
 
     /// The ranges this step writes to.
-    pub fn writes(self) -> Vec<Extent> {
+    pub fn writes(&self) -> Vec<Extent> {
+        let at = |offset: &u64, len: usize| vec![Extent { offset: *offset, len: len as u64 }];
         match self {
             Step::ClearLba0 { extent }
             | Step::Erase { extent }
             | Step::WriteVolume { extent, .. }
             | Step::WriteCore { extent }
             | Step::WriteXfs { extent, .. }
+            | Step::Discard { extent, .. }
             | Step::WriteBackupGpt { extent }
             | Step::WritePrimaryGpt { extent }
             | Step::WriteMetaLegacy { extent }
-            | Step::WriteLba0 { extent } => vec![extent],
-            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![head, tail],
-            Step::WriteMetaCopy { offset, .. } => {
-                vec![Extent { offset, len: crate::model::meta::ADV_BYTES as u64 }]
-            }
+            | Step::WriteLba0 { extent } => vec![*extent],
+            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![*head, *tail],
+            Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
+            Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),
             Step::Reserve { .. }
             | Step::PrepareXfs { .. }
             | Step::Verify { .. }
             | Step::ForgetCached { .. }
             | Step::RereadTable => vec![],
         }
-    }
-}
-
-/// A complete plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Plan {
-    /// `install` or `meta`.
-    pub verb: String,
-    /// The disk, for people.
-    pub disk: String,
-    /// What is installed; none where only META changes.
-    pub system: Option<System>,
-    /// Tags for META.
-    pub meta: BTreeMap<u8, Vec<u8>>,
-    /// New content of META's legacy area, where it changes.
-    pub meta_legacy: Option<Vec<u8>>,
-    /// What the user should know.
-    pub warnings: Vec<String>,
-    /// The steps in order.
-    pub steps: Vec<Step>,
-}
-
-/// A system to be installed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct System {
-    /// Version of the payload.
-    pub version: Option<String>,
-    /// The slot it goes to.
-    pub slot: Slot,
-    /// The kernel command line of the slot, without what the boot rule adds.
-    pub cmdline: String,
-    /// Where the partitions lie.
-    pub layout: Layout,
-    /// GUIDs and time.
-    pub ids: Ids,
-    /// What goes into the FAT32 file systems.
-    pub volumes: BTreeMap<Part, Volume>,
-    /// GRUB's core image for BIOS.
-    pub core: Option<FileInfo>,
-}
-
-impl Plan {
-    /// Bytes of payload and boot image that a step moves, or bytes it erases; what a progress bar counts.
-    pub fn step_bytes(&self, step: Step) -> u64 {
-        match step {
-            Step::WriteVolume { part, .. } | Step::Verify { part, .. } => self.volume(part).map_or(0, Volume::bytes),
-            Step::Erase { extent } => extent.len,
-            _ => 0,
-        }
-    }
-
-    fn volume(&self, part: Part) -> Option<&Volume> {
-        self.system.as_ref()?.volumes.get(&part)
-    }
-
-    /// One step as a sentence.
-    pub fn describe(&self, step: Step) -> String {
-        let at = |e: Extent| format!("{} at byte {}", approx(e.len), e.offset);
-        let core = self.system.as_ref().and_then(|s| s.core.as_ref());
-        let files = |part| match self.volume(part) {
-            Some(v) => format!("{} files, {}", v.files.len(), approx(v.bytes())),
-            None => core.map_or_else(String::new, |c| approx(c.size)),
-        };
-        match step {
-            Step::Reserve { extent } => format!("reserve    {}", at(extent)),
-            Step::ClearLba0 { .. } => "clear      LBA 0: from here on the disk has no partition table".into(),
-            Step::ClearLabels { head, tail } => format!("clear      old labels: {}, {}", at(head), at(tail)),
-            Step::Erase { extent } => format!("erase      {} (flushed, not read back)", at(extent)),
-            Step::WriteVolume { part, extent } => {
-                format!("write      {part}: FAT32, {} (partition {}, {})", files(part), part.number(), at(extent))
-            }
-            Step::WriteCore { extent } => format!("write      BIOS: GRUB core image (partition 2, {})", at(extent)),
-            Step::Verify { part, .. } => {
-                format!("verify     {part}: read back past the page cache, {}", files(part))
-            }
-            Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
-            Step::WriteMetaCopy { copy, .. } => {
-                format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len())
-            }
-            Step::WriteMetaLegacy { .. } => "write      META: legacy area".into(),
-            Step::ForgetCached { part, .. } => format!("tell       the kernel to forget what it cached of {part}"),
-            Step::PrepareXfs { part, extent } => {
-                format!("prepare    {part}: XFS of {} in a side file", approx(extent.len))
-            }
-            Step::WriteXfs { part, extent } => {
-                format!("format     {part}: XFS (partition {}, {})", part.number(), at(extent))
-            }
-            Step::WriteBackupGpt { extent } => format!("write      backup GPT: {}", at(extent)),
-            Step::WritePrimaryGpt { extent } => format!("write      primary GPT: {}", at(extent)),
-            Step::WriteLba0 { .. } => "write      LBA 0: boot code and protective MBR   <- commit point".into(),
-            Step::RereadTable => "tell       the kernel about the new partition table".into(),
-        }
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}", self.verb, self.disk)?;
-        if let Some(system) = &self.system {
-            write!(f, ": {} into slot {}", system.version.as_deref().unwrap_or("(no version)"), system.slot)?;
-        }
-        writeln!(f)?;
-        for (n, step) in (1..).zip(&self.steps) {
-            writeln!(f, "  {n:>2}. {}", self.describe(*step))?;
-        }
-        if let Some(system) = &self.system {
-            writeln!(f, "  kernel command line: {}", system.cmdline)?;
-        }
-        self.warnings.iter().try_for_each(|w| writeln!(f, "  note: {w}"))
     }
 }
 

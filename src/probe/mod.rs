@@ -5,6 +5,6 @@ mod system;
 
 pub use content::{asset_facts, disk_facts};
 pub use system::{
-    FileCheck, FileState, LabelFacts, ProbeError, SlotFacts, SystemFacts, check_files, label, meta_of, slot_volume,
+    FileCheck, FileState, ProbeError, check_files, check_slot, label, meta_of, slot_bytes, slot_is_whole, slot_volume,
     system,
 };

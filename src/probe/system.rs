@@ -1,6 +1,6 @@
 //! What an installed disk holds: label, boot state, slots, META.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use uuid::Uuid;
 
@@ -8,16 +8,20 @@ use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
     model::{
-        bootenv::{BootEnv, MARKER, Marker, NextBoot, PATHS, SlotView, next_boot},
+        bootenv::{BootEnv, MARKER, Marker, PATHS},
+        bootrule::{SlotView, next_boot},
         digest::{Sha256, Sums, SumsError},
+        envblock::SECTOR_BLOCK_BYTES,
         gpt::{Entry, GptError, Header, is_protective_mbr},
         layout::{META_BYTES, Part},
-        manifest::{BOOT_SHA256, MANIFEST, Manifest},
+        manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
         meta::Meta,
+        running::Running,
         slot::{PerSlot, Slot},
         units::{Extent, Lba, MIB},
     },
     payload::{StreamError, read_back_digest},
+    plan::{Held, LabelFacts, SlotFacts, SystemFacts},
 };
 
 /// Why a disk cannot be read as ours.
@@ -75,70 +79,36 @@ pub enum ProbeError {
     },
 }
 
-/// The partition table as found.
-#[derive(Clone, Debug)]
-pub struct LabelFacts {
-    /// GUID of the disk.
-    pub disk_guid: Uuid,
-    /// Byte ranges of our seven partitions, in order.
-    pub parts: [Extent; 7],
-    /// Whether the primary header and entries are valid, else why not.
-    pub primary: Result<(), GptError>,
-    /// The same for the backup.
-    pub backup: Result<(), GptError>,
-    /// Byte offset of the backup header, if there is a valid one.
-    pub backup_offset: Option<u64>,
-    /// Whether the last block holds the backup header of another table.
-    pub foreign_backup: bool,
-}
-
-impl LabelFacts {
-    /// The bytes of a partition.
-    pub const fn part(&self, part: Part) -> Extent {
-        self.parts[part as usize - 1]
-    }
-}
-
-/// One slot as found.
-#[derive(Clone, Debug, Default)]
-pub struct SlotFacts {
-    /// Its manifest.
-    pub manifest: Option<Manifest>,
-    /// Its own marker.
-    pub marker: Option<Marker>,
-    /// Whether what GRUB loads is what `boot.sha256` says, else why not.
-    pub boots: Option<String>,
-    /// Whether it is whole: `boots` is empty.
-    pub verifies: bool,
-}
-
-/// An installed disk.
-#[derive(Clone, Debug)]
-pub struct SystemFacts {
-    /// Partition table.
-    pub label: LabelFacts,
-    /// Both copies of boot.env, where valid.
-    pub env_copies: [Option<BootEnv>; 2],
-    /// The one that counts.
-    pub env: Option<BootEnv>,
-    /// The slots.
-    pub slots: PerSlot<SlotFacts>,
-    /// What the next boot starts.
-    pub next: NextBoot,
-    /// META.
-    pub meta: Meta,
-}
-
-/// Look at an installed disk.
-pub fn system(disk: &dyn BlockIo) -> Result<SystemFacts, ProbeError> {
+/// Look at an installed disk; `cmdline` is the command line of the running kernel.
+pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let label = label(disk)?;
-    let env_copies = boot_env(disk, label.part(Part::Esp));
-    let env = BootEnv::pick(env_copies.clone());
+    let [first, second] = boot_env(disk, label.part(Part::Esp));
+    let env_copies = [first.1, second.1];
+    let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot_facts(disk, label.part(s.into()), s));
     let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
     let next = next_boot(env.as_ref(), &views);
     let meta = meta_of(disk, &label)?;
-    Ok(SystemFacts { label, env_copies, env, slots, next, meta })
+    let data = data(disk, &label)?;
+    let running = Running::of(cmdline, label.disk_guid);
+    let env_at = [first.0, second.0];
+    Ok(SystemFacts { sector: disk.sector_size(), label, running, env_at, env_copies, env, slots, next, meta, data })
+}
+
+/// What the volumes of the OS hold. (LUKS: both versions begin alike, LUKS2 On-Disk Format, 2.1.)
+fn data(disk: &dyn BlockIo, label: &LabelFacts) -> Result<BTreeMap<Part, Held>, ProbeError> {
+    let mut found = BTreeMap::new();
+    for part in [Part::State, Part::Ephemeral] {
+        let mut head = [0; 6];
+        read(disk, label.part(part).offset, &mut head)?;
+        let held = match &head {
+            b"LUKS\xba\xbe" => Held::Luks,
+            [b'X', b'F', b'S', b'B', ..] => Held::Xfs,
+            _ => Held::Other,
+        };
+        found.insert(part, held);
+    }
+    Ok(found)
 }
 
 /// META of an installed disk.
@@ -184,11 +154,11 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
         (Ok(table), _) | (Err(_), Ok(table)) => table,
         (Err(p), Err(b)) => return Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
     };
-    let mut parts = [Extent { offset: 0, len: 0 }; 7];
-    for (slot, part) in parts.iter_mut().zip(Part::ALL) {
+    let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
+    for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        let extent = entry.and_then(|e| e.extent(sector)).filter(|e| e.end() <= disk.size());
-        *slot = extent.ok_or_else(|| {
+        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid))).filter(|(e, _)| e.end() <= disk.size());
+        (*place, *guid) = found.ok_or_else(|| {
             ProbeError::Foreign(format!(
                 "partition {} is not {} or lies beyond the end of the disk",
                 part.number(),
@@ -202,6 +172,7 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     Ok(LabelFacts {
         disk_guid: header.disk_guid,
         parts,
+        guids,
         foreign_backup: foreign,
         backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
         primary: primary.map(|_| ()),
@@ -231,10 +202,24 @@ fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeEr
     Ok(header.decode_entries(&entries).map(|entries| (header, entries)))
 }
 
-fn boot_env(disk: &dyn BlockIo, esp: Extent) -> [Option<BootEnv>; 2] {
+/// Where each copy lies, and what it says.
+fn boot_env(disk: &dyn BlockIo, esp: Extent) -> [(Option<u64>, Option<BootEnv>); 2] {
     // An ESP that cannot be read has no boot.env; GRUB sees it so, too.
-    let Ok(volume) = FatVolume::open(disk, esp) else { return [None, None] };
-    PATHS.map(|path| BootEnv::parse(&volume.read_small(path, 64 << 10).ok()??))
+    let Ok(volume) = FatVolume::open(disk, esp) else { return [(None, None), (None, None)] };
+    PATHS.map(|path| {
+        let bytes = volume.read_small(path, 64 << 10).ok().flatten();
+        (one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b)))
+    })
+}
+
+/// Where a file lies that is exactly one block of GRUB's, in one sector: it is replaced whole or not at all.
+fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64> {
+    let file = volume.find(path).ok()??;
+    let sector = disk.sector_size().bytes();
+    match file.extents.as_slice() {
+        [one] if one.len == SECTOR_BLOCK_BYTES as u64 && one.offset.is_multiple_of(sector) => Some(one.offset),
+        _ => None,
+    }
 }
 
 fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
@@ -249,8 +234,10 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
     SlotFacts {
         manifest: small(MANIFEST).and_then(|bytes| Manifest::parse(&bytes).ok()),
         marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
+        marker_at: one_sector(disk, &volume, MARKER),
         verifies: problem.is_none(),
         boots: problem,
+        whole: None,
     }
 }
 
@@ -294,6 +281,51 @@ pub struct FileCheck {
     pub actual: Option<Sha256>,
     /// Byte offset of its data on the disk.
     pub offset: Option<u64>,
+}
+
+/// Every file of a slot, compared with its SHA256SUMS on the medium. The list itself and the marker, which changes,
+/// are in no list.
+pub fn check_slot(
+    disk: &dyn BlockIo,
+    label: &LabelFacts,
+    slot: Slot,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Vec<FileCheck>, ProbeError> {
+    let part = Part::from(slot);
+    let volume = slot_volume(disk, label, slot)?;
+    let files = volume.root_files().map_err(|source| ProbeError::Fat { part, source })?;
+    let mut checks = check_files(disk, &volume, part, SHA256SUMS, progress)?;
+    let known = |name: &str| name == SHA256SUMS || name == MARKER || checks.iter().any(|c| c.name == name);
+    let unlisted: Vec<_> = files.into_iter().filter(|(name, _)| !known(name)).collect();
+    checks.extend(unlisted.into_iter().map(|(name, size)| FileCheck {
+        name,
+        state: FileState::Unlisted,
+        size: Some(size),
+        expected: None,
+        actual: None,
+        offset: None,
+    }));
+    Ok(checks)
+}
+
+/// Bytes that [`check_slot`] reads.
+pub fn slot_bytes(disk: &dyn BlockIo, label: &LabelFacts, slot: Slot) -> u64 {
+    let files = slot_volume(disk, label, slot).ok().and_then(|v| v.root_files().ok());
+    files.unwrap_or_default().iter().map(|(_, size)| size).sum()
+}
+
+/// The verdict of [`check_slot`], for a plan.
+pub fn slot_is_whole(
+    disk: &dyn BlockIo,
+    label: &LabelFacts,
+    slot: Slot,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), String> {
+    let checks = check_slot(disk, label, slot, progress).map_err(|e| e.to_string())?;
+    match checks.iter().find(|c| c.state != FileState::Good) {
+        None => Ok(()),
+        Some(bad) => Err(format!("{}: {}", bad.name, bad.state)),
+    }
 }
 
 /// Compare every file of a list in a slot with what is on the medium, read past the page cache.

@@ -1,8 +1,12 @@
 //! What a command says: the report on stdout (text or JSON), progress on stderr.
 
+mod change;
 mod progress;
+mod status;
 
+pub use change::ChangeReport;
 pub use progress::{Progress, ProgressMode};
+pub use status::{SlotStatus, StatusReport};
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,13 +15,11 @@ use serde::Serialize;
 use crate::{
     device::Identity,
     model::{
-        bootenv::{BootEnv, Marker, NextBoot},
         digest::Sha256,
-        layout::Part,
         manifest::{Arch, FileInfo},
         meta::Meta,
-        slot::{PerSlot, Slot, SlotState},
-        units::{ByteSize, Extent, approx},
+        slot::Slot,
+        units::ByteSize,
     },
     plan::Plan,
     probe::{FileCheck, FileState},
@@ -30,6 +32,8 @@ use crate::{
 pub enum Report {
     /// `install`.
     Install(Box<InstallReport>),
+    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
+    Change(Box<ChangeReport>),
     /// `status`.
     Status(Box<StatusReport>),
     /// `verify`.
@@ -56,6 +60,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Install(r) => r.fmt(f),
+            Report::Change(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
@@ -81,103 +86,10 @@ pub struct InstallReport {
 
 impl fmt::Display for InstallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.plan.system {
-            Some(system) if self.changed => write!(
-                f,
-                "installed {} into slot {} of {} (disk GUID {}); everything written was read back from the medium",
-                system.version.as_deref().unwrap_or("(no version)"),
-                system.slot,
-                self.plan.disk,
-                system.ids.disk
-            ),
-            _ => write!(f, "{}dry run: nothing was written", self.plan),
+        match self.changed {
+            true => write!(f, "installed: {}; everything written was read back from the medium", self.plan.result),
+            false => write!(f, "{}dry run: nothing was written", self.plan),
         }
-    }
-}
-
-/// What is on a disk, and what boots next.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct StatusReport {
-    /// Which disk.
-    pub disk: Identity,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Logical block size in bytes.
-    pub sector_bytes: u64,
-    /// GUID in the GPT.
-    pub disk_guid: uuid::Uuid,
-    /// Our partitions.
-    pub partitions: BTreeMap<Part, Extent>,
-    /// What the next boot starts, and why.
-    pub next_boot: NextBoot,
-    /// The boot.env that counts; none where both copies are lost.
-    pub boot_env: Option<BootEnv>,
-    /// The slots.
-    pub slots: PerSlot<SlotStatus>,
-    /// Tags in META.
-    pub meta: BTreeMap<String, String>,
-    /// What is not as it should be, though the system boots: damaged copies, a backup GPT that is not at
-    /// the end of the disk.
-    pub problems: Vec<String>,
-}
-
-/// One slot.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct SlotStatus {
-    /// State by boot.env.
-    pub state: Option<SlotState>,
-    /// Version of its payload.
-    pub version: Option<String>,
-    /// Digest that names its payload.
-    pub payload: Option<Sha256>,
-    /// Its own marker.
-    pub marker: Option<Marker>,
-    /// Whether kernel, initramfs and slot.cfg are what boot.sha256 says.
-    pub verifies: bool,
-    /// If not, why.
-    pub problem: Option<String>,
-}
-
-impl fmt::Display for StatusReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "disk       {} ({}, {}-byte sectors)",
-            self.disk.path.display(),
-            approx(self.bytes),
-            self.sector_bytes
-        )?;
-        writeln!(f, "disk GUID  {}", self.disk_guid)?;
-        let next = match (self.next_boot.slot, self.next_boot.trial) {
-            (Some(slot), true) => format!("slot {slot}, one time"),
-            (Some(slot), false) => format!("slot {slot}"),
-            (None, _) => "NOTHING".to_owned(),
-        };
-        writeln!(f, "next boot  {next}: {}", self.next_boot.why)?;
-        for slot in Slot::BOTH {
-            let s = &self.slots[slot];
-            let state = s.state.map_or_else(|| "unknown".to_owned(), |s| s.to_string());
-            let version = s.version.as_deref().unwrap_or("-");
-            let check = match &s.problem {
-                None => "verifies".to_owned(),
-                Some(problem) => problem.clone(),
-            };
-            writeln!(f, "slot {slot}     {state}, version {version}, {check}")?;
-            if let Some(payload) = s.payload {
-                writeln!(f, "           payload {payload}")?;
-            }
-        }
-        for (tag, value) in &self.meta {
-            writeln!(f, "META {tag}  {value}")?;
-        }
-        for problem in &self.problems {
-            writeln!(f, "problem    {problem}")?;
-        }
-        write!(f, "partitions")?;
-        for (part, extent) in &self.partitions {
-            write!(f, "\n  {} {part:<10} {:>10} at byte {}", part.number(), approx(extent.len), extent.offset)?;
-        }
-        Ok(())
     }
 }
 

@@ -10,7 +10,10 @@ use slipway::{
     bootloader::Assets,
     device::Disk,
     execute::Observer,
-    model::{cmdline::Platform, manifest::Arch, units::MIB},
+    model::{
+        manifest::{Arch, KernelArgs},
+        units::MIB,
+    },
     payload::{DirSource, Sums},
     plan::{self, Ids, InstallRequest, Plan},
     probe,
@@ -60,9 +63,7 @@ pub fn request(n: u8) -> InstallRequest {
             parts: std::array::from_fn(|i| Uuid::from_u128(0x100 * (u128::from(n) + 1) + i as u128)),
             time: 1_800_000_000,
         },
-        platform: Platform::METAL,
-        config: String::new(),
-        extra_args: vec![],
+        args: KernelArgs::default(),
         meta: vec![(0x0a, vec![n; 5])],
         arch: Arch::Amd64,
     }

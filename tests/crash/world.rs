@@ -51,8 +51,8 @@ impl World {
 
     /// Run the real executor.
     pub fn install(&self, n: usize, disk: &dyn BlockIo) -> Result<(), ExecuteError> {
-        let sources = Sources { payload: &self.sources[n], assets: &self.assets };
-        execute::run(&self.plans[n], disk, Some(sources), &mut Silent)
+        let sources = Sources { payload: Some(&self.sources[n]), assets: Some(&self.assets) };
+        execute::run(&self.plans[n], disk, sources, &mut Silent)
     }
 
     /// A disk with install `n` on it.
@@ -64,24 +64,24 @@ impl World {
 }
 
 fn expected(plan: &Plan, assets: &Assets) -> Expected {
-    let system = plan.system.as_ref().unwrap();
+    let (system, table) = (plan.system.as_ref().unwrap(), plan.table.as_ref().unwrap());
     let files = system
         .volumes
         .iter()
         .flat_map(|(part, volume)| volume.files.iter().map(|f| ((part.number(), f.path.clone()), f.sha256)));
     let bios = assets.bios.as_ref().unwrap();
-    let core_at = system.layout.part(Part::Bios).first_lba(system.layout.sector_size);
+    let core_at = table.layout.part(Part::Bios).first_lba(table.layout.sector_size);
     let mut adv = Adv::default();
     for (tag, value) in &plan.meta {
         adv.set(*tag, value.clone()).unwrap();
     }
-    let meta = system.layout.part(Part::Meta).offset;
+    let meta = table.layout.part(Part::Meta).offset;
     assert!(plan.steps.iter().any(|s| matches!(s, Step::WriteCore { .. })));
     Expected {
-        disk_guid: system.ids.disk.to_string(),
+        disk_guid: table.ids.disk.to_string(),
         files: files.collect::<BTreeMap<_, _>>(),
         raw: vec![
-            (system.layout.part(Part::Bios).offset, bios.core_image(core_at)),
+            (table.layout.part(Part::Bios).offset, bios.core_image(core_at)),
             (0, bios.boot_code(core_at)[..gpt::BOOT_CODE_BYTES].to_vec()),
             (meta, adv.encode()),
             (meta + ADV_BYTES as u64, adv.encode()),

@@ -1,0 +1,22 @@
+//! `installer activate`.
+
+use super::change::Target;
+use crate::{
+    cli::ActivateArgs,
+    error::Failure,
+    execute::Sources,
+    plan::{self, ActivateRequest},
+    report::{Progress, Report},
+};
+
+pub fn run(args: &ActivateArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let mut target = Target::open(&args.change.target, !args.preserve)?;
+    if let Some(running) = target.system.running.slot() {
+        target.check(!running, progress);
+    }
+    let payload = target.system.running.slot().and_then(|s| target.system.slots[!s].payload());
+    let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
+        plan::activate(&ActivateRequest { ask: ask.clone(), preserve: args.preserve }, system)
+    };
+    target.change(&args.change, Sources::default(), payload, decide, progress)
+}

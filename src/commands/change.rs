@@ -1,0 +1,85 @@
+//! What the verbs that change an installed disk share: look, decide, print or do, report.
+
+use anyhow::{Context as _, anyhow};
+
+use super::look;
+use crate::{
+    cli::{ChangeArgs, DiskArgs},
+    device::{Access, Disk},
+    error::{Failure, Kind, OrFail as _},
+    execute::{self, Observer as _, Sources},
+    model::{digest::Sha256, layout::Part, slot::Slot},
+    plan::{Ask, Plan, Refusals, SystemFacts},
+    probe,
+    report::{ChangeReport, Progress, Report},
+};
+
+/// An installed disk, opened and looked at.
+pub struct Target {
+    disk: Disk,
+    pub system: SystemFacts,
+    name: String,
+}
+
+impl Target {
+    /// Open it; `Access::Whole` where volumes of the OS are made anew.
+    pub fn open(args: &DiskArgs, whole: bool) -> Result<Self, Failure> {
+        let access = if whole { Access::Whole } else { Access::Write };
+        let (disk, system) = look(args, access)?;
+        let name = disk.identity().path.display().to_string();
+        Ok(Target { disk, system, name })
+    }
+
+    /// Compare every file of a slot with its digest.
+    pub fn check(&mut self, slot: Slot, progress: &mut Progress) {
+        let label = &self.system.label;
+        progress.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(&self.disk, label, slot));
+        let whole = probe::slot_is_whole(&self.disk, label, slot, &mut |n| progress.advance(n));
+        self.system.slots[slot].whole = Some(whole);
+    }
+
+    /// Decide, and carry it out unless it is a dry run.
+    pub fn change(
+        mut self,
+        args: &ChangeArgs,
+        sources: Sources,
+        payload: Option<Sha256>,
+        decide: impl Fn(&Ask, &SystemFacts) -> Result<Plan, Refusals>,
+        progress: &mut Progress,
+    ) -> Result<Report, Failure> {
+        let decide = |now| {
+            decide(&Ask { disk: self.name.clone(), now }, &self.system).map_err(|refusals| Failure {
+                kind: refusals.kind(),
+                error: anyhow::Error::new(refusals).context(self.name.clone()),
+            })
+        };
+        // Named without the time of day: the same hash as long as nothing has changed.
+        let hash = decide(0)?.hash();
+        let plan = decide(super::now())?;
+        if let Some(asked) = args.plan_hash.filter(|asked| *asked != hash) {
+            let text =
+                "the disk, the payload or the request is not what it was when the plan was made: nothing was written";
+            return Err(anyhow!("{text} (plan {asked}, now {hash})").context(self.name)).or_fail(Kind::Install);
+        }
+        plan.warnings.iter().for_each(|warning| progress.note(warning));
+        let changed = !args.dry_run && !plan.steps.is_empty();
+        if changed {
+            let (label, parts) = (&self.system.label, [Part::Esp, Part::BootA, Part::BootB]);
+            let written: Vec<_> = plan.steps.iter().flat_map(|step| step.writes()).collect();
+            let claims = parts.map(|part| label.part(part)).into_iter();
+            let claims: Vec<_> = claims.filter(|part| written.iter().any(|e| part.contains(*e))).collect();
+            self.disk.claim_parts(&claims).context("claiming what is going to be written").or_fail(Kind::Install)?;
+            let done = execute::run(&plan, &self.disk, sources, progress);
+            done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+        }
+        let disk = self.disk.identity().clone();
+        Ok(Report::Change(Box::new(ChangeReport {
+            changed,
+            dry_run: args.dry_run,
+            disk,
+            payload,
+            plan_hash: hash,
+            plan,
+        })))
+    }
+}

@@ -1,0 +1,74 @@
+//! `installer upgrade` and `installer stage`.
+
+use super::{change::Target, input, meta_tag};
+use crate::{
+    cli::{StageArgs, UpgradeArgs},
+    error::Failure,
+    execute::Sources,
+    model::{manifest::KernelArgs, slot::Slot},
+    payload::{DirSource, SourceRef, Sums},
+    plan::{self, SystemFacts, UpgradeRequest},
+    report::{Progress, Report},
+};
+
+pub fn run(args: UpgradeArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let meta = input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?;
+    write(&args.stage, Some(args.preserve), meta, progress)
+}
+
+pub fn stage(args: StageArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    write(&args, None, vec![], progress)
+}
+
+/// `activate`: whether to activate it, too, and then whether to preserve EPHEMERAL.
+fn write(
+    args: &StageArgs,
+    activate: Option<bool>,
+    meta: Vec<(u8, Vec<u8>)>,
+    progress: &mut Progress,
+) -> Result<Report, Failure> {
+    let mut target = Target::open(&args.change.target, activate == Some(false))?;
+    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(|| SourceRef::default_of(args.arch));
+    let source = DirSource::new(&dir);
+    let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
+    let digest = payload.manifest().payload_digest();
+    for slot in Slot::BOTH {
+        // The running slot is the way back. The other is read where it may be kept, or may be the only one that boots.
+        let other = target.system.running.slot() == Some(!slot);
+        let same = target.system.slots[slot].payload() == Some(digest);
+        let default = target.system.env.as_ref().is_some_and(|env| env.default == slot);
+        if !other || same || default {
+            target.check(slot, progress);
+        }
+    }
+    let kernel_args = kernel_args(args, &target.system);
+    let decide = |ask: &plan::Ask, system: &SystemFacts| {
+        let request = UpgradeRequest {
+            ask: ask.clone(),
+            activate: activate.is_some(),
+            preserve: activate.unwrap_or(true),
+            retry_bad: args.retry_bad,
+            allow_any_version: args.allow_any_version,
+            args: kernel_args.clone(),
+            meta: meta.clone(),
+            arch: args.arch,
+        };
+        plan::upgrade(&request, system, &payload)
+    };
+    let sources = Sources { payload: Some(&source), assets: None };
+    target.change(&args.change, sources, Some(digest), decide, progress)
+}
+
+/// What is not said is kept from the running slot.
+fn kernel_args(args: &StageArgs, system: &SystemFacts) -> KernelArgs {
+    let running = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
+    let kept = running.unwrap_or_default();
+    let said = &args.extra_kernel_arg;
+    // machined says platform and config always, and then no arguments mean none.
+    let complete = args.platform.is_some() && args.config.is_some();
+    KernelArgs {
+        platform: args.platform.clone().unwrap_or(kept.platform),
+        config: args.config.clone().unwrap_or(kept.config),
+        extra: if said.is_empty() && !complete { kept.extra } else { said.clone() },
+    }
+}

@@ -1,0 +1,27 @@
+//! `installer wipe`.
+
+use super::change::Target;
+use crate::{
+    cli::{DataVolume, WipeArgs},
+    error::Failure,
+    execute::Sources,
+    model::layout::Part,
+    plan::{self, WipeRequest},
+    report::{Progress, Report},
+};
+
+pub fn run(args: &WipeArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let target = Target::open(&args.change.target, true)?;
+    let mut volumes = args.volumes.clone();
+    volumes.sort();
+    volumes.dedup();
+    let part = |volume: &DataVolume| match volume {
+        DataVolume::State => Part::State,
+        DataVolume::Ephemeral => Part::Ephemeral,
+    };
+    let parts: Vec<Part> = volumes.iter().map(part).collect();
+    let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
+        plan::wipe(&WipeRequest { ask: ask.clone(), parts: parts.clone(), format: args.format_data }, system)
+    };
+    target.change(&args.change, Sources::default(), None, decide, progress)
+}

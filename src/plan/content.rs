@@ -1,0 +1,65 @@
+//! What stands in a slot beside the payload.
+
+use uuid::Uuid;
+
+use super::{Content, Refusal, Volume, VolumeFile};
+use crate::{
+    model::{
+        bootenv::{MARKER, Marker},
+        cmdline::{Platform, assemble},
+        digest::Sums,
+        manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+    },
+    payload,
+};
+
+/// A slot to be written.
+pub struct SlotContent<'a> {
+    pub payload: &'a payload::Facts,
+    pub args: &'a KernelArgs,
+    pub arch: Arch,
+    pub disk_guid: Uuid,
+    pub part_guid: Uuid,
+    pub time: u64,
+    pub marker: Marker,
+}
+
+impl SlotContent<'_> {
+    /// Its file system, and the kernel command line. The marker is not in any list of digests: it changes.
+    pub fn volume(&self) -> Result<(Volume, String), Refusal> {
+        let payload = self.payload;
+        let KernelArgs { platform, config, extra } = self.args;
+        let platform = match platform.as_str() {
+            "" => Platform::METAL,
+            name => Platform::by_name(name).ok_or_else(|| Refusal::Platform { name: name.to_owned() })?,
+        };
+        let cmdline = assemble(platform, config, self.arch, payload.cmdline.as_deref(), extra);
+        let cfg = SlotCfg {
+            kernel: payload.kernel().name.clone(),
+            initrd: payload.initramfs().name.clone(),
+            args: cmdline.quote_for_grub()?,
+            disk_guid: self.disk_guid,
+        };
+        let cmdline = cmdline.to_string();
+        let kernel_args = Some(self.args.clone());
+        let manifest = Manifest { cmdline: Some(cmdline.clone()), kernel_args, ..payload.manifest() };
+        let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
+        let manifest = VolumeFile::text(MANIFEST, manifest.render());
+        let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {
+            let copied = files.iter().map(|f| (f.name.clone(), f.sha256));
+            Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect()).render()
+        };
+        let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
+        let all: Vec<&FileInfo> = payload.files.iter().collect();
+        let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
+        let mut files: Vec<VolumeFile> =
+            payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
+        files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())]);
+        Ok((Volume { serial: serial(self.part_guid), time: self.time, files }, cmdline))
+    }
+}
+
+/// Serial number of the FAT32 file system in a partition.
+pub fn serial(part_guid: Uuid) -> u32 {
+    part_guid.as_fields().0
+}

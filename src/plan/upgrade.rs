@@ -1,0 +1,253 @@
+//! The upgrade transaction, and its first half, `stage`.
+//!
+//! Order, and why the machine boots a whole system after any step:
+//!
+//! 0. What can go wrong without touching the disk goes first (mkfs.xfs, if EPHEMERAL is to be wiped). The running
+//!    slot, which is what a failure comes back to, was compared with its digests on the medium.
+//! 1. **Deactivate.** boot.env says that the target is empty and the running slot the default. Whatever is in the
+//!    target from here on, the boot rule does not look at it.
+//! 2. The beginning of the target is zeroed. If both copies of boot.env are lost later on, GRUB goes by what the
+//!    slots themselves say: a slot that is half old, half new must say nothing.
+//! 3. The payload is **written** into the target, its boot sector last.
+//! 4. It is **verified**: read back past the page cache and compared with its digests.
+//! 5. META gets the label to return to (tag 0x06, for machined), and EPHEMERAL is wiped if that was asked for: not
+//!    before the new system is known to be whole.
+//! 6. **Activate**, the commit point: one sector of boot.env says that the next boot tries the target, once. GRUB
+//!    spends the try before it touches the slot; without `confirm` from inside, the boot after that is the old one.
+//!
+//! `stage` ends after step 4 with the target marked as one that may be tried; `activate` does the rest.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Ask, Goal, Held, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
+    content::SlotContent,
+    meta::MetaChange,
+    slots::{Activation, Slots, Wipe, blank_slot, forget_cached},
+};
+use crate::{
+    model::{
+        bootenv::Marker,
+        digest::Sha256,
+        layout::Part,
+        manifest::{Arch, KernelArgs},
+        slot::{Slot, SlotState},
+        version::Version,
+    },
+    payload,
+};
+
+/// What was asked for, settled.
+#[derive(Clone, Debug)]
+pub struct UpgradeRequest {
+    /// Disk and time.
+    pub ask: Ask,
+    /// Activate it, too; else it is only staged.
+    pub activate: bool,
+    /// Keep EPHEMERAL.
+    pub preserve: bool,
+    /// Write a payload again that was tried and came back.
+    pub retry_bad: bool,
+    /// Any version may follow any other.
+    pub allow_any_version: bool,
+    /// For the kernel command line.
+    pub args: KernelArgs,
+    /// `--meta`, in order.
+    pub meta: Vec<(u8, Vec<u8>)>,
+    /// Architecture of the machine.
+    pub arch: Arch,
+}
+
+/// A payload that may be written to the target, and everything about it.
+struct Candidate<'a> {
+    request: &'a UpgradeRequest,
+    system: &'a SystemFacts,
+    payload: &'a payload::Facts,
+    digest: Sha256,
+    volume: Volume,
+    cmdline: String,
+    warnings: Vec<String>,
+}
+
+/// Decide.
+pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &payload::Facts) -> Result<Plan, Refusals> {
+    let slots = Slots::of(system, request.ask.now)?;
+    let (running, target) = (slots.running, slots.target);
+    let content = SlotContent {
+        payload,
+        args: &request.args,
+        arch: request.arch,
+        disk_guid: system.label.disk_guid,
+        part_guid: system.label.guid(target.into()),
+        time: request.ask.now,
+        marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
+    };
+    let (volume, cmdline) = content.volume()?;
+    let digest = payload.manifest().payload_digest();
+    let mut new = Candidate { request, system, payload, digest, volume, cmdline, warnings: vec![] };
+    if new.is_in(running) {
+        return new.nothing_new(slots);
+    }
+    new.allowed(&slots)?;
+    if new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial {
+        return new.already_staged(slots);
+    }
+    new.warnings.extend(slots.way_back(system)?);
+    new.write(slots)
+}
+
+impl Candidate<'_> {
+    /// Whether a slot holds this payload with this command line, whole on the medium.
+    fn is_in(&self, slot: Slot) -> bool {
+        let facts = &self.system.slots[slot];
+        facts.payload() == Some(self.digest)
+            && facts.manifest.as_ref().and_then(|m| m.cmdline.as_ref()) == Some(&self.cmdline)
+            && facts.whole == Some(Ok(()))
+    }
+
+    /// All reasons against this payload at once.
+    fn allowed(&mut self, slots: &Slots) -> Result<(), Refusals> {
+        let (request, payload, env) = (self.request, self.payload, &slots.copies.env);
+        let mut refusals = Vec::new();
+        if payload.arch != request.arch {
+            refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
+        }
+        let target = &self.system.slots[slots.target];
+        let came_back = matches!(env.states[slots.target], SlotState::Tried | SlotState::Bad);
+        let bad = env.bad.contains(&self.digest) || (came_back && target.payload() == Some(self.digest));
+        if bad && !request.retry_bad {
+            refusals.push(Refusal::KnownBad(self.digest));
+        }
+        let from = self.system.slots[slots.running].manifest.as_ref().and_then(|m| m.version.clone());
+        match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
+            (Some(old), Some(new)) => {
+                if let (Err(why), false) = (old.may_become(new), request.allow_any_version) {
+                    let text = |v: Option<String>| v.unwrap_or_default();
+                    refusals.push(Refusal::Version { from: text(from), to: text(payload.version.clone()), why });
+                }
+            }
+            _ => self.warnings.push("no version of the running system and the payload that can be compared".to_owned()),
+        }
+        let extent = self.system.label.part(slots.target.into());
+        if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
+            refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "; slots cannot grow: reinstall" });
+        }
+        if !payload.sealed {
+            self.warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
+        }
+        if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
+    }
+
+    fn name(&self) -> &str {
+        self.payload.version.as_deref().unwrap_or("(no version)")
+    }
+
+    /// The running slot holds it: the target is left alone. What is still asked for is an EPHEMERAL that is not
+    /// preserved, and that no other trial is pending.
+    fn nothing_new(self, mut slots: Slots) -> Result<Plan, Refusals> {
+        let (system, running) = (self.system, slots.running);
+        let mut steps = Vec::new();
+        let mut result = format!("slot {running}, which runs, holds {} already, verified", self.name());
+        let mut touched = Vec::new();
+        if let Some(other) = slots.copies.env.once {
+            let disarmed = slots.copies.env.disarmed();
+            steps.extend(slots.copies.write(&disarmed, true));
+            touched.push(Part::Esp);
+            result = format!("{result}; the trial of slot {other} is cancelled");
+        }
+        let mut wipe = Wipe::default();
+        if self.request.activate && !self.request.preserve {
+            wipe = Wipe::of(system, Part::Ephemeral, system.held(Part::Ephemeral) == Held::Xfs);
+            touched.push(Part::Ephemeral);
+            result = format!("{result}; EPHEMERAL is wiped");
+        }
+        steps.extend(wipe.steps);
+        steps.extend(forget_cached(system, &touched));
+        let steps = [wipe.prepare, steps].concat();
+        Ok(self.plan(&slots, MetaChange::default(), steps, result, wipe.warnings, false))
+    }
+
+    /// The target holds it, verified: what is left is to activate it.
+    fn already_staged(self, mut slots: Slots) -> Result<Plan, Refusals> {
+        let (target, name) = (slots.target, self.name().to_owned());
+        let armed = slots.copies.env.once == Some(target);
+        if !self.request.activate || (armed && self.request.preserve) {
+            let next = if armed { "; the next boot tries it once" } else { "" };
+            let result = format!("slot {target} holds {name} already, verified{next}");
+            return Ok(self.plan(&slots, MetaChange::default(), vec![], result, vec![], false));
+        }
+        let mut first = Vec::new();
+        if armed {
+            let disarmed = slots.copies.env.disarmed();
+            first = slots.copies.write(&disarmed, false);
+        }
+        let Activation { meta, prepare, steps, touched, warnings } =
+            slots.activation(&self.request.ask, self.system, &self.request.meta, self.request.preserve)?;
+        let steps = [prepare, first, steps, forget_cached(self.system, &touched)].concat();
+        let result = format!("slot {target} holds {name}, verified; the next boot tries it once");
+        Ok(self.plan(&slots, meta, steps, result, warnings, false))
+    }
+
+    /// THE order of writes: the safety argument at the head of this file.
+    fn write(self, mut slots: Slots) -> Result<Plan, Refusals> {
+        let (request, system, target) = (self.request, self.system, slots.target);
+        let (now, part, extent) = (request.ask.now, Part::from(target), system.label.part(target.into()));
+        let mut inactive = slots.copies.env.deactivated(target, now);
+        if matches!(slots.copies.env.states[target], SlotState::Tried | SlotState::Bad) {
+            inactive.remember_bad(system.slots[target].payload());
+        }
+        let mut steps = slots.copies.write(&inactive, false);
+        steps.push(blank_slot(target, extent));
+        steps.push(Step::WriteVolume { part, extent });
+        steps.push(Step::Verify { part, extent });
+        let mut touched = vec![Part::Esp, part];
+        let (mut meta, mut prepare, mut warnings) = (MetaChange::default(), vec![], vec![]);
+        let next = if request.activate {
+            let second = slots.activation(&request.ask, system, &request.meta, request.preserve)?;
+            steps.extend(second.steps);
+            touched.extend(second.touched.into_iter().filter(|p| *p != Part::Esp));
+            (meta, prepare, warnings) = (second.meta, second.prepare, second.warnings);
+            "the next boot tries it once"
+        } else {
+            let staged = slots.copies.env.staged(target, now);
+            steps.extend(slots.copies.write(&staged, true));
+            "`installer activate` has the next boot try it"
+        };
+        steps.extend(forget_cached(system, &touched));
+        let result = format!("slot {target} holds {}, every byte read back from the medium; {next}", self.name());
+        Ok(self.plan(&slots, meta, [prepare, steps].concat(), result, warnings, true))
+    }
+
+    fn plan(
+        mut self,
+        slots: &Slots,
+        meta: MetaChange,
+        steps: Vec<Step>,
+        result: String,
+        warnings: Vec<String>,
+        writes: bool,
+    ) -> Plan {
+        self.warnings.extend(warnings);
+        let system = writes.then(|| System {
+            version: self.payload.version.clone(),
+            slot: slots.target,
+            cmdline: self.cmdline,
+            volumes: BTreeMap::from([(slots.target.into(), self.volume)]),
+        });
+        Plan {
+            goal: if self.request.activate { Goal::Upgrade } else { Goal::Stage },
+            disk: self.request.ask.disk.clone(),
+            system,
+            table: None,
+            meta: meta.tags,
+            meta_legacy: meta.legacy,
+            warnings: self.warnings,
+            result,
+            meanwhile: format!(
+                "slot {}, which runs, still boots, and slot {} is not tried; run the same command again",
+                slots.running, slots.target
+            ),
+            steps,
+        }
+    }
+}
