@@ -41,8 +41,8 @@ need_demo() {
         /usr/share/seabios/bios-256k.bin:seabios /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf
 }
 
-# A sealed sample payload: payload DIR VERSION
+# A sealed sample payload: payload DIR VERSION [OPTION]... of hack/payload
 payload() {
-    "$top/hack/payload" "$top/$1" --version "$2"
+    "$top/hack/payload" "$top/$1" --version "${@:2}"
     "$top/out/installer" seal "$top/$1" --progress none >&2
 }

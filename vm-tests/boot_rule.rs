@@ -87,7 +87,7 @@ fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi() {
 }
 
 fn trial_is_booted_once(firmware: Firmware) {
-    let image = Image::installed(VERSION, &[]);
+    let image = Image::installed(VERSION, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"]);
     image.copy_slot_a_to_slot_b();
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     for (slot, tries) in [('B', 1), ('A', 0)] {

@@ -1,8 +1,8 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU without
 //! acceleration, SeaBIOS or OVMF, Debian's kernel and the reference OS.
 //!
-//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`,
-//! `out/payload` and `out/payload-2`. A test that misses one of them fails; none is ever skipped.
+//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets` and three
+//! payloads, `out/payload*`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `qemu` a machine;
 //! - the other modules are the promises, one file per group.

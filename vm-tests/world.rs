@@ -12,7 +12,9 @@ use tempfile::{NamedTempFile, TempDir};
 /// Version of the payload in `out/payload`.
 pub const VERSION: &str = "1.0.0";
 /// Version of the payload in `out/payload-2`.
-pub const VERSION_2: &str = "2.0.0";
+pub const VERSION_2: &str = "1.1.0";
+/// Version of the payload in `out/payload-watchdog`, whose kernel drives QEMU's watchdog.
+pub const VERSION_WATCHDOG: &str = "1.2.0";
 
 /// Paths of what `hack/test` has built.
 pub struct World {
@@ -20,7 +22,7 @@ pub struct World {
     pub installer: PathBuf,
     /// GRUB's images, in a directory per architecture.
     pub assets: PathBuf,
-    payloads: [PathBuf; 2],
+    payloads: [PathBuf; 3],
 }
 
 impl World {
@@ -30,7 +32,8 @@ impl World {
         WORLD.get_or_init(|| World {
             installer: built("out/installer", None),
             assets: built("out/assets", Some("amd64/SHA256SUMS")),
-            payloads: ["out/payload", "out/payload-2"].map(|path| built(path, Some("SHA256SUMS"))),
+            payloads: ["out/payload", "out/payload-2", "out/payload-watchdog"]
+                .map(|path| built(path, Some("SHA256SUMS"))),
         })
     }
 
@@ -39,6 +42,7 @@ impl World {
         match version {
             VERSION => &self.payloads[0],
             VERSION_2 => &self.payloads[1],
+            VERSION_WATCHDOG => &self.payloads[2],
             other => panic!("there is no payload {other}"),
         }
     }
