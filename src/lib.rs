@@ -26,12 +26,14 @@
 //!
 //! # Where is…
 //!
-//! * the order of writes to the disk, and why it is safe: [`plan::install()`], at the head of
-//!   `src/plan/install.rs`
+//! * the order of writes to the disk, and why it is safe: [`plan::install()`] and [`plan::upgrade()`], at the heads of
+//!   `src/plan/install.rs` and `src/plan/upgrade.rs`
+//! * every change of the boot state: the methods of [`model::bootenv::BootEnv`]
 //! * what makes a step durable: the loop of [`execute::run`]
 //! * the rule by which the machine boots: `assets/grub/grub.cfg`; the same rule as a function, for `status`:
-//!   [`model::bootenv::next_boot`]
+//!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
+//! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]

@@ -1,10 +1,11 @@
 //! LAYER 3, look: what is on a disk. Never writes.
 
 mod content;
+mod label;
 mod system;
 
 pub use content::{asset_facts, disk_facts};
+pub use label::label;
 pub use system::{
-    FileCheck, FileState, ProbeError, check_files, check_slot, label, meta_of, slot_bytes, slot_is_whole, slot_volume,
-    system,
+    FileCheck, FileState, ProbeError, check_files, check_slot, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
 };

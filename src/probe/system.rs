@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use uuid::Uuid;
-
+use super::label;
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
@@ -12,13 +11,12 @@ use crate::{
         bootrule::{SlotView, next_boot},
         digest::{Sha256, Sums, SumsError},
         envblock::SECTOR_BLOCK_BYTES,
-        gpt::{Entry, GptError, Header, is_protective_mbr},
         layout::{META_BYTES, Part},
         manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
         meta::Meta,
         running::Running,
         slot::{PerSlot, Slot},
-        units::{Extent, Lba, MIB},
+        units::{Extent, MIB},
     },
     payload::{StreamError, read_back_digest},
     plan::{Held, LabelFacts, SlotFacts, SystemFacts},
@@ -82,7 +80,7 @@ pub enum ProbeError {
 /// Look at an installed disk; `cmdline` is the command line of the running kernel.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let label = label(disk)?;
-    let [first, second] = boot_env(disk, label.part(Part::Esp));
+    let [first, second] = boot_env(disk, label.part(Part::Esp))?;
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot_facts(disk, label.part(s.into()), s));
@@ -125,91 +123,26 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, label: &LabelFacts, slot: Slot) ->
     FatVolume::open(disk, label.part(part)).map_err(|source| ProbeError::Fat { part, source })
 }
 
-type Table = (Header, Vec<Entry>);
-
-/// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
-pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
-    let sector = disk.sector_size();
-    let mut lba0 = vec![0; sector.bytes() as usize];
-    read(disk, 0, &mut lba0)?;
-    if !is_protective_mbr(&lba0) {
-        return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
-    }
-    let primary = table(disk, Lba(1))?;
-    let last = Lba(disk.size() / sector.bytes() - 1);
-    let mut backup = (last, table(disk, last)?);
-    // An image written to a larger disk has its backup where the image ended; what stands in the last block
-    // is then nothing, or the backup of what the disk held before.
-    let mut foreign = false;
-    if let Ok((header, entries)) = &primary {
-        let ours = |t: &Result<Table, GptError>| {
-            t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
-        };
-        foreign = !ours(&backup.1) && backup.1.is_ok();
-        if !ours(&backup.1) {
-            backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
-        }
-    }
-    let (header, entries) = match (&primary, &backup.1) {
-        (Ok(table), _) | (Err(_), Ok(table)) => table,
-        (Err(p), Err(b)) => return Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
-    };
-    let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
-    for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
-        let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid))).filter(|(e, _)| e.end() <= disk.size());
-        (*place, *guid) = found.ok_or_else(|| {
-            ProbeError::Foreign(format!(
-                "partition {} is not {} or lies beyond the end of the disk",
-                part.number(),
-                part.name()
-            ))
-        })?;
-    }
-    if parts[Part::Meta as usize - 1].len != META_BYTES {
-        return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
-    }
-    Ok(LabelFacts {
-        disk_guid: header.disk_guid,
-        parts,
-        guids,
-        foreign_backup: foreign,
-        backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
-        primary: primary.map(|_| ()),
-        backup: backup.1.map(|_| ()),
-    })
-}
-
-/// Header and entries at a block: I/O errors outside, what is wrong with the table inside.
-fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
-    let sector = disk.sector_size();
-    let inside =
-        |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
-    let Some(offset) = inside(at, sector.bytes()) else {
-        return Ok(Err(GptError::Unusable("it lies beyond the end of the disk")));
-    };
-    let mut block = vec![0; sector.bytes() as usize];
-    read(disk, offset, &mut block)?;
-    let header = match Header::decode(&block, at) {
-        Ok(header) => header,
-        Err(e) => return Ok(Err(e)),
-    };
-    let mut entries = vec![0; header.entries_bytes()];
-    let Some(offset) = inside(header.entries_lba, entries.len() as u64) else {
-        return Ok(Err(GptError::Unusable("its entries lie beyond the end of the disk")));
-    };
-    read(disk, offset, &mut entries)?;
-    Ok(header.decode_entries(&entries).map(|entries| (header, entries)))
-}
-
 /// Where each copy lies, and what it says.
-fn boot_env(disk: &dyn BlockIo, esp: Extent) -> [(Option<u64>, Option<BootEnv>); 2] {
-    // An ESP that cannot be read has no boot.env; GRUB sees it so, too.
-    let Ok(volume) = FatVolume::open(disk, esp) else { return [(None, None), (None, None)] };
-    PATHS.map(|path| {
-        let bytes = volume.read_small(path, 64 << 10).ok().flatten();
-        (one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b)))
-    })
+type EnvCopy = (Option<u64>, Option<BootEnv>);
+
+/// Both copies of boot.env. What is damaged is lost, as GRUB sees it; a medium that cannot be read is an error, as the
+/// next read may well succeed.
+fn boot_env(disk: &dyn BlockIo, esp: Extent) -> Result<[EnvCopy; 2], ProbeError> {
+    let Some(volume) = unless_lost(FatVolume::open(disk, esp))? else { return Ok([(None, None), (None, None)]) };
+    let copy = |path| {
+        let bytes = unless_lost(volume.read_small(path, 64 << 10))?.flatten();
+        Ok((one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b))))
+    };
+    Ok([copy(PATHS[0])?, copy(PATHS[1])?])
+}
+
+fn unless_lost<T>(read: Result<T, ReadError>) -> Result<Option<T>, ProbeError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(source @ ReadError::Io { .. }) => Err(ProbeError::Fat { part: Part::Esp, source }),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Where a file lies that is exactly one block of GRUB's, in one sector: it is replaced whole or not at all.
@@ -223,8 +156,12 @@ fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64>
 }
 
 fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
-    let Ok(volume) = FatVolume::open(disk, extent) else {
-        return SlotFacts { boots: Some("no file system".to_owned()), ..SlotFacts::default() };
+    let volume = match FatVolume::open(disk, extent) {
+        Ok(volume) => volume,
+        Err(e) => {
+            let why = if matches!(e, ReadError::Io { .. }) { e.to_string() } else { "no file system".to_owned() };
+            return SlotFacts { boots: Some(why), ..SlotFacts::default() };
+        }
     };
     let small = |name| volume.read_small(name, MIB).ok().flatten();
     let problem = match check_files(disk, &volume, slot.into(), BOOT_SHA256, &mut |_| ()) {
@@ -373,6 +310,6 @@ fn check_file(
     Ok(FileCheck { name, state, size: Some(file.size), expected: Some(expected), actual: Some(actual), offset })
 }
 
-fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {
+pub(super) fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {
     disk.read_back(offset, buf).map_err(|source| ProbeError::Io { offset, source })
 }

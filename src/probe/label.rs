@@ -1,0 +1,91 @@
+//! The partition table of an installed disk.
+
+use uuid::Uuid;
+
+use super::{ProbeError, system::read};
+use crate::{
+    device::BlockIo,
+    model::{
+        gpt::{Entry, GptError, Header, is_protective_mbr},
+        layout::{META_BYTES, Part},
+        units::{Extent, Lba},
+    },
+    plan::LabelFacts,
+};
+
+type Table = (Header, Vec<Entry>);
+
+/// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
+pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
+    let sector = disk.sector_size();
+    let mut lba0 = vec![0; sector.bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    if !is_protective_mbr(&lba0) {
+        return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
+    }
+    let primary = table(disk, Lba(1))?;
+    let last = Lba(disk.size() / sector.bytes() - 1);
+    let mut backup = (last, table(disk, last)?);
+    // An image written to a larger disk has its backup where the image ended; what stands in the last block
+    // is then nothing, or the backup of what the disk held before.
+    let mut foreign = false;
+    if let Ok((header, entries)) = &primary {
+        let ours = |t: &Result<Table, GptError>| {
+            t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
+        };
+        foreign = !ours(&backup.1) && backup.1.is_ok();
+        if !ours(&backup.1) {
+            backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+        }
+    }
+    let (header, entries) = match (&primary, &backup.1) {
+        (Ok(table), _) | (Err(_), Ok(table)) => table,
+        (Err(p), Err(b)) => return Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
+    };
+    let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
+    for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
+        let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
+        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid))).filter(|(e, _)| e.end() <= disk.size());
+        (*place, *guid) = found.ok_or_else(|| {
+            ProbeError::Foreign(format!(
+                "partition {} is not {} or lies beyond the end of the disk",
+                part.number(),
+                part.name()
+            ))
+        })?;
+    }
+    if parts[Part::Meta as usize - 1].len != META_BYTES {
+        return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
+    }
+    Ok(LabelFacts {
+        disk_guid: header.disk_guid,
+        parts,
+        guids,
+        foreign_backup: foreign,
+        backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
+        primary: primary.map(|_| ()),
+        backup: backup.1.map(|_| ()),
+    })
+}
+
+/// Header and entries at a block: I/O errors outside, what is wrong with the table inside.
+fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
+    let sector = disk.sector_size();
+    let inside =
+        |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
+    let Some(offset) = inside(at, sector.bytes()) else {
+        return Ok(Err(GptError::Unusable("it lies beyond the end of the disk")));
+    };
+    let mut block = vec![0; sector.bytes() as usize];
+    read(disk, offset, &mut block)?;
+    let header = match Header::decode(&block, at) {
+        Ok(header) => header,
+        Err(e) => return Ok(Err(e)),
+    };
+    let mut entries = vec![0; header.entries_bytes()];
+    let Some(offset) = inside(header.entries_lba, entries.len() as u64) else {
+        return Ok(Err(GptError::Unusable("its entries lie beyond the end of the disk")));
+    };
+    read(disk, offset, &mut entries)?;
+    Ok(header.decode_entries(&entries).map(|entries| (header, entries)))
+}
