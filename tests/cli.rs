@@ -96,7 +96,11 @@ fn every_boolean_flag_takes_its_value_or_none() {
         };
         for flag in command.get_arguments().filter(boolean).map(|arg| arg.get_long().unwrap()) {
             seen.push(flag.to_owned());
-            let required: &[&str] = if words == ["inspect"] { &["dir:x"] } else { &["--disk=x"] };
+            let required: &[&str] = match words[0].as_str() {
+                "inspect" => &["dir:x"],
+                "wipe" => &["--disk=x", "STATE"],
+                _ => &["--disk=x"],
+            };
             for spelling in [format!("--{flag}"), format!("--{flag}=true"), format!("--{flag}=false")] {
                 let argv = ["installer"].into_iter().chain(words.iter().map(String::as_str)).chain([spelling.as_str()]);
                 let parsed = Cli::try_parse_from(argv.chain(required.iter().copied()));
@@ -105,7 +109,20 @@ fn every_boolean_flag_takes_its_value_or_none() {
         }
     }
     seen.sort();
-    assert_eq!(seen, ["dry-run", "force", "format-data", "strict", "strict", "upgrade", "zero"]);
+    seen.dedup();
+    let flags = [
+        "allow-any-version",
+        "check",
+        "dry-run",
+        "force",
+        "format-data",
+        "preserve",
+        "retry-bad",
+        "strict",
+        "upgrade",
+        "zero",
+    ];
+    assert_eq!(seen, flags);
 }
 
 /// They mean what they say, in each spelling.
@@ -120,7 +137,9 @@ fn boolean_flags_are_obeyed() {
     world.install(&image, &["--zero=false"]).exits(7);
     world.install(&image, &["--force", "--strict=true"]).exits(2);
     world.install(&image, &["--force", "--strict=false"]).succeeds();
-    world.install(&image, &["--force", "--upgrade=true"]).exits(3);
+    // An upgrade is made from inside the system that runs, which here is another one.
+    world.install(&image, &["--force", "--upgrade=true"]).exits(7).says(&["the running system is"]);
+    world.install(&image, &["--force", "--upgrade=false"]).succeeds();
     let before = Content::of(&image);
     world.install(&image, &["--force", "--dry-run=true"]).succeeds();
     assert!(Content::of(&image) == before);
@@ -180,7 +199,7 @@ fn stdout_carries_the_report_and_nothing_else() {
     let image = world.image();
     let human = world.install(&image, &["--progress=plain"]).succeeds();
     let lines: Vec<&str> = human.stdout.lines().collect();
-    assert!(matches!(lines[..], [line] if line.starts_with("installed 1.2.3 into slot A of ")), "{}", human.stdout);
+    assert!(matches!(lines[..], [line] if line.starts_with("installed: 1.2.3 is in slot A of ")), "{}", human.stdout);
     assert!(human.stderr.contains("<- commit point"), "{}", human.stderr);
 
     let report = world.install(&image, &["--progress=plain", "--force", "--output=json"]).succeeds();
@@ -252,7 +271,7 @@ fn a_dry_run_writes_nothing_and_plans_what_a_run_does() {
 /// A plan with GUIDs, time stamps, and the digests of texts that hold them, replaced by what they are for.
 fn without_identity(plan: &Value) -> Value {
     let mut names = BTreeMap::new();
-    let ids = &plan["system"]["ids"];
+    let ids = &plan["table"]["ids"];
     names.insert(ids["disk"].as_str().unwrap(), "disk guid".to_owned());
     for (n, guid) in ids["parts"].as_array().unwrap().iter().enumerate() {
         names.insert(guid.as_str().unwrap(), format!("guid {n}"));
@@ -264,7 +283,7 @@ fn without_identity(plan: &Value) -> Value {
     }
     let text = names.iter().fold(plan.to_string(), |text, (value, name)| text.replace(value, &name.replace('"', "")));
     let mut plan: Value = serde_json::from_str(&text).unwrap();
-    plan["system"]["ids"]["time"].take();
+    plan["table"]["ids"]["time"].take();
     for volume in plan["system"]["volumes"].as_object_mut().unwrap().values_mut() {
         volume["time"].take();
         volume["serial"].take();
@@ -383,7 +402,7 @@ fn status_of_an_installed_disk() {
     let status = json_of(&image, &["status"]);
     assert!(Content::of(&image) == before);
     assert_eq!(status["disk"], report["disk"]);
-    assert_eq!(status["disk_guid"], report["plan"]["system"]["ids"]["disk"]);
+    assert_eq!(status["disk_guid"], report["plan"]["table"]["ids"]["disk"]);
     assert_eq!((&status["bytes"], &status["sector_bytes"]), (&json!(IMAGE_BYTES), &json!(512)));
     assert_eq!(status["next_boot"], json!({"slot": "A", "trial": false, "why": "slot A is the default"}));
     assert_eq!(status["boot_env"]["states"], json!({"A": "good", "B": "empty"}));
@@ -395,9 +414,16 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["problems"], json!([]));
 
     let human = on_disk(&image, &["status"]).succeeds().stdout;
-    for line in
-        ["next boot  slot A: slot A is the default", "slot A     good, version 1.2.3, verifies", "META 0x0a  hello"]
-    {
+    let since = status["slots"]["A"]["since"].as_str().unwrap();
+    assert!(humantime::parse_rfc3339(since).unwrap() <= std::time::SystemTime::now(), "{since}");
+    for line in [
+        "next boot  slot A: slot A is the default",
+        &format!("slot A     good (since {since}), version 1.2.3, verifies"),
+        &format!("           payload {}", report["payload"].as_str().unwrap()),
+        "slot B     empty, version -, no file system",
+        "rollback   would be refused: slot B is empty: there is no good system to go back to",
+        "META 0x0a  hello",
+    ] {
         assert!(human.lines().any(|l| l == line), "{line:?} is not in {human}");
     }
 }

@@ -69,7 +69,7 @@ impl Disk {
         let flags = ["--force", "--format-data=true", "--meta=10=hello", "--output=json", slot, &sector_size];
         // Something old at both ends of every partition, and within: none of it may shine through.
         let dry_run = world.install(&image, &[&flags[..], &["--dry-run"]].concat()).succeeds().json();
-        for part in dry_run["plan"]["system"]["layout"]["parts"].as_array().unwrap() {
+        for part in dry_run["plan"]["table"]["layout"]["parts"].as_array().unwrap() {
             let (offset, len) = (part["offset"].as_u64().unwrap(), part["len"].as_u64().unwrap());
             for at in [offset - 4096, offset, offset + len / 2, offset + len - 4096] {
                 write_at(&image, at, &noise(at, 4096));
@@ -180,7 +180,7 @@ fn the_gpt_crate_reads_the_same_table(disk: &Disk) {
     assert_eq!((primary.backup_lba, backup.backup_lba), (backup.current_lba, primary.current_lba));
     assert_eq!((primary.disk_guid, primary.crc32_parts), (backup.disk_guid, backup.crc32_parts));
     assert_eq!(backup.current_lba, fs::metadata(&disk.image).unwrap().len() / disk.sector - 1);
-    assert_eq!(table.guid().to_string(), disk.plan["system"]["ids"]["disk"]);
+    assert_eq!(table.guid().to_string(), disk.plan["table"]["ids"]["disk"]);
     assert_eq!(table.partitions().len(), PARTITIONS.len());
     for (number, name, type_guid, _) in PARTITIONS {
         let part = &table.partitions()[&number];
@@ -188,7 +188,7 @@ fn the_gpt_crate_reads_the_same_table(disk: &Disk) {
             (part.name.as_str(), part.part_type_guid.guid.to_string().to_uppercase().as_str()),
             (name, type_guid)
         );
-        assert_eq!(part.part_guid.to_string(), disk.plan["system"]["ids"]["parts"][number as usize - 1]);
+        assert_eq!(part.part_guid.to_string(), disk.plan["table"]["ids"]["parts"][number as usize - 1]);
         let range = Range { offset: part.bytes_start(sector).unwrap(), len: part.bytes_len(sector).unwrap() };
         assert_eq!(range, disk.range(number), "{name}");
     }
@@ -230,7 +230,7 @@ fn xfsprogs_find_nothing_to_repair(disk: &Disk) {
         let volume = disk.volume(number);
         tool!("xfs_repair", "-n", "-f", &volume);
         let found = tool!("blkid", "-p", "-o", "export", &volume);
-        let uuid = disk.plan["system"]["ids"]["parts"][number as usize - 1].as_str().unwrap();
+        let uuid = disk.plan["table"]["ids"]["parts"][number as usize - 1].as_str().unwrap();
         for line in ["TYPE=xfs", &format!("LABEL={label}"), &format!("UUID={uuid}")] {
             assert!(found.lines().any(|l| l == line), "{line} is not in {found}");
         }
@@ -254,11 +254,13 @@ fn the_kernel_mounts_state_and_ephemeral(disk: &Disk) {
 
 fn grub_editenv_reads_the_environment_blocks(disk: &Disk) {
     let list = |number, path| tool!("grub-editenv", disk.mcopy(number, path), "list");
+    let time = &disk.plan["table"]["ids"]["time"];
     for path in ["slipway/boot.env", "slipway/boot2.env"] {
-        assert_eq!(list(ESP, path), "seq=1\ndefault=A\nonce=\na=good\nb=empty\n", "{path}");
+        let expected = format!("seq=1\ndefault=A\nonce=\na=good\nb=empty\na_since={time}\n");
+        assert_eq!(list(ESP, path), expected, "{path}");
     }
     assert_eq!(list(SLOT_A, "slot.env"), "state=good\nseq=1\n");
-    let guid = disk.plan["system"]["ids"]["disk"].as_str().unwrap();
+    let guid = disk.plan["table"]["ids"]["disk"].as_str().unwrap();
     let args = "'talos.platform=metal' 'console=tty0' 'quiet' 'dyndbg=file x +p' 'sum=$1;2'";
     let expected = format!("kernel=/vmlinuz\ninitrd=/initramfs.xz\nargs={args}\nguid={guid}\n");
     assert_eq!(list(SLOT_A, "slot.cfg"), expected);
