@@ -4,6 +4,8 @@
 //! was not made here. They need root: loop devices, mounts and partition nodes are the kernel's own.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub mod boot;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
@@ -139,7 +141,7 @@ impl Payload {
     /// All of it, which is what a SHA256SUMS has to list.
     pub const SEALED: [&str; 4] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS, "os-release"];
 
-    fn new(dir: &Path) -> Self {
+    pub fn new(dir: &Path) -> Self {
         fs::create_dir(dir).unwrap();
         let payload = Payload(dir.canonicalize().unwrap());
         let mut kernel = noise(1, 40_000);

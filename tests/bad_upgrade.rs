@@ -1,0 +1,366 @@
+//! Disks, payloads and moments in which the boot state must not be changed: refused with the exit code of the public
+//! table, with a text that names the reason and what helps, and without a byte written.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod world;
+
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _, time::Duration};
+
+use nix::libc;
+use slipway::{
+    device::{Access, Disk},
+    execute::{self, Observer, Sources},
+    model::{manifest::Arch, units::MIB},
+    payload::{DirSource, Sums},
+    plan::{self, Ask, UpgradeRequest},
+    probe,
+};
+use world::{
+    Content, Loop, Mount, Outcome, Payload, SmallFs, World, boot::Node, flip, json_of, noise, partition, read_at, tool,
+    wait_until_unclaimed, write_at,
+};
+
+const INPUT: i32 = 2;
+const INSTALL: i32 = 7;
+
+/// The promise of every test here: refused with this exit code and these words, and not a byte written.
+#[track_caller]
+fn refused(node: &Node, code: i32, texts: &[&str], attempt: impl FnOnce() -> Outcome) {
+    let before = Content::of(&node.disk);
+    attempt().exits(code).says(texts);
+    assert!(Content::of(&node.disk) == before, "{} was written to", node.disk.display());
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Not our disk, or not all of it.
+
+#[test]
+fn a_disk_without_a_table() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    node.disk = world.sparse("blank.img", world::IMAGE_BYTES);
+    for verb in ["confirm", "rollback", "activate"] {
+        refused(&node, INSTALL, &["blank.img", "no partition table"], || node.run_under(&cmdline, &[verb]));
+    }
+}
+
+#[test]
+fn a_foreign_table() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    node.disk = world.sparse("foreign.img", world::IMAGE_BYTES);
+    tool!("sgdisk", "--new=1:2048:+100M", "--change-name=1:EFI", &node.disk);
+    refused(&node, INSTALL, &["not a Slipway disk", "partition 2 is not BIOS"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
+fn a_disk_with_one_slot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    tool!("sgdisk", "--delete=4", &node.disk);
+    refused(&node, INSTALL, &["not a Slipway disk", "partition 4 is not BOOT-B"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
+fn a_running_system_that_is_not_known() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let source = node.next.source();
+    let other = "slipway.slot=A slipway.disk=00000000-0000-0000-0000-000000000007 slipway.try=0";
+    for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"], &["confirm"]] {
+        let texts = ["not a system Slipway's boot rule has started", "not guessed"];
+        refused(&node, INSTALL, &texts, || node.run_under("quiet", verb));
+        let texts = ["a system of the disk 00000000-0000-0000-0000-000000000007", "not guessed"];
+        refused(&node, INSTALL, &texts, || node.run_under(other, verb));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// META and boot.env.
+
+#[test]
+fn a_damaged_meta() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let meta = partition(&node.disk, "META").offset;
+    write_at(&node.disk, meta, &noise(7, 600_000));
+    refused(&node, INSTALL, &["META: neither copy is valid", "installer meta set"], || node.upgrade());
+    // Blank is nothing lost.
+    write_at(&node.disk, meta, &vec![0; MIB as usize]);
+    node.upgrade().succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["meta"]["0x06"], "A");
+}
+
+#[test]
+fn a_boot_env_that_is_not_there() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    tool!("mdel", "-i", &esp, "::/slipway/boot2.env");
+    for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
+        let texts = ["slipway/boot.env and slipway/boot2.env on the ESP", "reinstall"];
+        // Nothing to confirm is found first only where the boot state can be told.
+        refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
+    }
+}
+
+#[test]
+fn both_copies_of_boot_env_damaged() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for at in node.boot_envs() {
+        write_at(&node.disk, at, &[0; 512]);
+    }
+    // A trial's boot state cannot be made up.
+    refused(&node, INSTALL, &["both copies of boot.env are damaged", "reboot"], || node.run('B', true, &["confirm"]));
+    node.upgrade().succeeds();
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
+    assert_eq!(status["boot_env"]["default"], "A");
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Payloads.
+
+#[test]
+fn a_payload_larger_than_the_slot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.resize(Payload::ROOTFS, 80 * MIB);
+    refused(&node, INPUT, &["does not fit into a slot of 64.0 MiB", "too few", "slots cannot grow"], || node.upgrade());
+}
+
+/// Between the moment it was checked and the moment it is written.
+#[test]
+fn a_payload_that_changes_while_it_is_read() {
+    struct Silent;
+    impl Observer for Silent {
+        fn step(&mut self, _: usize, _: usize, _: &str, _: u64) {}
+        fn advance(&mut self, _: u64) {}
+        fn note(&mut self, _: &str) {}
+    }
+    let world = World::new();
+    let node = Node::installed(&world);
+    let source = DirSource::new(node.next.dir());
+    let payload = source.facts(Sums::wanted(false), |_| ()).unwrap();
+    let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
+    let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
+    let request = UpgradeRequest {
+        ask: Ask { disk: "disk".into(), now: 1 },
+        activate: true,
+        preserve: true,
+        retry_bad: false,
+        allow_any_version: false,
+        args: Default::default(),
+        meta: vec![],
+        arch: Arch::Amd64,
+    };
+    let plan = plan::upgrade(&request, &system, &payload).unwrap();
+    flip(&node.next.path(Payload::ROOTFS), 50_000);
+    let sources = Sources { payload: Some(&source), assets: None };
+    let error = execute::run(&plan, &disk, sources, &mut Silent).unwrap_err();
+    assert_eq!(error.kind.exit_code(), 7);
+    let text = format!("{:#}", anyhow_chain(&error));
+    assert!(text.contains("it changed in between") && text.contains("slot A, which runs, still boots"), "{text}");
+    drop(disk);
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+    // And again, with what it is now.
+    node.upgrade().succeeds();
+}
+
+fn node_cmdline(disk: &Disk) -> String {
+    let guid = probe::label(disk).unwrap().disk_guid;
+    format!("slipway.slot=A slipway.disk={guid} slipway.try=0")
+}
+
+fn anyhow_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The moment.
+
+#[test]
+fn an_unconfirmed_trial_that_runs() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let source = node.next.source();
+    for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"]] {
+        let texts = ["slot B, which runs, is a trial that nobody has confirmed", "installer confirm"];
+        refused(&node, INSTALL, &texts, || node.run('B', true, verb));
+    }
+}
+
+#[test]
+fn confirm_when_the_trial_does_not_run() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    refused(&node, INSTALL, &["not the trial", "the next boot is to try slot B"], || {
+        node.run('A', false, &["confirm"])
+    });
+    node.grub_tries();
+    refused(&node, INSTALL, &["not the trial", "slot B was tried and came back"], || {
+        node.run('A', false, &["confirm"])
+    });
+    node.run('B', true, &["rollback"]).succeeds();
+    refused(&node, INSTALL, &["not the trial", "given up"], || node.run('B', true, &["confirm"]));
+}
+
+#[test]
+fn nothing_staged() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    refused(&node, INSTALL, &["slot B is empty, not staged", "installer stage"], || {
+        node.run('A', false, &["activate"])
+    });
+}
+
+#[test]
+fn a_staged_slot_that_was_damaged_since() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.run('A', false, &["stage", "--source", &node.next.source()]).succeeds();
+    flip(&node.disk, node.file("B", Payload::ROOTFS) + 30_000);
+    refused(&node, INSTALL, &["slot B is damaged", "rootfs.squashfs"], || node.run('A', false, &["activate"]));
+    // Writing it again mends it.
+    node.upgrade().succeeds();
+}
+
+#[test]
+fn the_running_slot_damaged_and_the_other_the_only_one_that_boots() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    flip(&node.disk, node.file("B", Payload::KERNEL) + 1000);
+    node.next.write("os-release", "VERSION_ID=1.4.0\n");
+    node.next.write(Payload::KERNEL, {
+        let mut k = node.next.read(Payload::KERNEL);
+        k[9000] ^= 1;
+        k
+    });
+    let texts =
+        ["slot B, which runs, is damaged", "vmlinuz", "slot A is the only one that boots", "installer rollback"];
+    refused(&node, INSTALL, &texts, || node.run('B', false, &["upgrade", "--source", &node.next.source()]));
+    node.run('B', false, &["rollback"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}
+
+#[test]
+fn no_way_back() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    refused(&node, INSTALL, &["slot B is empty", "no good system to go back to"], || {
+        node.run('A', false, &["rollback"])
+    });
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    flip(&node.disk, node.file("A", Payload::ROOTFS) + 30_000);
+    for args in [&["rollback"][..], &["rollback", "--check"]] {
+        refused(&node, INSTALL, &["slot A is damaged", "rootfs.squashfs"], || node.run('B', false, args));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Who uses what.
+
+#[test]
+fn encrypted_volumes_are_left_alone() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let (state, ephemeral) = (partition(&node.disk, "STATE"), partition(&node.disk, "EPHEMERAL"));
+    let luks = [b"LUKS\xba\xbe\x00\x02".to_vec(), noise(5, 100_000)].concat();
+    write_at(&node.disk, state.offset, &luks);
+    write_at(&node.disk, ephemeral.offset, &luks);
+    node.upgrade().succeeds();
+    assert_eq!(read_at(&node.disk, state.offset, luks.len()), luks);
+    assert_eq!(read_at(&node.disk, ephemeral.offset, luks.len()), luks);
+    // Made anew only when asked, and blank: the key is the OS' own affair.
+    node.upgrade_with(&["--preserve=false"]).succeeds();
+    assert_eq!(read_at(&node.disk, state.offset, luks.len()), luks);
+    assert!(read_at(&node.disk, ephemeral.offset, luks.len()).iter().all(|b| *b == 0));
+    node.run('A', false, &["wipe", "STATE"]).succeeds();
+    assert!(read_at(&node.disk, state.offset, luks.len()).iter().all(|b| *b == 0));
+}
+
+/// `stage` and what belongs to it work while the OS uses its volumes; what makes one anew does not.
+#[test]
+fn a_volume_in_use() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let (slot, ephemeral) = (partition(&node.disk, "BOOT-B"), partition(&node.disk, "EPHEMERAL"));
+    let esp = partition(&node.disk, "EFI");
+    node.run('A', false, &["wipe", "EPHEMERAL", "--progress=none"]).succeeds();
+    let cmdline = node.cmdline('A', false);
+    let disk = Loop::attach(&node.disk.clone(), &[]);
+    let (image, node_of) = (node.disk.clone(), disk.node.clone());
+    node.disk = node_of;
+    let (p1, p4, p7) = (disk.partition(1, esp), disk.partition(4, slot), disk.partition(7, ephemeral));
+    let source = node.next.source();
+    let stage = ["stage", "--progress=none", "--source", &source];
+    {
+        let mount = Mount::new(&p7.node, world.path("var"));
+        node.run_under(&cmdline, &stage).succeeds();
+        node.run_under(&cmdline, &["activate", "--progress=none"]).succeeds();
+        let texts = [p7.node.to_str().unwrap(), mount.point.to_str().unwrap(), "in use"];
+        node.run_under(&cmdline, &["wipe", "EPHEMERAL"]).exits(INSTALL).says(&texts);
+        node.run_under(&cmdline, &["activate", "--preserve=false"]).exits(INSTALL).says(&texts);
+    }
+    for part in [&p1, &p4] {
+        wait_until_unclaimed(&part.node);
+        let held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&part.node).unwrap();
+        let before = Content::of(&image);
+        node.next.write("os-release", format!("VERSION_ID=1.3.{}\n", part.node.display().to_string().len()));
+        node.next.write("cmdline", format!("held={}", part.node.display()));
+        node.run_under(&cmdline, &stage).exits(INSTALL).says(&[part.node.to_str().unwrap(), "in use"]);
+        assert!(Content::of(&image) == before, "it was written to");
+        drop(held);
+    }
+}
+
+#[test]
+fn an_image_that_is_attached() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let disk = Loop::attach(&node.disk, &[]);
+    refused(&node, INSTALL, &["attached to", disk.node.to_str().unwrap()], || node.upgrade());
+}
+
+/// A side file for mkfs.xfs that cannot be made is found before anything is written.
+#[test]
+fn no_room_for_temporary_files() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.run('A', false, &["wipe", "EPHEMERAL", "--progress=none"]).succeeds();
+    let small = SmallFs::new(&world);
+    small.leave_free(64 << 10);
+    let before = Content::of(&node.disk);
+    let mut command = node.command_under(
+        &node.cmdline('A', false),
+        &["upgrade", "--preserve=false", "--progress=none", "--source", &node.next.source()],
+    );
+    let outcome = Outcome::of(command.env("TMPDIR", small.path("")));
+    assert!(matches!(outcome.code, 4 | 5), "{}: {}", outcome.code, outcome.stderr);
+    assert!(Content::of(&node.disk) == before, "it was written to");
+}
