@@ -1,6 +1,7 @@
 //! A disk in a file: installed, looked at, and damaged from outside.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::world::{Ended, World, run, run_to_end, scratch_dir};
+use crate::world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir};
 
 const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -19,6 +20,11 @@ const IMAGE_BYTES: u64 = 4 * GIB;
 pub const BOOT_ENVS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
 /// A copy is one sector.
 const BOOT_ENV_BYTES: usize = 512;
+
+/// Name of the partition of a slot.
+fn boot_partition(slot: char) -> &'static str {
+    if slot == 'A' { "BOOT-A" } else { "BOOT-B" }
+}
 
 /// A sparse file that is a disk. It is gone when this is dropped.
 pub struct Image {
@@ -46,6 +52,33 @@ impl Image {
         image
     }
 
+    /// Version 1 in slot A, which is the default, and another version in slot B, to be tried at the next boot.
+    pub fn upgraded(version: &str, args: &[&str]) -> Self {
+        let image = Image::installed(VERSION, &[]);
+        let source = format!("dir:{}", World::get().payload(version).display());
+        image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], args].concat());
+        assert_eq!(image.next_boot(), ('B', true), "the upgrade has armed the trial");
+        image
+    }
+
+    /// Two good slots: version 1 in slot A, version 2, which is the default, in slot B.
+    pub fn confirmed() -> Self {
+        let image = Image::upgraded(VERSION_2, &[]);
+        // What GRUB does when it starts the trial.
+        image.set_boot_env(&["once=", "b=tried"]);
+        image.installer_from('B', 1, "confirm", &[]);
+        assert_eq!(image.next_boot(), ('B', false), "the trial is confirmed");
+        image
+    }
+
+    /// Another disk with the same content.
+    pub fn copy(&self) -> Self {
+        let dir = scratch_dir();
+        let path = dir.path().join("disk.img");
+        run("cp", ["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]);
+        Image { dir, path }
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -62,6 +95,20 @@ impl Image {
         run_to_end(&World::get().installer, [&[verb, "--disk", disk], args].concat())
     }
 
+    /// Run a verb that must succeed as if this disk had booted a slot: what tells the installer which system
+    /// runs is the kernel command line.
+    pub fn installer_from(&self, slot: char, tries: u8, verb: &str, args: &[&str]) {
+        let disk_guid = self.report("status")["disk_guid"].as_str().expect("status names the disk").to_owned();
+        let cmdline = self.dir.path().join("cmdline");
+        let words = format!("slipway.slot={slot} slipway.disk={disk_guid} slipway.try={tries}\n");
+        fs::write(&cmdline, words).expect("a temporary file can be written");
+        let script = r#"mount --bind "$0" /proc/cmdline && exec "$@""#;
+        let unshare = ["--mount", "sh", "-c", script].map(OsStr::new);
+        let installer = [cmdline.as_os_str(), World::get().installer.as_os_str(), verb.as_ref(), "--disk".as_ref()];
+        let args = args.iter().map(OsStr::new);
+        run("unshare", unshare.into_iter().chain(installer).chain([self.path.as_os_str()]).chain(args));
+    }
+
     /// The JSON report of a verb that must succeed.
     pub fn report(&self, verb: &str) -> Value {
         let ended = self.installer(verb, &["--output", "json"]);
@@ -76,13 +123,52 @@ impl Image {
         (slot, next["trial"].as_bool().expect("status says whether the next boot is a trial"))
     }
 
-    /// Where the data of a file of slot A begins, byte offset on the disk, and its size.
-    pub fn file_of_slot_a(&self, name: &str) -> (u64, u64) {
+    /// Where the data of a file of a slot begins, byte offset on the disk, and its size.
+    pub fn file_of_slot(&self, slot: char, name: &str) -> (u64, u64) {
         let report = self.report("verify");
-        let files = report["slots"]["A"]["files"].as_array().expect("verify lists the files of slot A");
+        let files = report["slots"][slot.to_string()]["files"].as_array().expect("verify lists the files of a slot");
         let file = files.iter().find(|file| file["name"] == name).expect("the file is one of them");
         let number = |key: &str| file[key].as_u64().expect("verify says where a file lies");
         (number("offset"), number("size"))
+    }
+
+    /// Damage one bit in the middle of a file of a slot.
+    pub fn flip_bit_of(&self, slot: char, name: &str) {
+        let (offset, size) = self.file_of_slot(slot, name);
+        self.flip_bit(offset + size / 2);
+    }
+
+    /// Cut a file of a slot to half its size, as a file system does it.
+    pub fn truncate_file(&self, slot: char, name: &str) {
+        let (offset, size) = self.file_of_slot(slot, name);
+        let mut half = vec![0; size as usize / 2];
+        self.open().read_exact_at(&mut half, offset).expect("the file can be read");
+        let file = self.dir.path().join(name);
+        fs::write(&file, half).expect("a temporary file can be written");
+        let file = file.to_str().expect("paths of tests are UTF-8");
+        run("mcopy", ["-o", "-i", &self.volume(boot_partition(slot)), file, &format!("::/{name}")]);
+    }
+
+    /// Remove a file of a slot.
+    pub fn remove_file(&self, slot: char, name: &str) {
+        self.remove(boot_partition(slot), name);
+    }
+
+    /// Make a whole slot zeros.
+    pub fn zero_slot(&self, slot: char) {
+        let (offset, len) = self.partition(boot_partition(slot));
+        self.zero(offset, len);
+    }
+
+    /// Make a range of the disk zeros.
+    pub fn zero(&self, offset: u64, len: u64) {
+        let [offset, len] = [format!("--offset={offset}"), format!("--length={len}")];
+        run("fallocate", ["--punch-hole".as_ref(), offset.as_ref(), len.as_ref(), self.path.as_os_str()]);
+    }
+
+    /// Write bytes to the disk.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.open().write_all_at(bytes, offset).expect("the image file can be written");
     }
 
     /// Damage one bit of one byte.
@@ -107,11 +193,14 @@ impl Image {
         }
     }
 
+    /// Remove a copy of the boot state.
+    pub fn remove_boot_env(&self, name: &str) {
+        self.remove("EFI", name);
+    }
+
     /// A copy of the boot state, read by mtools.
     pub fn boot_env(&self, name: &str) -> Vec<u8> {
-        let (esp, _) = self.partition("EFI");
-        let volume = format!("{}@@{esp}", self.path.display());
-        run("mcopy", ["-i", &volume, &format!("::/{name}"), "-"])
+        run("mcopy", ["-i", &self.volume("EFI"), &format!("::/{name}"), "-"])
     }
 
     /// A copy of the boot state as `key=value` lines, read by GRUB's own tool.
@@ -138,7 +227,7 @@ impl Image {
     /// Overwrite one copy of the boot state in its place, found by [`Image::boot_env_offsets`].
     pub fn write_boot_env(&self, offset: u64, block: &[u8]) {
         assert_eq!(block.len(), BOOT_ENV_BYTES, "a copy of the boot state is one sector");
-        self.open().write_all_at(block, offset).expect("the sector can be written");
+        self.write(offset, block);
     }
 
     /// Byte offsets on the disk of both copies, while both are whole: they begin with the same words, at
@@ -151,6 +240,15 @@ impl Image {
         let found = sectors.filter(|(_, sector)| sector.starts_with(b"# GRUB Environment Block\nseq="));
         let offsets: Vec<u64> = found.map(|(offset, _)| offset).collect();
         offsets.try_into().expect("there are two copies of the boot state, each in one sector")
+    }
+
+    fn remove(&self, partition: &str, name: &str) {
+        run("mdel", ["-i", &self.volume(partition), &format!("::/{name}")]);
+    }
+
+    /// What mtools call a FAT in a partition.
+    fn volume(&self, partition: &str) -> String {
+        format!("{}@@{}", self.path.display(), self.partition(partition).0)
     }
 
     fn partition(&self, name: &str) -> (u64, u64) {

@@ -3,10 +3,8 @@
 //! installed is booted afterwards.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io::Write as _,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -16,8 +14,9 @@ use tempfile::TempDir;
 
 use crate::{
     image::{GIB, Image},
+    medium::Medium,
     qemu::{Drive, Firmware, Machine},
-    world::{VERSION, World, run, scratch_dir},
+    world::{VERSION, World, scratch_dir},
 };
 
 /// `guest/lib.sh` knows where the partitions of a disk of this size lie.
@@ -60,33 +59,16 @@ fn make_old_table(disk: &Path) {
 
 /// Run a script as a job of the reference OS, with a disk as /dev/vda; it must succeed.
 fn run_in_guest(script: &str, disk: &Image) {
-    let dir = scratch_dir();
-    let (medium, initrd) = (make_medium(&dir, script), make_initrd(&dir));
-    let kernel = World::get().payload(VERSION).join("vmlinuz");
+    let (world, dir) = (World::get(), scratch_dir());
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest");
+    let files = [&scripts.join("lib.sh"), world.installer.as_path(), &world.assets];
+    let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
+    let kernel = world.payload(VERSION).join("vmlinuz");
     Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet panic=-1")
         .drive(&Drive::new(disk.path()).kept())
-        .drive(&Drive::new(&medium).serial("slipway-run"))
+        .drive(&medium.drive())
         .start()
         .expect_job();
-}
-
-/// The squashfs with the job: the installer, its assets, a payload, and the script as /run.sh.
-fn make_medium(dir: &TempDir, script: &str) -> PathBuf {
-    let world = World::get();
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest");
-    let job = dir.path().join("run.sh");
-    fs::copy(scripts.join(script), &job).expect("the script can be copied");
-    fs::set_permissions(&job, fs::Permissions::from_mode(0o755)).expect("the script can be made executable");
-    // The payload's directory may have any name.
-    let payload = dir.path().join("payload");
-    run("cp", [OsStr::new("-r"), world.payload(VERSION).as_os_str(), payload.as_os_str()]);
-
-    let medium = dir.path().join("medium.squashfs");
-    let sources = [&job, &scripts.join("lib.sh"), &world.installer, &world.assets, &payload, &medium];
-    // Not compressed: that takes longer than it saves.
-    let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
-    run("mksquashfs", sources.into_iter().map(|path| path.as_os_str()).chain(options.map(OsStr::new)));
-    medium
 }
 
 /// The payload's initramfs with its squashfs in a second cpio behind it: an OS that needs no disk.

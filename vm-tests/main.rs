@@ -4,17 +4,45 @@
 //! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets` and three
 //! payloads, `out/payload*`. A test that misses one of them fails; none is ever skipped.
 //!
-//! - `world` is what the tests find, `image` a disk in a file, `qemu` a machine;
+//! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
+//!   machine, `write_log` what a machine has written;
 //! - the other modules are the promises, one file per group.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "the rule about who starts programs is the installer's")]
 
+/// Tests that are the same under both kinds of firmware: functions of a `Firmware`, each in a module of its name.
+macro_rules! under_both_firmwares {
+    ($($name:ident => $test:expr;)+) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn under_bios() {
+                let test: fn(Firmware) = $test;
+                test(Firmware::Bios);
+            }
+
+            #[test]
+            fn under_uefi() {
+                let test: fn(Firmware) = $test;
+                test(Firmware::Uefi);
+            }
+        })+
+    };
+}
+
 mod boot_rule;
+mod damaged;
 mod image;
 mod in_guest;
 mod installed;
 mod larger_disk;
+mod medium;
+mod power_cut;
 mod qemu;
+mod trial;
 mod two_disks;
+mod upgrade;
 mod world;
+mod write_log;

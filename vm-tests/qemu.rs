@@ -19,10 +19,11 @@ const LIMIT: Duration = Duration::from_secs(200);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.
-const DEAD_ENDS: [&str; 8] = [
+const DEAD_ENDS: [&str; 9] = [
     "SLIPWAY-OK",
     "SLIPWAY-RUN",
     "SLIPWAY-FAIL",
+    "SLIPWAY-UNHEALTHY",
     "Kernel panic",
     "slipway: no slot can be booted",
     "grub>",
@@ -42,6 +43,7 @@ pub enum Firmware {
 /// A disk of a machine.
 pub struct Drive<'a> {
     file: &'a Path,
+    log: Option<&'a Path>,
     kept: bool,
     device: String,
 }
@@ -49,13 +51,19 @@ pub struct Drive<'a> {
 impl<'a> Drive<'a> {
     /// A raw image; what the machine writes to it is thrown away at the end.
     pub fn new(file: &'a Path) -> Self {
-        Drive { file, kept: false, device: String::new() }
+        Drive { file, log: None, kept: false, device: String::new() }
     }
 
     /// The machine writes to the file itself.
     pub fn kept(mut self) -> Self {
         self.kept = true;
         self
+    }
+
+    /// The machine writes to the file itself, and a log of every write and flush is kept: see `write_log`.
+    pub fn logged(mut self, log: &'a Path) -> Self {
+        self.log = Some(log);
+        self.kept()
     }
 
     /// Place in the firmware's boot order; a disk without one is not booted from.
@@ -133,13 +141,42 @@ impl Machine {
     pub fn drive(mut self, drive: &Drive) -> Self {
         let id = self.drives;
         self.drives += 1;
+        self.args.extend(["-device".into(), format!("virtio-blk-pci,drive=d{id}{}", drive.device).into()]);
+        match drive.log {
+            Some(log) => self.logged(id, drive.file, log),
+            None => self.plain(id, drive),
+        }
+        self
+    }
+
+    fn plain(&mut self, id: usize, drive: &Drive) {
         let snapshot = if drive.kept { "off" } else { "on" };
         // cache=unsafe: a flush ends in the page cache of the host, which outlives QEMU.
         let mut text = OsString::from(format!("if=none,id=d{id},format=raw,cache=unsafe,snapshot={snapshot},file="));
         text.push(drive.file);
         self.args.extend(["-drive".into(), text]);
-        self.args.extend(["-device".into(), format!("virtio-blk-pci,drive=d{id}{}", drive.device).into()]);
-        self
+    }
+
+    fn logged(&mut self, id: usize, file: &Path, log: &Path) {
+        let node = |name: &str, path: &Path| {
+            let mut text = OsString::from(format!("driver=file,node-name={name}{id},filename="));
+            text.push(path);
+            text
+        };
+        // Without the interval the log says that it is empty until QEMU ends in peace.
+        let join = format!(
+            "driver=blklogwrites,node-name=d{id},file=file{id},log=log{id},\
+            log-sector-size=512,log-super-update-interval=1"
+        );
+        for text in [node("file", file), node("log", log), join.into()] {
+            self.args.extend(["-blockdev".into(), text]);
+        }
+    }
+
+    /// Plug in a watchdog. It resets the machine when a system has started it and feeds it no longer.
+    pub fn watchdog(mut self) -> Self {
+        self.args.extend(["-device", "i6300esb", "-action", "watchdog=reset"].map(Into::into));
+        self.may_reset()
     }
 
     /// The machine may reset itself. Without this a reset ends it, and with it the test.
@@ -239,6 +276,28 @@ impl Console {
             self.fail(&format!("the job in the guest failed: `{line}`"));
         }
         eprintln!("job in a guest {:.1} s", self.started.elapsed().as_secs_f32());
+    }
+
+    /// Wait until the agent has done something, CONFIRM or UPGRADE, with this exit code.
+    #[track_caller]
+    pub fn expect_agent(&mut self, what: &str, code: i32) {
+        let line = self.wait_for(&format!("SLIPWAY-{what}"));
+        if line != format!("SLIPWAY-{what} exit={code}") {
+            self.fail(&format!("`{line}` instead of exit code {code}"));
+        }
+    }
+
+    /// Wait until the machine has switched itself off.
+    #[track_caller]
+    pub fn expect_power_off(&mut self) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.log.extend(bytes),
+                Err(RecvTimeoutError::Timeout) => self.fail("it does not switch itself off"),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
     }
 
     /// Whether a text stands on the console so far.

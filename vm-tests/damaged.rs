@@ -1,0 +1,75 @@
+//! A disk with two good slots, of which something is damaged later on: the machine boots the best that is left.
+
+use crate::{
+    image::{BOOT_ENVS, Image},
+    qemu::{Console, Drive, Firmware, Machine},
+    world::{VERSION, VERSION_2},
+};
+
+under_both_firmwares! {
+    a_kernel_of_the_default_slot => |firmware| {
+        let image = Image::confirmed();
+        image.flip_bit_of('B', "vmlinuz");
+        assert_eq!(image.next_boot(), ('A', false));
+        let mut console = start(firmware, &image);
+        console.wait_for("slipway: slot B does not verify");
+        console.wait_for("slipway: falling back to slot A");
+        console.expect_os(VERSION, 'A', 0);
+    };
+    // Only the initramfs finds out; it makes the other slot the default.
+    a_squashfs_of_the_default_slot => |firmware| {
+        let image = Image::confirmed();
+        image.flip_bit_of('B', "rootfs.squashfs");
+        let mut console = start(firmware, &image);
+        console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS");
+        let line = console.wait_for("SLIPWAY-ROLLBACK");
+        if line != "SLIPWAY-ROLLBACK exit=0" {
+            console.fail(&line);
+        }
+        console.expect_os(VERSION, 'A', 0);
+        let console = console.switch_off();
+        assert_eq!(image.next_boot(), ('A', false), "{console}");
+    };
+    a_boot_env_that_is_missing => |firmware| {
+        let image = Image::confirmed();
+        image.remove_boot_env(BOOT_ENVS[0]);
+        default_boots(firmware, &image, false);
+    };
+    both_boot_envs_missing => |firmware| {
+        let image = Image::confirmed();
+        for name in BOOT_ENVS {
+            image.remove_boot_env(name);
+        }
+        default_boots(firmware, &image, true);
+    };
+    both_boot_envs_zeros => |firmware| {
+        let image = Image::confirmed();
+        for offset in image.boot_env_offsets() {
+            image.write_boot_env(offset, &[0; 512]);
+        }
+        default_boots(firmware, &image, true);
+    };
+    a_boot_env_that_is_torn => |firmware| {
+        let image = Image::confirmed();
+        let [first, _] = image.boot_env_offsets();
+        let mut torn = image.boot_env(BOOT_ENVS[0]);
+        // Half of the sector is of a later state, half is noise.
+        torn[256..].fill(0xa5);
+        image.write_boot_env(first, &torn);
+        default_boots(firmware, &image, false);
+    };
+}
+
+/// Slot B boots; `lost`: by what the slots say of themselves.
+fn default_boots(firmware: Firmware, image: &Image, lost: bool) {
+    assert_eq!(image.next_boot(), ('B', false));
+    let mut console = start(firmware, image);
+    console.expect_os(VERSION_2, 'B', 0);
+    if console.shows("both copies of boot.env are lost") != lost {
+        console.fail("the wrong source was used");
+    }
+}
+
+fn start(firmware: Firmware, image: &Image) -> Console {
+    Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1).kept()).may_reset().start()
+}

@@ -1,0 +1,59 @@
+//! Media that the reference OS finds something on.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    qemu::Drive,
+    world::{World, run, scratch_dir},
+};
+
+/// A squashfs with a payload and more. It is gone when this is dropped.
+pub struct Medium {
+    _dir: TempDir,
+    file: PathBuf,
+    serial: &'static str,
+}
+
+impl Medium {
+    /// For the agent: it upgrades to this version, with more arguments for `installer upgrade`.
+    pub fn with_upgrade(version: &str, args: &[&str]) -> Self {
+        let dir = scratch_dir();
+        let list = dir.path().join("upgrade-args");
+        let lines: String = args.iter().map(|arg| format!("{arg}\n")).collect();
+        fs::write(&list, lines).expect("a temporary file can be written");
+        Self::pack(dir, "slipway-payload", version, &[&list])
+    }
+
+    /// A job, the script that is run, and files for it.
+    pub fn with_job(script: &Path, version: &str, files: &[&Path]) -> Self {
+        let dir = scratch_dir();
+        let job = dir.path().join("run.sh");
+        fs::copy(script, &job).expect("the script can be copied");
+        fs::set_permissions(&job, fs::Permissions::from_mode(0o755)).expect("the script can be made executable");
+        Self::pack(dir, "slipway-run", version, &[&[job.as_path()], files].concat())
+    }
+
+    /// As a disk to plug in.
+    pub fn drive(&self) -> Drive<'_> {
+        Drive::new(&self.file).serial(self.serial)
+    }
+
+    fn pack(dir: TempDir, serial: &'static str, version: &str, files: &[&Path]) -> Self {
+        // mksquashfs takes the name of a directory as it is.
+        let payload = dir.path().join("payload");
+        run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+        let file = dir.path().join("medium.squashfs");
+        // Not compressed: that takes longer than it saves.
+        let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
+        let paths = files.iter().copied().chain([payload.as_path(), file.as_path()]).map(Path::as_os_str);
+        run("mksquashfs", paths.chain(options.map(OsStr::new)));
+        Medium { _dir: dir, file, serial }
+    }
+}

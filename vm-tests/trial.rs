@@ -1,0 +1,104 @@
+//! A new system that is no good. Whatever is wrong with it, the machine comes back to the old one by itself,
+//! and `status` says what happened.
+
+use std::time::Instant;
+
+use crate::{
+    image::Image,
+    qemu::{Console, Drive, Firmware, Machine},
+    world::{VERSION, VERSION_2, VERSION_WATCHDOG},
+};
+
+under_both_firmwares! {
+    a_kernel_that_is_missing => |firmware| never_starts(firmware, |image| image.remove_file('B', "vmlinuz"));
+    a_kernel_of_zeros => |firmware| never_starts(firmware, |image| {
+        let (offset, size) = image.file_of_slot('B', "vmlinuz");
+        image.zero(offset, size);
+    });
+    a_kernel_that_is_cut_short => |firmware| never_starts(firmware, |image| image.truncate_file('B', "vmlinuz"));
+    a_kernel_with_one_flipped_bit => |firmware| never_starts(firmware, |image| image.flip_bit_of('B', "vmlinuz"));
+    an_initramfs_that_is_missing => |firmware| never_starts(firmware, |image| image.remove_file('B', "initramfs.xz"));
+    an_initramfs_that_is_cut_short => |firmware| {
+        never_starts(firmware, |image| image.truncate_file('B', "initramfs.xz"));
+    };
+    an_initramfs_with_one_flipped_bit => |firmware| {
+        never_starts(firmware, |image| image.flip_bit_of('B', "initramfs.xz"));
+    };
+    a_slot_of_zeros => |firmware| never_starts(firmware, |image| image.zero_slot('B'));
+    a_squashfs_with_one_flipped_bit => |firmware| {
+        let image = Image::upgraded(VERSION_2, &[]);
+        image.flip_bit_of('B', "rootfs.squashfs");
+        let reason = "SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS";
+        comes_back(machine(firmware, &image), &image, &[reason]);
+    };
+    a_panic_before_the_userland => |firmware| fails(firmware, "panic-initramfs", &["Kernel panic"]);
+    a_panic_of_the_userland => |firmware| fails(firmware, "panic", &["Kernel panic"]);
+    a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]);
+    a_hang_that_the_watchdog_ends => |firmware| {
+        let image = upgraded_to(VERSION_WATCHDOG, "hang");
+        comes_back(machine(firmware, &image).watchdog(), &image, &["SLIPWAY-SCENARIO hang"]);
+    };
+    a_system_that_switches_itself_off => |firmware| {
+        let image = upgraded_to(VERSION_2, "poweroff");
+        let mut console = machine(firmware, &image).start();
+        console.wait_for("SLIPWAY-SCENARIO poweroff");
+        console.expect_power_off();
+        comes_back(machine(firmware, &image), &image, &[]);
+    };
+    a_power_cut_in_the_middle_of_the_boot => |firmware| {
+        // Without `quiet` the kernel says what it does.
+        let image = Image::upgraded(VERSION_2, &["--extra-kernel-arg", "-quiet"]);
+        let mut console = machine(firmware, &image).start();
+        console.wait_for("slipway: slot B try=1: booting");
+        console.wait_for("Run /init as init process");
+        console.switch_off();
+        comes_back(machine(firmware, &image), &image, &[]);
+    };
+}
+
+/// The bootloader finds out.
+fn never_starts(firmware: Firmware, damage: impl Fn(&Image)) {
+    let image = Image::upgraded(VERSION_2, &[]);
+    damage(&image);
+    assert_eq!(image.next_boot(), ('A', false), "status knows it, too");
+    let seen = ["slipway: slot B does not verify", "trial of slot B failed, rebooting into the default"];
+    comes_back(machine(firmware, &image), &image, &[&["slipway: slot B try=1: checking"], &seen[..]].concat());
+}
+
+/// The new system starts and fails as a scenario of the reference OS has it, saying this.
+fn fails(firmware: Firmware, name: &str, seen: &[&str]) {
+    let image = upgraded_to(VERSION_2, name);
+    comes_back(machine(firmware, &image), &image, seen);
+}
+
+/// Version 1, and another version in which a scenario of the reference OS is to be played.
+fn upgraded_to(version: &str, scenario: &str) -> Image {
+    Image::upgraded(version, &["--extra-kernel-arg", &format!("slipway.scenario={scenario}")])
+}
+
+fn machine(firmware: Firmware, image: &Image) -> Machine {
+    Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1).kept()).may_reset()
+}
+
+/// One run of a machine: these lines appear, one after the other, and then the old system.
+fn comes_back(machine: Machine, image: &Image, seen: &[&str]) {
+    let began = Instant::now();
+    let mut console = machine.start();
+    for text in seen {
+        console.wait_for(text);
+    }
+    console.wait_for("slipway: slot A try=0: booting");
+    console.expect_os(VERSION, 'A', 0);
+    eprintln!("came back after {:.1} s", began.elapsed().as_secs_f32());
+    assert_came_back(image, console);
+}
+
+/// What `status` says afterwards.
+fn assert_came_back(image: &Image, console: Console) {
+    let console = console.switch_off();
+    let status = image.report("status");
+    assert_eq!(status["slots"]["B"]["state"], "tried", "{status:#}\n{console}");
+    let trial = status["last_trial"].as_str().unwrap_or_default();
+    assert!(trial.contains("was tried and came back"), "{status:#}\n{console}");
+    assert_eq!(image.next_boot(), ('A', false), "{status:#}\n{console}");
+}
