@@ -209,6 +209,9 @@ pub struct StageArgs {
     /// Architecture of the machine.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    /// What is not said of the kernel command line is kept from the running slot. machined says everything.
+    #[arg(skip = true)]
+    pub keep_kernel_args: bool,
 }
 
 /// `upgrade`.
@@ -240,6 +243,7 @@ impl From<InstallArgs> for UpgradeArgs {
                 platform: Some(args.platform),
                 config: Some(args.config),
                 arch: args.arch,
+                keep_kernel_args: false,
             },
             preserve: !args.force,
             meta: args.meta,
@@ -278,9 +282,9 @@ pub struct WipeArgs {
     /// What to make anew.
     #[arg(required = true, value_enum, ignore_case = true)]
     pub volumes: Vec<DataVolume>,
-    /// Make XFS file systems on them; false leaves them blank for the OS. What is encrypted is left blank always.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
-    pub format_data: bool,
+    /// Make XFS file systems on them; false leaves them blank for the OS [default: XFS where there was XFS].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub format_data: Option<bool>,
 }
 
 /// A volume of the OS.

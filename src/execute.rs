@@ -20,6 +20,7 @@ use crate::{
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     model::{
         digest::Sha256,
+        envblock::SECTOR_BLOCK_BYTES,
         gpt::{self, Label},
         layout::Part,
         meta::Adv,
@@ -215,6 +216,9 @@ impl Executor<'_> {
     /// A block of GRUB's, in a logical sector of its own: what follows it there is beyond the end of its file.
     fn sector(&self, offset: u64, text: &str) -> anyhow::Result<Vec<Expect>> {
         let mut bytes = text.as_bytes().to_vec();
+        if bytes.len() != SECTOR_BLOCK_BYTES {
+            bail!("{} bytes do not make a block of {SECTOR_BLOCK_BYTES} bytes", bytes.len());
+        }
         bytes.resize(bytes.len().next_multiple_of(self.disk.sector_size().bytes() as usize), 0);
         self.small(offset, bytes)
     }

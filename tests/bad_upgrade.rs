@@ -311,7 +311,7 @@ fn a_volume_in_use() {
     let mut node = Node::installed(&world);
     let (slot, ephemeral) = (partition(&node.disk, "BOOT-B"), partition(&node.disk, "EPHEMERAL"));
     let esp = partition(&node.disk, "EFI");
-    node.run('A', false, &["wipe", "EPHEMERAL", "--progress=none"]).succeeds();
+    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
     let cmdline = node.cmdline('A', false);
     let disk = Loop::attach(&node.disk.clone(), &[]);
     let (image, node_of) = (node.disk.clone(), disk.node.clone());
@@ -352,7 +352,7 @@ fn an_image_that_is_attached() {
 fn no_room_for_temporary_files() {
     let world = World::new();
     let node = Node::installed(&world);
-    node.run('A', false, &["wipe", "EPHEMERAL", "--progress=none"]).succeeds();
+    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
     let small = SmallFs::new(&world);
     small.leave_free(64 << 10);
     let before = Content::of(&node.disk);
@@ -363,4 +363,99 @@ fn no_room_for_temporary_files() {
     let outcome = Outcome::of(command.env("TMPDIR", small.path("")));
     assert!(matches!(outcome.code, 4 | 5), "{}: {}", outcome.code, outcome.stderr);
     assert!(Content::of(&node.disk) == before, "it was written to");
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Where the way back is not what it should be.
+
+#[test]
+fn the_default_damaged_and_the_trial_armed() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    flip(&node.disk, node.file("A", Payload::KERNEL) + 1000);
+    // Cancelling it, or writing another payload over it, would leave nothing to boot.
+    refused(&node, INSTALL, &["slot A is damaged"], || node.run('A', false, &["rollback"]));
+    node.next.write("cmdline", "another");
+    let texts = ["slot A, which runs, is damaged", "slot B is the only one that boots"];
+    refused(&node, INSTALL, &texts, || node.upgrade());
+    refused(&node, INSTALL, &texts, || node.run('A', false, &["activate", "--preserve=false"]));
+}
+
+#[test]
+fn a_default_that_grub_has_passed_over() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    flip(&node.disk, node.file("B", Payload::KERNEL) + 1000);
+    refused(&node, INSTALL, &["slot B is the default, and damaged", "installer rollback"], || {
+        node.run('A', false, &["confirm"])
+    });
+    node.run('A', false, &["rollback"]).succeeds();
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["boot_env"]["default"], &status["next_boot"]["slot"]), (&"A".into(), &"A".into()));
+    assert_eq!(status["boot_env"]["bad"], serde_json::json!([]), "damage says nothing against the payload");
+    node.upgrade().succeeds();
+}
+
+#[test]
+fn both_slots_damaged_and_the_system_in_memory_is_mended_by_an_upgrade() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    for slot in ["A", "B"] {
+        flip(&node.disk, node.file(slot, Payload::ROOTFS) + 30_000);
+    }
+    let outcome = node.run('B', false, &["upgrade", "--source", &node.next.source()]).succeeds();
+    assert!(outcome.stderr.contains("nothing to come back to"), "{}", outcome.stderr);
+}
+
+/// What a cut left out, or damage took away, is made good by the same command.
+#[test]
+fn a_repeated_command_heals() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let [first, _] = node.boot_envs()[..] else { panic!("two copies") };
+    let problems = |node: &Node| json_of(&node.disk, &["status"])["problems"].as_array().unwrap().len();
+    for (slot, trial, verb) in [('B', true, "confirm"), ('A', true, "rollback")] {
+        if verb == "rollback" {
+            node.run('B', false, &["rollback"]).succeeds();
+        }
+        write_at(&node.disk, first, &[0; 512]);
+        assert_eq!(problems(&node), 1);
+        let slot = if verb == "rollback" { 'B' } else { slot };
+        node.run(slot, trial, &[verb]).succeeds();
+        assert_eq!(problems(&node), 0, "{verb}");
+        let before = Content::of(&node.disk);
+        node.run(slot, trial, &[verb]).succeeds();
+        assert!(Content::of(&node.disk) == before, "a second {verb} has written");
+    }
+}
+
+#[test]
+fn a_cancelled_trial_is_cancelled_again() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.run('A', false, &["rollback"]).succeeds();
+    let status = json_of(&node.disk, &["status"]);
+    assert!(status["meta"].as_object().unwrap().is_empty(), "the label to return to is gone");
+    let before = Content::of(&node.disk);
+    node.run('A', false, &["rollback"]).succeeds();
+    assert!(Content::of(&node.disk) == before);
+}
+
+#[test]
+fn tags_for_meta_are_written_though_there_is_nothing_else_to_do() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.upgrade_with(&["--meta", "0x0a=later"]).succeeds();
+    let meta = &json_of(&node.disk, &["status"])["meta"];
+    assert_eq!((&meta["0x06"], &meta["0x0a"]), (&"A".into(), &"later".into()));
+}
+
+#[test]
+fn a_rollback_from_another_system() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    refused(&node, INSTALL, &["not guessed"], || node.run_under("quiet", &["rollback"]));
 }

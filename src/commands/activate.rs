@@ -13,6 +13,7 @@ pub fn run(args: &ActivateArgs, progress: &mut Progress) -> Result<Report, Failu
     let mut target = Target::open(&args.change.target, !args.preserve)?;
     if let Some(running) = target.system.running.slot() {
         target.check(!running, progress);
+        target.check(running, progress);
     }
     let payload = target.system.running.slot().and_then(|s| target.system.slots[!s].payload());
     let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {

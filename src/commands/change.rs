@@ -5,11 +5,11 @@ use anyhow::{Context as _, anyhow};
 use super::look;
 use crate::{
     cli::{ChangeArgs, DiskArgs},
-    device::{Access, Disk},
+    device::{Access, BlockIo as _, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
     model::{digest::Sha256, layout::Part, slot::Slot},
-    plan::{Ask, Plan, Refusals, SystemFacts},
+    plan::{Ask, Plan, Refusals, Step, SystemFacts},
     probe,
     report::{ChangeReport, Progress, Report},
 };
@@ -65,10 +65,14 @@ impl Target {
         let changed = !args.dry_run && !plan.steps.is_empty();
         if changed {
             let (label, parts) = (&self.system.label, [Part::Esp, Part::BootA, Part::BootB]);
-            let written: Vec<_> = plan.steps.iter().flat_map(|step| step.writes()).collect();
+            // A slot that is mounted can still be confirmed: its marker is a file of one sector that nobody else writes.
+            let bulk = plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
+            let written: Vec<_> = bulk.flat_map(Step::writes).collect();
             let claims = parts.map(|part| label.part(part)).into_iter();
             let claims: Vec<_> = claims.filter(|part| written.iter().any(|e| part.contains(*e))).collect();
             self.disk.claim_parts(&claims).context("claiming what is going to be written").or_fail(Kind::Install)?;
+            // What somebody left there unwritten must not come after what is written now.
+            self.disk.forget_cached(label.part(Part::Meta)).context("META").or_fail(Kind::Install)?;
             let done = execute::run(&plan, &self.disk, sources, progress);
             done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
         }

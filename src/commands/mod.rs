@@ -22,6 +22,7 @@ use crate::{
     cli::{Cli, DiskArgs, Verb},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
+    execute::Observer as _,
     plan::SystemFacts,
     probe,
     report::{Progress, Report},
@@ -31,7 +32,12 @@ use crate::{
 pub fn run(cli: Cli) -> Result<Report, Failure> {
     let mut progress = Progress::new(cli.progress);
     match cli.verb {
-        Verb::Install(args) if args.upgrade => upgrade::run((*args).into(), &mut progress),
+        Verb::Install(args) if args.upgrade => {
+            if args.zero {
+                progress.note("--zero has no effect with --upgrade");
+            }
+            upgrade::run((*args).into(), &mut progress)
+        }
         Verb::Install(args) => install::run(*args, &mut progress),
         Verb::Upgrade(args) => upgrade::run(*args, &mut progress),
         Verb::Stage(args) => upgrade::stage(*args, &mut progress),

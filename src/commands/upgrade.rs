@@ -5,7 +5,7 @@ use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::Failure,
     execute::Sources,
-    model::{manifest::KernelArgs, slot::Slot},
+    model::manifest::KernelArgs,
     payload::{DirSource, SourceRef, Sums},
     plan::{self, SystemFacts, UpgradeRequest},
     report::{Progress, Report},
@@ -32,13 +32,13 @@ fn write(
     let source = DirSource::new(&dir);
     let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
     let digest = payload.manifest().payload_digest();
-    for slot in Slot::BOTH {
-        // The running slot is the way back. The other is read where it may be kept, or may be the only one that boots.
-        let other = target.system.running.slot() == Some(!slot);
-        let same = target.system.slots[slot].payload() == Some(digest);
-        let default = target.system.env.as_ref().is_some_and(|env| env.default == slot);
-        if !other || same || default {
-            target.check(slot, progress);
+    if let Some(running) = target.system.running.slot() {
+        // It is the way back. The other is read where it may be kept, or may be the only one that boots.
+        target.check(running, progress);
+        let other = &target.system.slots[!running];
+        let default = target.system.env.as_ref().is_some_and(|env| env.default == !running);
+        if other.payload() == Some(digest) || default || target.system.slots[running].damage().is_some() {
+            target.check(!running, progress);
         }
     }
     let kernel_args = kernel_args(args, &target.system);
@@ -64,11 +64,9 @@ fn kernel_args(args: &StageArgs, system: &SystemFacts) -> KernelArgs {
     let running = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
     let kept = running.unwrap_or_default();
     let said = &args.extra_kernel_arg;
-    // machined says platform and config always, and then no arguments mean none.
-    let complete = args.platform.is_some() && args.config.is_some();
     KernelArgs {
         platform: args.platform.clone().unwrap_or(kept.platform),
         config: args.config.clone().unwrap_or(kept.config),
-        extra: if said.is_empty() && !complete { kept.extra } else { said.clone() },
+        extra: if said.is_empty() && args.keep_kernel_args { kept.extra } else { said.clone() },
     }
 }

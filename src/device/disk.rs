@@ -349,6 +349,12 @@ impl BlockIo for Disk {
         self.checked(offset, buf.len())?;
         match &self.direct {
             Some(direct) if self.aligned(offset, buf) => direct.write_all_at(buf, offset),
+            // Through the page cache a single sector would take its neighbours along.
+            Some(direct) if self.aligned(offset, &[]) && (buf.len() as u64).is_multiple_of(self.direct_align) => {
+                let mut aligned = AlignedBuf::new(buf.len());
+                aligned.copy_from_slice(buf);
+                direct.write_all_at(&aligned, offset)
+            }
             _ => self.lock.write_all_at(buf, offset),
         }
     }

@@ -41,6 +41,8 @@ pub struct BootEnv {
     pub last_trial: Option<Slot>,
     /// Payloads that were tried and came back, the latest first: not to be written again unasked.
     pub bad: Vec<Sha256>,
+    /// EPHEMERAL is being made anew and is to hold XFS in the end: for the run that finishes what a cut left.
+    pub format_ephemeral: bool,
 }
 
 impl BootEnv {
@@ -55,6 +57,7 @@ impl BootEnv {
             since: PerSlot { a: Some(now), b: None },
             last_trial: None,
             bad: Vec::new(),
+            format_ephemeral: false,
         }
     }
 
@@ -84,6 +87,7 @@ impl BootEnv {
             since: PerSlot { a: time("a_since"), b: time("b_since") },
             last_trial: slot("last_trial"),
             bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
+            format_ephemeral: block.get("format") == Some("ephemeral"),
         })
     }
 
@@ -107,6 +111,9 @@ impl BootEnv {
         if !self.bad.is_empty() {
             let digests: Vec<String> = self.bad.iter().map(ToString::to_string).collect();
             pairs.push(("bad", digests.join(",")));
+        }
+        if self.format_ephemeral {
+            pairs.push(("format", "ephemeral".to_owned()));
         }
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
@@ -168,6 +175,11 @@ impl BootEnv {
             next.set(target, SlotState::Trial, now);
             (next.once, next.last_trial) = (Some(target), Some(target));
         })
+    }
+
+    /// EPHEMERAL is what it is to be.
+    pub fn wiped(&self) -> Self {
+        self.changed(|next| next.format_ephemeral = false)
     }
 
     /// The next boot tries nothing; what was to be tried stays staged.
@@ -300,7 +312,7 @@ mod tests {
     #[test]
     fn the_longest_state_fits_into_a_sector() {
         let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
-        e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), ..e };
+        e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
         e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
         for n in 0..9 {
             e.remember_bad(Some(Sha256([n; 32])));

@@ -3,10 +3,9 @@
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    meta::MetaChange,
-    slots::{Activation, Slots, forget_cached},
+    slots::{Draft, Slots},
 };
-use crate::model::slot::SlotState;
+use crate::model::{layout::Part, slot::SlotState};
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -27,26 +26,14 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     if let Some(why) = system.slots[target].damage() {
         return Err(Refusal::NotWhole { slot: target, why: why.to_owned() }.into());
     }
-    let armed = env.once == Some(target);
-    let mut plan = Plan {
-        goal: Goal::Activate,
-        disk: request.ask.disk.clone(),
-        system: None,
-        table: None,
-        meta: MetaChange::default().tags,
-        meta_legacy: None,
-        warnings: vec![],
-        result: format!("the next boot tries slot {target}, {}, once", system.slots[target].version()),
-        meanwhile: format!("slot {} still boots; run the same command again", slots.running),
-        steps: vec![],
-    };
-    if armed && request.preserve {
-        return Ok(plan);
+    let mut draft = Draft::new(&request.ask, system);
+    if env.once == Some(target) && request.preserve {
+        draft.extend(Part::Esp, slots.copies.heal());
+    } else {
+        draft.warnings.extend(slots.way_back(system)?);
+        slots.activation(&mut draft, &[], request.preserve)?;
     }
-    let first = if armed { slots.copies.write(&env.disarmed(), false) } else { vec![] };
-    let Activation { meta, prepare, steps, touched, warnings } =
-        slots.activation(&request.ask, system, &[], request.preserve)?;
-    plan.steps = [prepare, first, steps, forget_cached(system, &touched)].concat();
-    (plan.meta, plan.meta_legacy, plan.warnings) = (meta.tags, meta.legacy, warnings);
-    Ok(plan)
+    let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
+    let meanwhile = format!("slot {} still boots; run the same command again", slots.running);
+    Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    slots::{EnvCopies, forget_cached, forget_label, mark_good},
+    slots::{Draft, EnvCopies},
 };
 use crate::model::{
     bootenv::BootEnv,
@@ -19,55 +19,40 @@ pub fn confirm(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
     };
     let mut copies = EnvCopies::of(system, ask.now)?;
     let env = copies.env.clone();
-    let again = is_confirmed(&env, slot, trial)?;
-    if let (Some(why), false) = (system.slots[slot].damage(), again) {
-        return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
+    let already = is_confirmed(&env, system, slot, trial)?;
+    let mut draft = Draft::new(ask, system);
+    let facts = &system.slots[slot];
+    if already {
+        draft.extend(Part::Esp, copies.heal());
+        if !facts.marker.as_ref().is_some_and(|m| m.state == SlotState::Good) {
+            draft.mark_good(slot, env.seq);
+        }
+    } else {
+        if let Some(why) = facts.damage() {
+            return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
+        }
+        let confirmed = env.confirmed(slot, facts.payload(), ask.now);
+        draft.extend(Part::Esp, copies.write(&confirmed, true));
+        draft.mark_good(slot, confirmed.seq);
     }
-    let (mut steps, mut touched) = (Vec::new(), Vec::new());
-    if !again {
-        let confirmed = env.confirmed(slot, system.slots[slot].payload(), ask.now);
-        steps.extend(copies.write(&confirmed, true));
-        touched.push(Part::Esp);
-    }
-    let marked = system.slots[slot].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
-    let marker = mark_good(system, slot, copies.env.seq).filter(|_| !again || !marked);
-    let warnings = match (&marker, marked) {
-        (None, false) => vec![format!(
-            "slot {slot} has no marker of its own: if both copies of boot.env are lost, the \
-            other slot boots"
-        )],
-        _ => vec![],
-    };
-    touched.extend(marker.is_some().then_some(Part::from(slot)));
-    steps.extend(marker);
-    let meta = forget_label(system);
-    touched.extend((!meta.steps.is_empty()).then_some(Part::Meta));
-    steps.extend(meta.steps);
-    steps.extend(forget_cached(system, &touched));
-    let already = if again { "already " } else { "" };
-    Ok(Plan {
-        goal: Goal::Confirm,
-        disk: ask.disk.clone(),
-        system: None,
-        table: None,
-        meta: meta.tags,
-        meta_legacy: meta.legacy,
-        warnings,
-        result: format!("slot {slot}, {}, is {already}confirmed: it is the default", system.slots[slot].version()),
-        meanwhile: "the boot state is the old one; run the same command again".to_owned(),
-        steps,
-    })
+    draft.forget_label();
+    let word = if already { "already " } else { "" };
+    let result = format!("slot {slot}, {}, is {word}confirmed: it is the default", facts.version());
+    Ok(draft.plan(Goal::Confirm, result, "the boot state is the old one; run the same command again".to_owned()))
 }
 
 /// Whether the running slot is good and the default already, or the trial that is to be confirmed; anything else
 /// is refused.
-fn is_confirmed(env: &BootEnv, slot: Slot, trial: bool) -> Result<bool, Refusal> {
+fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) -> Result<bool, Refusal> {
     if let Some(once) = env.once {
         return Err(Refusal::NotTrial(format!("the next boot is to try slot {once}; reboot first")));
     }
     let (state, other, other_state) = (env.states[slot], !slot, env.states[!slot]);
     let why = match (trial, state) {
         (true, SlotState::Tried) => return Ok(false),
+        (_, SlotState::Good) if env.default != slot && system.slots[other].damage().is_some() => {
+            format!("slot {other} is the default, and damaged: `installer rollback` makes slot {slot} the default")
+        }
         (_, SlotState::Good) if env.default != slot => format!("slot {other} is the default and boots next"),
         (false, SlotState::Good) if other_state == SlotState::Tried => {
             format!("slot {other} was tried and came back; slot {slot}, which runs, was the default before")

@@ -132,6 +132,7 @@ fn contents(
     Ok(Plan {
         goal: Goal::Install,
         disk: disk.identity.path.display().to_string(),
+        disk_guid: request.ids.disk,
         warnings: warnings(request, disk, payload),
         meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
         meta_legacy: None,

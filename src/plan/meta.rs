@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use uuid::Uuid;
+
 use super::{Goal, Plan, Step};
 use crate::model::{
     layout::Part,
@@ -49,6 +51,7 @@ pub fn meta(disk: &str, extent: Extent, before: &Meta, after: &Adv, forget: Opti
     Plan {
         goal: Goal::Meta,
         disk: disk.to_owned(),
+        disk_guid: Uuid::nil(),
         system: None,
         table: None,
         meta: change.tags,

@@ -104,6 +104,8 @@ pub struct Plan {
     pub goal: Goal,
     /// The disk, for people.
     pub disk: String,
+    /// Its GUID (nil where only META is changed).
+    pub disk_guid: Uuid,
     /// What goes into a slot; none where no slot is written.
     pub system: Option<System>,
     /// The partition table that is made; only an install makes one.
@@ -148,7 +150,7 @@ pub struct Table {
 
 impl Plan {
     /// Names the plan: the SHA-256 of its JSON form. The same for the same request on an unchanged disk with an
-    /// unchanged payload, if the request carries the same time.
+    /// unchanged payload, if the request carries the same time (`--plan-hash` is that of a plan made at time 0).
     pub fn hash(&self) -> Sha256 {
         // Strings, numbers and maps with text keys always serialize.
         Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
@@ -169,7 +171,8 @@ impl Plan {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);
         let commits = |steps: &[Step]| steps.iter().any(Step::is_commit);
-        let committing = after.first().is_some_and(Step::is_commit);
+        // Whatever changes boot.env may be in force though it failed.
+        let committing = after.first().is_some_and(|s| s.is_commit() || matches!(s, Step::WriteBootEnv { .. }));
         match self.goal {
             _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => "nothing was written",
             Goal::Install if committing => {
@@ -177,9 +180,9 @@ impl Plan {
             }
             Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
             Goal::Wipe | Goal::Meta => &self.meanwhile,
-            _ if committing => {
-                "it is not known whether the new boot state is in force; both are safe; run the same \
-                command again"
+            _ if committing && !commits(before) => {
+                "it is not known whether the new boot state is in force; it is as safe as the old one; run the same \
+                 command again"
             }
             _ if commits(before) => {
                 "the change is in force, only what follows it is missing; run the same command again"

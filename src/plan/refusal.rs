@@ -99,7 +99,7 @@ pub enum Refusal {
     /// The slot that runs is damaged, and the other is the only one that boots.
     #[error(
         "slot {running}, which runs, is damaged on the disk ({why}), so slot {target} is the only one that boots and is \
-         not overwritten: `installer rollback`, reboot, and then upgrade"
+         left as it is: boot it first (`installer rollback`, if it is not what boots next)"
     )]
     OnlyWayBack {
         /// The slot that runs.
@@ -116,7 +116,10 @@ pub enum Refusal {
     )]
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
-    #[error("both copies of boot.env are damaged, and what runs is not the default slot of this disk: reboot first")]
+    #[error(
+        "both copies of boot.env are damaged, and what runs is not a system of this disk, or a trial: the boot state \
+         cannot be rebuilt; reboot into the disk's own system first"
+    )]
     BootEnvLost,
     /// A version that must not follow.
     #[error("{to} must not follow {from}: {why}; --allow-any-version does it all the same")]
@@ -145,7 +148,9 @@ pub enum Refusal {
         state: SlotState,
     },
     /// A slot that is to boot is damaged.
-    #[error("slot {slot} is damaged on the disk: {why}")]
+    #[error(
+        "slot {slot} is damaged on the disk: {why}; `installer verify` tells all, an upgrade from the other slot mends it"
+    )]
     NotWhole {
         /// The slot.
         slot: Slot,

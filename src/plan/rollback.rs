@@ -1,8 +1,9 @@
-//! Rollback: back to the other slot, for good. One sector of boot.env is the commit.
+//! Rollback: back to the other slot, for good. One sector of boot.env is the commit; the slot's own marker and META
+//! follow, and a repeated call makes good what a cut left out of them.
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    slots::{EnvCopies, forget_cached, forget_label, mark_good},
+    slots::{Draft, EnvCopies},
 };
 use crate::model::{
     bootenv::BootEnv,
@@ -17,51 +18,44 @@ pub fn rollback(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut copies = EnvCopies::of(system, ask.now)?;
     let env = copies.env.clone();
     let back = Back::of(&env, system)?;
-    let version = |slot: Slot| system.slots[slot].version();
-    let default = env.default;
-    let (next, result) = match back {
-        Back::Cancel(slot) => {
-            (Some(env.disarmed()), format!("slot {slot} is not tried; slot {default}, {}, boots", version(default)))
-        }
-        Back::GiveUp(slot) => (
-            Some(env.given_up(slot, system.slots[slot].payload(), ask.now)),
-            format!("the trial of slot {slot} is given up; slot {default}, {}, boots next", version(default)),
-        ),
+    let payload = |slot: Slot| system.slots[slot].payload();
+    let next = match back {
+        Back::Cancel(_) => env.disarmed(),
+        Back::GiveUp(slot) => env.given_up(slot, payload(slot), ask.now),
         Back::To(slot) => {
             // A slot that was damaged on the disk says nothing against its payload.
-            let left = system.slots[default].payload().filter(|_| system.slots[default].damage().is_none());
-            let next = env.rolled_back(slot, left);
-            (Some(next), format!("slot {slot}, {}, is the default and boots next", version(slot)))
+            let left = payload(!slot).filter(|_| system.slots[!slot].damage().is_none());
+            let mut next = env.rolled_back(slot, left);
+            next.bad.retain(|bad| Some(*bad) != payload(slot));
+            next
         }
-        Back::Already => (None, format!("slot {default}, {}, boots next already", version(default))),
+        Back::Already => env.clone(),
     };
-    let (mut steps, mut touched) = (Vec::new(), Vec::new());
-    let mut meta = super::meta::MetaChange::default();
-    if let Some(next) = next {
-        steps.extend(copies.write(&next, true));
-        touched.push(Part::Esp);
-        if let Back::To(slot) = back {
-            let marker = mark_good(system, slot, next.seq);
-            touched.extend(marker.is_some().then_some(Part::from(slot)));
-            steps.extend(marker);
-        }
-        meta = forget_label(system);
-        touched.extend((!meta.steps.is_empty()).then_some(Part::Meta));
-        steps.extend(std::mem::take(&mut meta.steps));
+    let default = next.default;
+    let default_name = format!("slot {default}, {}", system.slots[default].version());
+    let mut draft = Draft::new(ask, system);
+    let result = match back {
+        Back::Cancel(slot) => format!("slot {slot} is not tried; {default_name}, boots next"),
+        Back::GiveUp(slot) => format!("the trial of slot {slot} is given up; {default_name}, boots next"),
+        Back::To(_) => format!("{default_name}, is the default and boots next"),
+        Back::Already => format!("{default_name}, boots next already"),
+    };
+    let steps = if let Back::Already = back { copies.heal() } else { copies.write(&next, true) };
+    draft.extend(Part::Esp, steps);
+    if next.states[default] == SlotState::Good && !leads(system, default) {
+        draft.mark_good(default, next.seq);
     }
-    steps.extend(forget_cached(system, &touched));
-    Ok(Plan {
-        goal: Goal::Rollback,
-        disk: ask.disk.clone(),
-        system: None,
-        table: None,
-        meta: meta.tags,
-        meta_legacy: meta.legacy,
-        warnings: vec![],
-        result,
-        meanwhile: "the boot state is the old one; run the same command again".to_owned(),
-        steps,
-    })
+    draft.forget_label();
+    Ok(draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned()))
+}
+
+/// Whether, by the markers alone, GRUB would boot this slot.
+fn leads(system: &SystemFacts, slot: Slot) -> bool {
+    let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
+    match (good(slot), good(!slot)) {
+        (Some(own), Some(other)) => own > other || (own == other && slot == Slot::A),
+        (own, _) => own.is_some(),
+    }
 }
 
 /// What going back means.
@@ -72,31 +66,36 @@ enum Back {
     GiveUp(Slot),
     /// This slot becomes the default.
     To(Slot),
-    /// The other slot boots next as it is.
+    /// The default boots next as it is.
     Already,
 }
 
 impl Back {
     fn of(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
+        let Running::This { slot: running, trial } = system.running else {
+            return Err(Refusal::NotRunning(system.running));
+        };
         let whole = |slot: Slot| match system.slots[slot].damage() {
             Some(why) => Err(Refusal::NotWhole { slot, why: why.to_owned() }),
             None => Ok(()),
         };
+        let (default, other) = (env.default, !env.default);
         if let Some(slot) = env.once {
-            return Ok(Back::Cancel(slot));
+            return whole(default).map(|()| Back::Cancel(slot));
         }
-        match system.running {
-            Running::This { slot, trial: true } if env.states[slot] == SlotState::Tried => {
-                whole(env.default).map(|()| Back::GiveUp(slot))
-            }
-            Running::This { slot, .. } if slot != env.default => Ok(Back::Already),
-            _ => {
-                let to = !env.default;
-                match env.states[to] {
-                    SlotState::Good => whole(to).map(|()| Back::To(to)),
-                    state => Err(Refusal::NoWayBack { slot: to, state }),
-                }
-            }
+        if trial && env.states[running] == SlotState::Tried {
+            return whole(default).map(|()| Back::GiveUp(running));
+        }
+        if running != default {
+            // GRUB has passed over a default that does not verify.
+            let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
+            return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
+        }
+        match env.states[other] {
+            SlotState::Good => whole(other).map(|()| Back::To(other)),
+            // Staged, or a trial that was cancelled.
+            SlotState::Trial => Ok(Back::Already),
+            state => Err(Refusal::NoWayBack { slot: other, state }),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What the plans that change the boot state share: which slot runs, which one is the target, and how boot.env is
-//! written.
+//! What the plans that change the boot state share: which slot runs, which one is the target, how boot.env is written,
+//! how a plan is put together.
 
-use super::{Held, Refusal, Refusals, Step, SystemFacts, meta::MetaChange, step::ends};
+use super::{Goal, Held, Plan, Refusal, Refusals, Step, SystemFacts, meta::MetaChange, step::ends};
 use crate::model::{
     bootenv::{BootEnv, Marker},
     layout::Part,
@@ -60,6 +60,21 @@ impl EnvCopies {
         self.env = env.clone();
         steps
     }
+
+    /// Write the state that counts to a copy that says anything else: what a cut between two copies left, or damage.
+    pub fn heal(&mut self) -> Vec<Step> {
+        let env = self.env.clone();
+        let stale = |n: &usize| self.copies[*n].as_ref() != Some(&env);
+        let steps = BootEnv::write_order(&self.copies).into_iter().filter(stale).map(|n| Step::WriteBootEnv {
+            copy: n as u8 + 1,
+            offset: self.at[n],
+            env: env.clone(),
+            commit: false,
+        });
+        let steps = steps.collect();
+        self.copies = [Some(env.clone()), Some(env)];
+        steps
+    }
 }
 
 /// The running slot, which is the one to come back to, and the target, which is the other.
@@ -90,88 +105,156 @@ impl Slots {
         Ok(Slots { running, target, copies })
     }
 
-    /// The only way back must be whole before the other slot, if that boots, is written.
+    /// What there is to come back to while the target is written or not tried: the running slot. If that is damaged on
+    /// the disk, the target is left as it is where it is the only one that boots; else there is a warning.
     pub fn way_back(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
-        let (running, other) = (&system.slots[self.running], &system.slots[self.target]);
-        let other_boots = self.copies.env.states[self.target] == SlotState::Good && other.verifies;
-        match running.damage() {
+        let (running, target, env) = (self.running, self.target, &self.copies.env);
+        let boots = env.states[target] == SlotState::Good || env.once == Some(target);
+        match system.slots[running].damage() {
             None => Ok(None),
-            Some(why) if other_boots => {
-                Err(Refusal::OnlyWayBack { running: self.running, target: self.target, why: why.to_owned() })
+            Some(why) if boots && system.slots[target].damage().is_none() => {
+                Err(Refusal::OnlyWayBack { running, target, why: why.to_owned() })
             }
             Some(why) => Ok(Some(format!(
-                "slot {}, which runs, is damaged on the disk ({why}): until slot {} is confirmed there is nothing to come \
-                 back to",
-                self.running, self.target
+                "slot {running}, which runs, is damaged on the disk ({why}): until slot {target} is confirmed there is \
+                 nothing to come back to"
             ))),
         }
     }
 
     /// META, the wipe of EPHEMERAL if that is asked for, and the commit.
-    pub fn activation(
-        &mut self,
-        ask: &Ask,
-        system: &SystemFacts,
-        tags: &[(u8, Vec<u8>)],
-        preserve: bool,
-    ) -> Result<Activation, Refusals> {
-        let mut adv = adv_of(system)?;
+    pub fn activation(&mut self, draft: &mut Draft, tags: &[(u8, Vec<u8>)], preserve: bool) -> Result<(), Refusals> {
         let label = [(META_UPGRADE, self.running.to_string().into_bytes())];
-        for (tag, value) in tags.iter().chain(&label) {
-            adv.set(*tag, value.clone()).map_err(|e| Refusals(vec![e.into()]))?;
+        draft.set_meta(draft.meta_with(tags.iter().chain(&label))?);
+        if !preserve {
+            draft.wipe_ephemeral(&mut self.copies);
         }
-        let meta = MetaChange::new(system.label.part(Part::Meta), &system.meta, &adv, None);
-        let wipe = if preserve {
-            Wipe::default()
-        } else {
-            Wipe::of(system, Part::Ephemeral, system.held(Part::Ephemeral) == Held::Xfs)
-        };
-        let mut steps = meta.steps.clone();
-        steps.extend(wipe.steps);
-        let armed = self.copies.env.armed(self.target, ask.now);
-        steps.extend(self.copies.write(&armed, true));
-        let mut touched = vec![Part::Esp, Part::Meta];
-        touched.extend((!preserve).then_some(Part::Ephemeral));
-        let warnings = wipe.warnings;
-        Ok(Activation { meta, prepare: wipe.prepare, steps, touched, warnings })
+        let mut armed = self.copies.env.armed(self.target, draft.ask.now);
+        armed.format_ephemeral &= preserve;
+        draft.extend(Part::Esp, self.copies.write(&armed, true));
+        Ok(())
     }
 }
 
-/// The second half of an upgrade.
-pub struct Activation {
-    pub meta: MetaChange,
+/// A plan being put together.
+pub struct Draft<'a> {
+    pub ask: &'a Ask,
+    pub system: &'a SystemFacts,
     /// To be done before anything is written.
-    pub prepare: Vec<Step>,
-    pub steps: Vec<Step>,
+    prepare: Vec<Step>,
+    steps: Vec<Step>,
     /// Partitions that are written to.
-    pub touched: Vec<Part>,
+    touched: Vec<Part>,
+    meta: MetaChange,
     pub warnings: Vec<String>,
 }
 
-/// Steps that make a volume of the OS anew.
-#[derive(Default)]
-pub struct Wipe {
-    /// To be done before anything is written.
-    pub prepare: Vec<Step>,
-    pub steps: Vec<Step>,
-    pub warnings: Vec<String>,
-}
+impl<'a> Draft<'a> {
+    /// Nothing to do.
+    pub fn new(ask: &'a Ask, system: &'a SystemFacts) -> Self {
+        let (prepare, steps, touched, warnings) = (vec![], vec![], vec![], vec![]);
+        Draft { ask, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
+    }
 
-impl Wipe {
-    /// First what makes the old content unrecognisable, so that a cut leaves a blank volume and not a damaged one.
-    /// Blank again after the discard: not every device reads zeros then.
-    pub fn of(system: &SystemFacts, part: Part, format: bool) -> Self {
-        let extent = system.label.part(part);
+    /// Steps that write to a partition.
+    pub fn extend(&mut self, part: Part, steps: impl IntoIterator<Item = Step>) {
+        let before = self.steps.len();
+        self.steps.extend(steps);
+        if self.steps.len() > before && !self.touched.contains(&part) {
+            self.touched.push(part);
+        }
+    }
+
+    /// Change META.
+    pub fn set_meta(&mut self, mut change: MetaChange) {
+        self.extend(Part::Meta, std::mem::take(&mut change.steps));
+        self.meta = change;
+    }
+
+    /// META with more tags; refused where what is there is garbage and would be lost.
+    pub fn meta_with<'t>(&self, tags: impl Iterator<Item = &'t (u8, Vec<u8>)>) -> Result<MetaChange, Refusals> {
+        let meta = &self.system.meta;
+        if meta.valid == [false, false] && !meta.blank {
+            return Err(Refusal::MetaDamaged.into());
+        }
+        let mut adv: Adv = meta.adv.clone();
+        for (tag, value) in tags {
+            adv.set(*tag, value.clone()).map_err(Refusal::from)?;
+        }
+        Ok(MetaChange::new(self.system.label.part(Part::Meta), meta, &adv, None))
+    }
+
+    /// No label to return to in META any more; nothing where there is none, or no META that can be read.
+    pub fn forget_label(&mut self) {
+        let meta = &self.system.meta;
+        if meta.get(META_UPGRADE).is_some() && meta.valid != [false, false] {
+            let mut adv = meta.adv.clone();
+            adv.remove(META_UPGRADE);
+            let extent = self.system.label.part(Part::Meta);
+            self.set_meta(MetaChange::new(extent, meta, &adv, Some(META_UPGRADE)));
+        }
+    }
+
+    /// The marker of a slot that is good from now on.
+    pub fn mark_good(&mut self, slot: Slot, seq: u64) {
+        let Some(offset) = self.system.slots[slot].marker_at else {
+            self.warnings.push(format!(
+                "slot {slot} has no marker of its own: if both copies of boot.env are lost, GRUB may boot the other one"
+            ));
+            return;
+        };
+        let marker = Marker { state: SlotState::Good, seq };
+        self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker }]);
+    }
+
+    /// EPHEMERAL made anew, as what it was. What it is to become is on the medium before what it was is gone, so that
+    /// an interrupted wipe is finished by the next run. Nothing is to be tried meanwhile.
+    pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies) {
+        let held = self.system.held(Part::Ephemeral);
+        let format = held == Held::Xfs || (held == Held::Other && copies.env.format_ephemeral);
+        if copies.env.once.is_some() || copies.env.format_ephemeral != format {
+            let mut intent = copies.env.disarmed();
+            intent.format_ephemeral = format;
+            self.extend(Part::Esp, copies.write(&intent, false));
+        }
+        self.wipe(Part::Ephemeral, format);
+    }
+
+    /// A volume of the OS made anew. First what makes the old content unrecognisable, so that a cut leaves a blank
+    /// volume and not a damaged one; blank again after the discard: not every device reads zeros then.
+    pub fn wipe(&mut self, part: Part, format: bool) {
+        let extent = self.system.label.part(part);
         let (head, tail) = ends(extent);
         let blank = Step::Blank { part, head, tail };
-        let mut wipe = Wipe { steps: vec![blank.clone(), Step::Discard { part, extent }, blank], ..Wipe::default() };
+        self.extend(part, [blank.clone(), Step::Discard { part, extent }, blank]);
         if format {
-            wipe.prepare.push(Step::PrepareXfs { part, extent, uuid: system.label.guid(part) });
-            wipe.steps.push(Step::WriteXfs { part, extent });
+            let uuid = self.system.label.guid(part);
+            self.prepare.push(Step::PrepareXfs { part, extent, uuid });
+            self.extend(part, [Step::WriteXfs { part, extent }]);
         } else {
-            wipe.warnings.push(format!("{part} is left blank: the OS makes its own file system there"));
+            self.warnings.push(format!("{part} is left blank: the OS makes its own file system there"));
         }
-        wipe
+    }
+
+    /// The plan. `result` is what is true once it is carried out, `meanwhile` what is on the disk when it fails before
+    /// its commit.
+    pub fn plan(self, goal: Goal, result: String, meanwhile: String) -> Plan {
+        let label = &self.system.label;
+        let forget = self.touched.iter().map(|part| Step::ForgetCached { part: *part, extent: label.part(*part) });
+        let steps = self.prepare.into_iter().chain(self.steps).chain(forget).collect();
+        Plan {
+            goal,
+            disk: self.ask.disk.clone(),
+            disk_guid: label.disk_guid,
+            system: None,
+            table: None,
+            meta: self.meta.tags,
+            meta_legacy: self.meta.legacy,
+            warnings: self.warnings,
+            result,
+            meanwhile,
+            steps,
+        }
     }
 }
 
@@ -179,33 +262,4 @@ impl Wipe {
 pub fn blank_slot(slot: Slot, extent: Extent) -> Step {
     let head = Extent { offset: extent.offset, len: MIB.min(extent.len) };
     Step::Blank { part: slot.into(), head, tail: Extent { offset: extent.end(), len: 0 } }
-}
-
-/// The marker of a slot that is good from now on. None where the slot has none that can be written.
-pub fn mark_good(system: &SystemFacts, slot: Slot, seq: u64) -> Option<Step> {
-    let offset = system.slots[slot].marker_at?;
-    Some(Step::WriteMarker { slot, offset, marker: Marker { state: SlotState::Good, seq } })
-}
-
-/// META without the label to return to; nothing where there is none, or no META that can be read.
-pub fn forget_label(system: &SystemFacts) -> MetaChange {
-    let mut adv = system.meta.adv.clone();
-    if system.meta.get(META_UPGRADE).is_none() || (system.meta.valid == [false, false] && !system.meta.blank) {
-        return MetaChange::default();
-    }
-    let forget = if adv.remove(META_UPGRADE) { None } else { Some(META_UPGRADE) };
-    MetaChange::new(system.label.part(Part::Meta), &system.meta, &adv, forget)
-}
-
-/// What the kernel is to forget of partitions that were written behind their nodes.
-pub fn forget_cached(system: &SystemFacts, parts: &[Part]) -> Vec<Step> {
-    parts.iter().map(|part| Step::ForgetCached { part: *part, extent: system.label.part(*part) }).collect()
-}
-
-/// The tags of META; refused where what is there is garbage and would be lost.
-fn adv_of(system: &SystemFacts) -> Result<Adv, Refusals> {
-    if system.meta.valid == [false, false] && !system.meta.blank {
-        return Err(Refusals(vec![Refusal::MetaDamaged]));
-    }
-    Ok(system.meta.adv.clone())
 }

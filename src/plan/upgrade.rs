@@ -20,10 +20,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Ask, Goal, Held, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
+    Ask, Goal, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
     content::SlotContent,
-    meta::MetaChange,
-    slots::{Activation, Slots, Wipe, blank_slot, forget_cached},
+    slots::{Draft, Slots, blank_slot},
 };
 use crate::{
     model::{
@@ -66,7 +65,6 @@ struct Candidate<'a> {
     digest: Sha256,
     volume: Volume,
     cmdline: String,
-    warnings: Vec<String>,
 }
 
 /// Decide.
@@ -84,16 +82,17 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &payload
     };
     let (volume, cmdline) = content.volume()?;
     let digest = payload.manifest().payload_digest();
-    let mut new = Candidate { request, system, payload, digest, volume, cmdline, warnings: vec![] };
+    let new = Candidate { request, system, payload, digest, volume, cmdline };
+    let mut draft = Draft::new(&request.ask, system);
     if new.is_in(running) {
-        return new.nothing_new(slots);
+        return new.nothing_new(slots, draft);
     }
-    new.allowed(&slots)?;
+    new.allowed(&slots, &mut draft.warnings)?;
     if new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial {
-        return new.already_staged(slots);
+        return new.already_staged(slots, draft);
     }
-    new.warnings.extend(slots.way_back(system)?);
-    new.write(slots)
+    draft.warnings.extend(slots.way_back(system)?);
+    new.write(slots, draft)
 }
 
 impl Candidate<'_> {
@@ -106,7 +105,7 @@ impl Candidate<'_> {
     }
 
     /// All reasons against this payload at once.
-    fn allowed(&mut self, slots: &Slots) -> Result<(), Refusals> {
+    fn allowed(&self, slots: &Slots, warnings: &mut Vec<String>) -> Result<(), Refusals> {
         let (request, payload, env) = (self.request, self.payload, &slots.copies.env);
         let mut refusals = Vec::new();
         if payload.arch != request.arch {
@@ -126,14 +125,14 @@ impl Candidate<'_> {
                     refusals.push(Refusal::Version { from: text(from), to: text(payload.version.clone()), why });
                 }
             }
-            _ => self.warnings.push("no version of the running system and the payload that can be compared".to_owned()),
+            _ => warnings.push("no version of the running system and the payload that can be compared".to_owned()),
         }
         let extent = self.system.label.part(slots.target.into());
         if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
             refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "; slots cannot grow: reinstall" });
         }
         if !payload.sealed {
-            self.warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
+            warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
         }
         if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
     }
@@ -142,112 +141,88 @@ impl Candidate<'_> {
         self.payload.version.as_deref().unwrap_or("(no version)")
     }
 
-    /// The running slot holds it: the target is left alone. What is still asked for is an EPHEMERAL that is not
-    /// preserved, and that no other trial is pending.
-    fn nothing_new(self, mut slots: Slots) -> Result<Plan, Refusals> {
-        let (system, running) = (self.system, slots.running);
-        let mut steps = Vec::new();
+    const fn goal(&self) -> Goal {
+        if self.request.activate { Goal::Upgrade } else { Goal::Stage }
+    }
+
+    /// The running slot holds it: the target is left alone. What is still asked for is that no other trial is pending,
+    /// and an EPHEMERAL that is not preserved.
+    fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
+        let (request, running) = (self.request, slots.running);
         let mut result = format!("slot {running}, which runs, holds {} already, verified", self.name());
-        let mut touched = Vec::new();
-        if let Some(other) = slots.copies.env.once {
-            let disarmed = slots.copies.env.disarmed();
-            steps.extend(slots.copies.write(&disarmed, true));
-            touched.push(Part::Esp);
-            result = format!("{result}; the trial of slot {other} is cancelled");
+        match slots.copies.env.once {
+            Some(other) if request.activate => {
+                draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.disarmed(), true));
+                draft.forget_label();
+                result = format!("{result}; the trial of slot {other} is cancelled");
+            }
+            _ => draft.extend(Part::Esp, slots.copies.heal()),
         }
-        let mut wipe = Wipe::default();
-        if self.request.activate && !self.request.preserve {
-            wipe = Wipe::of(system, Part::Ephemeral, system.held(Part::Ephemeral) == Held::Xfs);
-            touched.push(Part::Ephemeral);
-            result = format!("{result}; EPHEMERAL is wiped");
+        if !request.meta.is_empty() {
+            draft.set_meta(draft.meta_with(request.meta.iter())?);
         }
-        steps.extend(wipe.steps);
-        steps.extend(forget_cached(system, &touched));
-        let steps = [wipe.prepare, steps].concat();
-        Ok(self.plan(&slots, MetaChange::default(), steps, result, wipe.warnings, false))
+        if request.activate && !request.preserve {
+            draft.wipe_ephemeral(&mut slots.copies);
+            if slots.copies.env.format_ephemeral {
+                draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.wiped(), false));
+            }
+            result = format!("{result}; EPHEMERAL is made anew");
+        }
+        let meanwhile = format!("slot {running} still boots; run the same command again");
+        Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
     /// The target holds it, verified: what is left is to activate it.
-    fn already_staged(self, mut slots: Slots) -> Result<Plan, Refusals> {
-        let (target, name) = (slots.target, self.name().to_owned());
+    fn already_staged(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
+        let (request, target) = (self.request, slots.target);
         let armed = slots.copies.env.once == Some(target);
-        if !self.request.activate || (armed && self.request.preserve) {
-            let next = if armed { "; the next boot tries it once" } else { "" };
-            let result = format!("slot {target} holds {name} already, verified{next}");
-            return Ok(self.plan(&slots, MetaChange::default(), vec![], result, vec![], false));
+        if request.activate && !(armed && request.preserve) {
+            draft.warnings.extend(slots.way_back(self.system)?);
+            slots.activation(&mut draft, &request.meta, request.preserve)?;
+        } else {
+            draft.extend(Part::Esp, slots.copies.heal());
+            if !request.meta.is_empty() {
+                draft.set_meta(draft.meta_with(request.meta.iter())?);
+            }
         }
-        let mut first = Vec::new();
-        if armed {
-            let disarmed = slots.copies.env.disarmed();
-            first = slots.copies.write(&disarmed, false);
-        }
-        let Activation { meta, prepare, steps, touched, warnings } =
-            slots.activation(&self.request.ask, self.system, &self.request.meta, self.request.preserve)?;
-        let steps = [prepare, first, steps, forget_cached(self.system, &touched)].concat();
-        let result = format!("slot {target} holds {name}, verified; the next boot tries it once");
-        Ok(self.plan(&slots, meta, steps, result, warnings, false))
+        let next = if armed || request.activate { "; the next boot tries it once" } else { "" };
+        let result = format!("slot {target} holds {} already, verified{next}", self.name());
+        let meanwhile = format!("slot {} still boots; run the same command again", slots.running);
+        Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
     /// THE order of writes: the safety argument at the head of this file.
-    fn write(self, mut slots: Slots) -> Result<Plan, Refusals> {
-        let (request, system, target) = (self.request, self.system, slots.target);
+    fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
+        let (request, system, running, target) = (self.request, self.system, slots.running, slots.target);
         let (now, part, extent) = (request.ask.now, Part::from(target), system.label.part(target.into()));
-        let mut inactive = slots.copies.env.deactivated(target, now);
-        if matches!(slots.copies.env.states[target], SlotState::Tried | SlotState::Bad) {
+        let before = slots.copies.env.clone();
+        // What GRUB goes by if both copies of boot.env are lost while the target says nothing.
+        let marked = system.slots[running].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
+        if before.states[running] == SlotState::Good && !marked {
+            draft.mark_good(running, before.seq);
+        }
+        let mut inactive = before.deactivated(target, now);
+        if matches!(before.states[target], SlotState::Tried | SlotState::Bad) {
             inactive.remember_bad(system.slots[target].payload());
         }
-        let mut steps = slots.copies.write(&inactive, false);
-        steps.push(blank_slot(target, extent));
-        steps.push(Step::WriteVolume { part, extent });
-        steps.push(Step::Verify { part, extent });
-        let mut touched = vec![Part::Esp, part];
-        let (mut meta, mut prepare, mut warnings) = (MetaChange::default(), vec![], vec![]);
+        draft.extend(Part::Esp, slots.copies.write(&inactive, false));
+        let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
+        draft.extend(part, write);
         let next = if request.activate {
-            let second = slots.activation(&request.ask, system, &request.meta, request.preserve)?;
-            steps.extend(second.steps);
-            touched.extend(second.touched.into_iter().filter(|p| *p != Part::Esp));
-            (meta, prepare, warnings) = (second.meta, second.prepare, second.warnings);
+            slots.activation(&mut draft, &request.meta, request.preserve)?;
             "the next boot tries it once"
         } else {
             let staged = slots.copies.env.staged(target, now);
-            steps.extend(slots.copies.write(&staged, true));
+            draft.extend(Part::Esp, slots.copies.write(&staged, true));
             "`installer activate` has the next boot try it"
         };
-        steps.extend(forget_cached(system, &touched));
         let result = format!("slot {target} holds {}, every byte read back from the medium; {next}", self.name());
-        Ok(self.plan(&slots, meta, [prepare, steps].concat(), result, warnings, true))
-    }
-
-    fn plan(
-        mut self,
-        slots: &Slots,
-        meta: MetaChange,
-        steps: Vec<Step>,
-        result: String,
-        warnings: Vec<String>,
-        writes: bool,
-    ) -> Plan {
-        self.warnings.extend(warnings);
-        let system = writes.then(|| System {
-            version: self.payload.version.clone(),
-            slot: slots.target,
-            cmdline: self.cmdline,
-            volumes: BTreeMap::from([(slots.target.into(), self.volume)]),
-        });
-        Plan {
-            goal: if self.request.activate { Goal::Upgrade } else { Goal::Stage },
-            disk: self.request.ask.disk.clone(),
-            system,
-            table: None,
-            meta: meta.tags,
-            meta_legacy: meta.legacy,
-            warnings: self.warnings,
-            result,
-            meanwhile: format!(
-                "slot {}, which runs, still boots, and slot {} is not tried; run the same command again",
-                slots.running, slots.target
-            ),
-            steps,
-        }
+        let meanwhile = format!(
+            "slot {running}, which runs, still boots, and slot {target} is not tried; run the same command again"
+        );
+        let plan = draft.plan(self.goal(), result, meanwhile);
+        let volumes = BTreeMap::from([(part, self.volume)]);
+        let version = self.payload.version.clone();
+        Ok(Plan { system: Some(System { version, slot: target, cmdline: self.cmdline, volumes }), ..plan })
     }
 }

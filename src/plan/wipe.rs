@@ -1,9 +1,6 @@
 //! Volumes of the OS made anew: blank at once, so that a cut leaves no half of a file system, then formatted.
 
-use super::{
-    Ask, Goal, Held, Plan, Refusals, SystemFacts,
-    slots::{Wipe, forget_cached},
-};
+use super::{Ask, Goal, Held, Plan, Refusals, SystemFacts, slots::Draft};
 use crate::model::layout::Part;
 
 /// What was asked for.
@@ -13,35 +10,19 @@ pub struct WipeRequest {
     pub ask: Ask,
     /// Which volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
-    /// Make XFS file systems on them, if they are not encrypted.
-    pub format: bool,
+    /// Make XFS file systems on them, or leave them blank; if not said, what held XFS gets XFS.
+    pub format: Option<bool>,
 }
 
 /// Decide.
 pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let wipes = request.parts.iter().map(|part| {
-        // Its successor is the OS' own affair, which has the key.
-        Wipe::of(system, *part, request.format && system.held(*part) != Held::Luks)
-    });
-    let mut plan = Plan {
-        goal: Goal::Wipe,
-        disk: request.ask.disk.clone(),
-        system: None,
-        table: None,
-        meta: Default::default(),
-        meta_legacy: None,
-        warnings: vec![],
-        result: format!("wiped: {}", request.parts.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")),
-        meanwhile: "volumes may be blank or incomplete; the system boots; run the same command again".to_owned(),
-        steps: vec![],
-    };
-    let mut steps = Vec::new();
-    for wipe in wipes {
-        plan.steps.extend(wipe.prepare);
-        steps.extend(wipe.steps);
-        plan.warnings.extend(wipe.warnings);
+    let mut draft = Draft::new(&request.ask, system);
+    for part in &request.parts {
+        // What is encrypted is followed by what the OS makes, which has the key; so is what a cut left blank.
+        draft.wipe(*part, request.format.unwrap_or(system.held(*part) == Held::Xfs));
     }
-    plan.steps.extend(steps);
-    plan.steps.extend(forget_cached(system, &request.parts));
-    Ok(plan)
+    let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();
+    let meanwhile =
+        "volumes may be blank or incomplete; the system boots; run the same command again with --format-data";
+    Ok(draft.plan(Goal::Wipe, format!("made anew: {}", names.join(", ")), meanwhile.to_owned()))
 }
