@@ -305,6 +305,7 @@ macro_rules! tool {
         $crate::world::finished($crate::world::program($program)$(.arg($arg))*)
     };
 }
+#[allow(unused_imports, reason = "not every test program uses all of it")]
 pub(crate) use tool;
 
 /// A range of bytes.
