@@ -1,0 +1,114 @@
+//! The boot rule, written down a second time from the text of assets/grub/grub.cfg: nothing here calls
+//! `model::bootrule`, `BootEnv::pick` or `write_order`.
+
+use slipway::model::{
+    bootenv::BootEnv,
+    slot::{Slot, SlotState},
+};
+
+use super::{
+    Mutant,
+    medium::{Content, Copies, Damage, Medium},
+};
+
+/// How a run of GRUB ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Boots {
+        slot: Slot,
+        trial: bool,
+    },
+    Reboots,
+    /// "No slot can be booted".
+    Nothing,
+}
+
+/// Whether each copy that GRUB saves reaches the medium.
+pub type Saves = [bool; 2];
+
+/// `env_pick`: the copy that counts.
+fn env_pick(copies: &Copies) -> Option<&BootEnv> {
+    match copies {
+        [Some(first), Some(second)] if second.seq > first.seq => Some(second),
+        [Some(first), _] => Some(first),
+        [None, second] => second.as_ref(),
+    }
+}
+
+/// The state in which the try is spent, if there is one to spend.
+pub fn spent(copies: &Copies) -> Option<BootEnv> {
+    let mut env = env_pick(copies)?.clone();
+    let trial = env.once?;
+    env.once = None;
+    env.states[trial] = SlotState::Tried;
+    Some(env)
+}
+
+/// `slot_verify`.
+fn slot_verify(medium: &Medium, slot: Slot) -> bool {
+    matches!(medium.slots[slot].content, Content::Payload(_, Damage::None | Damage::Rootfs))
+}
+
+fn boot_either(medium: &Medium, first: Slot, second: Option<Slot>) -> End {
+    let found = [Some(first), second].into_iter().flatten().find(|slot| slot_verify(medium, *slot));
+    found.map_or(End::Nothing, |slot| End::Boots { slot, trial: false })
+}
+
+/// One run.
+pub fn run(medium: &mut Medium, saves: Saves, mutant: Mutant) -> End {
+    if let Some(env) = env_pick(&medium.copies).cloned()
+        && let Some(trial) = env.once
+    {
+        if mutant == Mutant::TryIsNotSpent && slot_verify(medium, trial) {
+            return End::Boots { slot: trial, trial: true };
+        }
+        if let Some(spent) = spent(&medium.copies) {
+            for n in (0..mutant.copies()).filter(|n| saves[*n]) {
+                medium.copies[n] = Some(spent.clone());
+            }
+        }
+        // Only if that is on the medium.
+        if let Some(env) = env_pick(&medium.copies)
+            && env.once.is_none()
+            && env.states[trial] == SlotState::Tried
+        {
+            let boots = End::Boots { slot: trial, trial: true };
+            return if slot_verify(medium, trial) { boots } else { End::Reboots };
+        }
+    }
+    let Some(env) = env_pick(&medium.copies) else { return by_markers(medium) };
+    let (default, other) = (env.default, !env.default);
+    if env.states[other] != SlotState::Good {
+        boot_either(medium, default, None)
+    } else if env.states[default] == SlotState::Good {
+        boot_either(medium, default, Some(other))
+    } else {
+        boot_either(medium, other, Some(default))
+    }
+}
+
+/// "Both copies of boot.env are lost, reading the slots' own markers."
+fn by_markers(medium: &Medium) -> End {
+    let seq = |slot: Slot| medium.slots[slot].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
+    match (seq(Slot::A), seq(Slot::B)) {
+        (Some(a), Some(b)) if b > a => boot_either(medium, Slot::B, Some(Slot::A)),
+        (Some(_), Some(_)) => boot_either(medium, Slot::A, Some(Slot::B)),
+        (None, Some(_)) => boot_either(medium, Slot::B, None),
+        (Some(_), None) => boot_either(medium, Slot::A, None),
+        (None, None) => boot_either(medium, Slot::A, Some(Slot::B)),
+    }
+}
+
+/// Power on, let every trial fail and wait: the system the machine ends up with, if there is one, and what it did to
+/// the medium.
+pub fn settles(medium: &Medium, saves: Saves, mutant: Mutant) -> Option<(Slot, Medium)> {
+    let mut medium = medium.clone();
+    for _ in 0..4 {
+        match run(&mut medium, saves, mutant) {
+            End::Boots { slot, trial: false } => return Some((slot, medium)),
+            End::Boots { trial: true, .. } | End::Reboots => {}
+            End::Nothing => return None,
+        }
+    }
+    None
+}
