@@ -5,7 +5,7 @@
 //! payloads, `out/payload*`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
-//!   machine, `write_log` what a machine has written;
+//!   machine, `debugger` hangs one, `write_log` is what one has written;
 //! - the other modules are the promises, one file per group.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is how a test fails")]
@@ -19,14 +19,12 @@ macro_rules! under_both_firmwares {
 
             #[test]
             fn under_bios() {
-                let test: fn(Firmware) = $test;
-                test(Firmware::Bios);
+                crate::timed(stringify!($name), Firmware::Bios, $test);
             }
 
             #[test]
             fn under_uefi() {
-                let test: fn(Firmware) = $test;
-                test(Firmware::Uefi);
+                crate::timed(stringify!($name), Firmware::Uefi, $test);
             }
         })+
     };
@@ -34,6 +32,7 @@ macro_rules! under_both_firmwares {
 
 mod boot_rule;
 mod damaged;
+mod debugger;
 mod image;
 mod in_guest;
 mod installed;
@@ -46,3 +45,9 @@ mod two_disks;
 mod upgrade;
 mod world;
 mod write_log;
+
+fn timed(name: &str, firmware: qemu::Firmware, test: fn(qemu::Firmware)) {
+    let began = std::time::Instant::now();
+    test(firmware);
+    eprintln!("{name} {firmware:?} {:.1} s", began.elapsed().as_secs_f32());
+}

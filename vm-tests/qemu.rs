@@ -10,9 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
-use crate::world::{ovmf, scratch_file};
+use crate::{
+    debugger,
+    world::{ovmf, scratch_file},
+};
 
 /// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(200);
@@ -30,6 +33,9 @@ const DEAD_ENDS: [&str; 9] = [
     "grub rescue>",
     "Interactive Shell",
 ];
+
+/// Name of the socket for a debugger.
+const SOCKET: &str = "gdb";
 
 /// What a machine starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +101,8 @@ pub struct Machine {
     resets: bool,
     /// The firmware's variables: a file that lives as long as the machine.
     vars: Option<NamedTempFile>,
+    /// Where it listens for a debugger.
+    debugger: Option<TempDir>,
 }
 
 impl Machine {
@@ -120,7 +128,7 @@ impl Machine {
         args.extend(["-M", board, "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "1"].map(Into::into));
         args.extend(["-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
         args.extend(["-display", "none", "-serial", "stdio"].map(Into::into));
-        Machine { name, args, drives: 0, resets: false, vars: None }
+        Machine { name, args, drives: 0, resets: false, vars: None, debugger: None }
     }
 
     fn with_ovmf(mut self) -> Self {
@@ -179,6 +187,16 @@ impl Machine {
         self.may_reset()
     }
 
+    /// The machine can be hung.
+    pub fn debugger(mut self) -> Self {
+        // Not where the large files are: the path of a socket must be short.
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let socket = dir.path().join(SOCKET);
+        self.args.extend(["-gdb".into(), format!("unix:{},server=on,wait=off", socket.display()).into()]);
+        self.debugger = Some(dir);
+        self
+    }
+
     /// The machine may reset itself. Without this a reset ends it, and with it the test.
     pub fn may_reset(mut self) -> Self {
         self.resets = true;
@@ -199,7 +217,8 @@ impl Machine {
         let (sender, output) = channel();
         forward(child.stdout.take(), sender.clone());
         forward(child.stderr.take(), sender);
-        Console { name: self.name, child, output, log: Vec::new(), seen: 0, started: Instant::now(), _vars: self.vars }
+        let (Machine { name, vars, debugger, .. }, started) = (self, Instant::now());
+        Console { name, child, output, log: Vec::new(), seen: 0, started, _vars: vars, debugger }
     }
 }
 
@@ -226,6 +245,7 @@ pub struct Console {
     seen: usize,
     started: Instant,
     _vars: Option<NamedTempFile>,
+    debugger: Option<TempDir>,
 }
 
 impl Console {
@@ -298,6 +318,12 @@ impl Console {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Hang the machine: see `debugger`.
+    pub fn hang(&self) {
+        let dir = self.debugger.as_ref().expect("the machine was started with a debugger");
+        debugger::hang(&dir.path().join(SOCKET));
     }
 
     /// Whether a text stands on the console so far.

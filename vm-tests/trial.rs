@@ -1,8 +1,6 @@
 //! A new system that is no good. Whatever is wrong with it, the machine comes back to the old one by itself,
 //! and `status` says what happened.
 
-use std::time::Instant;
-
 use crate::{
     image::Image,
     qemu::{Console, Drive, Firmware, Machine},
@@ -32,11 +30,23 @@ under_both_firmwares! {
         comes_back(machine(firmware, &image), &image, &[reason]);
     };
     a_panic_before_the_userland => |firmware| fails(firmware, "panic-initramfs", &["Kernel panic"]);
-    a_panic_of_the_userland => |firmware| fails(firmware, "panic", &["Kernel panic"]);
+    // With a word of its own about when to reboot, which takes the place of the boot rule's.
+    a_panic_of_the_userland => |firmware| {
+        let args = ["slipway.scenario=panic", "panic=1"].map(|arg| ["--extra-kernel-arg", arg]);
+        let image = Image::upgraded(VERSION_2, args.as_flattened());
+        comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 1 seconds"]);
+    };
     a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]);
     a_hang_that_the_watchdog_ends => |firmware| {
         let image = upgraded_to(VERSION_WATCHDOG, "hang");
         comes_back(machine(firmware, &image).watchdog(), &image, &["SLIPWAY-SCENARIO hang"]);
+    };
+    a_kernel_that_hangs_until_the_watchdog_ends_it => |firmware| {
+        let image = upgraded_to(VERSION_WATCHDOG, "unconfirmed");
+        let mut console = machine(firmware, &image).watchdog().debugger().start();
+        console.expect_os(VERSION_WATCHDOG, 'B', 1);
+        console.hang();
+        is_back(console, &image);
     };
     a_system_that_switches_itself_off => |firmware| {
         let image = upgraded_to(VERSION_2, "poweroff");
@@ -82,19 +92,17 @@ fn machine(firmware: Firmware, image: &Image) -> Machine {
 
 /// One run of a machine: these lines appear, one after the other, and then the old system.
 fn comes_back(machine: Machine, image: &Image, seen: &[&str]) {
-    let began = Instant::now();
     let mut console = machine.start();
     for text in seen {
         console.wait_for(text);
     }
-    console.wait_for("slipway: slot A try=0: booting");
-    console.expect_os(VERSION, 'A', 0);
-    eprintln!("came back after {:.1} s", began.elapsed().as_secs_f32());
-    assert_came_back(image, console);
+    is_back(console, image);
 }
 
-/// What `status` says afterwards.
-fn assert_came_back(image: &Image, console: Console) {
+/// The old system boots, and `status` says what happened.
+fn is_back(mut console: Console, image: &Image) {
+    console.wait_for("slipway: slot A try=0: booting");
+    console.expect_os(VERSION, 'A', 0);
     let console = console.switch_off();
     let status = image.report("status");
     assert_eq!(status["slots"]["B"]["state"], "tried", "{status:#}\n{console}");
