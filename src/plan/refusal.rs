@@ -117,8 +117,8 @@ pub enum Refusal {
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
     #[error(
-        "both copies of boot.env are damaged, and what runs is not a system of this disk, or a trial: the boot state \
-         cannot be rebuilt; reboot into the disk's own system first"
+        "both copies of boot.env are damaged, and what runs is a trial, is damaged on the disk, or is not of \
+         this disk: the boot state cannot be rebuilt; reboot, the disk boots by the slots' own markers"
     )]
     BootEnvLost,
     /// A version that must not follow.

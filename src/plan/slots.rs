@@ -32,12 +32,12 @@ pub struct EnvCopies {
 }
 
 impl EnvCopies {
-    /// As found. Where both copies are lost, and a slot of this disk runs that was not a trial, what can be rebuilt.
+    /// As found. Where both copies are lost, and a slot of this disk runs that is whole and was not a trial, what can be rebuilt.
     pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let [Some(first), Some(second)] = system.env_at else { return Err(Refusal::NoBootEnv) };
         let env = match (&system.env, system.running) {
             (Some(env), _) => env.clone(),
-            (None, Running::This { slot, trial: false }) => {
+            (None, Running::This { slot, trial: false }) if system.slots[slot].damage().is_none() => {
                 let marks = PerSlot::new(|s| system.slots[s].marker.clone().filter(|_| system.slots[s].verifies));
                 BootEnv::rebuilt(slot, &marks, now)
             }
@@ -109,7 +109,8 @@ impl Slots {
     /// the disk, the target is left as it is where it is the only one that boots; else there is a warning.
     pub fn way_back(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
         let (running, target, env) = (self.running, self.target, &self.copies.env);
-        let boots = env.states[target] == SlotState::Good || env.once == Some(target);
+        let boots =
+            env.states[target] == SlotState::Good || env.once == Some(target) || system.next.slot == Some(target);
         match system.slots[running].damage() {
             None => Ok(None),
             Some(why) if boots && system.slots[target].damage().is_none() => {
