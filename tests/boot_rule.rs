@@ -22,6 +22,7 @@ use slipway::{
     fat::FatVolume,
     model::{
         bootenv::{BootEnv, MARKER, Marker, PATHS},
+        digest::Sha256,
         layout::Part,
         slot::{PerSlot, Slot, SlotState},
     },
@@ -203,6 +204,36 @@ fn grub_decides_what_the_model_foresees() {
             }
             assert!(!rig.boot().trial, "case {n}: tried twice");
         }
+    }
+}
+
+/// What GRUB does not know it keeps, in a block that is as full as it gets, in both copies.
+#[test]
+fn a_save_keeps_what_grub_does_not_know() {
+    let rig = Rig::new();
+    let mut env = BootEnv {
+        seq: 999_999_999,
+        once: Some(Slot::B),
+        states: PerSlot { a: SlotState::Good, b: SlotState::Trial },
+        since: PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) },
+        last_trial: Some(Slot::B),
+        format_ephemeral: true,
+        ..BootEnv::installed(0)
+    };
+    (0..4).for_each(|n| env.remember_bad(Some(Sha256([n; 32]))));
+    for check in [true, false] {
+        env.check = check;
+        rig.set_env(&env);
+        assert_eq!(rig.boot(), Booted { slot: Some(Slot::B), trial: true });
+        let states = PerSlot { b: SlotState::Tried, ..env.states };
+        let spent = BootEnv { once: None, states, ..env.clone() };
+        for at in rig.env {
+            let sector = rig.read(at);
+            assert_eq!(BootEnv::parse(&sector), Some(spent.clone()), "{}", String::from_utf8_lossy(&sector));
+        }
+        // And what the installer makes of it.
+        let disk = Disk::open(&rig.disk, Access::Read, None, Duration::from_secs(5)).unwrap();
+        assert_eq!(probe::system(&disk, "").unwrap().env_copies, [Some(spent.clone()), Some(spent)]);
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 use slipway::{
     model::{
         bootenv::{BootEnv, MARKER, Marker},
+        bootrule::{SlotView, next_boot},
         layout::Part,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -161,7 +162,7 @@ impl Installer {
             Verb::Confirm => false,
         };
         let running_is_read = verb != Verb::Confirm || (env.is_some() && !default(running));
-        let slots = PerSlot::new(|slot| {
+        let slots: PerSlot<SlotFacts> = PerSlot::new(|slot| {
             let here = &medium.slots[slot];
             let mut facts = self.slot(here, slot);
             if self.mutant == Mutant::DamageIsNotLookedFor {
@@ -171,8 +172,10 @@ impl Installer {
             }
             facts
         });
+        let view = |slot| SlotView { verifies: slots[slot].verifies, marker: slots[slot].marker.clone() };
+        let next = next_boot(env.as_ref(), &PerSlot::new(view));
         let running = Running::This { slot: running, trial };
-        SystemFacts { running, env_copies: medium.copies.clone(), env, slots, ..self.disk.clone() }
+        SystemFacts { running, env_copies: medium.copies.clone(), env, next, slots, ..self.disk.clone() }
     }
 
     fn slot(&self, here: &InSlot, slot: Slot) -> SlotFacts {

@@ -112,8 +112,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         env_copies: [Some(env.clone()), Some(env.clone())],
         env: Some(env),
         slots: PerSlot { a: slot(&label, Slot::A, &payload(0), Some(marker)), b: blank() },
-        // What the next boot starts is what `status` tells; no plan is made from it.
-        next: NextBoot { slot: None, trial: false, why: String::new() },
+        next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
         meta: Meta { blank: true, ..Meta::decode(&[]) },
         data: BTreeMap::from([(Part::State, Held::Xfs), (Part::Ephemeral, Held::Xfs)]),
         label,
