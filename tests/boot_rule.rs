@@ -6,16 +6,17 @@
 #![allow(clippy::disallowed_methods, reason = "tests start the judges")]
 
 mod common;
+mod grub_emu;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{Read, Seek, SeekFrom},
     os::unix::fs::FileExt,
     path::PathBuf,
-    process::{Command, Stdio},
     time::Duration,
 };
 
+use grub_emu::{Booted, GrubEmu};
 use slipway::{
     device::{Access, Disk},
     execute::{self, Sources},
@@ -31,16 +32,10 @@ use slipway::{
 };
 use tempfile::TempDir;
 
-/// What GRUB did in the end.
-#[derive(Debug, PartialEq, Eq)]
-struct Booted {
-    slot: Option<Slot>,
-    trial: bool,
-}
-
 /// An installed disk with the same system in both slots, and where to change it.
 struct Rig {
-    dir: TempDir,
+    _dir: TempDir,
+    grub: GrubEmu,
     disk: PathBuf,
     env: [u64; 2],
     markers: PerSlot<u64>,
@@ -70,16 +65,14 @@ impl Rig {
             let volume = FatVolume::open(&disk, layout.part(part)).unwrap();
             volume.find(name).unwrap().unwrap().extents[0].offset
         };
-        let rig = Rig {
+        Rig {
             env: PATHS.map(|p| at(Part::Esp, p)),
             markers: PerSlot::new(|s| at(s.into(), MARKER)),
             kernels: PerSlot::new(|s| at(s.into(), "vmlinuz")),
+            grub: GrubEmu::on(&path),
             disk: path,
-            dir,
-        };
-        fs::write(rig.dir.path().join("device.map"), format!("(hd0) {}\n", rig.disk.display())).unwrap();
-        fs::write(rig.dir.path().join("grub.cfg"), emulated(include_str!("../assets/grub/grub.cfg"))).unwrap();
-        rig
+            _dir: dir,
+        }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
@@ -104,55 +97,10 @@ impl Rig {
         self.write(self.kernels[slot] + 20_000, &byte);
     }
 
-    /// One run of GRUB: what it printed.
-    fn run(&self) -> String {
-        let dir = self.dir.path();
-        let output = Command::new("grub-emu")
-            .args(["-d".as_ref(), dir.as_os_str(), "-m".as_ref(), dir.join("device.map").as_os_str()])
-            .args(["-r", "host"])
-            .env("TERM", "dumb")
-            .stdin(Stdio::null())
-            .output()
-            .expect("grub-emu (package grub-emu) runs");
-        String::from_utf8_lossy(&output.stdout).replace('\r', "")
-    }
-
-    /// Power on and wait: what is booted, after as many reboots as GRUB itself makes.
+    /// Power on and wait.
     fn boot(&self) -> Booted {
-        for _ in 0..3 {
-            let log = self.run();
-            if let Some(booted) = outcome(&log) {
-                return booted;
-            }
-            assert!(log.contains("EMU reboot"), "GRUB neither booted nor rebooted:\n{log}");
-        }
-        panic!("GRUB reboots for ever");
+        self.grub.boot().0
     }
-}
-
-/// grub.cfg for grub-emu: `linux` and `initrd`, which it does not have, say what they were given and fail
-/// where a file is missing, as the real ones do; `boot`, `reboot` and `sleep` are told instead of done.
-fn emulated(cfg: &str) -> String {
-    let prelude = "set cmdpath=\"(hd0)\"\nset enable_progress_indicator=0\n\
-        function linux { echo \"EMU linux $1\"; for w in \"$@\"; do echo \"EMU arg $w\"; done; [ -s \"$1\" ]; }\n\
-        function initrd { echo \"EMU initrd $1\"; [ -s \"$1\" ]; }\n";
-    let lines = cfg.lines().map(|line| match line.trim() {
-        "boot" => "echo \"EMU boot\"; exit".to_owned(),
-        "reboot" => "echo \"EMU reboot\"; exit".to_owned(),
-        sleep if sleep.starts_with("sleep ") => format!("echo \"EMU {sleep}\""),
-        _ => line.to_owned(),
-    });
-    prelude.to_owned() + &lines.collect::<Vec<_>>().join("\n") + "\n"
-}
-
-/// What a run ended in: a boot, or the wait for a slot to become bootable; `None` for a reboot.
-fn outcome(log: &str) -> Option<Booted> {
-    if log.contains("EMU boot") {
-        let slot = if log.contains("EMU initrd (hd0,gpt3)") { Slot::A } else { Slot::B };
-        assert!(log.contains(&format!("slipway.slot={slot}")), "{log}");
-        return Some(Booted { slot: Some(slot), trial: log.contains("slipway.try=1") });
-    }
-    log.contains("EMU sleep 30").then_some(Booted { slot: None, trial: false })
 }
 
 /// What our own model foresees on this disk. A trial that does not verify is not booted but skipped, which
