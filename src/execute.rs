@@ -309,6 +309,8 @@ impl Executor<'_> {
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
         }
+        // Without it there is no file system. With it in the same flush a cut could leave new tables over old files.
+        self.disk.sync().context("flushing the disk")?;
         self.write(extent.offset, &layout.boot_sector)?;
         Ok(vec![])
     }
