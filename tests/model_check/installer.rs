@@ -35,6 +35,18 @@ pub enum Verb {
     Rollback,
 }
 
+/// All of it.
+pub fn verbs() -> [Verb; 10] {
+    let [first, second] = [0, 1].map(|payload| {
+        let upgrade = |preserve| Verb::Upgrade { payload, preserve };
+        [upgrade(true), upgrade(false), Verb::Stage { payload }]
+    });
+    let activate = |preserve| Verb::Activate { preserve };
+    let [a, b, c] = first;
+    let [d, e, f] = second;
+    [a, b, c, d, e, f, activate(true), activate(false), Verb::Confirm, Verb::Rollback]
+}
+
 /// A write that decides something. Those to META and the data volumes do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {

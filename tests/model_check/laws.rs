@@ -8,7 +8,7 @@ use stateright::Property;
 
 use super::{
     grub::{self, End},
-    installer::{Verb, Write},
+    installer::{Verb, Write, verbs},
     machine::{At, Fault, Machine, State},
     medium::{Medium, PAYLOADS},
 };
@@ -33,6 +33,10 @@ pub fn all() -> Vec<Property<Machine>> {
         Property::always("from two good systems, rollback leads to the other", rolls_back),
         Property::always("a trial that works can be confirmed, and is the default then", confirms),
         Property::always("a machine that came up takes an upgrade", takes_an_upgrade),
+        Property::always(
+            "a verb called again finishes what was interrupted, and then finds nothing to do",
+            is_finished,
+        ),
         Property::sometimes("a trial runs", |_, state: &State| matches!(state.at, At::Runs { trial: true, .. })),
         Property::sometimes("B is the default", |_, state: &State| {
             env(&state.medium).is_some_and(|e| e.default == Slot::B)
@@ -118,4 +122,47 @@ fn takes_an_upgrade(machine: &Machine, state: &State) -> bool {
     let new = (0..PAYLOADS).find(|n| medium.slots[slot].payload() != Some(*n)).unwrap_or_default();
     let verb = Verb::Upgrade { payload: new, preserve: true };
     machine.installer.decide(&medium, (slot, false), verb).is_ok()
+}
+
+/// What a verb is for.
+fn achieved(medium: &Medium) -> impl PartialEq + use<> {
+    let content = |slot: Slot| medium.slots[slot].content;
+    let good = |slot: Slot| medium.slots[slot].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
+    let env = env(medium).map(|env| BootEnv { seq: 0, ..env.clone() });
+    (env, Slot::BOTH.map(content), Slot::BOTH.map(good), medium.copies[0] == medium.copies[1])
+}
+
+fn is_finished(machine: &Machine, state: &State) -> bool {
+    let At::Runs { slot, trial } = state.at else { return true };
+    // Where numbers do not grow any more, no marker can be made to lead.
+    if machine.first_seq != 1 || !state.pending.is_empty() || state.fault != Fault::None {
+        return true;
+    }
+    let decide = |medium: &Medium, verb| machine.installer.decide(medium, (slot, trial), verb);
+    let finished = |verb: Verb| {
+        let Ok(writes) = decide(&state.medium, verb) else { return true };
+        // To leave a damaged default is a change of mind once the other is the default: back into the damage.
+        if verb == Verb::Rollback && env(&state.medium).is_some_and(|env| env.default != slot) {
+            return true;
+        }
+        let mut medium = state.medium.clone();
+        let mut left = vec![medium.clone()];
+        for write in writes {
+            write.apply(&mut medium);
+            left.push(medium.clone());
+        }
+        let lost_its_place = |medium: &Medium| {
+            let Ok(writes) = decide(medium, verb) else { return true };
+            let mut again = medium.clone();
+            writes.iter().for_each(|write| write.apply(&mut again));
+            achieved(&again) != achieved(&left[left.len() - 1])
+        };
+        let preserves = !matches!(verb, Verb::Upgrade { preserve: false, .. } | Verb::Activate { preserve: false });
+        let goes_on = preserves && decide(&medium, verb) != Ok(vec![]);
+        !goes_on && !left.iter().any(lost_its_place)
+    };
+    // A marker is ahead when the copy that counted when it was written is lost.
+    let seq = env(&state.medium).map_or(0, |env| env.seq);
+    let ahead = Slot::BOTH.into_iter().filter_map(|s| state.medium.slots[s].marker.as_ref()).any(|m| m.seq > seq);
+    ahead || verbs().into_iter().all(finished)
 }

@@ -11,9 +11,9 @@ use stateright::{Model, Property};
 use super::{
     Mutant,
     grub::{self, End, Saves},
-    installer::{Installer, Verb, Write},
+    installer::{Installer, Verb, Write, verbs},
     laws,
-    medium::{Content, Copies, Damage, Medium, PAYLOADS, code},
+    medium::{Content, Copies, Damage, Medium, code},
 };
 
 /// Where the machine is.
@@ -335,12 +335,7 @@ impl Model for Machine {
         if state.cached.is_some() {
             actions.extend([[true, false], [false, true], [true, true]].map(Action::PowerCut));
         }
-        for payload in 0..PAYLOADS {
-            let upgrade = |preserve| Verb::Upgrade { payload, preserve };
-            actions.extend([upgrade(true), upgrade(false), Verb::Stage { payload }].map(Action::Start));
-        }
-        let activate = |preserve| Verb::Activate { preserve };
-        actions.extend([activate(true), activate(false), Verb::Confirm, Verb::Rollback].map(Action::Start));
+        actions.extend(verbs().map(Action::Start));
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
