@@ -4,7 +4,7 @@
 
 mod system;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 use slipway::{
@@ -16,10 +16,14 @@ use slipway::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         units::SectorSize,
+        version::Version,
     },
-    plan::{self, ActivateRequest, Goal, Held, Plan, Refusals, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Goal, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
 };
-use system::{ask, blank, installed, payload};
+use system::{
+    ask, installed, payload,
+    random::{decide, random_system, view},
+};
 
 // ---------------------------------------------------------------------------------------------------
 // Texts.
@@ -83,134 +87,6 @@ fn texts() {
 
 // ---------------------------------------------------------------------------------------------------
 // Laws.
-
-const STATES: [SlotState; 5] = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
-
-/// What is drawn at random of one slot.
-#[derive(Clone, Debug)]
-struct RandomSlot {
-    /// Payload in it; 3 for no file system.
-    payload: u8,
-    marker: Option<(bool, u64)>,
-    /// 0 nobody looked, 1 whole, 2 squashfs damaged, 3 kernel damaged.
-    damage: u8,
-}
-
-fn random_slot() -> impl Strategy<Value = RandomSlot> {
-    (0u8..4, prop::option::of((any::<bool>(), 0u64..9)), 0u8..4).prop_map(|(payload, marker, damage)| RandomSlot {
-        payload,
-        marker,
-        damage,
-    })
-}
-
-prop_compose! {
-    fn random_env()(
-        seq in prop_oneof![1u64..9, Just(999_999_998), Just(999_999_999)],
-        default_b: bool,
-        armed: bool,
-        (a, b) in (0usize..5, 0usize..5),
-        bad in prop::collection::vec(0u8..3, 0..3),
-        format_ephemeral: bool,
-    ) -> BootEnv {
-        let default = if default_b { Slot::B } else { Slot::A };
-        let mut env = BootEnv { seq, default, format_ephemeral, ..BootEnv::installed(0) };
-        env.once = armed.then_some(!default);
-        env.states = PerSlot { a: STATES[a], b: STATES[b] };
-        bad.into_iter().for_each(|n| env.remember_bad(Some(payload(n).manifest().payload_digest())));
-        env
-    }
-}
-
-prop_compose! {
-    fn random_system()(
-        env in random_env(),
-        older in random_env(),
-        copies in 0u8..6,
-        running_b: bool,
-        running_trial: bool,
-        known in 0u8..10,
-        slots in (random_slot(), random_slot()),
-        meta in 0u8..4,
-        held in 0u8..3,
-        sectors_4096: bool,
-    ) -> SystemFacts {
-        let mut facts = installed(if sectors_4096 { SectorSize::S4096 } else { SectorSize::S512 });
-        let stale = BootEnv { seq: env.seq.min(older.seq).saturating_sub(1), ..older };
-        let some = |e: &BootEnv| Some(e.clone());
-        facts.env_copies = match copies {
-            0 => [None, None],
-            1 => [some(&env), None],
-            2 => [None, some(&env)],
-            3 => [some(&stale), some(&env)],
-            4 => [some(&env), some(&stale)],
-            _ => [some(&env), some(&env)],
-        };
-        facts.env = BootEnv::pick(&facts.env_copies).cloned();
-        let slot = if running_b { Slot::B } else { Slot::A };
-        facts.running = if known == 0 { Running::Unknown } else { Running::This { slot, trial: running_trial } };
-        for (slot, random) in [(Slot::A, slots.0), (Slot::B, slots.1)] {
-            facts.slots[slot] = slot_facts(&facts, slot, &random);
-        }
-        let mut adv = Adv::default();
-        adv.set(6, b"B".to_vec()).unwrap();
-        let good = [adv.encode(), adv.encode(), vec![0; ADV_BYTES * 2]].concat();
-        facts.meta = match meta {
-            0 => Meta { blank: true, ..Meta::decode(&[]) },
-            1 => Meta::decode(&[7; 4 * ADV_BYTES]),
-            2 => Meta::decode(&[vec![0; ADV_BYTES], adv.encode(), vec![0; ADV_BYTES * 2]].concat()),
-            _ => Meta::decode(&good),
-        };
-        let views = PerSlot::new(|s| view(&facts, s));
-        facts.next = next_boot(facts.env.as_ref(), &views);
-        let held = [Held::Xfs, Held::Luks, Held::Other][usize::from(held)];
-        facts.data = BTreeMap::from([(Part::State, held), (Part::Ephemeral, held)]);
-        facts
-    }
-}
-
-fn view(facts: &SystemFacts, slot: Slot) -> SlotView {
-    SlotView { verifies: facts.slots[slot].verifies, marker: facts.slots[slot].marker.clone() }
-}
-
-fn slot_facts(facts: &SystemFacts, slot: Slot, random: &RandomSlot) -> plan::SlotFacts {
-    if random.payload == 3 {
-        return blank();
-    }
-    let state = |good| if good { SlotState::Good } else { SlotState::Trial };
-    let marker = random.marker.map(|(good, seq)| Marker { state: state(good), seq });
-    let mut found = system::slot(&facts.label, slot, &payload(random.payload), marker);
-    match random.damage {
-        1 => found.whole = Some(Ok(())),
-        2 => found.whole = Some(Err("rootfs.squashfs: damaged".to_owned())),
-        3 => {
-            (found.boots, found.verifies) = (Some("vmlinuz: damaged".to_owned()), false);
-            found.whole = Some(Err("vmlinuz: damaged".to_owned()));
-        }
-        _ => {}
-    }
-    found
-}
-
-/// What is drawn at random of a request: which verb, and its flags.
-fn decide(verb: u8, flags: [bool; 3], n: u8, facts: &SystemFacts) -> Result<Plan, Refusals> {
-    let [preserve, retry_bad, allow_any_version] = flags;
-    let request = UpgradeRequest {
-        activate: verb == 0,
-        preserve: preserve || verb == 1,
-        retry_bad,
-        allow_any_version,
-        ask: ask(100),
-        ..system::upgrade()
-    };
-    match verb {
-        0 | 1 => plan::upgrade(&request, facts, &payload(n)),
-        2 => plan::activate(&ActivateRequest { ask: ask(100), preserve }, facts),
-        3 => plan::confirm(&ask(100), facts),
-        4 => plan::rollback(&ask(100), facts),
-        _ => plan::wipe(&WipeRequest { ask: ask(100), parts: vec![Part::Ephemeral], format: None }, facts),
-    }
-}
 
 /// Where a step may write.
 fn allowed(step: &Step, facts: &SystemFacts) -> Option<Part> {
@@ -293,12 +169,85 @@ fn boot_state_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError
     Ok(())
 }
 
+/// What comes before the first write, what after the commit, and how far boot.env counts.
+fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
+    let mut wrote = false;
+    let mut committed = None;
+    let mut last = facts.env.clone();
+    for step in &plan.steps {
+        wrote |= !step.writes().is_empty();
+        prop_assert!(!wrote || !matches!(step, Step::PrepareXfs { .. }), "what can fail is tried first");
+        if let Step::WriteBootEnv { env, .. } = step {
+            let before = last.as_ref().map_or(0, |env| env.seq);
+            let counts = env.seq == (before + 1).min(999_999_999);
+            // The other copy of what was written before, or a copy that is mended.
+            let same = last.as_ref().is_none_or(|last| last == env);
+            prop_assert!(same || counts, "seq {before}, then {}", env.seq);
+            last = Some(env.clone());
+        }
+        let follows = match step {
+            // The second copy, or that a wipe is over, which the next run would make good.
+            Step::WriteBootEnv { env, .. } => {
+                committed.as_ref().is_none_or(|c: &BootEnv| env.once.is_none() || env == c)
+            }
+            Step::WriteMarker { .. } | Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => true,
+            // "Nothing new, and EPHEMERAL made anew": its commit is that no trial is pending.
+            Step::Blank { part, .. } | Step::Discard { part, .. } | Step::WriteXfs { part, .. } => {
+                *part == Part::Ephemeral && plan.system.is_none()
+            }
+            other => other.writes().is_empty(),
+        };
+        prop_assert!(committed.is_none() || follows, "{step:?} after the commit of {plan}");
+        if let (Step::WriteBootEnv { env, .. }, true) = (step, step.is_commit()) {
+            committed = Some(env.clone());
+        }
+    }
+    Ok(())
+}
+
+/// What is written to a slot may be, and META names the slot to come back to as long as there is a trial.
+fn payload_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 3], n: u8) -> Result<(), TestCaseError> {
+    let [_, retry_bad, allow_any_version] = flags;
+    if let (Some(system), Some(running)) = (&plan.system, facts.running.slot()) {
+        prop_assert_eq!(system.slot, !running);
+        let digest = payload(n).manifest().payload_digest();
+        let bad = facts.env.as_ref().is_some_and(|env| env.bad.contains(&digest));
+        prop_assert!(!bad || retry_bad);
+        let version = facts.slots[running].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
+        let new = payload(n).version.as_deref().and_then(Version::parse);
+        if let (Some(old), Some(new)) = (version, new) {
+            prop_assert!(allow_any_version || old.may_become(new).is_ok());
+        }
+    }
+    let label = plan.meta.get(&6).map(|value| String::from_utf8_lossy(value).into_owned());
+    let meta = plan.steps.iter().any(|s| matches!(s, Step::WriteMetaCopy { .. }));
+    match plan.goal {
+        Goal::Confirm | Goal::Rollback => prop_assert_eq!(label, None),
+        Goal::Upgrade | Goal::Activate if meta && plan.steps.iter().any(arms) => {
+            prop_assert_eq!(label, facts.running.slot().map(|slot| slot.to_string()));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn arms(step: &Step) -> bool {
+    matches!(step, Step::WriteBootEnv { env, .. } if env.once.is_some())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn laws(facts in random_system(), verb in 0u8..6, flags: [bool; 3], n in 0u8..3) {
-        let Ok(plan) = decide(verb, flags, n, &facts) else { return Ok(()) };
+        let plan = match decide(verb, flags, n, &facts) {
+            Ok(plan) => plan,
+            Err(refusals) => {
+                prop_assert!(matches!(refusals.kind().exit_code(), 2 | 4 | 7));
+                prop_assert!(refusals.to_string().lines().count() > 1, "{refusals}");
+                return Ok(());
+            }
+        };
         prop_assert_eq!(&plan, &decide(verb, flags, n, &facts).unwrap(), "the same inputs give the same plan");
         let json = serde_json::to_string(&plan).unwrap();
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).unwrap(), &plan);
@@ -322,6 +271,8 @@ proptest! {
         prop_assert!(!wiped || verb == 5 || !flags[0]);
         prop_assert!(plan.steps.iter().all(|s| allowed(s, &facts) != Some(Part::State)));
         boot_state_laws(&plan, &facts)?;
+        order_laws(&plan, &facts)?;
+        payload_laws(&plan, &facts, flags, n)?;
         always_boots(&plan, &facts)?;
     }
 }

@@ -1,6 +1,8 @@
 //! An installed disk as a plan sees it: what probing would find, without a disk.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub mod random;
+
 use std::collections::BTreeMap;
 
 use slipway::{
