@@ -1,8 +1,7 @@
-//! A disk in memory that remembers every write and flush, and rebuilds what a power cut could leave.
+//! A disk in memory that remembers every write and flush, and can fail in one call.
 
 use std::{
-    collections::HashMap,
-    io::{self, Read, Seek, SeekFrom, Write},
+    io,
     sync::{Arc, Mutex},
 };
 
@@ -11,143 +10,182 @@ use slipway::{
     model::units::{Extent, SectorSize},
 };
 
-const PAGE: usize = 4096;
-/// A drive writes a sector whole or not at all.
-const SECTOR: usize = 512;
-
-/// Content of a disk; pages that are not there are zero. Cloning is cheap: pages are shared.
-#[derive(Clone, Default)]
-pub struct Pages(HashMap<u64, Arc<[u8; PAGE]>>);
-
-impl Pages {
-    pub fn read(&self, offset: u64, buf: &mut [u8]) {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let (page, skip) = (at / PAGE as u64, (at % PAGE as u64) as usize);
-            let n = (PAGE - skip).min(buf.len() - done);
-            match self.0.get(&page) {
-                Some(bytes) => buf[done..done + n].copy_from_slice(&bytes[skip..skip + n]),
-                None => buf[done..done + n].fill(0),
-            }
-            done += n;
-        }
-    }
-
-    pub fn write(&mut self, offset: u64, buf: &[u8]) {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = offset + done as u64;
-            let (page, skip) = (at / PAGE as u64, (at % PAGE as u64) as usize);
-            let n = (PAGE - skip).min(buf.len() - done);
-            let bytes = self.0.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(bytes)[skip..skip + n].copy_from_slice(&buf[done..done + n]);
-            done += n;
-        }
-    }
-
-    fn zero(&mut self, extent: Extent) {
-        let inside = |page: &u64| (page * PAGE as u64) >= extent.offset && (page + 1) * PAGE as u64 <= extent.end();
-        self.0.retain(|page, _| !inside(page));
-        let zeros = [0; PAGE];
-        for edge in [extent.offset / PAGE as u64, (extent.end() - 1) / PAGE as u64] {
-            let start = (edge * PAGE as u64).max(extent.offset);
-            let end = ((edge + 1) * PAGE as u64).min(extent.end());
-            if self.0.contains_key(&edge) {
-                self.write(start, &zeros[..(end - start) as usize]);
-            }
-        }
-    }
-}
+use super::pages::{Pages, SECTOR};
 
 /// What was done to the disk.
 #[derive(Clone)]
 pub enum Op {
     Write { offset: u64, bytes: Arc<[u8]> },
     Zero(Extent),
+    Discard(Extent),
     Sync,
 }
 
 impl Op {
-    fn apply(&self, pages: &mut Pages) {
+    pub fn apply(&self, pages: &mut Pages) {
         match self {
             Op::Write { offset, bytes } => pages.write(*offset, bytes),
             Op::Zero(extent) => pages.zero(*extent),
+            // The worst a device may do.
+            Op::Discard(extent) => pages.garbage(*extent),
             Op::Sync => {}
         }
     }
 
-    /// Apply only the sectors that `keep` says arrived.
-    fn apply_torn(&self, pages: &mut Pages, mut keep: impl FnMut() -> bool) {
+    /// The bytes it is about.
+    pub fn extent(&self) -> Extent {
         match self {
-            Op::Write { offset, bytes } => {
-                for (i, sector) in bytes.chunks(SECTOR).enumerate() {
-                    if keep() {
-                        pages.write(offset + (i * SECTOR) as u64, sector);
-                    }
-                }
-            }
-            // Large ranges: in 64 KiB pieces, a device has no finer order of its own to tell.
-            Op::Zero(extent) => {
-                let piece = 64 << 10;
-                for offset in (extent.offset..extent.end()).step_by(piece) {
-                    if keep() {
-                        pages.zero(Extent { offset, len: (extent.end() - offset).min(piece as u64) });
-                    }
-                }
-            }
-            Op::Sync => {}
+            Op::Write { offset, bytes } => Extent { offset: *offset, len: bytes.len() as u64 },
+            Op::Zero(extent) | Op::Discard(extent) => *extent,
+            Op::Sync => Extent { offset: 0, len: 0 },
         }
+    }
+
+    /// Its `n`-th of pieces that arrive or do not: sectors; of large ranges 64 KiB, a device has no finer order of
+    /// its own to tell. None after the last.
+    pub fn piece(&self, n: u64) -> Option<Op> {
+        let size = if matches!(self, Op::Write { .. }) { SECTOR as u64 } else { 64 << 10 };
+        let extent = self.extent();
+        let (from, len) = (n * size, size.min(extent.len.checked_sub(n * size)?));
+        let piece = Extent { offset: extent.offset + from, len };
+        (len > 0).then(|| match self {
+            Op::Write { bytes, .. } => {
+                Op::Write { offset: piece.offset, bytes: bytes[from as usize..(from + len) as usize].into() }
+            }
+            Op::Zero(_) => Op::Zero(piece),
+            Op::Discard(_) | Op::Sync => Op::Discard(piece),
+        })
     }
 }
 
-/// The recording device. `fail_at` makes the n-th call (from 0) fail once.
+/// A call of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Read,
+    Write,
+    Zero,
+    Sync,
+    Discard,
+    Reserve,
+    Forget,
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// With this errno, and nothing done.
+    Errno(i32),
+    /// The first half is done, then an error.
+    Short,
+    /// Not at all, but one bit (of a byte, counted around) of what is read is wrong.
+    Flip { byte: usize, bit: u8 },
+}
+
+pub const EIO: Fault = Fault::Errno(5);
+pub const ENOSPC: Fault = Fault::Errno(28);
+
+/// The recording device.
 pub struct RecordingDisk {
     pub size: u64,
     inner: Mutex<Inner>,
 }
 
+#[derive(Default)]
 struct Inner {
     pages: Pages,
+    durable: Pages,
     log: Vec<Op>,
-    calls: usize,
-    fail_at: Option<usize>,
+    calls: Vec<(Call, Extent)>,
+    fault: Option<(usize, Fault)>,
+    loses: Option<u64>,
     lost: bool,
+}
+
+impl Inner {
+    fn done(&mut self, op: Op) {
+        op.apply(&mut self.pages);
+        self.log.push(op);
+    }
+
+    /// Write, except for the sector that the disk loses.
+    fn write(&mut self, offset: u64, buf: &[u8]) {
+        let lost = self.loses.and_then(|at| at.checked_sub(offset)).filter(|at| *at < buf.len() as u64);
+        let Some(lost) = lost.map(|at| at as usize) else {
+            return self.done(Op::Write { offset, bytes: buf.into() });
+        };
+        let after = lost + SECTOR;
+        for (at, bytes) in [(0, &buf[..lost]), (after, &buf[after.min(buf.len())..])] {
+            if !bytes.is_empty() {
+                self.done(Op::Write { offset: offset + at as u64, bytes: bytes.into() });
+            }
+        }
+    }
 }
 
 impl RecordingDisk {
     pub fn new(size: u64, pages: Pages) -> Self {
-        RecordingDisk { size, inner: Mutex::new(Inner { pages, log: vec![], calls: 0, fail_at: None, lost: false }) }
+        let inner = Inner { durable: pages.clone(), pages, ..Inner::default() };
+        RecordingDisk { size, inner: Mutex::new(inner) }
     }
 
-    pub fn failing(size: u64, pages: Pages, call: usize) -> Self {
+    /// The call with this number, from 0, fails once.
+    pub fn failing(size: u64, pages: Pages, call: usize, fault: Fault) -> Self {
         let disk = Self::new(size, pages);
-        disk.inner.lock().unwrap().fail_at = Some(call);
+        disk.inner.lock().unwrap().fault = Some((call, fault));
         disk
     }
 
+    /// Every write of the sector at this offset is lost, and nothing tells.
+    pub fn lying(size: u64, pages: Pages, sector: u64) -> Self {
+        let disk = Self::new(size, pages);
+        disk.inner.lock().unwrap().loses = Some(sector);
+        disk
+    }
+
+    /// What was written, flushed or not.
     pub fn pages(&self) -> Pages {
         self.inner.lock().unwrap().pages.clone()
+    }
+
+    /// What was flushed.
+    pub fn durable(&self) -> Pages {
+        self.inner.lock().unwrap().durable.clone()
     }
 
     pub fn log(&self) -> Vec<Op> {
         self.inner.lock().unwrap().log.clone()
     }
 
-    pub fn calls(&self) -> usize {
-        self.inner.lock().unwrap().calls
+    pub fn calls(&self) -> Vec<(Call, Extent)> {
+        self.inner.lock().unwrap().calls.clone()
     }
 
-    fn call<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> io::Result<T> {
+    /// Count a call; `work` gets told whether it is to do half or to flip a bit.
+    fn call<T>(
+        &self,
+        call: Call,
+        extent: Extent,
+        work: impl FnOnce(&mut Inner, Option<Fault>) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut inner = self.inner.lock().unwrap();
-        let n = inner.calls;
-        inner.calls += 1;
-        if inner.fail_at == Some(n) {
-            return Err(io::Error::from_raw_os_error(5)); // EIO
+        let n = inner.calls.len();
+        inner.calls.push((call, extent));
+        match inner.fault.filter(|(at, _)| *at == n) {
+            Some((_, Fault::Errno(errno))) => {
+                inner.lost |= call == Call::Sync;
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            fault => work(&mut inner, fault.map(|(_, fault)| fault)),
         }
-        Ok(work(&mut inner))
     }
 }
+
+/// Half of a range, in whole sectors.
+const fn half(len: u64) -> u64 {
+    len / 2 / SECTOR as u64 * SECTOR as u64
+}
+
+const SHORT: fn() -> io::Error = || io::Error::from_raw_os_error(5);
 
 impl BlockIo for RecordingDisk {
     fn size(&self) -> u64 {
@@ -159,149 +197,59 @@ impl BlockIo for RecordingDisk {
     }
 
     fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.call(|inner| inner.pages.read(offset, buf))
+        let extent = Extent { offset, len: buf.len() as u64 };
+        self.call(Call::Read, extent, |inner, fault| {
+            inner.pages.read(offset, buf);
+            if let Some(Fault::Flip { byte, bit }) = fault {
+                buf[byte % buf.len()] ^= 1 << (bit % 8);
+            }
+            Ok(())
+        })
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        assert!(offset + buf.len() as u64 <= self.size, "a write beyond the end of the disk");
-        self.call(|inner| {
-            inner.pages.write(offset, buf);
-            inner.log.push(Op::Write { offset, bytes: buf.into() });
+        let extent = Extent { offset, len: buf.len() as u64 };
+        assert!(extent.end() <= self.size, "a write beyond the end of the disk");
+        self.call(Call::Write, extent, |inner, fault| {
+            let short = fault == Some(Fault::Short);
+            inner.write(offset, if short { &buf[..half(extent.len) as usize] } else { buf });
+            if short { Err(SHORT()) } else { Ok(()) }
         })
     }
 
     fn zero(&self, extent: Extent) -> io::Result<()> {
         assert!(extent.end() <= self.size, "zeros beyond the end of the disk");
-        self.call(|inner| {
-            inner.pages.zero(extent);
-            inner.log.push(Op::Zero(extent));
+        self.call(Call::Zero, extent, |inner, fault| {
+            let short = fault == Some(Fault::Short);
+            let len = if short { half(extent.len) } else { extent.len };
+            inner.done(Op::Zero(Extent { offset: extent.offset, len }));
+            if short { Err(SHORT()) } else { Ok(()) }
         })
     }
 
     fn sync(&self) -> io::Result<()> {
-        let failed = self.inner.lock().unwrap().lost;
-        let result = if failed { Err(io::Error::other("an earlier flush failed")) } else { self.call(|_| ()) };
-        let mut inner = self.inner.lock().unwrap();
-        match &result {
-            Ok(()) => inner.log.push(Op::Sync),
-            Err(_) => inner.lost = true,
-        }
-        result
-    }
-}
-
-/// A state as a file, for libraries that read one.
-pub struct PagesFile<'p> {
-    pub pages: &'p Pages,
-    pub offset: u64,
-    pub len: u64,
-    pub at: u64,
-}
-
-impl Read for PagesFile<'_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = (self.len.saturating_sub(self.at)).min(buf.len() as u64) as usize;
-        self.pages.read(self.offset + self.at, &mut buf[..n]);
-        self.at += n as u64;
-        Ok(n)
-    }
-}
-
-impl Write for PagesFile<'_> {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::Error::other("a judge does not write"))
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Seek for PagesFile<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.at = match to {
-            SeekFrom::Start(at) => at,
-            SeekFrom::End(by) => self.len.saturating_add_signed(by),
-            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
-        };
-        Ok(self.at)
-    }
-}
-
-impl std::fmt::Debug for PagesFile<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "state at {}", self.at)
-    }
-}
-
-/// Deterministic random numbers (SplitMix64).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
-/// Visit about `states` disks that a cut during `log` could leave, over `base`; stops early when `visit`
-/// says so. Every cut is visited; within one, of the writes not flushed yet any subset may have arrived, and
-/// any may be torn.
-pub fn sweep(base: &Pages, log: &[Op], states: usize, visit: &mut dyn FnMut(&Pages, &str) -> bool) -> usize {
-    let mut rng = Rng(1);
-    let mut durable = base.clone();
-    let mut visited = 0;
-    let mut epochs: Vec<&[Op]> = log.split(|op| matches!(op, Op::Sync)).collect();
-    // What follows the last flush is an epoch, too; an empty one is the finished disk.
-    let writes: usize = epochs.iter().map(|e| e.len()).sum::<usize>().max(1);
-    let epochs_total = epochs.len();
-    for (n, epoch) in epochs.drain(..).enumerate() {
-        let mut state = |pages: &Pages, what: &str| {
-            visited += 1;
-            visit(pages, &format!("epoch {n} of {epochs_total}: {what}"))
-        };
-        if !state(&durable, "nothing of it arrived") {
-            return visited;
-        }
-        // All subsets of a small epoch.
-        if epoch.len() <= 8 {
-            for subset in 1..1u32 << epoch.len() {
-                let mut pages = durable.clone();
-                let kept = epoch.iter().enumerate().filter(|(i, _)| subset & (1 << i) != 0);
-                kept.for_each(|(_, op)| op.apply(&mut pages));
-                if !state(&pages, &format!("subset {subset:b}")) {
-                    return visited;
-                }
+        self.call(Call::Sync, Extent { offset: 0, len: self.size }, |inner, _| {
+            if inner.lost {
+                return Err(io::Error::other("an earlier flush failed"));
             }
-        }
-        // Every prefix, whole.
-        let mut prefix = durable.clone();
-        for (i, op) in epoch.iter().enumerate() {
-            op.apply(&mut prefix);
-            if !state(&prefix, &format!("{} writes in order", i + 1)) {
-                return visited;
-            }
-        }
-        // Random cuts, subsets, orders and tears: a share by the number of writes.
-        let share = states * epoch.len() / writes + states / (4 * epochs_total);
-        for _ in 0..if epoch.is_empty() { 0 } else { share } {
-            let cut = 1 + rng.next() as usize % epoch.len();
-            let mut pages = durable.clone();
-            // Writes that do not overlap may arrive in any order, which is the same as any subset.
-            for op in &epoch[..cut] {
-                match rng.next() % 4 {
-                    0 => {}
-                    1 => op.apply_torn(&mut pages, || rng.next() & 1 == 0),
-                    _ => op.apply(&mut pages),
-                }
-            }
-            if !state(&pages, &format!("random, {cut} of {} writes issued", epoch.len())) {
-                return visited;
-            }
-        }
-        durable = prefix;
+            inner.durable = inner.pages.clone();
+            inner.log.push(Op::Sync);
+            Ok(())
+        })
     }
-    visited
+
+    fn discard(&self, extent: Extent) -> io::Result<()> {
+        self.call(Call::Discard, extent, |inner, _| {
+            inner.done(Op::Discard(extent));
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, extent: Extent) -> io::Result<()> {
+        self.call(Call::Reserve, extent, |_, _| Ok(()))
+    }
+
+    fn forget_cached(&self, extent: Extent) -> io::Result<()> {
+        self.call(Call::Forget, extent, |_, _| Ok(()))
+    }
 }
