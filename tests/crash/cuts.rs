@@ -1,26 +1,35 @@
 //! Power cuts during the verbs that change an installed disk.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, fmt::Display, time::Instant};
 
 use slipway::probe;
 
 use super::{
     common::DISK_BYTES,
     disk::{Op, RecordingDisk},
-    grub::Outcome,
+    grub::{Outcome, Saves},
     pages::Pages,
     scenario::{
         Scenario,
         Volume::{New, Old},
     },
     sweep::sweep,
+    world::{Verb, World},
 };
+
+/// Of so many states one is given to the verb again, to confirm, and to the probe.
+const RERUN: usize = 31;
+/// Of so many of these the verb is cut again, to about so many states.
+const CUT_AGAIN: usize = 7;
+const STATES_AGAIN: usize = 60;
 
 /// What a sweep saw.
 #[derive(Default)]
 pub struct Seen {
     pub states: usize,
     pub reruns: usize,
+    /// States that cuts of those left.
+    pub again: usize,
     outcomes: BTreeMap<String, usize>,
     pub broken: Option<String>,
 }
@@ -43,7 +52,9 @@ impl Scenario {
                 if rerun > 0 && seen.states % rerun == 0 {
                     seen.reruns += 1;
                     self.is_foreseen(pages, outcome)?;
-                    self.converges(pages).map_err(|why| format!("the verb again: {why}"))?;
+                    self.can_be_confirmed(pages).map_err(|why| format!("the trial confirmed: {why}"))?;
+                    let cut_again = if seen.reruns.is_multiple_of(CUT_AGAIN) { STATES_AGAIN } else { 0 };
+                    seen.again += self.converges(pages, cut_again).map_err(|why| format!("the verb again: {why}"))?;
                 }
                 Ok((outcome, volume))
             });
@@ -72,12 +83,39 @@ impl Scenario {
         }
     }
 
-    /// The same verb once more leaves what it would have left at once.
-    fn converges(&self, pages: &Pages) -> Result<(), String> {
+    /// Where the next boot is a trial, confirm from inside it makes that slot the default.
+    fn can_be_confirmed(&self, pages: &Pages) -> Result<(), String> {
+        let (mut booted, machine) = (pages.clone(), &self.judge.machine);
+        let Outcome::Boots { slot, trial: true } = machine.power_on(&mut booted, Saves::Both) else { return Ok(()) };
+        let (disk, world) = (RecordingDisk::new(DISK_BYTES, booted), World::get());
+        let confirmed = world.run(&Verb::Confirm, &disk, &world.cmdline(slot, true), &|_| ());
+        confirmed.map_err(|failed| failed.text)?;
+        let mut disk = disk.pages();
+        let next = machine.power_on(&mut disk, Saves::Both);
+        let marked = &machine.slot(&disk, slot).marker.0;
+        if next == (Outcome::Boots { slot, trial: false })
+            && self.judge.whole(&disk, slot).is_some()
+            && marked == "good"
+        {
+            return Ok(());
+        }
+        Err(format!("{next:?}, marked {marked:?}"))
+    }
+
+    /// The same verb once more leaves what it would have left at once. A cut of that is as safe as the first, in about
+    /// as many states as asked for; returns in how many.
+    fn converges(&self, pages: &Pages, states: usize) -> Result<usize, String> {
         let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
         self.again(&disk).map_err(|failed| failed.text)?;
         self.is_done(&disk.pages())?;
-        self.judge.state(&disk.pages(), true).map(|_| ())
+        self.judge.state(&disk.pages(), true)?;
+        let mut broken = Ok(());
+        let visit = &mut |pages: &Pages, what: &dyn Display| {
+            broken = self.judge.state(pages, true).map(|_| ()).map_err(|why| format!("cut again, {what}: {why}"));
+            broken.is_ok()
+        };
+        let visited = if states > 0 { sweep(pages, &disk.log(), states, visit) } else { 0 };
+        broken.map(|()| visited)
     }
 
     /// Whether the boot state is that of an uninterrupted run.
@@ -118,14 +156,15 @@ impl Scenario {
     pub fn survives_cuts(&self, states: usize) {
         self.keeps_to_itself();
         let start = Instant::now();
-        let seen = self.cuts(&self.log, states, 31);
+        let seen = self.cuts(&self.log, states, RERUN);
         let seconds = start.elapsed().as_secs_f32();
         let outcomes: Vec<String> = seen.outcomes.iter().map(|(what, n)| format!("{n} {what}")).collect();
         eprintln!(
-            "{}: {} states, {} of them run again, {seconds:.1} s: {}",
+            "{}: {} states, {} of them run again, which was cut again to {} states, {seconds:.1} s: {}",
             self.name,
             seen.states,
             seen.reruns,
+            seen.again,
             outcomes.join(", ")
         );
         assert_eq!(seen.broken, None, "{}", self.name);
