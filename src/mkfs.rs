@@ -126,10 +126,17 @@ impl PreparedXfs {
         for data in self.data(extent) {
             disk.reserve(data).map_err(disk_error(data.offset))?;
         }
+        // The superblock comes after a flush of its own: a file system that is found is complete.
+        let sector = disk.sector_size().bytes() as usize;
+        let mut superblock = Vec::new();
         self.chunks(&self.data, |at, chunk| {
-            let offset = extent.offset + at;
-            disk.write_at(offset, chunk).map_err(disk_error(offset))
-        })
+            let skip = if at == 0 { sector.min(chunk.len()) } else { 0 };
+            superblock.extend_from_slice(&chunk[..skip]);
+            let offset = extent.offset + at + skip as u64;
+            disk.write_at(offset, &chunk[skip..]).map_err(disk_error(offset))
+        })?;
+        disk.sync().map_err(disk_error(extent.offset))?;
+        disk.write_at(extent.offset, &superblock).map_err(disk_error(extent.offset))
     }
 
     /// Compare what is on the medium with the side file: everything that was written or zeroed.

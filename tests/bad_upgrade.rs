@@ -413,6 +413,16 @@ fn both_slots_damaged_and_the_system_in_memory_is_mended_by_an_upgrade() {
     assert!(outcome.stderr.contains("nothing to come back to"), "{}", outcome.stderr);
 }
 
+#[test]
+fn kernel_arguments_that_cannot_be_read() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    flip(&node.disk, node.file("A", "manifest.json"));
+    let texts = ["slot A", "manifest.json", "--extra-kernel-arg"];
+    refused(&node, INSTALL, &texts, || node.upgrade());
+    node.upgrade_with(&["--platform=metal", "--config=", "--extra-kernel-arg=quiet"]).succeeds();
+}
+
 /// What a cut left out, or damage took away, is made good by the same command.
 #[test]
 fn a_repeated_command_heals() {

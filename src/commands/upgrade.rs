@@ -1,9 +1,11 @@
 //! `installer upgrade` and `installer stage`.
 
+use anyhow::bail;
+
 use super::{change::Target, input, meta_tag};
 use crate::{
     cli::{StageArgs, UpgradeArgs},
-    error::Failure,
+    error::{Failure, Kind, OrFail as _},
     execute::Sources,
     model::manifest::KernelArgs,
     payload::{DirSource, SourceRef, Sums},
@@ -41,7 +43,7 @@ fn write(
             target.check(!running, progress);
         }
     }
-    let kernel_args = kernel_args(args, &target.system);
+    let kernel_args = kernel_args(args, &target.system).or_fail(Kind::Install)?;
     let decide = |ask: &plan::Ask, system: &SystemFacts| {
         let request = UpgradeRequest {
             ask: ask.clone(),
@@ -59,14 +61,21 @@ fn write(
     target.change(&args.change, sources, Some(digest), decide, progress)
 }
 
-/// What is not said is kept from the running slot.
-fn kernel_args(args: &StageArgs, system: &SystemFacts) -> KernelArgs {
-    let running = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
-    let kept = running.unwrap_or_default();
+/// What is not said is kept from the running slot; where that cannot be read, everything must be said.
+fn kernel_args(args: &StageArgs, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
     let said = &args.extra_kernel_arg;
-    KernelArgs {
+    let all_said = args.platform.is_some() && args.config.is_some() && !said.is_empty();
+    let kept = match system.running.slot().map(|s| (s, &system.slots[s].manifest)) {
+        Some((slot, None)) if args.keep_kernel_args && !all_said => bail!(
+            "slot {slot}, which runs, has no manifest.json that can be read: its kernel arguments would be lost; give \
+             --platform, --config and --extra-kernel-arg"
+        ),
+        Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
+        _ => KernelArgs::default(),
+    };
+    Ok(KernelArgs {
         platform: args.platform.clone().unwrap_or(kept.platform),
         config: args.config.clone().unwrap_or(kept.config),
         extra: if said.is_empty() && args.keep_kernel_args { kept.extra } else { said.clone() },
-    }
+    })
 }

@@ -227,7 +227,11 @@ impl<'a> Draft<'a> {
         let extent = self.system.label.part(part);
         let (head, tail) = ends(extent);
         let blank = Step::Blank { part, head, tail };
-        self.extend(part, [blank.clone(), Step::Discard { part, extent }, blank]);
+        // The first sector goes alone: with the rest in one flush a cut could leave a superblock and nothing behind it.
+        let sector = self.system.sector.bytes();
+        let none = Extent { offset: extent.end(), len: 0 };
+        let first = Step::Blank { part, head: Extent { offset: extent.offset, len: sector }, tail: none };
+        self.extend(part, [first, blank.clone(), Step::Discard { part, extent }, blank]);
         if format {
             let uuid = self.system.label.guid(part);
             self.prepare.push(Step::PrepareXfs { part, extent, uuid });

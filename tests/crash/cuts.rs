@@ -11,7 +11,7 @@ use super::{
     pages::Pages,
     scenario::{
         Scenario,
-        Volume::{New, Old},
+        Volume::{Half, New, Old},
     },
     sweep::sweep,
     world::{Verb, World},
@@ -48,6 +48,9 @@ impl Scenario {
                 let volume = self.volume(pages);
                 if matches!(outcome, Outcome::Boots { trial: true, .. }) && !matches!(volume, None | Some(Old | New)) {
                     return Err(format!("a trial is armed, and the volume is {volume:?}"));
+                }
+                if volume == Some(Half) {
+                    return Err("the volume has half a file system".to_owned());
                 }
                 if rerun > 0 && seen.states % rerun == 0 {
                     seen.reruns += 1;
