@@ -91,10 +91,7 @@ impl Back {
             let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
             return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
         }
-        // A rollback from a damaged default that was cut between the copies has only the second one left to write.
-        let cut = system.env_copies.iter().any(|copy| copy.as_ref() != Some(env));
         match env.states[other] {
-            SlotState::Good if cut && whole(other).is_err() => Ok(Back::Already),
             SlotState::Good => whole(other).map(|()| Back::To(other)),
             // Staged, or a trial that was cancelled.
             SlotState::Trial => Ok(Back::Already),
