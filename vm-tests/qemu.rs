@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(200);
+const LIMIT: Duration = Duration::from_secs(400);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.
