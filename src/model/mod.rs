@@ -6,6 +6,7 @@ pub mod cmdline;
 pub mod digest;
 pub mod envblock;
 pub mod gpt;
+pub mod image_ref;
 pub mod layout;
 pub mod manifest;
 pub mod meta;

@@ -1,6 +1,7 @@
 //! LAYER 2: where kernel, initramfs and squashfs come from.
 
 mod dir;
+pub mod image;
 mod stream;
 
 pub use dir::{DirSource, PayloadError, Sums, TEXTS};
