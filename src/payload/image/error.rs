@@ -45,6 +45,14 @@ impl ImageError {
         ImageError::Invalid { what: what.into(), why: why.into() }
     }
 
+    /// What a reader said: an image's error that came through it, or its own.
+    pub fn of_io(what: &str, error: io::Error) -> Self {
+        match error.downcast::<ImageError>() {
+            Ok(image) => image,
+            Err(source) => ImageError::Io { what: what.to_owned(), source },
+        }
+    }
+
     /// Inside a reader.
     pub fn into_io(self) -> io::Error {
         io::Error::other(self)
