@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io::{self, Read},
+    io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -11,7 +11,7 @@ use std::{
 use nix::libc;
 
 use super::{
-    Facts, PayloadFiles, SourceRef,
+    Facts, PayloadFiles, SourceRef, Take,
     check::{Found, PayloadError, Seen, Sums, TEXTS},
 };
 use crate::model::manifest::{INITRAMFS, KERNEL, ROOTFS, SHA256SUMS};
@@ -72,11 +72,7 @@ impl DirSource {
 }
 
 impl PayloadFiles for DirSource {
-    fn each(
-        &self,
-        names: &[&str],
-        take: &mut dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
         names.iter().try_for_each(|name| {
             let mut file = self.open(name).map_err(|source| PayloadError::Io { path: self.dir.join(name), source })?;
             take(name, &mut file)

@@ -15,14 +15,13 @@ use std::io::Read;
 
 use crate::model::manifest::{Arch, FileInfo, Manifest};
 
+/// Gets the name of a file and its bytes.
+pub type Take<'t> = dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()> + 't;
+
 /// Hands out the files of a payload for streaming.
 pub trait PayloadFiles {
     /// Hand each of these files to `take`, once, in the order in which the source has them. `take` reads it to its end.
-    fn each(
-        &self,
-        names: &[&str],
-        take: &mut dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()>;
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
 }
 
 /// A payload that was looked at: its files read and hashed, or listed by a seal whose digests are compared while they are written.

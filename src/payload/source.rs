@@ -2,13 +2,12 @@
 
 use std::{
     fmt, fs,
-    io::Read,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use super::{
-    DirSource, Facts, PayloadFiles, Sums,
+    DirSource, Facts, PayloadFiles, Sums, Take,
     image::{ImageError, ImageSource, ImageStore, Local, LocalRef, Look},
 };
 use crate::model::{
@@ -157,11 +156,7 @@ fn dir_bytes(dir: &Path) -> u64 {
 }
 
 impl PayloadFiles for Source {
-    fn each(
-        &self,
-        names: &[&str],
-        take: &mut dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
         match self {
             Source::Dir(dir, _) => dir.each(names, take),
             Source::Image(image) => image.each(names, take),

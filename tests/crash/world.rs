@@ -1,6 +1,6 @@
 //! Small payloads, the plans that install them, and the verbs as `src/commands` carries them out, on a recording disk.
 
-use std::{collections::BTreeMap, fs, io::Read, sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, fs, sync::OnceLock, time::Duration};
 
 use slipway::{
     bootloader::Assets,
@@ -15,7 +15,7 @@ use slipway::{
         slot::Slot,
         units::MIB,
     },
-    payload::{self, PayloadFiles, Sums},
+    payload::{self, PayloadFiles, Sums, Take},
     plan::{self, ActivateRequest, Ask, InstallRequest, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
     probe,
 };
@@ -74,11 +74,7 @@ pub struct Failed {
 struct Files<'w>(&'w Payload);
 
 impl PayloadFiles for Files<'_> {
-    fn each(
-        &self,
-        names: &[&str],
-        take: &mut dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
         names.iter().try_for_each(|name| take(name, &mut &self.0[*name][..]))
     }
 }

@@ -49,6 +49,10 @@ impl ImageError {
     pub fn of_io(what: &str, error: io::Error) -> Self {
         match error.downcast::<ImageError>() {
             Ok(image) => image,
+            // What was read is wrong, not the reading.
+            Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                ImageError::invalid(what, e.to_string())
+            }
             Err(source) => ImageError::Io { what: what.to_owned(), source },
         }
     }

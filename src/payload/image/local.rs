@@ -169,7 +169,8 @@ impl Files for Directory {
 /// A fifo would block in open without `O_NONBLOCK` (which means nothing to a file), a device never end.
 fn open_regular(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
+    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong()) }
 }
 
 /// A tar archive: where each of its files lies.

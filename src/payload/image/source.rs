@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Read,
     path::PathBuf,
 };
 
@@ -22,7 +21,7 @@ use super::{
 use crate::{
     model::{digest::Sha256, manifest::Arch},
     payload::{
-        Facts, PayloadFiles, SourceRef,
+        Facts, PayloadFiles, SourceRef, Take,
         check::{Found, PayloadError, Seen, Sums},
     },
 };
@@ -101,10 +100,7 @@ impl ImageSource {
     }
 
     /// Hand every file of the payload directory that no upper layer replaces or hides to `visit`.
-    fn walk(
-        &self,
-        visit: &mut dyn FnMut(&str, &mut Content<'_, Ahead>, &Layer) -> anyhow::Result<Next>,
-    ) -> anyhow::Result<()> {
+    fn walk(&self, visit: &mut Visit) -> anyhow::Result<()> {
         let mut above = Above::new(self.arch);
         for layer in self.layers.iter().rev() {
             let in_layer = |error| ImageError::of_io(&format!("layer {}", layer.descriptor.digest()), error);
@@ -132,6 +128,9 @@ impl ImageSource {
     }
 }
 
+/// Gets a file's name, its content, and the layer it is in.
+type Visit<'v> = dyn FnMut(&str, &mut Content<'_, Ahead>, &Layer) -> anyhow::Result<Next> + 'v;
+
 /// How a walk goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
@@ -144,11 +143,7 @@ enum Next {
 }
 
 impl PayloadFiles for ImageSource {
-    fn each(
-        &self,
-        names: &[&str],
-        take: &mut dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
         // All that was looked at is read again, with the digests of its layers.
         let mut missing: BTreeSet<_> = self.seen.keys().map(String::as_str).collect();
         self.walk(&mut |name, content, _| {
