@@ -2,6 +2,7 @@
 
 mod dir;
 pub mod image;
+pub mod registry;
 mod stream;
 
 pub use dir::{DirSource, PayloadError, Sums, TEXTS};
