@@ -11,7 +11,7 @@ use crate::{
         manifest::Arch,
         units::{ByteSize, SectorSize},
     },
-    payload::SourceRef,
+    payload::{SourceRef, registry::Mirror},
     report::ProgressMode,
 };
 
@@ -121,6 +121,30 @@ pub struct SourceArgs {
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
+}
+
+/// How a registry is reached.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Registry")]
+pub struct RegistryArgs {
+    /// Talk http to the registry, not https.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub plain_http: bool,
+    /// Check the registry's certificate.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub tls_verify: bool,
+    /// Trust the authorities in this PEM file, too. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub registry_ca: Vec<PathBuf>,
+    /// Credentials, in the form of docker and podman [default: where these keep them].
+    #[arg(long, value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
+    /// Ask this mirror of a registry first: HOST=URL. Repeatable, in this order.
+    #[arg(long, value_name = "HOST=URL")]
+    pub mirror: Vec<Mirror>,
 }
 
 /// `install`.
@@ -318,6 +342,9 @@ pub struct InspectArgs {
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 /// `pull`.
@@ -330,6 +357,9 @@ pub struct PullArgs {
     /// Architecture, where an image has several.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 /// `seal`.
