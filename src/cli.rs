@@ -128,22 +128,21 @@ pub struct SourceArgs {
 
 /// How a registry is reached.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Registry")]
 pub struct RegistryArgs {
     /// Talk http to the registry, not https.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub plain_http: bool,
     /// Check the registry's certificate.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub tls_verify: bool,
     /// Trust the authorities in this PEM file, too. Repeatable.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Registry", value_name = "FILE")]
     pub registry_ca: Vec<PathBuf>,
     /// Credentials, in the form of docker and podman [default: where these keep them].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Registry", value_name = "FILE")]
     pub authfile: Option<PathBuf>,
     /// Ask this mirror of a registry first: HOST=URL. Repeatable, in this order.
-    #[arg(long, value_name = "HOST=URL")]
+    #[arg(long, help_heading = "Registry", value_name = "HOST=URL")]
     pub mirror: Vec<Mirror>,
 }
 
