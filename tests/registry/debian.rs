@@ -47,7 +47,10 @@ fn what_is_not_there_is_named() {
     let debian = Debian::new(dir.path(), &image, "", "", &PLAIN);
     let host = format!("127.0.0.1:{}", debian.port);
     let error = registry(&format!("{host}/a/b:2"), &plain()).root().unwrap_err();
-    assert_eq!(says(&error, &["manifest 2", &format!("docker://{host}/a/b"), "not found", "MANIFEST_UNKNOWN"]), "not found");
+    assert_eq!(
+        says(&error, &["manifest 2", &format!("docker://{host}/a/b"), "not found", "MANIFEST_UNKNOWN"]),
+        "not found"
+    );
     let error = registry(&format!("{host}/a/c:1"), &plain()).root().unwrap_err();
     assert_eq!(says(&error, &["manifest 1", "/a/c", "not found", "404"]), "not found");
     let there = registry(&format!("{host}/a/b:1"), &plain());
@@ -76,8 +79,9 @@ fn tls_is_checked_against_the_authorities_given() {
     assert_eq!(says(&error, &["not trusted"]), "fetch");
     let error = registry(&name, &plain()).root().unwrap_err();
     assert_eq!(says(&error, &["leave out --plain-http"]), "fetch");
+    let other = Cutter::new("127.0.0.2", debian.port, u64::MAX);
     // A certificate for 127.0.0.1 is not one for 127.0.0.2.
-    let error = registry(&name.replace("127.0.0.1", "127.0.0.2"), &authority.trusted()).root().unwrap_err();
+    let error = registry(&format!("127.0.0.2:{}/a/b:1", other.port), &authority.trusted()).root().unwrap_err();
     assert_eq!(says(&error, &["127.0.0.2", "for another name"]), "fetch");
 }
 
@@ -113,7 +117,7 @@ fn cuts_before_a_real_registry_are_survived() {
     let (dir, image) = (TempDir::new().unwrap(), Image::new());
     let (authority, debian) = with_tls(&dir, &image);
     // In the middle of TLS records, every time elsewhere in the layer.
-    let cutter = Cutter::new(debian.port, 700_001);
+    let cutter = Cutter::new("127.0.0.1", debian.port, 700_001);
     let name = format!("127.0.0.1:{}/a/b:1", cutter.port);
     let registry = registry(&name, &authority.trusted());
     assert!(blob(&registry, &image.layer).unwrap() == image.layer);

@@ -116,11 +116,6 @@ impl Server {
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
-
-    /// The requests for targets that contain this.
-    pub fn asked_for(&self, part: &str) -> Vec<Request> {
-        self.requests().into_iter().filter(|r| r.target.contains(part)).collect()
-    }
 }
 
 impl Drop for Server {
@@ -180,8 +175,9 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    pub fn new(to: u16, most: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// At this address, before a port of 127.0.0.1.
+    pub fn new(address: &str, to: u16, most: u64) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(Mutex::new(0));
         let count = Arc::clone(&connections);

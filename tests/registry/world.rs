@@ -157,7 +157,8 @@ pub fn auth_file(dir: &Path, key: &str, user: &str, password: &str) -> PathBuf {
 #[track_caller]
 pub fn run(package: &str, program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|e| panic!("{program}: {e}; it comes with the package {package}: run hack/test"));
+    let output =
+        output.unwrap_or_else(|e| panic!("{program}: {e}; it comes with the package {package}: run hack/test"));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {args:?}: {error}");
     String::from_utf8(output.stdout).unwrap()
