@@ -3,13 +3,14 @@
 use std::{
     fs,
     io::{self, BufRead as _, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use rustls::{
@@ -166,35 +167,53 @@ pub fn blob_head(request: &Request, out: &mut dyn Write, bytes: &[u8]) -> io::Re
     head(out, if request.start().is_some() { 206 } else { 200 }, &headers)
 }
 
-/// Something between a client and a server that hands on both ways, and closes each connection after `most` bytes of
-/// answers.
-pub struct Cutter {
+/// Something between a client and a server of 127.0.0.1 that hands on both ways.
+pub struct Proxy {
     pub port: u16,
     /// Connections so far.
-    pub connections: Arc<Mutex<usize>>,
+    pub connections: Arc<AtomicUsize>,
 }
 
-impl Cutter {
-    /// At this address, before a port of 127.0.0.1.
-    pub fn new(address: &str, to: u16, most: u64) -> Self {
+/// What becomes of a connection that has brought its share of answers.
+#[derive(Clone, Copy)]
+pub enum Then {
+    Cut,
+    /// A byte every 10 ms.
+    Drip,
+}
+
+impl Proxy {
+    /// At this address, before this port; each connection brings so many bytes as they come. It lives as long as the
+    /// test program: nothing asks it to end.
+    pub fn new(address: &str, to: u16, most: u64, then: Then) -> Self {
         let listener = TcpListener::bind((address, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let connections = Arc::new(Mutex::new(0));
+        let connections = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&connections);
-        // It lives as long as the test program: nothing asks it to end.
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                *count.lock().unwrap() += 1;
+                count.fetch_add(1, Ordering::SeqCst);
                 let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
                 let (mut asks, mut hears) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 thread::spawn(move || io::copy(&mut asks, &mut hears));
+                // Either end may go away, which ends both.
                 thread::spawn(move || {
-                    let _ = io::copy(&mut (&server).take(most), &mut &client);
-                    let _ = client.shutdown(std::net::Shutdown::Both);
-                    let _ = server.shutdown(std::net::Shutdown::Both);
+                    let _ = hand_on(&server, &client, most, then);
+                    let _ = client.shutdown(Shutdown::Both);
+                    let _ = server.shutdown(Shutdown::Both);
                 });
             }
         });
-        Cutter { port, connections }
+        Proxy { port, connections }
     }
+}
+
+fn hand_on(mut from: &TcpStream, mut to: &TcpStream, most: u64, then: Then) -> io::Result<()> {
+    io::copy(&mut from.take(most), &mut to)?;
+    let mut byte = [0];
+    while matches!(then, Then::Drip) && from.read(&mut byte)? == 1 {
+        to.write_all(&byte)?;
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
