@@ -3,6 +3,7 @@
 use std::{
     io::{self, Read},
     sync::Arc,
+    time::Duration,
 };
 
 use ureq::{BodyReader, http::StatusCode};
@@ -33,8 +34,14 @@ pub struct BlobReader {
     rounds: Rounds,
     connection: Option<Connection>,
     version: Option<Version>,
-    /// It failed, or came to its end.
-    over: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Ended,
+    Failed,
 }
 
 struct Connection {
@@ -59,7 +66,7 @@ impl BlobReader {
             rounds,
             connection: None,
             version: None,
-            over: false,
+            state: State::Running,
         };
         while reader.connection.is_none() {
             reader.connect().or_else(|failure| reader.failed(failure))?;
@@ -73,9 +80,10 @@ impl BlobReader {
         let answer = match self.endpoints.list[self.rounds.endpoint()].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {
-                // A tag that no longer fits may be another server's of the same name: the digest will tell.
-                self.version = None;
-                return Err(failure);
+                // A refusal (412) may come from another server of the same name with another tag: it is asked again
+                // without, and the digest tells whether the bytes fit.
+                let other = self.version.take().map(|_| Duration::ZERO);
+                return Err(Failure { again: failure.again.or(other), ..failure });
             }
         };
         let origin = &answer.origin;
@@ -127,7 +135,7 @@ impl BlobReader {
         self.connection = None;
         let names = &self.endpoints.names;
         self.rounds.failed(failure, names).map_err(|mut failure| {
-            self.over = true;
+            self.state = State::Failed;
             if self.position > 0 {
                 failure.why = format!("after {} of {} bytes: {}", self.position, self.size, failure.why);
             }
@@ -159,10 +167,11 @@ impl BlobReader {
 
     /// Nothing may follow the last byte. A connection that breaks here has brought everything.
     fn check_end(&mut self) -> Result<(), ImageError> {
-        self.over = true;
+        self.state = State::Ended;
         let mut one = [0];
         match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one)) {
             Some(Ok(1..)) => {
+                self.state = State::Failed;
                 Err(ImageError::invalid(&self.what, format!("longer than its descriptor says, {} bytes", self.size)))
             }
             _ => Ok(()),
@@ -172,11 +181,11 @@ impl BlobReader {
 
 impl Read for BlobReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.over && self.position < self.size {
-            return Err(io::Error::other(format!("{}: reading on after an error", self.what)));
-        }
-        if buf.is_empty() || self.over {
-            return Ok(0);
+        match self.state {
+            State::Failed => return Err(io::Error::other(format!("{}: it was read on after an error", self.what))),
+            State::Ended => return Ok(0),
+            State::Running if buf.is_empty() => return Ok(0),
+            State::Running => (),
         }
         if self.position == self.size {
             self.check_end().map_err(ImageError::into_io)?;

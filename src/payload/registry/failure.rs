@@ -126,7 +126,8 @@ fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
     let remedy = "name the authority with --registry-ca FILE, or do without the check: --tls-verify=false";
     match error {
         rustls::Error::InvalidCertificate(e) => Failure::fetch(match e {
-            CertificateError::UnknownIssuer => {
+            // A bad signature: an authority of the same name, made anew.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("the certificate of {origin} is of an authority that is not trusted; {remedy}")
             }
             CertificateError::Expired

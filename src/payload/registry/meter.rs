@@ -93,3 +93,70 @@ impl<T: Transport> Transport for Metered<T> {
         self.inner.is_tls()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use ureq::unversioned::transport::LazyBuffers;
+
+    use super::*;
+
+    /// Brings one byte each time, after a while.
+    #[derive(Debug)]
+    struct Slow(Duration, LazyBuffers);
+
+    impl Transport for Slow {
+        fn buffers(&mut self) -> &mut dyn Buffers {
+            &mut self.1
+        }
+
+        fn transmit_output(&mut self, _: usize, _: NextTimeout) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn await_input(&mut self, _: NextTimeout) -> Result<bool, Error> {
+            sleep(self.0);
+            self.1.input_append_buf()[0] = 1;
+            self.1.input_appended(1);
+            Ok(true)
+        }
+
+        fn is_open(&mut self) -> bool {
+            true
+        }
+    }
+
+    fn metered(after: Duration) -> Metered<Slow> {
+        let pace = Pace { window: Duration::from_secs(1), least_bytes: 1000 };
+        Metered { inner: Slow(after, LazyBuffers::new(4096, 4096)), pace, waited: Duration::ZERO, bytes: 0 }
+    }
+
+    #[test]
+    fn only_waiting_counts() {
+        let mut quick = metered(Duration::ZERO);
+        for _ in 0..4 {
+            quick.await_input(NextTimeout::default()).unwrap();
+            // The consumer is busy elsewhere.
+            sleep(Duration::from_millis(500));
+        }
+        assert!(quick.await_input(NextTimeout::default()).is_ok());
+    }
+
+    #[test]
+    fn drops_do_not_count_as_a_stream() {
+        let mut slow = metered(Duration::from_millis(300));
+        let error = (0..4).find_map(|_| slow.await_input(NextTimeout::default()).err()).unwrap();
+        assert!(error.to_string().contains("bytes came in 1 s"), "{error}");
+    }
+
+    #[test]
+    fn every_request_has_its_own_window() {
+        let mut slow = metered(Duration::from_millis(150));
+        for _ in 0..5 {
+            slow.transmit_output(0, NextTimeout::default()).unwrap();
+            slow.await_input(NextTimeout::default()).unwrap();
+            slow.await_input(NextTimeout::default()).unwrap();
+        }
+    }
+}

@@ -26,14 +26,9 @@ pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError
         Some(named) => Some(PathBuf::from(named)),
         None => BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
     };
-    let of_host = DIRS.iter().map(|dir| Path::new(dir).join(host)).map(|dir| in_dir(&dir));
-    let mut files: Vec<PathBuf> = bundle.into_iter().collect();
-    for found in of_host {
-        files.extend(found?);
-    }
-    files.extend(options.ca_files.iter().cloned());
-    for file in files {
-        certificates.extend(load(&file)?);
+    let of_host = in_dirs(&DIRS.map(Path::new), host)?;
+    for file in bundle.iter().chain(&of_host).chain(&options.ca_files) {
+        certificates.extend(load(file)?);
     }
     Ok(TlsConfig::builder()
         .root_certs(RootCerts::from(certificates))
@@ -42,16 +37,20 @@ pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError
         .build())
 }
 
-/// The authorities in a directory of one registry: `*.crt`. None if there is no such directory.
-fn in_dir(dir: &Path) -> Result<Vec<PathBuf>, ImageError> {
-    let failed = |source| ImageError::Io { what: dir.display().to_string(), source };
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(failed(e)),
-    };
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
-    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "crt")).collect())
+/// The authorities in the directories of one registry: `DIR/HOST[:PORT]/*.crt`.
+fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
+    let mut files = Vec::new();
+    for dir in dirs.iter().map(|dir| dir.join(host)) {
+        let failed = |source| ImageError::Io { what: dir.display().to_string(), source };
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(failed(e)),
+        };
+        let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        files.extend(paths.into_iter().filter(|path| path.extension().is_some_and(|e| e == "crt")));
+    }
+    Ok(files)
 }
 
 fn load(file: &Path) -> Result<Vec<Certificate<'static>>, ImageError> {
@@ -89,13 +88,15 @@ mod tests {
 
     #[test]
     fn a_registrys_directory_gives_its_authorities() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["ca.crt", "client.cert", "client.key", "other.crt"] {
-            fs::write(dir.path().join(name), "").unwrap();
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (dir, names) in [(&one, ["ca.crt", "client.cert"]), (&two, ["other.crt", "client.key"])] {
+            let dir = dir.path().join("r.io:5000");
+            fs::create_dir(&dir).unwrap();
+            names.iter().for_each(|name| fs::write(dir.join(name), "").unwrap());
         }
-        let mut found = in_dir(dir.path()).unwrap();
-        found.sort();
-        assert_eq!(found, [dir.path().join("ca.crt"), dir.path().join("other.crt")]);
-        assert!(in_dir(&dir.path().join("nosuch")).unwrap().is_empty());
+        let dirs = [one.path(), Path::new("/nosuch"), two.path()];
+        let expected = [one.path().join("r.io:5000/ca.crt"), two.path().join("r.io:5000/other.crt")];
+        assert_eq!(in_dirs(&dirs, "r.io:5000").unwrap(), expected);
+        assert!(in_dirs(&dirs, "r.io").unwrap().is_empty());
     }
 }

@@ -65,6 +65,9 @@ impl Url {
     /// What a Location header means here (RFC 9110, section 10.2.2): absolute, or without scheme, host or directory.
     pub fn join(&self, location: &str) -> Option<Self> {
         let scheme = if self.origin.tls { "https" } else { "http" };
+        if location.is_empty() {
+            return None;
+        }
         if location.starts_with("//") {
             return Url::parse(&format!("{scheme}:{location}"));
         }
@@ -102,7 +105,8 @@ mod tests {
         assert_eq!(to("/x/y?z=:#f").as_deref(), Some("https://r.io:5000/x/y?z=:"));
         assert_eq!(to("c?d=e").as_deref(), Some("https://r.io:5000/v2/a/c?d=e"));
         assert_eq!(to("https://o.example").as_deref(), Some("https://o.example/"));
-        for bad in ["ftp://o.example/", "https://user:word@o.example/", "https:///x", "/a b", "mailto:x", "http://"] {
+        for bad in ["ftp://o.example/", "https://user:word@o.example/", "https:///x", "/a b", "mailto:x", "http://", ""]
+        {
             assert_eq!(to(bad), None, "{bad}");
         }
     }
