@@ -79,6 +79,11 @@ pub enum Verb {
     Verify(DiskArgs),
     /// What a source would install. Reads and hashes all of it.
     Inspect(InspectArgs),
+    /// Copy a container image into a directory (OCI image layout), to install from without a network.
+    ///
+    /// Every blob's digest is checked; what is there already is kept, so an interrupted pull goes on when it is called
+    /// again. The manifest is kept byte for byte: the image keeps its digest.
+    Pull(PullArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
     Seal(SealArgs),
     /// Tags of the META partition (Talos ADV).
@@ -106,15 +111,27 @@ pub struct DiskArgs {
     pub lock_timeout: Duration,
 }
 
+/// Where a payload comes from.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// Where the payload comes from: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
+    /// docker://HOST/REPOSITORY[:TAG][@DIGEST] [default: dir:/usr/install/ARCH].
+    #[arg(long, value_name = "SOURCE")]
+    pub source: Option<SourceRef>,
+    /// Refuse a payload without SHA256SUMS.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub strict: bool,
+}
+
 /// `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
     /// The target.
     #[command(flatten)]
     pub target: DiskArgs,
-    /// Where the payload comes from: dir:PATH [default: dir:/usr/install/ARCH].
-    #[arg(long, value_name = "SOURCE")]
-    pub source: Option<SourceRef>,
+    /// The payload.
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Overwrite a disk that is not empty (never one that is in use).
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
@@ -124,9 +141,6 @@ pub struct InstallArgs {
     /// Print the plan and stop; nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
-    /// Refuse a payload without SHA256SUMS.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub strict: bool,
     /// Size of each of the two slots.
     #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_SLOT_BYTES))]
     pub slot_size: ByteSize,
@@ -184,18 +198,15 @@ pub struct StageArgs {
     /// What every change takes.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// Where the payload comes from: dir:PATH [default: dir:/usr/install/ARCH].
-    #[arg(long, value_name = "SOURCE")]
-    pub source: Option<SourceRef>,
+    /// The payload.
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Write a payload again that was tried and came back.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub retry_bad: bool,
     /// Let any version follow any other, also more than two minor versions up or more than one down.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
-    /// Refuse a payload without SHA256SUMS.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub strict: bool,
     /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE removes.
     /// Repeatable [default: those of the running slot].
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
@@ -238,7 +249,6 @@ impl From<InstallArgs> for UpgradeArgs {
                 source: args.source,
                 retry_bad: false,
                 allow_any_version: false,
-                strict: args.strict,
                 extra_kernel_arg: args.extra_kernel_arg,
                 platform: Some(args.platform),
                 config: Some(args.config),
@@ -300,11 +310,26 @@ pub enum DataVolume {
 /// `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// The source: dir:PATH.
+    /// The source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
     pub source: SourceRef,
+    /// Architecture, where an image has several.
+    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    pub arch: Arch,
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
+}
+
+/// `pull`.
+#[derive(Debug, Args)]
+pub struct PullArgs {
+    /// The image: docker://HOST/REPOSITORY[:TAG][@DIGEST], oci:DIR[:TAG] or oci-archive:FILE[:TAG].
+    pub source: SourceRef,
+    /// Where to: oci:DIR[:TAG]. The directory is made if it is not there; other images in it are kept.
+    pub to: SourceRef,
+    /// Architecture, where an image has several.
+    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    pub arch: Arch,
 }
 
 /// `seal`.

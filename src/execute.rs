@@ -4,10 +4,7 @@
 //! compared, and only then the next step starts. The bulk (FAT32 volumes) is read back by the `verify` steps
 //! of the plan itself.
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Read},
-};
+use std::{collections::BTreeMap, io::Read};
 
 use anyhow::{Context as _, anyhow, bail};
 use uuid::Uuid;
@@ -16,7 +13,7 @@ use crate::{
     bootloader::Assets,
     device::{BlockIo, CHUNK_BYTES},
     error::Kind,
-    fat::VolumeLayout,
+    fat::{Placed, VolumeLayout},
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     model::{
         digest::Sha256,
@@ -26,21 +23,9 @@ use crate::{
         meta::Adv,
         units::{Extent, GIB},
     },
-    payload::{StreamError, read_back_digest, write_stream},
+    payload::{PayloadFiles, read_back_digest, write_stream},
     plan::{Content, Plan, Step, Table, Volume, VolumeFile},
 };
-
-/// Opens the files of a payload for streaming.
-pub trait PayloadFiles {
-    /// Open one by name.
-    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
-}
-
-impl PayloadFiles for crate::payload::DirSource {
-    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        self.open(name).map(|file| Box::new(file) as Box<dyn Read + Send>)
-    }
-}
 
 /// Hears how far it is.
 pub trait Observer {
@@ -111,7 +96,9 @@ fn kind_of(error: &anyhow::Error) -> Kind {
 
 /// The payload's bytes are not those that were checked.
 #[derive(Debug, thiserror::Error)]
-#[error("SHA-256 of what was read is {actual}, it was {expected} when the payload was checked: it changed in between")]
+#[error(
+    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json lies"
+)]
 struct PayloadChanged {
     expected: Sha256,
     actual: Sha256,
@@ -281,10 +268,6 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn payload(&self) -> anyhow::Result<&dyn PayloadFiles> {
-        self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))
-    }
-
     fn assets(&self) -> anyhow::Result<&Assets> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
@@ -302,9 +285,22 @@ impl Executor<'_> {
 
     fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let (volume, layout) = self.volume(part, extent)?;
-        for (file, placed) in volume.files.iter().zip(&layout.files) {
-            let to = Extent { offset: extent.offset + placed.offset, len: placed.padded };
-            self.write_file(file, to).with_context(|| format!("{part}: {}", file.path))?;
+        let to = |placed: &Placed| Extent { offset: extent.offset + placed.offset, len: placed.padded };
+        let files: Vec<_> = volume.files.iter().zip(layout.files.iter().map(to)).collect();
+        for (file, to) in &files {
+            let context = || format!("{part}: {}", file.path);
+            match &file.from {
+                Content::Text(text) => self.write_file(file, *to, &mut text.as_bytes()).with_context(context)?,
+                Content::EfiImage => {
+                    let image = self.assets()?.efi.clone();
+                    self.write_file(file, *to, &mut &image[..]).with_context(context)?;
+                }
+                Content::Payload => {}
+            }
+        }
+        let payload: Vec<_> = files.into_iter().filter(|(file, _)| file.from == Content::Payload).collect();
+        if !payload.is_empty() {
+            self.write_payload(&payload).with_context(|| part.to_string())?;
         }
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
@@ -315,16 +311,20 @@ impl Executor<'_> {
         Ok(vec![])
     }
 
-    fn write_file(&mut self, file: &VolumeFile, to: Extent) -> anyhow::Result<()> {
-        let mut reader: Box<dyn Read + Send> = match &file.from {
-            Content::Text(text) => Box::new(io::Cursor::new(text.clone().into_bytes())),
-            Content::EfiImage => Box::new(io::Cursor::new(self.assets()?.efi.clone())),
-            Content::Payload => {
-                self.payload()?.open(&file.path).map_err(|source| StreamError::Source { at: 0, source })?
-            }
-        };
+    /// In the order in which the source has them: each goes straight to its place.
+    fn write_payload(&mut self, files: &[(&VolumeFile, Extent)]) -> anyhow::Result<()> {
+        let payload = self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))?;
+        let names: Vec<_> = files.iter().map(|(file, _)| file.path.as_str()).collect();
+        payload.each(&names, &mut |name, reader| {
+            let found = files.iter().find(|(file, _)| file.path == name);
+            let (file, to) = found.ok_or_else(|| anyhow!("{name} was not asked for"))?;
+            self.write_file(file, *to, reader).with_context(|| name.to_owned())
+        })
+    }
+
+    fn write_file(&mut self, file: &VolumeFile, to: Extent, reader: &mut (dyn Read + Send)) -> anyhow::Result<()> {
         let observer = &mut *self.observer;
-        let actual = write_stream(&mut *reader, self.disk, to, file.size, &mut |n| observer.advance(n))?;
+        let actual = write_stream(reader, self.disk, to, file.size, &mut |n| observer.advance(n))?;
         if actual == file.sha256 { Ok(()) } else { Err(PayloadChanged { expected: file.sha256, actual }.into()) }
     }
 

@@ -175,7 +175,10 @@ fn a_payload_that_changes_while_it_is_read() {
     let error = execute::run(&plan, &disk, sources, &mut Silent).unwrap_err();
     assert_eq!(error.kind.exit_code(), 7);
     let text = format!("{:#}", anyhow_chain(&error));
-    assert!(text.contains("it changed in between") && text.contains("slot A, which runs, still boots"), "{text}");
+    assert!(
+        text.contains("it changed since it was checked") && text.contains("slot A, which runs, still boots"),
+        "{text}"
+    );
     drop(disk);
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
     // And again, with what it is now.

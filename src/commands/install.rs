@@ -2,7 +2,10 @@
 
 use uuid::Uuid;
 
-use super::{input, meta_tag};
+use super::{
+    input, meta_tag,
+    payload::{self, Payload},
+};
 use crate::{
     bootloader::Assets,
     cli::InstallArgs,
@@ -10,8 +13,8 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
     model::manifest::KernelArgs,
-    payload::{DirSource, SourceRef, Sums},
-    plan::{self, Ids, InstallRequest},
+    payload::{Sums, image::Look},
+    plan::{self, Found, Ids, InstallRequest},
     probe,
     report::{InstallReport, Progress, Report},
     tools::Tool,
@@ -25,12 +28,13 @@ pub fn run(args: InstallArgs, progress: &mut Progress) -> Result<Report, Failure
     }
     let target = &args.target;
     let disk = Disk::open(&target.disk, Access::Whole, args.sector_size, target.lock_timeout).or_fail(Kind::Install)?;
-
-    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(|| SourceRef::default_of(request.arch));
-    let source = DirSource::new(&dir);
-    let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
-
+    let source = payload::open(&args.source, request.arch)?;
     let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
+    // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
+    let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
+    let name = source.name();
+    let Payload { source, facts: payload } =
+        payload::look(source, &name, Sums::wanted(args.source.strict), look, progress)?;
     let assets_facts = probe::asset_facts(&assets, request.arch);
     let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|refusals| {
         let kind = refusals.kind();

@@ -7,6 +7,8 @@ mod generate;
 mod inspect;
 mod install;
 mod meta;
+mod payload;
+mod pull;
 mod rollback;
 mod seal;
 mod status;
@@ -48,6 +50,7 @@ pub fn run(cli: Cli) -> Result<Report, Failure> {
         Verb::Status(args) => status::run(&args),
         Verb::Verify(args) => verify::run(&args, &mut progress),
         Verb::Inspect(args) => inspect::run(&args, &mut progress),
+        Verb::Pull(args) => pull::run(&args, &mut progress),
         Verb::Seal(args) => seal::run(&args, &mut progress),
         Verb::Meta(args) => meta::run(args.verb, &mut progress),
         Verb::Completions { shell } => Ok(generate::completions(shell)),

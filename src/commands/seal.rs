@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 
+use super::payload::{self, Payload};
 use crate::{
     cli::SealArgs,
     error::{Failure, Kind, OrFail as _},
@@ -16,7 +17,7 @@ use crate::{
         digest::{self, Sha256},
         manifest::{Arch, MANIFEST, SHA256SUMS},
     },
-    payload::{Sums, TEXTS},
+    payload::{SourceRef, Sums, TEXTS, image::Look},
     report::{Progress, Report, SealReport},
 };
 
@@ -25,7 +26,9 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     let dir = args.dir.clone().unwrap_or_else(default);
     let list = dir.join(SHA256SUMS);
     // Not compared with an old list: that is what is being replaced.
-    let facts = super::inspect::facts(&dir, Sums::Ignored, progress)?;
+    let source = SourceRef::Dir(dir.clone());
+    let opened = payload::open_ref(&source, Arch::NATIVE)?;
+    let Payload { facts, .. } = payload::look(opened, &source.to_string(), Sums::Ignored, Look::Everything, progress)?;
     let manifest = facts.manifest();
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());

@@ -2,13 +2,17 @@
 
 use anyhow::bail;
 
-use super::{change::Target, input, meta_tag};
+use super::{
+    change::Target,
+    input, meta_tag,
+    payload::{self, Payload},
+};
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
     execute::Sources,
     model::manifest::KernelArgs,
-    payload::{DirSource, SourceRef, Sums},
+    payload::{Sums, image::Look},
     plan::{self, SystemFacts, UpgradeRequest},
     report::{Progress, Report},
 };
@@ -30,9 +34,11 @@ fn write(
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
     let mut target = Target::open(&args.change.target, activate == Some(false))?;
-    let SourceRef::Dir(dir) = args.source.clone().unwrap_or_else(|| SourceRef::default_of(args.arch));
-    let source = DirSource::new(&dir);
-    let payload = super::inspect::facts(&dir, Sums::wanted(args.strict), progress)?;
+    let source = payload::open(&args.source, args.arch)?;
+    let name = source.name();
+    // The running slot stays as it is whatever comes of this one: the files are compared while they are written.
+    let sums = Sums::wanted(args.source.strict);
+    let Payload { source, facts: payload } = payload::look(source, &name, sums, Look::Declared, progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(running) = target.system.running.slot() {
         // It is the way back. The other is read where it may be kept, or may be the only one that boots.

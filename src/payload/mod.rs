@@ -1,49 +1,30 @@
 //! LAYER 2: where kernel, initramfs and squashfs come from.
 
+mod check;
 mod dir;
 pub mod image;
+mod source;
 mod stream;
 
-pub use dir::{DirSource, PayloadError, Sums, TEXTS};
+pub use check::{PayloadError, Sums, TEXTS};
+pub use dir::DirSource;
+pub use source::{Source, SourceRef, image_store};
 pub use stream::{StreamError, digest_file, read_back_digest, write_stream};
 
-use std::path::PathBuf;
+use std::io::Read;
 
 use crate::model::manifest::{Arch, FileInfo, Manifest};
 
-/// What `--source` names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceRef {
-    /// `dir:PATH`.
-    Dir(PathBuf),
+/// Gets the name of a file and its bytes.
+pub type Take<'t> = dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()> + 't;
+
+/// Hands out the files of a payload for streaming.
+pub trait PayloadFiles {
+    /// Hand each of these files to `take`, once, in the order in which the source has them. `take` reads it to its end.
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
 }
 
-impl SourceRef {
-    /// Where a container image carries its own payload.
-    pub fn default_of(arch: Arch) -> Self {
-        SourceRef::Dir(format!("/usr/install/{arch}").into())
-    }
-}
-
-impl std::str::FromStr for SourceRef {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s.split_once(':') {
-            Some(("dir", path)) if !path.is_empty() => Ok(SourceRef::Dir(path.into())),
-            _ => Err(format!("{s:?} is not a source: write dir:PATH")),
-        }
-    }
-}
-
-impl std::fmt::Display for SourceRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SourceRef::Dir(path) => write!(f, "dir:{}", path.display()),
-        }
-    }
-}
-
-/// A payload that was looked at: every file read and hashed, digests compared.
+/// A payload that was looked at: its files read and hashed, or listed by a seal whose digests are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Where it comes from.
@@ -78,7 +59,7 @@ impl Facts {
             version: self.version.clone(),
             arch: self.arch,
             files: self.files.clone(),
-            cmdline: None,
+            cmdline: self.cmdline.clone(),
             kernel_args: None,
         }
     }

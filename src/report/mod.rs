@@ -19,7 +19,7 @@ use crate::{
         manifest::{Arch, FileInfo},
         meta::Meta,
         slot::Slot,
-        units::ByteSize,
+        units::{ByteSize, approx},
     },
     plan::Plan,
     probe::{FileCheck, FileState},
@@ -42,6 +42,8 @@ pub enum Report {
     Inspect(InspectReport),
     /// `seal`.
     Seal(SealReport),
+    /// `pull`.
+    Pull(PullReport),
     /// `meta`.
     Meta(MetaReport),
     /// Text that is the answer itself (`completions`, `man`); not printed as JSON.
@@ -65,6 +67,7 @@ impl fmt::Display for Report {
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
             Report::Seal(r) => r.fmt(f),
+            Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),
         }
@@ -167,6 +170,32 @@ impl fmt::Display for InspectReport {
         writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
         writeln!(f, "sealed   {}", if self.sealed { "yes, SHA256SUMS agrees" } else { "no" })?;
         write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
+    }
+}
+
+/// What `pull` copied.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct PullReport {
+    /// Where from.
+    pub source: String,
+    /// Where to.
+    pub to: String,
+    /// Digest of the image's manifest.
+    pub manifest: Sha256,
+    /// Bytes of blobs that were copied.
+    pub fetched_bytes: u64,
+    /// Bytes of blobs that were there already.
+    pub kept_bytes: u64,
+}
+
+impl fmt::Display for PullReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (fetched, kept) = (approx(self.fetched_bytes), approx(self.kept_bytes));
+        write!(
+            f,
+            "{} is in {}: sha256:{} ({fetched} copied, {kept} there already)",
+            self.source, self.to, self.manifest
+        )
     }
 }
 

@@ -1,18 +1,12 @@
 //! Small payloads, the plans that install them, and the verbs as `src/commands` carries them out, on a recording disk.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Cursor, Read},
-    sync::OnceLock,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, sync::OnceLock, time::Duration};
 
 use slipway::{
     bootloader::Assets,
     device::{Access, BlockIo, Disk},
     error::Kind,
-    execute::{self, PayloadFiles, Sources},
+    execute::{self, Sources},
     model::{
         gpt,
         layout::Part,
@@ -21,7 +15,7 @@ use slipway::{
         slot::Slot,
         units::MIB,
     },
-    payload::{self, Sums},
+    payload::{self, PayloadFiles, Sums, Take},
     plan::{self, ActivateRequest, Ask, InstallRequest, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
     probe,
 };
@@ -76,13 +70,12 @@ pub struct Failed {
     pub promise: Option<String>,
 }
 
-/// Opens a payload's files, which are in memory.
+/// Hands out a payload's files, which are in memory.
 struct Files<'w>(&'w Payload);
 
 impl PayloadFiles for Files<'_> {
-    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        let bytes = self.0.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Cursor::new(bytes.clone())))
+    fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
+        names.iter().try_for_each(|name| take(name, &mut &self.0[*name][..]))
     }
 }
 

@@ -45,6 +45,18 @@ impl ImageError {
         ImageError::Invalid { what: what.into(), why: why.into() }
     }
 
+    /// What a reader said: an image's error that came through it, or its own.
+    pub fn of_io(what: &str, error: io::Error) -> Self {
+        match error.downcast::<ImageError>() {
+            Ok(image) => image,
+            // What was read is wrong, not the reading.
+            Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                ImageError::invalid(what, e.to_string())
+            }
+            Err(source) => ImageError::Io { what: what.to_owned(), source },
+        }
+    }
+
     /// Inside a reader.
     pub fn into_io(self) -> io::Error {
         io::Error::other(self)

@@ -1,13 +1,26 @@
 //! Container images as sources: an index, a manifest, a configuration and layers, wherever they lie. What a store
 //! hands out is never trusted: sizes and digests are checked here, in one place for all of them.
 
+mod ahead;
+mod checked;
 mod error;
+mod layer;
+mod local;
+mod pull;
+mod resolve;
+mod source;
+mod tar;
 
 pub use error::ImageError;
+pub use local::{Local, LocalRef};
+pub use pull::{Pulled, pull};
+pub use source::{ImageSource, Look};
 
 use std::io::Read;
 
-use oci_spec::image::Descriptor;
+use oci_spec::image::{Descriptor, DigestAlgorithm};
+
+use crate::model::digest::Sha256;
 
 /// Largest index, manifest or configuration that is read, bytes (the limit of registries and of containerd's, too).
 pub const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
@@ -37,4 +50,22 @@ pub trait ImageStore: Send + Sync {
 
     /// The image's name for messages: `docker://r.io/x:1`.
     fn name(&self) -> String;
+}
+
+/// The digest of a descriptor.
+fn sha256_of(descriptor: &Descriptor) -> Result<Sha256, ImageError> {
+    let digest = descriptor.digest();
+    let parsed = Some(digest.digest()).filter(|_| *digest.algorithm() == DigestAlgorithm::Sha256);
+    let parsed = parsed.and_then(|hex| hex.parse().ok());
+    parsed.ok_or_else(|| ImageError::invalid(digest.to_string(), "only SHA-256 digests are supported"))
+}
+
+/// All of a small document.
+fn read_document(reader: impl Read, what: &str) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = Vec::new();
+    reader.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|source| ImageError::of_io(what, source))?;
+    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+        return Err(ImageError::invalid(what, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
+    }
+    Ok(bytes)
 }

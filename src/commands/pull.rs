@@ -1,0 +1,36 @@
+//! `installer pull SOURCE oci:DIR`.
+
+use anyhow::anyhow;
+
+use super::payload::failure;
+use crate::{
+    cli::PullArgs,
+    error::{Failure, Kind, OrFail as _},
+    execute::Observer as _,
+    payload::{
+        SourceRef,
+        image::{LocalRef, pull},
+        image_store,
+    },
+    report::{Progress, PullReport, Report},
+};
+
+pub fn run(args: &PullArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let (dir, tag) = match &args.to {
+        SourceRef::Oci(dir, LocalRef::Only) => (dir, None),
+        SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
+        other => return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(Kind::Input),
+    };
+    let store = image_store(&args.source).map_err(|e| failure(e.into()))?;
+    let store = store.ok_or_else(|| anyhow!("{}: not a container image", args.source)).or_fail(Kind::Input)?;
+    progress.phase(&format!("pull       {} into {}", args.source, args.to), 0);
+    let pulled = pull(&*store, args.arch, dir, tag, &mut |n| progress.advance(n));
+    let pulled = pulled.map_err(|e| failure(e.into()))?;
+    Ok(Report::Pull(PullReport {
+        source: args.source.to_string(),
+        to: args.to.to_string(),
+        manifest: pulled.manifest,
+        fetched_bytes: pulled.fetched,
+        kept_bytes: pulled.kept,
+    }))
+}

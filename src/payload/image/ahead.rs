@@ -1,0 +1,80 @@
+//! Reading ahead: a reader on a thread of its own, a few bounded buffers in between. One of these at each place where
+//! two kinds of work (disk or network, hash, decompress, write) can go on at the same time.
+
+use std::{
+    io::{self, Read},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
+};
+
+use super::tar::Skip;
+
+/// Size of a buffer, bytes, and how many are on their way. More only cost memory.
+const BUFFER_BYTES: usize = 256 << 10;
+const BUFFERS: usize = 4;
+
+/// Bytes of a reader that is ahead of whoever reads this.
+pub struct Ahead {
+    full: Receiver<io::Result<Vec<u8>>>,
+    free: SyncSender<Vec<u8>>,
+    now: Vec<u8>,
+    at: usize,
+    ended: bool,
+}
+
+impl Ahead {
+    /// Start reading. The thread ends when the reader does, or soon after this is dropped.
+    pub fn new(reader: Box<dyn Read + Send>) -> io::Result<Self> {
+        let (full_tx, full) = sync_channel(BUFFERS);
+        let (free, free_rx) = sync_channel(BUFFERS);
+        for _ in 0..BUFFERS {
+            // The channel has room for all of them.
+            let _ = free.send(Vec::with_capacity(BUFFER_BYTES));
+        }
+        thread::Builder::new().spawn(move || read(reader, &free_rx, &full_tx))?;
+        Ok(Ahead { full, free, now: Vec::new(), at: 0, ended: false })
+    }
+}
+
+fn read(mut reader: Box<dyn Read + Send>, free: &Receiver<Vec<u8>>, full: &SyncSender<io::Result<Vec<u8>>>) {
+    while let Ok(mut buf) = free.recv() {
+        buf.clear();
+        let result = reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buf).map(|_| buf);
+        let last = result.as_ref().map_or(true, Vec::is_empty);
+        if full.send(result).is_err() || last {
+            return;
+        }
+    }
+}
+
+impl Read for Ahead {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.now.len() && !self.ended && !out.is_empty() {
+            let next = self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reader's thread has gone")))?;
+            self.ended = next.is_empty();
+            let done = std::mem::replace(&mut self.now, next);
+            self.at = 0;
+            // The reader may have gone already: it has sent everything. The first one is no buffer.
+            if done.capacity() > 0 {
+                let _ = self.free.try_send(done);
+            }
+        }
+        let n = out.len().min(self.now.len() - self.at);
+        out[..n].copy_from_slice(&self.now[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+impl Skip for Ahead {
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut self.take(bytes), &mut io::sink())?;
+        if skipped < bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("the archive ends {} bytes before the content of an entry does", bytes - skipped),
+            ));
+        }
+        Ok(())
+    }
+}

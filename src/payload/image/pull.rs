@@ -1,0 +1,142 @@
+//! Copying one image into a directory in the OCI image layout, for use without a network.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    str::FromStr as _,
+};
+
+use oci_spec::image::{Descriptor, ImageIndex, ImageIndexBuilder, MediaType, Sha256Digest};
+
+use super::{
+    ImageError, ImageStore,
+    checked::{Checked, Length},
+    local::REF_NAME,
+    resolve::{Resolved, resolve},
+    sha256_of,
+};
+use crate::model::{digest::Sha256, manifest::Arch};
+
+/// What was copied.
+pub struct Pulled {
+    /// Digest of the manifest: the image's name that never changes its meaning.
+    pub manifest: Sha256,
+    /// Bytes that were fetched.
+    pub fetched: u64,
+    /// Bytes that were there already.
+    pub kept: u64,
+}
+
+/// Copy the image for one architecture into `dir` under the name `tag`. What is there already is kept. A blob appears
+/// under its name only when its digest is right and it is on the medium; index.json is replaced last.
+pub fn pull(
+    store: &dyn ImageStore,
+    arch: Arch,
+    dir: &Path,
+    tag: Option<&str>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Pulled, ImageError> {
+    let image = resolve(store, arch)?;
+    let blobs = dir.join("blobs/sha256");
+    fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
+    let mut pulled = Pulled { manifest: Sha256::of(&image.manifest.bytes), fetched: 0, kept: 0 };
+    let layers = image.layers.iter().map(|layer| &layer.descriptor);
+    for descriptor in [&image.config].into_iter().chain(layers) {
+        let digest = sha256_of(descriptor)?;
+        let path = blobs.join(digest.to_string());
+        if is_there(&path, descriptor.size(), digest) {
+            pulled.kept += descriptor.size();
+            progress(descriptor.size());
+            continue;
+        }
+        let what = format!("blob {}", descriptor.digest());
+        let blob = Checked::new(store.blob(descriptor)?, what.clone(), digest, Length::Exactly(descriptor.size()));
+        write_blob(blob, &what, &path, progress)?;
+        pulled.fetched += descriptor.size();
+    }
+    write(&blobs.join(pulled.manifest.to_string()), &image.manifest.bytes)?;
+    write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
+    let index = index(dir, &image, pulled.manifest, tag)?;
+    write(&dir.join("index.json"), index.as_bytes())?;
+    Ok(pulled)
+}
+
+/// Whether a blob is there, whole.
+fn is_there(path: &Path, size: u64, digest: Sha256) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let mut reader = Checked::new(file, String::new(), digest, Length::Exactly(size));
+    io::copy(&mut reader, &mut io::sink()).is_ok()
+}
+
+fn write_blob(
+    mut blob: impl io::Read,
+    what: &str,
+    path: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), ImageError> {
+    replace(path, |file| {
+        let mut buf = vec![0; 256 << 10];
+        loop {
+            let n = blob.read(&mut buf).map_err(|e| ImageError::of_io(what, e))?;
+            if n == 0 {
+                return Ok(());
+            }
+            file.write_all(&buf[..n]).map_err(|e| io_error(path, e))?;
+            progress(n as u64);
+        }
+    })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
+    replace(path, |file| file.write_all(bytes).map_err(|e| io_error(path, e)))
+}
+
+/// Replace a file whole or not at all, and durably.
+fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) -> Result<(), ImageError> {
+    let io = |e| io_error(path, e);
+    let dir = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
+    let public = fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().prefix(".pull-").permissions(public).tempfile_in(dir).map_err(io)?;
+    fill(file.as_file_mut())?;
+    file.as_file().sync_all().map_err(io)?;
+    file.persist(path).map_err(|e| io_error(path, e.error))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
+}
+
+/// index.json with this image in it; the others stay, but for one of the same name.
+fn index(dir: &Path, image: &Resolved, manifest: Sha256, tag: Option<&str>) -> Result<String, ImageError> {
+    let path = dir.join("index.json");
+    let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
+    let mut index: ImageIndex = match File::open(&path) {
+        Ok(file) => {
+            let bytes = super::read_document(file, &path.display().to_string())?;
+            serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not an image index: {e}")))?
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let builder = ImageIndexBuilder::default().schema_version(2u32).media_type(MediaType::ImageIndex);
+            builder.manifests(Vec::new()).build().map_err(|e| wrong(e.to_string()))?
+        }
+        Err(e) => return Err(io_error(&path, e)),
+    };
+    let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+    let digest = Sha256Digest::from_str(&manifest.to_string()).map_err(|e| wrong(e.to_string()))?;
+    let mut descriptor = Descriptor::new(media_type, image.manifest.bytes.len() as u64, digest);
+    if let Some(tag) = tag {
+        descriptor.set_annotations(Some([(REF_NAME.to_owned(), tag.to_owned())].into()));
+    }
+    let name = |d: &Descriptor| d.annotations().as_ref().and_then(|a| a.get(REF_NAME)).cloned();
+    let same = |d: &Descriptor| match tag {
+        Some(tag) => name(d).as_deref() == Some(tag),
+        None => name(d).is_none() && d.digest() == descriptor.digest(),
+    };
+    let mut manifests: Vec<_> = index.manifests().iter().filter(|d| !same(d)).cloned().collect();
+    manifests.push(descriptor);
+    index.set_manifests(manifests);
+    serde_json::to_string(&index).map_err(|e| wrong(e.to_string()))
+}
+
+fn io_error(path: &Path, source: io::Error) -> ImageError {
+    ImageError::Io { what: PathBuf::from(path).display().to_string(), source }
+}

@@ -1,0 +1,163 @@
+//! From what a reference names to the layers of one image: index, manifest, configuration.
+//!
+//! OCI image specification 1.1 (image-index.md, manifest.md, config.md); docker's manifest version 2, schema 2, says the
+//! same in other media types.
+
+use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
+
+use super::{
+    Document, ImageError, ImageStore, checked::Checked, checked::Length, layer::Layer, read_document, sha256_of,
+};
+use crate::model::{digest::Sha256, image_ref::parse_digest, manifest::Arch};
+
+/// More layers than any image has; docker's own limit is 127.
+const MAX_LAYERS: usize = 1000;
+
+/// A manifest with what it leads to.
+pub struct Resolved {
+    /// The manifest's bytes, as they are stored.
+    pub manifest: Document,
+    /// Descriptor of its configuration.
+    pub config: Descriptor,
+    /// The layers, lowest first.
+    pub layers: Vec<Layer>,
+}
+
+/// What a document is.
+enum Meaning {
+    Index(Box<ImageIndex>),
+    Manifest(Box<ImageManifest>),
+}
+
+/// Find the image for this architecture and read its manifest and configuration.
+pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
+    let root = store.root()?;
+    let (manifest, bytes) = match meaning(&root, &store.name())? {
+        Meaning::Manifest(manifest) => (manifest, root),
+        Meaning::Index(index) => {
+            let descriptor = choose(&index, arch, &store.name())?;
+            let what = format!("manifest {}", descriptor.digest());
+            let bytes = checked_document(store, descriptor, &what)?;
+            let document = Document { media_type: Some(descriptor.media_type().to_string()), bytes };
+            match meaning(&document, &what)? {
+                Meaning::Manifest(manifest) => (manifest, document),
+                Meaning::Index(_) => return Err(ImageError::invalid(what, "an index inside an index is not followed")),
+            }
+        }
+    };
+    let layers = layers(store, &manifest, arch)?;
+    Ok(Resolved { manifest: bytes, config: manifest.config().clone(), layers })
+}
+
+fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
+    // The document says itself what it is, else its descriptor does, else its members.
+    let value: Outline = parse(&document.bytes, what)?;
+    let own = value.media_type.as_ref().or(document.media_type.as_ref()).map(String::as_str);
+    if let (Some(own), Some(told)) = (&value.media_type, &document.media_type)
+        && own != told
+        && is_known(told)
+    {
+        return Err(ImageError::invalid(what, format!("it says it is {own}, and was announced as {told}")));
+    }
+    let index = match own {
+        Some(
+            "application/vnd.docker.distribution.manifest.v1+json"
+            | "application/vnd.docker.distribution.manifest.v1+prettyjws",
+        ) => {
+            return Err(ImageError::invalid(what, "docker's manifest schema 1 is not supported: push the image anew"));
+        }
+        Some(known) if is_known(known) => known.ends_with(".index.v1+json") || known.ends_with(".list.v2+json"),
+        _ => value.manifests.is_some(),
+    };
+    if value.manifests.is_some() && value.layers.is_some() {
+        return Err(ImageError::invalid(what, "both an index and a manifest"));
+    }
+    if index {
+        parse(&document.bytes, what).map(|index| Meaning::Index(Box::new(index)))
+    } else {
+        parse(&document.bytes, what).map(|manifest| Meaning::Manifest(Box::new(manifest)))
+    }
+}
+
+/// What tells an index from a manifest.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outline {
+    media_type: Option<String>,
+    manifests: Option<serde::de::IgnoredAny>,
+    layers: Option<serde::de::IgnoredAny>,
+}
+
+fn is_known(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        "application/vnd.oci.image.index.v1+json"
+            | "application/vnd.oci.image.manifest.v1+json"
+            | "application/vnd.docker.distribution.manifest.list.v2+json"
+            | "application/vnd.docker.distribution.manifest.v2+json"
+    )
+}
+
+fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ImageError> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| ImageError::invalid(what, format!("not what the image specification says: {e}")))
+}
+
+/// The manifest of an index for Linux on this architecture.
+fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
+    let wanted = oci_arch(arch);
+    let matches =
+        |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| *p.os() == Os::Linux && *p.architecture() == wanted);
+    match &index.manifests()[..] {
+        // Without a platform there is nothing to choose by, and with one manifest nothing to choose.
+        [only] if only.platform().is_none() => Ok(only),
+        manifests => manifests.iter().find(matches).ok_or_else(|| {
+            let there = manifests.iter().filter_map(|d| d.platform().as_ref());
+            let there: Vec<_> = there.map(|p| format!("{}/{}", p.os(), p.architecture())).collect();
+            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+            ImageError::invalid(what, format!("no image for linux/{arch}; there is: {there}"))
+        }),
+    }
+}
+
+fn oci_arch(arch: Arch) -> OciArch {
+    match arch {
+        Arch::Amd64 => OciArch::Amd64,
+        Arch::Arm64 => OciArch::ARM64,
+    }
+}
+
+fn layers(store: &dyn ImageStore, manifest: &ImageManifest, arch: Arch) -> Result<Vec<Layer>, ImageError> {
+    let what = format!("configuration {}", manifest.config().digest());
+    let blob = store.blob(manifest.config())?;
+    let digest = sha256_of(manifest.config())?;
+    let checked = Checked::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
+    let config: ImageConfiguration = parse(&read_document(checked, &what)?, &what)?;
+    if *config.os() != Os::Linux || *config.architecture() != oci_arch(arch) {
+        let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
+        return Err(ImageError::invalid(store.name(), why));
+    }
+    let (descriptors, diff_ids) = (manifest.layers(), config.rootfs().diff_ids());
+    if descriptors.len() != diff_ids.len() {
+        let why = format!("{} diff_ids for {} layers", diff_ids.len(), descriptors.len());
+        return Err(ImageError::invalid(what, why));
+    }
+    if descriptors.len() > MAX_LAYERS {
+        return Err(ImageError::invalid(store.name(), format!("{} layers, more than {MAX_LAYERS}", descriptors.len())));
+    }
+    let layer =
+        |(descriptor, diff_id): (&Descriptor, &String)| Layer::new(descriptor.clone(), diff_id_of(diff_id, &what)?);
+    descriptors.iter().zip(diff_ids).map(layer).collect()
+}
+
+fn diff_id_of(text: &str, what: &str) -> Result<Sha256, ImageError> {
+    parse_digest(text)
+        .ok_or_else(|| ImageError::invalid(what, format!("diff_id {text:?} is not sha256: and 64 hex digits")))
+}
+
+/// An index or manifest by its descriptor, size and digest compared.
+pub fn checked_document(store: &dyn ImageStore, descriptor: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
+    let bytes = store.document(descriptor)?;
+    let length = Length::Exactly(descriptor.size());
+    read_document(Checked::new(&bytes[..], what.to_owned(), sha256_of(descriptor)?, length), what)
+}
