@@ -40,7 +40,10 @@ impl ContainerImage {
         let store = Store::new(&dir);
         let read = |name: &'static str| {
             let path = payload.join(name);
-            (name, fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds it", path.display())))
+            (
+                name,
+                fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds it", path.display())),
+            )
         };
         let lines = ("Containerfile", readme_lines().into_bytes());
         store.build(&[&COPIED.map(read)[..], &[lines]].concat(), dir)

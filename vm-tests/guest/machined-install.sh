@@ -4,7 +4,7 @@
 source "$(dirname "$0")/machined.sh"
 
 install=(/bin/installer install --platform=metal --config=none --upgrade=false --force=true --zero=false
-    --extra-kernel-arg console=ttyS0,115200 --extra-kernel-arg quiet)
+    --extra-kernel-arg "console=ttyS0,115200" --extra-kernel-arg quiet)
 
 say "the disk that the host runs from"
 expect 7 rootfs "${install[@]}" --disk=/dev/vda

@@ -8,7 +8,7 @@ set -Eeuo pipefail
 here=/run/media
 # shellcheck disable=SC2034 # for the jobs
 upgrade=(/bin/installer install --disk=/dev/vda --platform=metal --config=none --upgrade=true --force=false --zero=false
-    --extra-kernel-arg console=ttyS0,115200 --extra-kernel-arg quiet)
+    --extra-kernel-arg "console=ttyS0,115200" --extra-kernel-arg quiet)
 
 say() { echo "== $*"; }
 fail() {
