@@ -36,6 +36,7 @@
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
+//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * external programs: [`tools::Tool`]
 //!

@@ -2,14 +2,14 @@
 
 use uuid::Uuid;
 
-use super::{input, meta_tag};
+use super::input;
 use crate::{
     bootloader::Assets,
     cli::InstallArgs,
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::manifest::KernelArgs,
+    model::{manifest::KernelArgs, meta::parse_tag},
     payload::{DirSource, SourceRef, Sums},
     plan::{self, Ids, InstallRequest},
     probe,
@@ -63,7 +63,7 @@ fn settle(args: &InstallArgs) -> Result<InstallRequest, Failure> {
             config: args.config.clone(),
             extra: args.extra_kernel_arg.clone(),
         },
-        meta: input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?,
+        meta: input(args.meta.iter().map(|tag| parse_tag(tag)).collect())?,
         arch: args.arch,
     })
 }

@@ -2,19 +2,19 @@
 
 use anyhow::bail;
 
-use super::{change::Target, input, meta_tag};
+use super::{change::Target, input};
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
     execute::Sources,
-    model::manifest::KernelArgs,
+    model::{manifest::KernelArgs, meta::parse_tag},
     payload::{DirSource, SourceRef, Sums},
     plan::{self, SystemFacts, UpgradeRequest},
     report::{Progress, Report},
 };
 
 pub fn run(args: UpgradeArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    let meta = input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?;
+    let meta = input(args.meta.iter().map(|tag| parse_tag(tag)).collect())?;
     write(&args.stage, Some(args.preserve), meta, progress)
 }
 
