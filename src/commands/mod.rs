@@ -8,8 +8,10 @@ mod inspect;
 mod install;
 mod meta;
 mod rollback;
+mod said;
 mod seal;
 mod status;
+mod stdin;
 mod upgrade;
 mod verify;
 mod wipe;
@@ -18,29 +20,40 @@ use std::{fs, time::SystemTime};
 
 use anyhow::Context as _;
 
+use said::Said;
+
 use crate::{
     cli::{Cli, DiskArgs, Verb},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
+    model::environment::Environment,
     plan::SystemFacts,
     probe,
     report::{Progress, Report},
 };
 
 /// Run a command.
-pub fn run(cli: Cli) -> Result<Report, Failure> {
+pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     let mut progress = Progress::new(cli.progress);
     match cli.verb {
-        Verb::Install(args) if args.upgrade => {
-            if args.zero {
+        Verb::Install(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            said.note_kernel_args(&args.extra_kernel_arg, &mut progress);
+            let disk = said.disk(args.disk.as_deref(), &mut progress)?;
+            if !args.upgrade {
+                return install::run(*args, &disk, &said, &mut progress);
+            }
+            if args.zero == Some(true) {
                 progress.note("--zero has no effect with --upgrade");
             }
-            upgrade::run((*args).into(), &mut progress)
+            upgrade::run(args.upgrade_of(disk), &said, &mut progress)
         }
-        Verb::Install(args) => install::run(*args, &mut progress),
-        Verb::Upgrade(args) => upgrade::run(*args, &mut progress),
-        Verb::Stage(args) => upgrade::stage(*args, &mut progress),
+        Verb::Upgrade(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            upgrade::run(*args, &said, &mut progress)
+        }
+        Verb::Stage(args) => upgrade::stage(*args, &Said::environment(environment), &mut progress),
         Verb::Activate(args) => activate::run(&args, &mut progress),
         Verb::Confirm(args) => confirm::run(&args, &mut progress),
         Verb::Rollback(args) => rollback::run(args, &mut progress),
@@ -53,6 +66,13 @@ pub fn run(cli: Cli) -> Result<Report, Failure> {
         Verb::Completions { shell } => Ok(generate::completions(shell)),
         Verb::Man { dir } => generate::man(&dir),
     }
+}
+
+/// `imager`, the other name of the program.
+pub fn imager() -> Failure {
+    let error =
+        anyhow::anyhow!("disk images and ISOs are not made by this version yet; `installer install` makes a disk");
+    Failure { kind: Kind::Unsupported, error }
 }
 
 /// Open an installed disk.

@@ -7,9 +7,9 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use super::meta::parse_key;
 
 /// META values.
-pub const META: &str = "INSTALLER_META_BASE64";
+const META: &str = "INSTALLER_META_BASE64";
 /// Whether the payload's own kernel arguments stand alone; named after the unified kernel image (UKI) that carries them.
-pub const UKI_CMDLINE: &str = "INSTALLER_GRUB_USE_UKI_CMDLINE";
+const UKI_CMDLINE: &str = "INSTALLER_GRUB_USE_UKI_CMDLINE";
 
 /// Most bytes that META values unpack to. META itself holds a quarter.
 const MAX_META_BYTES: u64 = 1 << 20;
@@ -37,9 +37,29 @@ pub enum EnvironmentError {
     Truth(String),
 }
 
+/// What the environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// META tags and values.
+    pub meta: Vec<(u8, Vec<u8>)>,
+    /// Whether the payload's kernel arguments are to stand alone.
+    pub payload_only: bool,
+}
+
+impl Environment {
+    /// Read the variables; `value` is the value of one, none where it is not set.
+    pub fn read(value: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, EnvironmentError> {
+        let payload_only = value(UKI_CMDLINE).map(|v| truth(&String::from_utf8_lossy(&v))).transpose()?;
+        Ok(Environment {
+            meta: value(META).map(|v| meta(&v)).transpose()?.unwrap_or_default(),
+            payload_only: payload_only.unwrap_or(false),
+        })
+    }
+}
+
 /// META values of `INSTALLER_META_BASE64`: base64 of `0x0a=value;0x0b=value`, which may be gzipped. There is no
 /// escaping: a value holds no semicolon. Empty means none.
-pub fn meta(value: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, EnvironmentError> {
+fn meta(value: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, EnvironmentError> {
     let decoded = BASE64_STANDARD.decode(value).map_err(|e| EnvironmentError::Base64(e.to_string()))?;
     let text = if decoded.starts_with(&[0x1f, 0x8b]) && decoded.len() >= 10 { gunzip(&decoded)? } else { decoded };
     if text.is_empty() {
@@ -63,7 +83,7 @@ fn pair(pair: &[u8]) -> Result<(u8, Vec<u8>), EnvironmentError> {
 }
 
 /// A truth value of `INSTALLER_GRUB_USE_UKI_CMDLINE`, as Go's `strconv.ParseBool` reads it.
-pub fn truth(value: &str) -> Result<bool, EnvironmentError> {
+fn truth(value: &str) -> Result<bool, EnvironmentError> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
