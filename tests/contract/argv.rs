@@ -2,11 +2,13 @@
 
 use std::fs::File;
 
+use serde_json::Value;
+
 use crate::{
     CONFIG, OTHER, UNSUPPORTED,
     container::Container,
     install,
-    world::{DISK_BYTES, Outcome, World, boot::Node, installer, json_of},
+    world::{DISK_BYTES, Outcome, World, boot::Node, installer, json_of, partition, tool},
 };
 
 /// 1.1
@@ -31,9 +33,11 @@ fn an_install_as_machined_calls_it() {
     ];
     let mut command = container.run(world.payload.dir(), "talos.platform=metal", "/bin/installer", &args);
     Outcome::of(command.write_stdin(CONFIG)).succeeds();
-    let status = json_of(&container.path("disk"), &["status"]);
-    assert_eq!(status["slots"]["A"]["version"], "1.2.3");
-    let cmdline = status["slots"]["A"]["cmdline"].as_str().unwrap();
+    let disk = container.path("disk");
+    let volume = format!("{}@@{}", disk.display(), partition(&disk, "BOOT-A").offset);
+    let manifest: Value = serde_json::from_str(&tool!("mtype", "-i", volume, "::manifest.json")).unwrap();
+    assert_eq!(manifest["version"], "1.2.3");
+    let cmdline = manifest["cmdline"].as_str().unwrap();
     assert!(cmdline.starts_with("talos.platform=metal talos.config=none console=tty0 "), "{cmdline}");
     assert!(cmdline.ends_with(" talos.dashboard.disabled=1 net.ifnames=0"), "{cmdline}");
 }

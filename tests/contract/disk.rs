@@ -183,7 +183,8 @@ fn the_whole_disk_is_locked_for_as_long_as_it_runs() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let signal = |name: &str| finished(program("/bin/sh").args(["-c", &format!("kill -{name} {}", child.id())]));
+    let id = child.id();
+    let signal = |name: &str| finished(program("/bin/sh").args(["-c", &format!("kill -{name} {id}")]));
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     lines.find(|line| line.contains("\"event\":\"step\"")).unwrap();
     signal("STOP");

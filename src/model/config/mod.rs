@@ -217,16 +217,10 @@ impl<'n> Reader<'n> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn parse(text: &str) -> MachineConfig {
         MachineConfig::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}")).unwrap()
-    }
-
-    fn error(text: &str) -> String {
-        MachineConfig::parse(text.as_bytes()).unwrap_err().to_string()
     }
 
     const FULL: &str = "\
@@ -334,106 +328,5 @@ provisioning:
         let [warning] = &config.warnings[..] else { panic!("{config:?}") };
         assert!(warning.starts_with("line 5, column 3: provisioning of EPHEMERAL is ignored"), "{warning}");
         assert!(config.encrypted.is_empty());
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_with_line_and_column() {
-        let install = |key: &str| format!("version: v1alpha1\nmachine:\n  install:\n    {key}\n");
-        for (text, expected) in [
-            (install("disk: [a]"), "line 4, column 11: machine.install.disk: this must be text"),
-            (install("disk: {}"), "line 4, column 11: machine.install.disk: this must be text"),
-            (install("wipe: maybe"), "line 4, column 11: machine.install.wipe: \"maybe\" is neither true nor false"),
-            (
-                install("dsik: /dev/sda"),
-                "line 4, column 5: machine.install: \"dsik\" is no key of it: disk, diskSelector, ",
-            ),
-            (
-                install("extraKernelArgs: quiet"),
-                "line 4, column 22: machine.install.extraKernelArgs: this must be a list",
-            ),
-            (
-                install("extraKernelArgs: [a, {}]"),
-                "line 4, column 26: machine.install.extraKernelArgs[1]: this must be text",
-            ),
-            (
-                install("extraKernelArgs: [a]\n    grubUseUKICmdline: true"),
-                "line 4, column 22: machine.install.extraKernelArgs: these have no place beside",
-            ),
-            (
-                install("diskSelector: {size: big}"),
-                "line 4, column 26: machine.install.diskSelector.size: \"big\" is not a size such as 4GB",
-            ),
-            (
-                install("diskSelector: {type: floppy}"),
-                "line 4, column 26: machine.install.diskSelector.type: \"floppy\" is not ssd, hdd",
-            ),
-            (install("diskSelector: {}"), "line 4, column 19: machine.install.diskSelector: it selects every disk"),
-            (
-                install("diskSelector: {colour: red}"),
-                "line 4, column 20: machine.install.diskSelector: \"colour\" is no key",
-            ),
-            (install("<<: {disk: /dev/sda}"), "line 4, column 5: machine.install: merge keys (`<<`) are not read here"),
-            (install("- disk"), "line 4, column 5: machine.install: this must be a mapping"),
-            (
-                "version: v1beta1\nmachine: {}\n".into(),
-                "line 1, column 10: version: \"v1beta1\" is not known, only v1alpha1",
-            ),
-            ("hello\n".into(), "line 1, column 1: this must be a mapping"),
-            ("foo: 1\n".into(), "line 1, column 1: \"foo\" is no key of it: version, debug"),
-            ("machine: 5\n".into(), "line 1, column 10: machine: this must be a mapping"),
-            (
-                "machine:\n  systemDiskEncryption: yes\n".into(),
-                "line 2, column 25: machine.systemDiskEncryption: this must be",
-            ),
-            (
-                "machine: {}\n---\nmachine: {}\n".into(),
-                "line 3, column 1: a second v1alpha1 document; the first one begins at line 1, column 1",
-            ),
-            (
-                "apiVersion: v1alpha1\nmachine: {}\n".into(),
-                "line 1, column 13: apiVersion: a document with apiVersion and without kind",
-            ),
-            (format!("{UNATTENDED}---\n{UNATTENDED}"), "line 10, column 1: a second UnattendedInstallConfig"),
-            (
-                format!("{UNATTENDED}---\nmachine: {{install: {{}}}}\n"),
-                "line 10, column 20: machine.install: an UnattendedInstallConfig beside it (at line 1, column 1)",
-            ),
-            (
-                UNATTENDED.replace("v1alpha1", "v2"),
-                "line 1, column 13: apiVersion: UnattendedInstallConfig of version \"v2\" is not known",
-            ),
-            (
-                UNATTENDED.replace("GB", "furlongs"),
-                "line 7, column 12: provisioning.diskSelector.match: character 19: a whole number is missing",
-            ),
-            (
-                UNATTENDED.replace("    match: disk.size > 10u * GB\n", "    {}\n"),
-                "line 1, column 1: provisioning.diskSelector.match is missing",
-            ),
-            ("a: b: c\n".into(), "line 1, column 5: not YAML: "),
-        ] {
-            let error = error(&text);
-            assert!(error.starts_with(expected), "{error}\nexpected {expected}\n{text}");
-        }
-        let bad = MachineConfig::parse(b"a: 1\nb: \xff\n").unwrap_err();
-        assert_eq!(bad.to_string(), "line 2, column 4: a byte that is no UTF-8");
-    }
-
-    proptest! {
-        #[test]
-        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = MachineConfig::parse(&bytes);
-        }
-
-        /// Valid text with one place changed: an error has a place in the text.
-        #[test]
-        fn one_changed_character_never_panics(at in 0..FULL.len(), c in "[-:\\[\\]{}*&<>'\"# \n\ta0|!]") {
-            let mut text = FULL.to_owned();
-            text.replace_range(at..=at, &c);
-            if let Err(e) = MachineConfig::parse(text.as_bytes()) {
-                prop_assert!((1..=text.lines().count() + 1).contains(&e.at.line), "{}", e);
-                prop_assert!(e.at.column >= 1);
-            }
-        }
     }
 }
