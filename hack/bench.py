@@ -16,7 +16,7 @@ def timed(argv, **kwargs):
     """Run under time(1): wall seconds, CPU seconds, peak resident KiB, stderr lines with the time of arrival."""
     argv = ["/usr/bin/time", "-f", "TIME %e %U %S %M", *map(str, argv)]
     lines = []
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **kwargs) as child:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **kwargs) as child:
         for line in child.stderr:
             lines.append((time.monotonic(), line.strip()))
     if child.returncode:

@@ -38,6 +38,7 @@
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
+//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * external programs: [`tools::Tool`]
 //!

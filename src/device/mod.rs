@@ -4,10 +4,12 @@ mod busy;
 mod disk;
 mod identity;
 mod ioctl;
+mod list;
 
 pub use busy::Busy;
 pub use disk::{Access, Disk, OpenError};
 pub use identity::{Identity, Kind};
+pub use list::disks;
 
 use std::io;
 

@@ -109,6 +109,9 @@ pub struct KernelArgs {
     pub config: String,
     /// `--extra-kernel-arg`, in order.
     pub extra: Vec<String>,
+    /// The payload's own `cmdline`, if it has one, stands alone: nothing of the above is added.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub payload_only: bool,
 }
 
 impl Manifest {

@@ -3,8 +3,10 @@
 pub mod bootenv;
 pub mod bootrule;
 pub mod cmdline;
+pub mod config;
 pub mod digest;
 pub mod envblock;
+pub mod environment;
 pub mod gpt;
 pub mod image_ref;
 pub mod layout;
