@@ -59,6 +59,7 @@ pub fn run(args: InstallArgs, path: &Path, said: &Said, progress: &mut Progress)
 
 fn settle(args: &InstallArgs, said: &Said) -> Result<InstallRequest, Failure> {
     input(Platform::settled(&args.platform).map_err(|e| e.to_string()))?;
+    let payload_only = said.payload_only().unwrap_or(false);
     Ok(InstallRequest {
         force: args.force,
         zero: args.zero.unwrap_or_else(|| said.wipe()),
@@ -71,7 +72,8 @@ fn settle(args: &InstallArgs, said: &Said) -> Result<InstallRequest, Failure> {
             platform: args.platform.clone(),
             config: args.config.clone(),
             extra: args.extra_kernel_arg.clone(),
-            payload_only: said.payload_only().unwrap_or(false),
+            payload_only,
+            firmware: Said::firmware(payload_only),
         },
         meta: said.meta(&args.meta)?,
         arch: args.arch,

@@ -82,10 +82,12 @@ fn kernel_args(args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::R
         Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
         _ => KernelArgs::default(),
     };
+    let payload_only = said.payload_only().unwrap_or(none_said && kept.payload_only);
     Ok(KernelArgs {
         platform: args.platform.clone().unwrap_or(kept.platform),
         config: args.config.clone().unwrap_or(kept.config),
         extra: if extra.is_empty() && args.keep_kernel_args { kept.extra } else { extra.clone() },
-        payload_only: said.payload_only().unwrap_or(none_said && kept.payload_only),
+        payload_only,
+        firmware: Said::firmware(payload_only),
     })
 }
