@@ -34,6 +34,8 @@
 //!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
+//! * container images as sources: [`payload::image`]; what of a layer is refused: `src/payload/image/tar.rs` and
+//!   `source.rs`
 //! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]

@@ -818,8 +818,6 @@ fn a_disk_is_required() {
     for verb in [&["upgrade"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
         Outcome::of(&mut installer(verb)).exits(OTHER).says(&["required", "--disk <PATH>"]);
     }
-    // A machine config on stdin could have named one.
-    Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk PATH"]);
 }
 
 #[test]

@@ -30,13 +30,11 @@ pub fn run(args: InstallArgs, path: &Path, said: &Said, progress: &mut Progress)
         Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
     }
     let disk = Disk::open(path, Access::Whole, args.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    let source = payload::open(&args.source, request.arch)?;
+    let opened = payload::open(&args.source, request.arch)?;
     let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
     // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
     let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
-    let name = source.name();
-    let Payload { source, facts: payload } =
-        payload::look(source, &name, Sums::wanted(args.source.strict), look, progress)?;
+    let Payload { source, facts: payload } = opened.look(Sums::wanted(args.source.strict), look, progress)?;
     let assets_facts = probe::asset_facts(&assets, request.arch);
     let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|refusals| {
         let kind = refusals.kind();
