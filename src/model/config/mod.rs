@@ -112,9 +112,9 @@ impl<'n> Reader<'n> {
         let Some(machine) = root.get("machine")? else { return Ok(()) };
         for (key, part) in [("state", Part::State), ("ephemeral", Part::Ephemeral)] {
             if let Some(encryption) = machine.get("systemDiskEncryption")?
-                && encryption.get(key)?.is_some()
+                && let Some(volume) = encryption.get(key)?
             {
-                self.encrypt(part);
+                self.encrypt(part, &volume)?;
             }
         }
         match machine.get("install")? {
@@ -123,10 +123,13 @@ impl<'n> Reader<'n> {
         }
     }
 
-    fn encrypt(&mut self, part: Part) {
+    fn encrypt(&mut self, part: Part, how: &Field) -> Result<(), ConfigError> {
+        // How it is done is the OS's to read.
+        how.mapping()?;
         if !self.config.encrypted.contains(&part) {
             self.config.encrypted.push(part);
         }
+        Ok(())
     }
 
     fn install(&mut self, install: Field<'n>) -> Result<(), ConfigError> {
@@ -171,8 +174,8 @@ impl<'n> Reader<'n> {
             Some("EPHEMERAL") => Part::Ephemeral,
             _ => return Ok(()),
         };
-        if root.get("encryption")?.is_some() {
-            self.encrypt(part);
+        if let Some(encryption) = root.get("encryption")? {
+            self.encrypt(part, &encryption)?;
         }
         if let Some(provisioning) = root.get("provisioning")? {
             let text =
