@@ -54,8 +54,7 @@ impl MachineConfig {
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConfigError> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let valid = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
-            let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            ConfigError::new(Pos { line: valid.matches('\n').count() + 1, column }, "a byte that is no UTF-8")
+            ConfigError::new(Pos::behind(&valid), "a byte that is no UTF-8")
         })?;
         let documents = yaml::documents(text)?;
         if documents.is_empty() {
