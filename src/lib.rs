@@ -42,6 +42,7 @@
 //! * the kernel command line: [`model::cmdline`]
 //! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
+//! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
 //! * external programs: [`tools::Tool`]
 //!
 //! # Words

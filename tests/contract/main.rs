@@ -35,6 +35,7 @@
 //! | 6.1 | nothing but the report on stdout | `output::stdout_carries_nothing_but_the_report` |
 //! | 6.2 | whole lines | `output::output_is_made_of_whole_lines` |
 //! | 6.3 | output never blocks | `output::a_pipe_that_nobody_reads_stops_nothing` |
+//! | 6.4 | and whoever reads again is told | `output::whoever_reads_again_is_told_what_was_dropped` |
 //! | 7.1 | an exclusive lock for the whole time, none after | `disk::the_whole_disk_is_locked_for_as_long_as_it_runs` |
 //! | 7.2 | META: tag 0x06 on upgrade, other tags kept | `disk::an_upgrade_leaves_the_label_to_return_to_in_meta_and_keeps_other_tags` |
 //! | 7.3 | META: 1 MiB, label, two equal copies | `disk::meta_is_where_machined_looks_for_it` |

@@ -12,7 +12,8 @@ use ureq::{Body, http::Response};
 use super::url::Origin;
 use crate::payload::image::ImageError;
 
-/// A `Retry-After` above this is not waited for longer, seconds: somebody stands before the machine.
+/// Longest that a `Retry-After` is waited for, seconds: somebody stands before the machine. One that is a date is not
+/// honoured: the clock of a machine without a system may be wrong.
 const LONGEST_RETRY_AFTER: u64 = 60;
 /// Most of an error's body that is read, bytes.
 const ERROR_BODY_BYTES: u64 = 16 << 10;
@@ -139,7 +140,12 @@ fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {origin} is for another name: {e}")
             }
-            _ => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
+            // What `openssl req -x509` makes unless told otherwise. No client of this kind takes it.
+            e if e.to_string().contains("CaUsedAsEndEntity") => format!(
+                "the certificate of {origin} is one of an authority (CA:TRUE), which cannot be a server's own: have it \
+                 sign another one for the server, or do without the check: --tls-verify=false"
+            ),
+            e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
         }),
         rustls::Error::InvalidMessage(_) => Failure::fetch(format!(
             "{origin} does not speak TLS; if it is meant to speak HTTP without, say --plain-http"

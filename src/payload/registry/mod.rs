@@ -170,15 +170,11 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, Failure>
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
-    let too_large = || Failure::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit"));
-    if response.body().content_length().is_some_and(|length| length > MAX_DOCUMENT_BYTES) {
-        return Err(too_large());
-    }
     let mut bytes = Vec::new();
     let body = response.body_mut().as_reader();
     body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(too_large());
+        return Err(Failure::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit")));
     }
     match (wanted.or(said), Sha256::of(&bytes)) {
         (Some(digest), found) if digest != found => {
