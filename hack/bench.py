@@ -1,40 +1,22 @@
 """Runs and table of hack/bench, which says what is measured."""
 
 import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from payload import MIB, make_payload
+
 rounds, mib, where = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 installer = Path("out/installer")
-MIB = 1 << 20
-
-
-def make_payload(directory):
-    """Incompressible files with the right magics: kernel 14 MiB, initramfs 20 MiB, the rest squashfs."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    kernel = bytearray(os.urandom(14 * MIB))
-    kernel[0x1FE:0x200] = b"\x55\xaa"
-    kernel[0x202:0x206] = b"HdrS"
-    (directory / "vmlinuz").write_bytes(kernel)
-    (directory / "initramfs.xz").write_bytes(os.urandom(20 * MIB))
-    with (directory / "rootfs.squashfs").open("wb") as rootfs:
-        rootfs.write(b"hsqs" + os.urandom(MIB - 4))
-        for _ in range(mib - 34 - 1):
-            rootfs.write(os.urandom(MIB))
-    subprocess.run([installer, "seal", directory, "--progress", "none"], check=True, stdout=subprocess.DEVNULL)
-
 
 def timed(argv, **kwargs):
     """Run under time(1): wall seconds, CPU seconds, peak resident KiB, stderr lines with the time of arrival."""
     argv = ["/usr/bin/time", "-f", "TIME %e %U %S %M", *map(str, argv)]
     lines = []
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **kwargs) as child:
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **kwargs) as child:
         for line in child.stderr:
             lines.append((time.monotonic(), line.strip()))
     if child.returncode:
@@ -74,7 +56,7 @@ def dd(payload, target, flags):
 
 where.mkdir(parents=True, exist_ok=True)
 payload, image, raw = where / "payload", where / "disk.raw", where / "dd.raw"
-make_payload(payload)
+make_payload(payload, mib, installer)
 slot = max(mib + mib // 32 + 8, 64)
 image.unlink(missing_ok=True)
 with image.open("wb") as file:

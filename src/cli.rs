@@ -11,7 +11,7 @@ use crate::{
         manifest::Arch,
         units::{ByteSize, SectorSize},
     },
-    payload::SourceRef,
+    payload::{SourceRef, registry::Mirror},
     report::ProgressMode,
 };
 
@@ -28,6 +28,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// Makes disk images and ISOs; not made by this version yet.
+#[derive(Debug, Parser)]
+#[command(name = "imager", version, disable_help_subcommand = true)]
+pub struct Imager {
+    /// Any arguments: they are not looked at.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<std::ffi::OsString>,
 }
 
 const EXIT_CODES: &str = "\
@@ -121,23 +130,49 @@ pub struct SourceArgs {
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
+}
+
+/// How a registry is reached.
+#[derive(Clone, Debug, Args)]
+pub struct RegistryArgs {
+    /// Talk http to the registry, not https.
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub plain_http: bool,
+    /// Check the registry's certificate.
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub tls_verify: bool,
+    /// Trust the authorities in this PEM file, too. Repeatable.
+    #[arg(long, help_heading = "Registry", value_name = "FILE")]
+    pub registry_ca: Vec<PathBuf>,
+    /// Credentials, in the form of docker and podman [default: where these keep them].
+    #[arg(long, help_heading = "Registry", value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
+    /// Ask this mirror of a registry first: HOST=URL. Repeatable, in this order.
+    #[arg(long, help_heading = "Registry", value_name = "HOST=URL")]
+    pub mirror: Vec<Mirror>,
 }
 
 /// `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// The target.
-    #[command(flatten)]
-    pub target: DiskArgs,
+    /// Whole disk (/dev/sda, a link in /dev/disk/by-id) or image file [default: what the machine config on stdin names].
+    #[arg(long, value_name = "PATH")]
+    pub disk: Option<PathBuf>,
+    /// How long to wait for another program's lock on the disk, seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lock_timeout: Duration,
     /// The payload.
     #[command(flatten)]
     pub source: SourceArgs,
     /// Overwrite a disk that is not empty (never one that is in use).
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
-    /// Also zero the whole disk; implies --force.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub zero: bool,
+    /// Also zero the whole disk; implies --force [default: false, or true where the machine config says `wipe: true`].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub zero: Option<bool>,
     /// Print the plan and stop; nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
@@ -148,14 +183,16 @@ pub struct InstallArgs {
     /// own.
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<SectorSize>,
-    /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
-    pub format_data: bool,
+    /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS [default: true, but for those
+    /// that the machine config encrypts].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub format_data: Option<bool>,
     /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE
     /// removes. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
-    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
+    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable [default: those of
+    /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
     /// Platform the machine runs on; decides console and network arguments [default: metal].
@@ -234,29 +271,34 @@ pub struct UpgradeArgs {
     /// Keep EPHEMERAL; false makes it anew once the new slot is verified, and needs the disk to be out of use.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub preserve: bool,
-    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
+    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable [default: those of
+    /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
 }
 
-/// `install --upgrade=true` is `upgrade`: machined's way to say it. Its arguments are taken as they are, not from the
-/// running slot.
-impl From<InstallArgs> for UpgradeArgs {
-    fn from(args: InstallArgs) -> Self {
+impl InstallArgs {
+    /// `install --upgrade=true` is `upgrade`: machined's way to say it. Its arguments are taken as they are, not from
+    /// the running slot.
+    pub fn upgrade_of(self, disk: PathBuf) -> UpgradeArgs {
         UpgradeArgs {
             stage: StageArgs {
-                change: ChangeArgs { target: args.target, dry_run: args.dry_run, plan_hash: None },
-                source: args.source,
+                change: ChangeArgs {
+                    target: DiskArgs { disk, lock_timeout: self.lock_timeout },
+                    dry_run: self.dry_run,
+                    plan_hash: None,
+                },
+                source: self.source,
                 retry_bad: false,
                 allow_any_version: false,
-                extra_kernel_arg: args.extra_kernel_arg,
-                platform: Some(args.platform),
-                config: Some(args.config),
-                arch: args.arch,
+                extra_kernel_arg: self.extra_kernel_arg,
+                platform: Some(self.platform),
+                config: Some(self.config),
+                arch: self.arch,
                 keep_kernel_args: false,
             },
-            preserve: !args.force,
-            meta: args.meta,
+            preserve: !self.force,
+            meta: self.meta,
         }
     }
 }
@@ -318,6 +360,9 @@ pub struct InspectArgs {
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 /// `pull`.
@@ -330,6 +375,9 @@ pub struct PullArgs {
     /// Architecture, where an image has several.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    /// Where it is an image in a registry.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
 }
 
 /// `seal`.

@@ -361,13 +361,13 @@ impl Executor<'_> {
     }
 
     fn lba0(&self) -> anyhow::Result<Vec<u8>> {
-        let Table { layout, core, .. } = self.table()?;
+        let Table { layout, core, bootable_mbr, .. } = self.table()?;
         let core_at = layout.part(Part::Bios).first_lba(layout.sector_size);
         let code = match (core, &self.assets()?.bios) {
             (Some(_), Some(bios)) => bios.boot_code(core_at),
             _ => [0; gpt::BOOT_CODE_BYTES],
         };
-        Ok(gpt::protective_mbr(layout, &code))
+        Ok(gpt::protective_mbr(layout, &code, *bootable_mbr))
     }
 
     fn adv(&self) -> anyhow::Result<Vec<u8>> {

@@ -34,8 +34,11 @@
 //!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
+//! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
+//!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
+//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * external programs: [`tools::Tool`]
 //!

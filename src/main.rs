@@ -1,32 +1,56 @@
-//! The program: argv in, exit code out. Everything else is in the library.
+//! The program: argv and environment in, exit code out. Everything else is in the library.
 
 use std::{
-    io::{Write as _, stderr, stdout},
+    env,
+    io::{stderr, stdout},
+    os::unix::ffi::OsStringExt,
+    path::Path,
     process::ExitCode,
 };
 
 use clap::{Parser as _, error::ErrorKind};
 use slipway::{
-    cli::{Cli, Output},
+    cli::{Cli, Imager, Output},
     commands,
-    error::Kind,
-    report::Report,
+    error::{Failure, Kind, OrFail as _},
+    model::environment::Environment,
+    report::{Report, output},
 };
 
 fn main() -> ExitCode {
+    // One program under two names, as in Talos' images.
+    let name = env::args_os().next().unwrap_or_default();
+    if Path::new(&name).file_name().is_some_and(|name| name == "imager") {
+        return match Imager::try_parse() {
+            Ok(_) => failed(&commands::imager()),
+            Err(error) => usage(&error),
+        };
+    }
+    // Before the arguments: bad data in the environment is wrong input even for --help.
+    let environment = Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(Kind::Input);
+    let environment = match environment {
+        Ok(environment) => environment,
+        Err(failure) => return failed(&failure),
+    };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
     let output = cli.output;
-    match commands::run(cli) {
+    match commands::run(cli, environment) {
         Ok(report) => print(&report, output),
-        Err(failure) => {
-            // Closed output is nothing an exit code could tell better.
-            let _ = writeln!(stderr(), "error: {failure}");
-            ExitCode::from(failure.kind.exit_code())
-        }
+        Err(failure) => failed(&failure),
     }
+}
+
+fn failed(failure: &Failure) -> ExitCode {
+    say(&format!("error: {failure}"));
+    ExitCode::from(failure.kind.exit_code())
+}
+
+/// The one line that ends a failed run. Nobody who listens is nothing an exit code could tell better.
+fn say(text: &str) {
+    let _ = output::write(&stderr(), format!("{text}\n").as_bytes(), output::PATIENCE);
 }
 
 /// Help is a success; a value that is wrong is wrong input; anything else is an unknown flag or verb.
@@ -45,16 +69,14 @@ fn print(report: &Report, output: Output) -> ExitCode {
         (Output::Json, report) => serde_json::to_string_pretty(report),
         (Output::Human, report) => Ok(report.to_string()),
     };
-    match text {
-        Ok(text) if writeln!(stdout(), "{text}").and_then(|()| stdout().flush()).is_ok() => {
-            if report.is_bad() {
-                ExitCode::from(Kind::Install.exit_code())
-            } else {
-                ExitCode::SUCCESS
-            }
-        }
-        _ => {
-            let _ = writeln!(stderr(), "error: the report cannot be written to stdout");
+    let written = text
+        .map_err(Into::into)
+        .and_then(|text| output::write(&stdout(), format!("{text}\n").as_bytes(), output::PATIENCE));
+    match written {
+        Ok(()) if report.is_bad() => ExitCode::from(Kind::Install.exit_code()),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: the report cannot be written to stdout: {error}"));
             ExitCode::from(Kind::Other.exit_code())
         }
     }

@@ -727,6 +727,8 @@ fn a_file_too_large_for_fat() {
         force: false,
         zero: false,
         format_data: false,
+        encrypted: vec![],
+        bootable_mbr: false,
         slot_bytes: 8 << 30,
         ids: Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time: 0 },
         args: KernelArgs::default(),
@@ -811,9 +813,13 @@ fn unknown_flags_and_verbs() {
 
 #[test]
 fn a_disk_is_required() {
-    for verb in [&["install"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
+    // A machine config could name that of an install.
+    Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk", "machine config"]);
+    for verb in [&["upgrade"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
         Outcome::of(&mut installer(verb)).exits(OTHER).says(&["required", "--disk <PATH>"]);
     }
+    // A machine config on stdin could have named one.
+    Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk PATH"]);
 }
 
 #[test]

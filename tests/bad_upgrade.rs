@@ -182,6 +182,7 @@ fn a_payload_that_changes_while_it_is_read() {
         ask: Ask { disk: "disk".into(), now: 1 },
         activate: true,
         preserve: true,
+        blank_ephemeral: false,
         retry_bad: false,
         allow_any_version: false,
         args: Default::default(),

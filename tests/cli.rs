@@ -98,6 +98,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
             seen.push(flag.to_owned());
             let required: &[&str] = match words[0].as_str() {
                 "inspect" => &["dir:x"],
+                "pull" => &["oci:x", "oci:y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
             };
@@ -116,9 +117,11 @@ fn every_boolean_flag_takes_its_value_or_none() {
         "dry-run",
         "force",
         "format-data",
+        "plain-http",
         "preserve",
         "retry-bad",
         "strict",
+        "tls-verify",
         "upgrade",
         "zero",
     ];

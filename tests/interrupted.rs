@@ -41,7 +41,7 @@ impl Run {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_installer")]).args(args);
         command.args(["--progress=json", "--disk"]).arg(&node.disk);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let events = BufReader::new(child.stderr.take().unwrap());
         Run { child, events }
     }

@@ -12,7 +12,7 @@ use slipway::{
     model::{
         digest::Sha256,
         layout::Part,
-        manifest::{Arch, FileInfo},
+        manifest::{Arch, FileInfo, KernelArgs},
         units::{Extent, GIB, MIB, SectorSize},
     },
     payload,
@@ -71,6 +71,16 @@ fn an_install_onto_a_4096_byte_sector_image_with_everything_asked_for() {
     let request = InstallRequest { zero: true, format_data: false, ..request() };
     let plan = plan::install(&request, &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
     golden("install-image-4096.txt", &plan);
+}
+
+/// What a machine config adds.
+#[test]
+fn an_install_for_an_old_bios_with_an_encrypted_volume() {
+    let facts = disk(10 * GIB, SectorSize::S512, Kind::Disk);
+    let args = KernelArgs { extra: vec!["dropped=1".to_owned()], payload_only: true, ..KernelArgs::default() };
+    let request = InstallRequest { encrypted: vec![Part::State], bootable_mbr: true, args, ..request() };
+    let plan = plan::install(&request, &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
+    golden("install-legacy-bios.txt", &plan);
 }
 
 #[test]

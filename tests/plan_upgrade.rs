@@ -69,6 +69,8 @@ fn texts() {
     golden("upgrade.txt", &plan::upgrade(&request, &facts, &payload(1)).unwrap());
     let forced = UpgradeRequest { preserve: false, ..request.clone() };
     golden("upgrade-not-preserved.txt", &plan::upgrade(&forced, &facts, &payload(1)).unwrap());
+    let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
+    golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
     let activate = ActivateRequest { ask: ask(3), preserve: true };

@@ -267,7 +267,7 @@ fn killed_and_run_again() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_installer"), "upgrade"]);
         command.args(["--progress=none", "--source", &node.next.source(), "--disk"]).arg(&node.disk);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_millis(milliseconds));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,8 +1,8 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU without
 //! acceleration, SeaBIOS or OVMF, Debian's kernel and the reference OS.
 //!
-//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets` and three
-//! payloads, `out/payload*`. A test that misses one of them fails; none is ever skipped.
+//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, three
+//! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
 //!   machine, `debugger` hangs one, `write_log` is what one has written;
@@ -37,7 +37,10 @@ mod image;
 mod in_guest;
 mod installed;
 mod larger_disk;
+mod machined;
 mod medium;
+#[path = "../tests/oci/mod.rs"]
+mod oci;
 mod power_cut;
 mod qemu;
 mod trial;

@@ -28,16 +28,23 @@ impl Medium {
         let list = dir.path().join("upgrade-args");
         let lines: String = args.iter().map(|arg| format!("{arg}\n")).collect();
         fs::write(&list, lines).expect("a temporary file can be written");
-        Self::pack(dir, "slipway-payload", version, &[&list])
+        let payload = copy_payload(&dir, version);
+        Self::pack(dir, "slipway-payload", &[&list, &payload])
     }
 
-    /// A job, the script that is run, and files for it.
+    /// A job, the script that is run, and files for it; a payload is among them.
     pub fn with_job(script: &Path, version: &str, files: &[&Path]) -> Self {
         let dir = scratch_dir();
+        let payload = copy_payload(&dir, version);
+        Self::job(dir, script, &[&[payload.as_path()], files].concat())
+    }
+
+    /// A job, the script that is run, and files for it, which may lie in `dir`.
+    pub fn job(dir: TempDir, script: &Path, files: &[&Path]) -> Self {
         let job = dir.path().join("run.sh");
         fs::copy(script, &job).expect("the script can be copied");
         fs::set_permissions(&job, fs::Permissions::from_mode(0o755)).expect("the script can be made executable");
-        Self::pack(dir, "slipway-run", version, &[&[job.as_path()], files].concat())
+        Self::pack(dir, "slipway-run", &[&[job.as_path()], files].concat())
     }
 
     /// As a disk to plug in.
@@ -45,15 +52,19 @@ impl Medium {
         Drive::new(&self.file).serial(self.serial)
     }
 
-    fn pack(dir: TempDir, serial: &'static str, version: &str, files: &[&Path]) -> Self {
-        // mksquashfs takes the name of a directory as it is.
-        let payload = dir.path().join("payload");
-        run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+    fn pack(dir: TempDir, serial: &'static str, files: &[&Path]) -> Self {
         let file = dir.path().join("medium.squashfs");
         // Not compressed: that takes longer than it saves.
         let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
-        let paths = files.iter().copied().chain([payload.as_path(), file.as_path()]).map(Path::as_os_str);
+        let paths = files.iter().copied().chain([file.as_path()]).map(Path::as_os_str);
         run("mksquashfs", paths.chain(options.map(OsStr::new)));
         Medium { _dir: dir, file, serial }
     }
+}
+
+/// A payload in a directory `payload`: mksquashfs takes the name of a directory as it is.
+fn copy_payload(dir: &TempDir, version: &str) -> PathBuf {
+    let payload = dir.path().join("payload");
+    run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+    payload
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    let source = payload::open_ref(&args.source, args.arch)?;
+    let source = payload::open_ref(&args.source, args.arch, &payload::options(&args.registry))?;
     let sums = Sums::wanted(args.strict);
     let Payload { facts, .. } = payload::look(source, &args.source.to_string(), sums, Look::Everything, progress)?;
     let bytes: u64 = facts.files.iter().map(|f| f.size).sum();

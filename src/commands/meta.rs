@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 
-use super::{input, meta_key, meta_tag, open};
+use super::{input, open};
 use crate::{
     cli::{DiskArgs, MetaVerb},
     device::{Access, BlockIo as _, Disk},
@@ -10,7 +10,7 @@ use crate::{
     execute::{self, Observer as _, Sources},
     model::{
         layout::Part,
-        meta::{Adv, Meta},
+        meta::{Adv, Meta, parse_key, parse_tag},
         units::Extent,
     },
     plan,
@@ -25,20 +25,20 @@ pub fn run(verb: MetaVerb, progress: &mut Progress) -> Result<Report, Failure> {
             Ok(Report::Meta(MetaReport::new(&meta, None, false)))
         }
         MetaVerb::Get { key, target } => {
-            let key = input(meta_key(&key))?;
+            let key = input(parse_key(&key))?;
             let meta = look(&target, Access::Read)?.meta;
             meta.get(key).ok_or_else(|| anyhow!("META has no tag {key:#04x}")).or_fail(Kind::Input)?;
             Ok(Report::Meta(MetaReport { bare: true, ..MetaReport::new(&meta, Some(key), false) }))
         }
         MetaVerb::Set { tag, target } => {
-            let (key, value) = input(meta_tag(&tag))?;
+            let (key, value) = input(parse_tag(&tag))?;
             let found = look(&target, Access::Write)?;
             let mut adv = found.meta.adv.clone();
             adv.set(key, value).or_fail(Kind::Input)?;
             change(found, &adv, None, key, progress)
         }
         MetaVerb::Delete { key, target } => {
-            let key = input(meta_key(&key))?;
+            let key = input(parse_key(&key))?;
             let found = look(&target, Access::Write)?;
             let mut adv = found.meta.adv.clone();
             // The legacy area is touched only for a tag that stands nowhere else.

@@ -10,8 +10,10 @@ mod meta;
 mod payload;
 mod pull;
 mod rollback;
+mod said;
 mod seal;
 mod status;
+mod stdin;
 mod upgrade;
 mod verify;
 mod wipe;
@@ -20,29 +22,40 @@ use std::{fs, time::SystemTime};
 
 use anyhow::Context as _;
 
+use said::Said;
+
 use crate::{
     cli::{Cli, DiskArgs, Verb},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
+    model::environment::Environment,
     plan::SystemFacts,
     probe,
     report::{Progress, Report},
 };
 
 /// Run a command.
-pub fn run(cli: Cli) -> Result<Report, Failure> {
+pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     let mut progress = Progress::new(cli.progress);
     match cli.verb {
-        Verb::Install(args) if args.upgrade => {
-            if args.zero {
+        Verb::Install(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            said.note_kernel_args(&args.extra_kernel_arg, &mut progress);
+            let disk = said.disk(args.disk.as_deref(), &mut progress)?;
+            if !args.upgrade {
+                return install::run(*args, &disk, &said, &mut progress);
+            }
+            if args.zero == Some(true) {
                 progress.note("--zero has no effect with --upgrade");
             }
-            upgrade::run((*args).into(), &mut progress)
+            upgrade::run(args.upgrade_of(disk), &said, &mut progress)
         }
-        Verb::Install(args) => install::run(*args, &mut progress),
-        Verb::Upgrade(args) => upgrade::run(*args, &mut progress),
-        Verb::Stage(args) => upgrade::stage(*args, &mut progress),
+        Verb::Upgrade(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            upgrade::run(*args, &said, &mut progress)
+        }
+        Verb::Stage(args) => upgrade::stage(*args, &Said::environment(environment), &mut progress),
         Verb::Activate(args) => activate::run(&args, &mut progress),
         Verb::Confirm(args) => confirm::run(&args, &mut progress),
         Verb::Rollback(args) => rollback::run(args, &mut progress),
@@ -56,6 +69,13 @@ pub fn run(cli: Cli) -> Result<Report, Failure> {
         Verb::Completions { shell } => Ok(generate::completions(shell)),
         Verb::Man { dir } => generate::man(&dir),
     }
+}
+
+/// `imager`, the other name of the program.
+pub fn imager() -> Failure {
+    let error =
+        anyhow::anyhow!("disk images and ISOs are not made by this version yet; `installer install` makes a disk");
+    Failure { kind: Kind::Unsupported, error }
 }
 
 /// Open an installed disk.
@@ -78,48 +98,7 @@ fn now() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
-/// A META key: 1 to 255 in decimal, `0x`, `0o`, `0b` or octal with a leading 0, as Go's base 0 reads it.
-fn meta_key(text: &str) -> Result<u8, String> {
-    let lower = text.to_ascii_lowercase();
-    let (digits, radix) = match lower.as_bytes() {
-        [b'0', b'x', ..] => (&lower[2..], 16),
-        [b'0', b'b', ..] => (&lower[2..], 2),
-        [b'0', b'o', ..] => (&lower[2..], 8),
-        [b'0', _, ..] => (&lower[1..], 8),
-        _ => (&lower[..], 10),
-    };
-    match u8::from_str_radix(digits, radix) {
-        Ok(key @ 1..) if !digits.starts_with('+') => Ok(key),
-        _ => Err(format!("META key {text:?}: write a number from 1 to 255, decimal or 0x hex")),
-    }
-}
-
-/// `KEY=VALUE` of META.
-fn meta_tag(text: &str) -> Result<(u8, Vec<u8>), String> {
-    let (key, value) = text.split_once('=').ok_or_else(|| format!("META tag {text:?}: write KEY=VALUE"))?;
-    Ok((meta_key(key)?, value.as_bytes().to_vec()))
-}
-
 /// What an argument means, or wrong input.
 fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
     result.map_err(anyhow::Error::msg).or_fail(Kind::Input)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn meta_keys_in_every_base() {
-        for (text, key) in
-            [("10", 10), ("0x0a", 10), ("0X0A", 10), ("012", 10), ("0o12", 10), ("0b1010", 10), ("255", 255)]
-        {
-            assert_eq!(meta_key(text), Ok(key), "{text}");
-        }
-        for bad in ["", "0", "256", "0x100", "-1", "x", "0x", "1 ", "+1", "0x+1", "09"] {
-            assert!(meta_key(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(meta_tag("0xa=a=b"), Ok((10, b"a=b".to_vec())));
-        assert!(meta_tag("10").is_err());
-    }
 }

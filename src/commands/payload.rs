@@ -1,13 +1,14 @@
 //! Opening a source and looking at its payload, with progress and the right exit code.
 
 use crate::{
-    cli::SourceArgs,
+    cli::{RegistryArgs, SourceArgs},
     error::{Failure, Kind},
     execute::Observer as _,
     model::manifest::Arch,
     payload::{
         Facts, Source, SourceRef, Sums,
         image::{ImageError, Look},
+        registry::{Options, Patience},
     },
     report::Progress,
 };
@@ -20,12 +21,24 @@ pub struct Payload {
 
 /// Open the source that was asked for, else the one a container image carries. A reference that leads nowhere fails here.
 pub fn open(args: &SourceArgs, arch: Arch) -> Result<Source, Failure> {
-    open_ref(&args.source.clone().unwrap_or_else(|| SourceRef::default_of(arch)), arch)
+    open_ref(&args.source.clone().unwrap_or_else(|| SourceRef::default_of(arch)), arch, &options(&args.registry))
 }
 
 /// Open this source.
-pub fn open_ref(source: &SourceRef, arch: Arch) -> Result<Source, Failure> {
-    Source::open(source, arch).map_err(|e| failure(e.into()))
+pub fn open_ref(source: &SourceRef, arch: Arch, options: &Options) -> Result<Source, Failure> {
+    Source::open(source, arch, options).map_err(|e| failure(e.into()))
+}
+
+/// How to reach a registry.
+pub fn options(args: &RegistryArgs) -> Options {
+    Options {
+        plain_http: args.plain_http,
+        insecure_tls: !args.tls_verify,
+        ca_files: args.registry_ca.clone(),
+        auth_file: args.authfile.clone(),
+        mirrors: args.mirror.clone(),
+        patience: Patience::default(),
+    }
 }
 
 /// Look at the payload of an opened source.

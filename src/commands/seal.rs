@@ -17,7 +17,7 @@ use crate::{
         digest::{self, Sha256},
         manifest::{Arch, MANIFEST, SHA256SUMS},
     },
-    payload::{SourceRef, Sums, TEXTS, image::Look},
+    payload::{SourceRef, Sums, TEXTS, image::Look, registry::Options},
     report::{Progress, Report, SealReport},
 };
 
@@ -27,7 +27,7 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     let list = dir.join(SHA256SUMS);
     // Not compared with an old list: that is what is being replaced.
     let source = SourceRef::Dir(dir.clone());
-    let opened = payload::open_ref(&source, Arch::NATIVE)?;
+    let opened = payload::open_ref(&source, Arch::NATIVE, &Options::default())?;
     let Payload { facts, .. } = payload::look(opened, &source.to_string(), Sums::Ignored, Look::Everything, progress)?;
     let manifest = facts.manifest();
     let text = manifest.render();

@@ -4,26 +4,26 @@ use anyhow::bail;
 
 use super::{
     change::Target,
-    input, meta_tag,
     payload::{self, Payload},
+    said::Said,
 };
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
     execute::Sources,
-    model::manifest::KernelArgs,
+    model::{layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
     plan::{self, SystemFacts, UpgradeRequest},
     report::{Progress, Report},
 };
 
-pub fn run(args: UpgradeArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    let meta = input(args.meta.iter().map(|tag| meta_tag(tag)).collect())?;
-    write(&args.stage, Some(args.preserve), meta, progress)
+pub fn run(args: UpgradeArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let meta = said.meta(&args.meta)?;
+    write(&args.stage, Some(args.preserve), meta, said, progress)
 }
 
-pub fn stage(args: StageArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    write(&args, None, vec![], progress)
+pub fn stage(args: StageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    write(&args, None, vec![], said, progress)
 }
 
 /// `activate`: whether to activate it, too, and then whether to preserve EPHEMERAL.
@@ -31,6 +31,7 @@ fn write(
     args: &StageArgs,
     activate: Option<bool>,
     meta: Vec<(u8, Vec<u8>)>,
+    said: &Said,
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
     let mut target = Target::open(&args.change.target, activate == Some(false))?;
@@ -49,12 +50,13 @@ fn write(
             target.check(!running, progress);
         }
     }
-    let kernel_args = kernel_args(args, &target.system).or_fail(Kind::Install)?;
+    let kernel_args = kernel_args(args, said, &target.system).or_fail(Kind::Install)?;
     let decide = |ask: &plan::Ask, system: &SystemFacts| {
         let request = UpgradeRequest {
             ask: ask.clone(),
             activate: activate.is_some(),
             preserve: activate.unwrap_or(true),
+            blank_ephemeral: said.encrypted().contains(&Part::Ephemeral),
             retry_bad: args.retry_bad,
             allow_any_version: args.allow_any_version,
             args: kernel_args.clone(),
@@ -68,9 +70,10 @@ fn write(
 }
 
 /// What is not said is kept from the running slot; where that cannot be read, everything must be said.
-fn kernel_args(args: &StageArgs, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
-    let said = &args.extra_kernel_arg;
-    let all_said = args.platform.is_some() && args.config.is_some() && !said.is_empty();
+fn kernel_args(args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
+    let extra = &args.extra_kernel_arg;
+    let all_said = args.platform.is_some() && args.config.is_some() && !extra.is_empty();
+    let none_said = args.platform.is_none() && args.config.is_none() && extra.is_empty();
     let kept = match system.running.slot().map(|s| (s, &system.slots[s].manifest)) {
         Some((slot, None)) if args.keep_kernel_args && !all_said => bail!(
             "slot {slot}, which runs, has no manifest.json that can be read: its kernel arguments would be lost; give \
@@ -79,9 +82,12 @@ fn kernel_args(args: &StageArgs, system: &SystemFacts) -> anyhow::Result<KernelA
         Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
         _ => KernelArgs::default(),
     };
+    let payload_only = said.payload_only().unwrap_or(none_said && kept.payload_only);
     Ok(KernelArgs {
         platform: args.platform.clone().unwrap_or(kept.platform),
         config: args.config.clone().unwrap_or(kept.config),
-        extra: if said.is_empty() && args.keep_kernel_args { kept.extra } else { said.clone() },
+        extra: if extra.is_empty() && args.keep_kernel_args { kept.extra } else { extra.clone() },
+        payload_only,
+        firmware: Said::firmware(payload_only),
     })
 }

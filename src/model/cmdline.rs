@@ -184,6 +184,13 @@ fn split(word: &str) -> (&str, &str) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform(&'static str);
 
+/// A platform nobody knows.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))]
+pub struct UnknownPlatform {
+    name: String,
+}
+
 /// Console, network and other arguments by platform.
 const PLATFORMS: [(&str, &str); 20] = [
     ("metal", "console=tty0"),
@@ -232,6 +239,14 @@ impl Platform {
     pub fn by_name(name: &str) -> Option<Self> {
         let name = if name == "packet" { "equinixMetal" } else { name };
         PLATFORMS.iter().find(|(n, _)| *n == name).map(|(n, _)| Platform(n))
+    }
+
+    /// What `--platform` means: empty is bare metal.
+    pub fn settled(name: &str) -> Result<Self, UnknownPlatform> {
+        match name {
+            "" => Ok(Platform::METAL),
+            name => Platform::by_name(name).ok_or_else(|| UnknownPlatform { name: name.to_owned() }),
+        }
     }
 
     fn args(self, arch: Arch) -> &'static str {

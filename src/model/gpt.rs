@@ -249,13 +249,15 @@ fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
     h
 }
 
-/// The first block of the disk: 440 bytes of boot code and the protective MBR over the whole disk.
-pub fn protective_mbr(layout: &Layout, boot_code: &[u8; BOOT_CODE_BYTES]) -> Vec<u8> {
+/// The first block of the disk: 440 bytes of boot code and the protective MBR over the whole disk. `bootable` sets the
+/// entry's status to 0x80, against the specification, for BIOSes that boot from no disk without it.
+pub fn protective_mbr(layout: &Layout, boot_code: &[u8; BOOT_CODE_BYTES], bootable: bool) -> Vec<u8> {
     let mut block = vec![0; usize::try_from(layout.sector_size.bytes()).unwrap_or(512)];
     block[..BOOT_CODE_BYTES].copy_from_slice(boot_code);
     let blocks = u32::try_from(layout.disk_sectors() - 1).unwrap_or(u32::MAX);
     let entry = &mut block[446..462];
     entry[..8].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
+    entry[0] = if bootable { 0x80 } else { 0 };
     entry[8..12].copy_from_slice(&1u32.to_le_bytes());
     entry[12..16].copy_from_slice(&blocks.to_le_bytes());
     block[510..512].copy_from_slice(&[0x55, 0xaa]);
@@ -324,7 +326,7 @@ mod tests {
             let mut file = tempfile::tempfile().unwrap();
             file.set_len(layout.disk_bytes).unwrap();
             for (offset, bytes) in [
-                (0, &protective_mbr(&layout, &[0; BOOT_CODE_BYTES])),
+                (0, &protective_mbr(&layout, &[0; BOOT_CODE_BYTES], false)),
                 (sector.bytes(), &label.primary_header),
                 (2 * sector.bytes(), &label.entries),
                 (label.backup_entries_offset, &label.entries),
@@ -344,8 +346,11 @@ mod tests {
     #[test]
     fn protective_mbr_is_recognised() {
         let (layout, _) = sample(SectorSize::S512);
-        let block = protective_mbr(&layout, &[7; BOOT_CODE_BYTES]);
+        let block = protective_mbr(&layout, &[7; BOOT_CODE_BYTES], false);
         assert!(is_protective_mbr(&block));
+        let bootable = protective_mbr(&layout, &[7; BOOT_CODE_BYTES], true);
+        assert!(is_protective_mbr(&bootable));
+        assert_eq!((bootable[446], &bootable[447..]), (0x80, &block[447..]));
         assert_eq!(&block[446..462], &[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0, 0xff, 0x9f, 0x41, 0]);
         assert!(!is_protective_mbr(&[0; 512]));
     }

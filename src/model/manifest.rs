@@ -109,6 +109,12 @@ pub struct KernelArgs {
     pub config: String,
     /// `--extra-kernel-arg`, in order.
     pub extra: Vec<String>,
+    /// The payload's own `cmdline`, if it has one, stands alone: nothing of the above is added.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub payload_only: bool,
+    /// What the firmware adds to a payload's own arguments that stand alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub firmware: Vec<String>,
 }
 
 impl Manifest {

@@ -118,6 +118,28 @@ impl Adv {
     }
 }
 
+/// A META key: 1 to 255 in decimal, `0x`, `0o`, `0b` or octal with a leading 0, as Go's base 0 reads it.
+pub fn parse_key(text: &str) -> Result<u8, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, radix) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (&lower[2..], 16),
+        [b'0', b'b', ..] => (&lower[2..], 2),
+        [b'0', b'o', ..] => (&lower[2..], 8),
+        [b'0', _, ..] => (&lower[1..], 8),
+        _ => (&lower[..], 10),
+    };
+    match u8::from_str_radix(digits, radix) {
+        Ok(key @ 1..) if !digits.starts_with('+') => Ok(key),
+        _ => Err(format!("META key {text:?}: write a number from 1 to 255, decimal or 0x hex")),
+    }
+}
+
+/// `KEY=VALUE`, as `--meta` takes it.
+pub fn parse_tag(text: &str) -> Result<(u8, Vec<u8>), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("META tag {text:?}: write KEY=VALUE"))?;
+    Ok((parse_key(key)?, value.as_bytes().to_vec()))
+}
+
 /// The whole partition as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -224,6 +246,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn meta_keys_in_every_base() {
+        for (text, key) in
+            [("10", 10), ("0x0a", 10), ("0X0A", 10), ("012", 10), ("0o12", 10), ("0b1010", 10), ("255", 255)]
+        {
+            assert_eq!(parse_key(text), Ok(key), "{text}");
+        }
+        for bad in ["", "0", "256", "0x100", "-1", "x", "0x", "1 ", "+1", "0x+1", "09"] {
+            assert!(parse_key(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(parse_tag("0xa=a=b"), Ok((10, b"a=b".to_vec())));
+        assert!(parse_tag("10").is_err());
+    }
 
     fn sample() -> Adv {
         let mut adv = Adv::default();

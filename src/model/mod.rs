@@ -3,8 +3,10 @@
 pub mod bootenv;
 pub mod bootrule;
 pub mod cmdline;
+pub mod config;
 pub mod digest;
 pub mod envblock;
+pub mod environment;
 pub mod gpt;
 pub mod image_ref;
 pub mod layout;
@@ -12,5 +14,6 @@ pub mod manifest;
 pub mod meta;
 pub mod running;
 pub mod slot;
+pub mod smbios;
 pub mod units;
 pub mod version;

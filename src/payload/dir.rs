@@ -33,6 +33,11 @@ impl DirSource {
         DirSource { dir: dir.to_owned() }
     }
 
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
     /// Open one of its files for reading.
     fn open(&self, name: &str) -> io::Result<File> {
         // A fifo would block in open without O_NONBLOCK (which means nothing to a file), a device never end.

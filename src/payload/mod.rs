@@ -3,6 +3,7 @@
 mod check;
 mod dir;
 pub mod image;
+pub mod registry;
 mod source;
 mod stream;
 

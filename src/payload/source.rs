@@ -9,6 +9,7 @@ use std::{
 use super::{
     DirSource, Facts, PayloadFiles, Sums, Take,
     image::{ImageError, ImageSource, ImageStore, Local, LocalRef, Look},
+    registry::{Options, Registry},
 };
 use crate::model::{
     image_ref::{ImageRef, is_tag, parse_digest},
@@ -100,35 +101,37 @@ impl fmt::Display for SourceRef {
 /// An opened source.
 pub enum Source {
     /// A directory.
-    Dir(DirSource, PathBuf),
+    Dir(DirSource),
     /// A container image.
     Image(ImageSource),
 }
 
-/// The store of a source that is a container image.
-pub fn image_store(source: &SourceRef) -> Result<Option<Box<dyn ImageStore>>, ImageError> {
+/// The store of a source that is a container image; none for a directory. `options` are for registries.
+pub fn image_store(source: &SourceRef, options: &Options) -> Result<Option<Box<dyn ImageStore>>, ImageError> {
     Ok(match source {
         SourceRef::Dir(_) => None,
         SourceRef::Oci(dir, image) => Some(Box::new(Local::directory(dir, image.clone(), source.to_string())?)),
         SourceRef::OciArchive(file, image) => Some(Box::new(Local::archive(file, image.clone(), source.to_string())?)),
-        SourceRef::Docker(_) => None,
+        SourceRef::Docker(image) => Some(Box::new(Registry::new(image, options)?)),
     })
 }
 
 impl Source {
     /// Open it. Of an image this reads the manifest; a reference that leads nowhere fails here.
-    pub fn open(source: &SourceRef, arch: Arch) -> Result<Self, ImageError> {
-        match (source, image_store(source)?) {
-            (SourceRef::Dir(dir), _) => Ok(Source::Dir(DirSource::new(dir), dir.clone())),
-            (source, Some(store)) => ImageSource::open(store, source.clone(), arch).map(Source::Image),
-            (source, None) => Err(ImageError::invalid(source.to_string(), "no such kind of source")),
+    pub fn open(source: &SourceRef, arch: Arch, options: &Options) -> Result<Self, ImageError> {
+        match source {
+            SourceRef::Dir(dir) => Ok(Source::Dir(DirSource::new(dir))),
+            _ => match image_store(source, options)? {
+                Some(store) => ImageSource::open(store, source.clone(), arch).map(Source::Image),
+                None => Err(ImageError::invalid(source.to_string(), "not a container image")),
+            },
         }
     }
 
     /// Its name, for people.
     pub fn name(&self) -> String {
         match self {
-            Source::Dir(_, dir) => dir.display().to_string(),
+            Source::Dir(dir) => dir.path().display().to_string(),
             Source::Image(image) => image.name(),
         }
     }
@@ -136,7 +139,7 @@ impl Source {
     /// Bytes that a look at everything reads, as far as can be known before.
     pub fn bytes(&self) -> u64 {
         match self {
-            Source::Dir(_, dir) => dir_bytes(dir),
+            Source::Dir(dir) => dir_bytes(dir.path()),
             Source::Image(image) => image.bytes(),
         }
     }
@@ -144,7 +147,7 @@ impl Source {
     /// Look at the payload. A directory is always read whole.
     pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
         match self {
-            Source::Dir(dir, _) => Ok(dir.facts(wanted, progress)?),
+            Source::Dir(dir) => Ok(dir.facts(wanted, progress)?),
             Source::Image(image) => image.facts(wanted, look, progress),
         }
     }
@@ -158,7 +161,7 @@ fn dir_bytes(dir: &Path) -> u64 {
 impl PayloadFiles for Source {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
         match self {
-            Source::Dir(dir, _) => dir.each(names, take),
+            Source::Dir(dir) => dir.each(names, take),
             Source::Image(image) => image.each(names, take),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    slots::{Draft, Slots},
+    slots::{Draft, Ephemeral, Slots},
 };
 use crate::model::{layout::Part, slot::SlotState};
 
@@ -31,7 +31,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         draft.extend(Part::Esp, slots.copies.heal());
     } else {
         draft.warnings.extend(slots.way_back(system)?);
-        slots.activation(&mut draft, &[], request.preserve)?;
+        slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Anew })?;
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
     let meanwhile = format!("slot {} still boots; run the same command again", slots.running);

@@ -6,7 +6,7 @@ use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     model::{
         bootenv::{MARKER, Marker},
-        cmdline::{Platform, assemble},
+        cmdline::{Cmdline, Platform, assemble},
         digest::Sums,
         manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
     },
@@ -28,12 +28,12 @@ impl SlotContent<'_> {
     /// Its file system, and the kernel command line. The marker is not in any list of digests: it changes.
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
-        let KernelArgs { platform, config, extra } = self.args;
-        let platform = match platform.as_str() {
-            "" => Platform::METAL,
-            name => Platform::by_name(name).ok_or_else(|| Refusal::Platform { name: name.to_owned() })?,
+        let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
+        let platform = Platform::settled(platform)?;
+        let cmdline = match (&payload.cmdline, payload_only) {
+            (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
+            (own, _) => assemble(platform, config, self.arch, own.as_deref(), extra),
         };
-        let cmdline = assemble(platform, config, self.arch, payload.cmdline.as_deref(), extra);
         let cfg = SlotCfg {
             kernel: payload.kernel().name.clone(),
             initrd: payload.initramfs().name.clone(),
@@ -56,6 +56,21 @@ impl SlotContent<'_> {
             payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
         files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())]);
         Ok((Volume { serial: serial(self.part_guid), time: self.time, files }, cmdline))
+    }
+}
+
+/// What of the kernel arguments is not as it was asked for.
+pub fn kernel_args_notes(args: &KernelArgs, payload: &payload::Facts) -> Vec<String> {
+    match (&payload.cmdline, args.payload_only) {
+        (None, true) => vec![
+            "the payload has no file cmdline that could stand alone: the kernel command line is put together here"
+                .to_owned(),
+        ],
+        (Some(_), true) if !args.extra.is_empty() => vec![format!(
+            "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
+            args.extra.join(" ")
+        )],
+        _ => vec![],
     }
 }
 

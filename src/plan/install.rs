@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use super::{
     AssetFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume, VolumeFile,
-    content::{SlotContent, serial},
+    content::{SlotContent, kernel_args_notes, serial},
     step::ends,
 };
 use crate::{
@@ -43,6 +43,10 @@ pub struct InstallRequest {
     pub zero: bool,
     /// Make file systems on STATE and EPHEMERAL.
     pub format_data: bool,
+    /// Volumes that are left blank all the same: the OS encrypts them.
+    pub encrypted: Vec<Part>,
+    /// Mark the protective MBR bootable.
+    pub bootable_mbr: bool,
     /// Bytes of each slot.
     pub slot_bytes: u64,
     /// GUIDs and time.
@@ -53,6 +57,13 @@ pub struct InstallRequest {
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Architecture of the machine.
     pub arch: Arch,
+}
+
+impl InstallRequest {
+    /// Whether a volume of the OS gets a file system.
+    pub fn formats(&self, part: Part) -> bool {
+        self.format_data && !self.encrypted.contains(&part)
+    }
 }
 
 /// The volumes that belong to the OS.
@@ -124,10 +135,8 @@ fn contents(
     }
     let reserve = reserve(disk, &layout, &volumes);
     let mut steps = reserve.clone();
-    if request.format_data {
-        let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
-        steps.extend(DATA.map(prepare));
-    }
+    let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
+    steps.extend(DATA.into_iter().filter(|part| request.formats(*part)).map(prepare));
     steps.extend(write_order(request, &layout, core.is_some(), reserve));
     Ok(Plan {
         goal: Goal::Install,
@@ -145,7 +154,7 @@ fn contents(
         ),
         meanwhile: "the disk has no partition table; run the same command again".to_owned(),
         system: Some(System { version: payload.version.clone(), slot: SLOT, cmdline, volumes }),
-        table: Some(Table { ids: request.ids.clone(), layout, core }),
+        table: Some(Table { ids: request.ids.clone(), layout, core, bootable_mbr: request.bootable_mbr }),
     })
 }
 
@@ -209,7 +218,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     steps.push(Step::WriteMetaCopy { copy: 1, offset: meta });
     steps.push(Step::WriteMetaCopy { copy: 2, offset: meta + ADV_BYTES as u64 });
     for part in DATA {
-        if request.format_data {
+        if request.formats(part) {
             steps.push(Step::WriteXfs { part, extent: extent(part) });
         } else {
             steps.push(blank(part));
@@ -235,6 +244,9 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &payload::Facts
     if let (Found::Something(what), true) = (&disk.found, request.force || request.zero) {
         notes.push(format!("overwrites {what}"));
     }
+    let encrypted = request.encrypted.iter().filter(|_| request.format_data);
+    notes.extend(encrypted.map(|part| format!("{part} is left blank: the machine config has the OS encrypt it")));
+    notes.extend(kernel_args_notes(&request.args, payload));
     notes
 }
 

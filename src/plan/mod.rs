@@ -146,6 +146,8 @@ pub struct Table {
     pub ids: Ids,
     /// GRUB's core image for BIOS.
     pub core: Option<FileInfo>,
+    /// The protective MBR's entry is marked bootable.
+    pub bootable_mbr: bool,
 }
 
 impl Plan {
@@ -244,7 +246,11 @@ impl Plan {
             }
             Step::WriteBackupGpt { extent } => format!("write      backup GPT: {}", at(extent)),
             Step::WritePrimaryGpt { extent } => format!("write      primary GPT: {}", at(extent)),
-            Step::WriteLba0 { .. } => format!("write      LBA 0: boot code and protective MBR{commit}"),
+            Step::WriteLba0 { .. } => {
+                let bootable = self.table.as_ref().is_some_and(|table| table.bootable_mbr);
+                let marked = if bootable { ", marked bootable" } else { "" };
+                format!("write      LBA 0: boot code and protective MBR{marked}{commit}")
+            }
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     error::Kind,
     fat::FatError,
     model::{
-        cmdline::{Platform, QuoteError},
+        cmdline::{QuoteError, UnknownPlatform},
         digest::Sha256,
         layout::LayoutError,
         manifest::Arch,
@@ -63,11 +63,8 @@ pub enum Refusal {
     #[error(transparent)]
     Meta(#[from] crate::model::meta::MetaError),
     /// A platform nobody knows.
-    #[error("platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))]
-    Platform {
-        /// What was asked for.
-        name: String,
-    },
+    #[error(transparent)]
+    Platform(#[from] UnknownPlatform),
     /// Which slot runs is not known.
     #[error(
         "the running system is {0}: which slot may be written is not guessed; run this inside the system that was booted \
@@ -231,7 +228,7 @@ impl Refusal {
             | Refusal::SlotFull { .. }
             | Refusal::Arch { .. }
             | Refusal::Cmdline(_)
-            | Refusal::Platform { .. }
+            | Refusal::Platform(_)
             | Refusal::Meta(_) => Kind::Input,
         }
     }

@@ -14,6 +14,17 @@ use crate::model::{
 /// META tag in which machined finds the label to return to.
 const META_UPGRADE: u8 = 0x06;
 
+/// What becomes of EPHEMERAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ephemeral {
+    /// It stays.
+    Kept,
+    /// It is made anew, as what it was.
+    Anew,
+    /// It is left blank.
+    Blank,
+}
+
 /// What every request carries.
 #[derive(Clone, Debug)]
 pub struct Ask {
@@ -124,14 +135,19 @@ impl Slots {
     }
 
     /// META, the wipe of EPHEMERAL if that is asked for, and the commit.
-    pub fn activation(&mut self, draft: &mut Draft, tags: &[(u8, Vec<u8>)], preserve: bool) -> Result<(), Refusals> {
+    pub fn activation(
+        &mut self,
+        draft: &mut Draft,
+        tags: &[(u8, Vec<u8>)],
+        ephemeral: Ephemeral,
+    ) -> Result<(), Refusals> {
         let label = [(META_UPGRADE, self.running.to_string().into_bytes())];
         draft.set_meta(draft.meta_with(tags.iter().chain(&label))?);
-        if !preserve {
-            draft.wipe_ephemeral(&mut self.copies);
+        if ephemeral != Ephemeral::Kept {
+            draft.wipe_ephemeral(&mut self.copies, ephemeral == Ephemeral::Blank);
         }
         let mut armed = self.copies.env.armed(self.target, draft.ask.now);
-        armed.format_ephemeral &= preserve;
+        armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
         draft.extend(Part::Esp, self.copies.write(&armed, true));
         Ok(())
     }
@@ -208,11 +224,11 @@ impl<'a> Draft<'a> {
         self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker }]);
     }
 
-    /// EPHEMERAL made anew, as what it was. What it is to become is on the medium before what it was is gone, so that
+    /// EPHEMERAL made anew, as what it was, or blank. What it is to become is on the medium before what it was is gone, so that
     /// an interrupted wipe is finished by the next run. Nothing is to be tried meanwhile.
-    pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies) {
+    pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies, blank: bool) {
         let held = self.system.held(Part::Ephemeral);
-        let format = held == Held::Xfs || (held == Held::Other && copies.env.format_ephemeral);
+        let format = !blank && (held == Held::Xfs || (held == Held::Other && copies.env.format_ephemeral));
         if copies.env.once.is_some() || copies.env.format_ephemeral != format {
             let mut intent = copies.env.disarmed();
             intent.format_ephemeral = format;

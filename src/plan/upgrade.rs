@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
-    content::SlotContent,
-    slots::{Draft, Slots, blank_slot},
+    content::{SlotContent, kernel_args_notes},
+    slots::{Draft, Ephemeral, Slots, blank_slot},
 };
 use crate::{
     model::{
@@ -45,6 +45,8 @@ pub struct UpgradeRequest {
     pub activate: bool,
     /// Keep EPHEMERAL.
     pub preserve: bool,
+    /// An EPHEMERAL that is not kept is left blank, whatever it held: the OS encrypts it.
+    pub blank_ephemeral: bool,
     /// Write a payload again that was tried and came back.
     pub retry_bad: bool,
     /// Any version may follow any other.
@@ -55,6 +57,16 @@ pub struct UpgradeRequest {
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Architecture of the machine.
     pub arch: Arch,
+}
+
+impl UpgradeRequest {
+    const fn ephemeral(&self) -> Ephemeral {
+        match (self.preserve, self.blank_ephemeral) {
+            (true, _) => Ephemeral::Kept,
+            (false, false) => Ephemeral::Anew,
+            (false, true) => Ephemeral::Blank,
+        }
+    }
 }
 
 /// A payload that may be written to the target, and everything about it.
@@ -84,6 +96,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &payload
     let digest = payload.manifest().payload_digest();
     let new = Candidate { request, system, payload, digest, volume, cmdline };
     let mut draft = Draft::new(&request.ask, system);
+    draft.warnings.extend(kernel_args_notes(&request.args, payload));
     if new.is_in(running) {
         return new.nothing_new(slots, draft);
     }
@@ -162,7 +175,7 @@ impl Candidate<'_> {
             draft.set_meta(draft.meta_with(request.meta.iter())?);
         }
         if request.activate && !request.preserve {
-            draft.wipe_ephemeral(&mut slots.copies);
+            draft.wipe_ephemeral(&mut slots.copies, request.blank_ephemeral);
             if slots.copies.env.format_ephemeral {
                 draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.wiped(), false));
             }
@@ -178,7 +191,7 @@ impl Candidate<'_> {
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.way_back(self.system)?);
-            slots.activation(&mut draft, &request.meta, request.preserve)?;
+            slots.activation(&mut draft, &request.meta, request.ephemeral())?;
         } else {
             draft.extend(Part::Esp, slots.copies.heal());
             if !request.meta.is_empty() {
@@ -209,7 +222,7 @@ impl Candidate<'_> {
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
         draft.extend(part, write);
         let next = if request.activate {
-            slots.activation(&mut draft, &request.meta, request.preserve)?;
+            slots.activation(&mut draft, &request.meta, request.ephemeral())?;
             "the next boot tries it once"
         } else {
             let staged = slots.copies.env.staged(target, now);

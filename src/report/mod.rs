@@ -1,6 +1,7 @@
 //! What a command says: the report on stdout (text or JSON), progress on stderr.
 
 mod change;
+pub mod output;
 mod progress;
 mod status;
 

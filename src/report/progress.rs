@@ -1,13 +1,15 @@
 //! Progress on stderr: bars on a terminal, plain lines elsewhere (they end in the kernel log), JSON lines
-//! on request. Nothing here ever fails or blocks the work: a closed stderr is ignored.
+//! on request. Nothing here ever fails or blocks the work: a closed stderr is ignored, and what a pipe has no room for
+//! is dropped.
 
 use std::{
-    io::{IsTerminal, Write, stderr},
+    io::{IsTerminal, stderr},
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output;
 use crate::{execute::Observer, model::units::approx};
 
 /// How progress is shown.
@@ -30,6 +32,8 @@ pub struct Progress {
     mode: ProgressMode,
     bar: Option<ProgressBar>,
     seq: u64,
+    /// Lines that stderr had no room for.
+    dropped: u64,
     total: u64,
     done: u64,
     said: Instant,
@@ -46,7 +50,7 @@ impl Progress {
             ProgressMode::Auto => ProgressMode::Plain,
             other => other,
         };
-        Progress { mode, bar: None, seq: 0, total: 0, done: 0, said: Instant::now() }
+        Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, said: Instant::now() }
     }
 
     /// A phase outside a plan, such as checking the payload.
@@ -59,7 +63,7 @@ impl Progress {
         self.finish_bar();
         (self.total, self.done, self.said) = (bytes, 0, Instant::now());
         match self.mode {
-            ProgressMode::Plain => line(sentence),
+            ProgressMode::Plain => self.line(sentence),
             ProgressMode::Bars if bytes > 0 => {
                 let bar = ProgressBar::new(bytes).with_message(sentence.to_owned());
                 let template = "{msg}\n  [{bar:40}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
@@ -68,7 +72,24 @@ impl Progress {
                 }
                 self.bar = Some(bar);
             }
-            ProgressMode::Bars => line(sentence),
+            ProgressMode::Bars => self.line(sentence),
+            _ => {}
+        }
+    }
+
+    /// A line that the reader may miss, but must not stop an install: not by a closed stderr, not by a pipe that nobody
+    /// empties. Whoever reads again is told how much there was.
+    fn line(&mut self, text: &str) {
+        if self.dropped > 0 && self.mode != ProgressMode::Json {
+            let told = format!("note: {} lines had no room here and were dropped\n", self.dropped);
+            if output::write(&stderr(), told.as_bytes(), Duration::ZERO).is_err() {
+                self.dropped += 1;
+                return;
+            }
+            self.dropped = 0;
+        }
+        match output::write(&stderr(), format!("{text}\n").as_bytes(), Duration::ZERO) {
+            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => self.dropped += 1,
             _ => {}
         }
     }
@@ -88,13 +109,8 @@ impl Progress {
         object.insert("seq".to_owned(), self.seq.into());
         object.insert("event".to_owned(), event.into());
         object.extend(fields.iter().map(|(k, v)| ((*k).to_owned(), v.clone())));
-        line(&serde_json::Value::Object(object).to_string());
+        self.line(&serde_json::Value::Object(object).to_string());
     }
-}
-
-fn line(text: &str) {
-    // A closed stderr must not stop an install.
-    let _ = writeln!(stderr(), "{text}");
 }
 
 impl Observer for Progress {
@@ -116,7 +132,7 @@ impl Observer for Progress {
         }
         self.said = Instant::now();
         if self.mode == ProgressMode::Plain && self.total > 0 {
-            line(&format!(
+            self.line(&format!(
                 "        {} of {} ({} %)",
                 approx(self.done),
                 approx(self.total),
@@ -131,7 +147,7 @@ impl Observer for Progress {
         match self.mode {
             ProgressMode::Json => self.json("note", &[("text", text.into())]),
             ProgressMode::None => {}
-            _ => line(&format!("note: {text}")),
+            _ => self.line(&format!("note: {text}")),
         }
     }
 }

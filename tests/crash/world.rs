@@ -182,6 +182,7 @@ impl World {
                     ask,
                     activate: *activate,
                     preserve: *preserve,
+                    blank_ephemeral: false,
                     retry_bad: *retry_bad,
                     allow_any_version: true,
                     args: kept.unwrap_or_default(),

@@ -39,6 +39,7 @@ pub fn upgrade() -> UpgradeRequest {
         ask: ask(0),
         activate: true,
         preserve: true,
+        blank_ephemeral: false,
         retry_bad: false,
         allow_any_version: false,
         args: KernelArgs::default(),

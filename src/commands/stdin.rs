@@ -1,0 +1,69 @@
+//! The machine config on stdin.
+//!
+//! machined always gives a pipe with the config, or nothing, and then the end. A person has a terminal there, which is
+//! never read; a service has /dev/null. What is left is a pipe that somebody keeps open and says nothing on, such as
+//! ssh without a terminal. It is not waited for without end, and that there is no config is not guessed from silence
+//! either: an install without the config that was meant would format what is to be encrypted.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Read as _},
+    os::fd::AsFd as _,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use crate::{
+    error::{Failure, Kind, OrFail as _},
+    model::config::{MAX_BYTES, MachineConfig},
+};
+
+/// Longest silence, milliseconds. machined has the config before it starts the installer.
+const PATIENCE: u16 = 10_000;
+
+/// The machine config, if there is one.
+pub fn machine_config() -> Result<Option<MachineConfig>, Failure> {
+    if io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let bytes = read().context("stdin (the machine config)").or_fail(Kind::Input)?;
+    MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(Kind::Input)
+}
+
+fn read() -> anyhow::Result<Vec<u8>> {
+    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        wait(&stdin)?;
+        match stdin.read(&mut chunk) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            // `nohup` gives a stdin that is not open for reading, so that nobody waits for it.
+            Err(e) if e.raw_os_error() == Some(Errno::EBADF as i32) => return Ok(vec![]),
+            Err(e) => return Err(e.into()),
+        }
+        if bytes.len() > MAX_BYTES {
+            bail!("more than {MAX_BYTES} bytes: this is no machine config");
+        }
+    }
+}
+
+/// Until there is something to read, or the end.
+fn wait(stdin: &File) -> anyhow::Result<()> {
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, PollTimeout::from(PATIENCE)) {
+        Ok(0) => Err(anyhow!(
+            "it is open, and nothing came for {} seconds: give the machine config and close it, or redirect stdin from \
+             /dev/null if there is none",
+            PATIENCE / 1000
+        )),
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,103 @@
+//! The disks of this machine, as a selector sees them.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::identity::read_trimmed;
+use crate::model::config::DiskTraits;
+
+/// All whole disks that have a size, by name. Also loop devices and the like: they have no transport.
+pub fn disks() -> io::Result<Vec<DiskTraits>> {
+    let links = links();
+    let mut names: Vec<String> =
+        fs::read_dir("/sys/block")?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    let disks = names.iter().map(|name| traits(name, &links));
+    Ok(disks.filter(|disk| disk.size > 0).collect())
+}
+
+fn traits(name: &str, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
+    let sys = Path::new("/sys/block").join(name);
+    let text = |names: &[&str]| names.iter().find_map(|n| read_trimmed(&sys.join(n))).unwrap_or_default();
+    let number = |name: &str| text(&[name]).parse().unwrap_or(0u64);
+    // The device tree has the disk below its controller: …/block/sda, …/nvme0/nvme0n1.
+    let place = fs::canonicalize(&sys).unwrap_or_default();
+    let bus = place.parent().and_then(Path::parent).and_then(|p| p.strip_prefix("/sys/devices").ok());
+    let bus_path = bus.map_or_else(String::new, |p| format!("/{}", p.display()));
+    // sysfs writes the `/` of a name as `!`.
+    let dev_path = format!("/dev/{}", name.replace('!', "/"));
+    DiskTraits {
+        // Sectors of 512 bytes, whatever the disk has.
+        size: number("size").saturating_mul(512),
+        io_size: number("queue/optimal_io_size"),
+        sector_size: number("queue/logical_block_size"),
+        readonly: number("ro") == 1,
+        cdrom: name.starts_with("sr"),
+        rotational: number("queue/rotational") == 1,
+        model: text(&["device/model"]),
+        serial: text(&["device/serial", "serial"]),
+        modalias: text(&["device/modalias"]),
+        wwid: text(&["wwid", "device/wwid"]),
+        uuid: text(&["uuid"]),
+        name: text(&["device/name"]),
+        transport: transport(name, &bus_path).to_owned(),
+        symlinks: links.get(Path::new(&dev_path)).cloned().unwrap_or_default(),
+        dev_path,
+        bus_path,
+    }
+}
+
+/// How a disk is attached, by its name and its place in the device tree; empty where there is no hardware.
+fn transport(name: &str, bus_path: &str) -> &'static str {
+    const NAMES: [(&str, &str); 4] = [("nvme", "nvme"), ("mmcblk", "mmc"), ("vd", "virtio"), ("xvd", "xen")];
+    const PLACES: [(&str, &str); 6] = [
+        ("/usb", "usb"),
+        ("/ata", "sata"),
+        ("/session", "iscsi"),
+        ("/end_device", "sas"),
+        ("/rport", "fc"),
+        ("/virtio", "virtio"),
+    ];
+    let by_name = NAMES.iter().find(|(prefix, _)| name.starts_with(prefix));
+    let by_place = || PLACES.iter().find(|(part, _)| bus_path.contains(part));
+    let scsi = if name.starts_with("sd") || name.starts_with("sr") { "scsi" } else { "" };
+    by_name.or_else(by_place).map_or(scsi, |(_, transport)| transport)
+}
+
+/// The links in `/dev/disk`, by the device they name. None where nobody makes them.
+fn links() -> BTreeMap<PathBuf, Vec<String>> {
+    let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut links: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    for link in below(Path::new("/dev/disk")).flat_map(|dir| below(&dir).collect::<Vec<_>>()) {
+        if let Ok(device) = fs::canonicalize(&link) {
+            links.entry(device).or_default().push(link.display().to_string());
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports() {
+        for (name, bus_path, expected) in [
+            ("nvme0n1", "/pci0000:00/0000:00:1d.0/0000:03:00.0/nvme", "nvme"),
+            ("sda", "/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0", "sata"),
+            ("sdb", "/pci0000:00/0000:00:14.0/usb1/1-2/1-2:1.0/host6/target6:0:0/6:0:0:0", "usb"),
+            ("sdc", "/pci0000:00/0000:00:05.0/virtio2/host2/target2:0:1/2:0:1:0", "virtio"),
+            ("sdd", "/platform/host0/session1/target0:0:0/0:0:0:1", "iscsi"),
+            ("sde", "/LNXSYSTM:00/host0/target0:0:0/0:0:0:0", "scsi"),
+            ("vda", "/pci0000:00/0000:00:05.0/virtio2", "virtio"),
+            ("mmcblk0", "/platform/soc/mmc0/mmc0:0001", "mmc"),
+            ("loop0", "/virtual", ""),
+            ("zram0", "/virtual", ""),
+        ] {
+            assert_eq!(transport(name, bus_path), expected, "{name} {bus_path}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! How we are let in: HTTP Basic, or tokens of the service a registry names (distribution's token authentication and
+//! OAuth 2 specifications).
+
+use std::{
+    io::Read as _,
+    sync::{Mutex, PoisonError},
+};
+
+use serde::Deserialize;
+use ureq::{Agent, Body, http::Response};
+
+use super::{
+    auth_file::{Lookup, Origin as Source},
+    challenge::{self, Challenge},
+    failure::{self, Failure},
+    url::{Origin, Url, encode},
+};
+
+/// Most of a token service's answer that is read, bytes; tokens have a few KiB.
+const TOKEN_ANSWER_BYTES: u64 = 1 << 20;
+/// The name under which a token service knows programs like this one.
+const CLIENT: &str = "slipway";
+
+/// Who we are to one registry, and what it accepted last.
+pub struct Auth {
+    lookup: Lookup,
+    /// The registry.
+    origin: Origin,
+    /// The scope to ask for where the registry names none: `repository:NAME:pull`.
+    scope: String,
+    /// The value of the Authorization header.
+    header: Mutex<Option<String>>,
+}
+
+/// Where a token service may put its token.
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+impl Auth {
+    /// For one repository of one registry.
+    pub fn new(lookup: Lookup, origin: Origin, repository: &str) -> Self {
+        Auth { lookup, origin, scope: format!("repository:{repository}:pull"), header: Mutex::new(None) }
+    }
+
+    /// The value of the Authorization header that was accepted last.
+    pub fn header(&self) -> Option<String> {
+        self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A new value of the Authorization header, after a 401. `rejected` is the one that the registry did not accept.
+    pub fn renew(&self, agent: &Agent, refusal: Response<Body>, rejected: Option<&str>) -> Result<String, Failure> {
+        let offers = refusal.headers().get_all("www-authenticate");
+        let challenge = challenge::choose(offers.iter().filter_map(|value| value.to_str().ok()));
+        let credentials = self.lookup.credentials.as_ref();
+        let header = match (challenge, credentials.and_then(|c| c.basic.as_ref())) {
+            (Some(Challenge::Bearer { realm, service, scope }), _) => {
+                format!("Bearer {}", self.token(agent, &realm, service, scope)?)
+            }
+            (Some(Challenge::Basic), Some(basic)) => format!("Basic {basic}"),
+            (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin)),
+            (None, _) => {
+                let why = "it refuses and offers neither Basic nor Bearer authentication";
+                return Err(Failure::fetch(format!("{}: {why}", self.origin)));
+            }
+        };
+        if rejected == Some(header.as_str()) {
+            return Err(self.denied(refusal, &self.origin));
+        }
+        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
+        Ok(header)
+    }
+
+    /// The failure of a 401 or 403: who was refused, and what was looked at.
+    pub fn denied(&self, response: Response<Body>, origin: &Origin) -> Failure {
+        let mut failure = Failure::status(response, origin);
+        failure.why = format!("{}: {}", failure.why, self.lookup.origin);
+        if matches!(self.lookup.origin, Source::Nowhere { .. }) {
+            failure.why += "; a repository that does not exist is often answered like this, too";
+        }
+        failure
+    }
+
+    fn token(
+        &self,
+        agent: &Agent,
+        realm: &str,
+        service: Option<String>,
+        scope: Option<String>,
+    ) -> Result<String, Failure> {
+        let Some(url) = Url::parse(realm) else {
+            return Err(Failure::fetch(format!("{} names a token service that is no address", self.origin)));
+        };
+        // Else whoever listens on the way gets the password, or the token.
+        if self.origin.tls && !url.origin.tls {
+            return Err(Failure::fetch(format!(
+                "{} names a token service without TLS, {}: refused",
+                self.origin, url.origin
+            )));
+        }
+        let scope = scope.unwrap_or_else(|| self.scope.clone());
+        let mut query = format!("scope={}", encode(&scope));
+        if let Some(service) = service {
+            query += &format!("&service={}", encode(&service));
+        }
+        let mut answer = self.ask(agent, &url, &query).map_err(|e| Failure::no_answer(e, &url.origin))?;
+        match answer.status().as_u16() {
+            200 => (),
+            300..=399 => {
+                return Err(Failure::fetch(format!("the token service {} redirects: not followed", url.origin)));
+            }
+            401 | 403 => return Err(self.denied(answer, &url.origin)),
+            _ => {
+                // That a token is not found says nothing about the image.
+                let failure = Failure::status(answer, &url.origin);
+                let why = format!("the token service failed: {}", failure.why);
+                return Err(Failure { kind: failure::Kind::Fetch, why, ..failure });
+            }
+        }
+        let mut text = Vec::new();
+        let body = answer.body_mut().as_reader();
+        body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text).map_err(|e| failure::cut(&e, &url.origin))?;
+        let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
+        let token = parsed.and_then(|answer| answer.token.or(answer.access_token));
+        let token = token.filter(|t| !t.is_empty() && t.bytes().all(|byte| byte.is_ascii_graphic()));
+        token.ok_or_else(|| Failure::fetch(format!("the token service {} answers without a token", url.origin)))
+    }
+
+    fn ask(&self, agent: &Agent, url: &Url, query: &str) -> Result<Response<Body>, ureq::Error> {
+        let credentials = self.lookup.credentials.as_ref();
+        if let Some(identity) = credentials.and_then(|c| c.identity_token.as_ref()) {
+            let form =
+                format!("grant_type=refresh_token&client_id={CLIENT}&refresh_token={}&{query}", encode(identity));
+            let form_type = "application/x-www-form-urlencoded";
+            return agent.post(url.to_string()).header("Content-Type", form_type).send(form);
+        }
+        let separator = if url.path.contains('?') { '&' } else { '?' };
+        let request = agent.get(format!("{url}{separator}{query}"));
+        match credentials.and_then(|c| c.basic.as_ref()) {
+            Some(basic) => request.header("Authorization", format!("Basic {basic}")).call(),
+            None => request.call(),
+        }
+    }
+}

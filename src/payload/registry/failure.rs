@@ -1,0 +1,172 @@
+//! Why a request did not bring what was asked for, in words that help, and whether asking again may.
+
+use std::{
+    io::{self, Read},
+    time::Duration,
+};
+
+use rustls::CertificateError;
+use serde::Deserialize;
+use ureq::{Body, http::Response};
+
+use super::url::Origin;
+use crate::payload::image::ImageError;
+
+/// A `Retry-After` above this is not waited for longer, seconds: somebody stands before the machine.
+const LONGEST_RETRY_AFTER: u64 = 60;
+/// Most of an error's body that is read, bytes.
+const ERROR_BODY_BYTES: u64 = 16 << 10;
+
+/// What kind of error it becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`ImageError::NotFound`].
+    Missing,
+    /// [`ImageError::Invalid`].
+    Wrong,
+    /// [`ImageError::Fetch`].
+    Fetch,
+}
+
+/// One request that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What it is.
+    pub kind: Kind,
+    /// What happened, and what helps. No credentials, and no address beyond its host: it may carry a signature.
+    pub why: String,
+    /// After which time it may go well; none if never.
+    pub again: Option<Duration>,
+}
+
+impl Failure {
+    /// It will fail the next time, too.
+    pub fn fetch(why: impl Into<String>) -> Self {
+        Failure { kind: Kind::Fetch, why: why.into(), again: None }
+    }
+
+    /// It may go well the next time.
+    pub fn passing(why: impl Into<String>) -> Self {
+        Failure { kind: Kind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
+    }
+
+    /// The answer's content is wrong.
+    pub fn wrong(why: impl Into<String>) -> Self {
+        Failure { kind: Kind::Wrong, why: why.into(), again: None }
+    }
+
+    /// As the error of the whole.
+    pub fn into_error(self, what: &str) -> ImageError {
+        let what = what.to_owned();
+        match self.kind {
+            Kind::Missing => ImageError::NotFound { what, hint: format!("; {}", self.why) },
+            Kind::Wrong => ImageError::Invalid { what, why: self.why },
+            Kind::Fetch => ImageError::Fetch { what, why: self.why },
+        }
+    }
+
+    /// No answer: the connection, TLS, HTTP.
+    pub fn no_answer(error: ureq::Error, origin: &Origin) -> Self {
+        match error {
+            ureq::Error::Rustls(e) => tls(&e, origin),
+            ureq::Error::Io(e) => cut(&e, origin),
+            ureq::Error::HostNotFound => Failure::passing(format!("the name of {origin} is not known to DNS")),
+            ureq::Error::Timeout(ureq::Timeout::Connect) => Failure::passing(format!("{origin} does not answer")),
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
+                Failure::passing(format!("DNS does not answer for {origin}"))
+            }
+            ureq::Error::Timeout(e) => Failure::passing(format!("{origin} is too slow ({e})")),
+            ureq::Error::ConnectProxyFailed(e) => Failure::passing(format!("the proxy does not lead to {origin}: {e}")),
+            ureq::Error::Protocol(e) if !origin.tls => Failure::fetch(format!(
+                "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
+            )),
+            ureq::Error::Protocol(e) => Failure::passing(format!("{origin} does not answer in HTTP: {e}")),
+            ureq::Error::LargeResponseHeader(..) => Failure::fetch(format!("{origin} answers with too large a header")),
+            ureq::Error::Tls(_) => Failure::fetch(format!("{origin} is not a name that TLS can be spoken to")),
+            _ => Failure::fetch(format!("the request to {origin} could not be made")),
+        }
+    }
+
+    /// An answer that is neither what was asked for nor a redirect.
+    pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
+        let status = response.status();
+        let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let code = error_code(&mut response);
+        let code = code.map_or_else(String::new, |code| format!(", {code}"));
+        let answer = format!("{origin} answers {}{code}", status.as_u16());
+        let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
+        match status.as_u16() {
+            404 => Failure { kind: Kind::Missing, why: answer, again: None },
+            400 if !origin.tls => {
+                Failure::fetch(format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"))
+            }
+            429 => Failure { kind: Kind::Fetch, why: format!("{answer}: too many requests, wait or log in"), again },
+            408 | 425 => Failure { kind: Kind::Fetch, why: answer, again },
+            500.. => Failure { kind: Kind::Fetch, why: format!("{answer}: it is broken or overloaded"), again },
+            _ => Failure::fetch(answer),
+        }
+    }
+}
+
+/// The connection broke before or while something came.
+pub fn cut(error: &io::Error, origin: &Origin) -> Failure {
+    if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return tls(e, origin);
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            Failure::passing(format!("{origin} refuses connections: nothing listens there"))
+        }
+        io::ErrorKind::UnexpectedEof => Failure::passing(format!("{origin} closed the connection too early")),
+        _ => Failure::passing(format!("the connection to {origin} failed: {error}")),
+    }
+}
+
+fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
+    let remedy = "name the authority with --registry-ca FILE, or do without the check: --tls-verify=false";
+    match error {
+        rustls::Error::InvalidCertificate(e) => Failure::fetch(match e {
+            // A bad signature: an authority of the same name, made anew.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("the certificate of {origin} is of an authority that is not trusted; {remedy}")
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => {
+                format!("the certificate of {origin} is not valid now: {e}; is the clock of this machine right?")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("the certificate of {origin} is for another name: {e}")
+            }
+            _ => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
+        }),
+        rustls::Error::InvalidMessage(_) => Failure::fetch(format!(
+            "{origin} does not speak TLS; if it is meant to speak HTTP without, say --plain-http"
+        )),
+        e => Failure::passing(format!("TLS with {origin} failed: {e}")),
+    }
+}
+
+/// A header's value, if it is text.
+pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// The code of the distribution specification's error, such as `MANIFEST_UNKNOWN`. Its message is not repeated: it
+/// could quote the request.
+fn error_code(response: &mut Response<Body>) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Errors {
+        errors: Vec<Detail>,
+    }
+    #[derive(Deserialize)]
+    struct Detail {
+        code: String,
+    }
+    let mut text = Vec::new();
+    response.body_mut().as_reader().take(ERROR_BODY_BYTES).read_to_end(&mut text).ok()?;
+    let code = serde_json::from_slice::<Errors>(&text).ok()?.errors.into_iter().next()?.code;
+    let plain = code.len() <= 64 && code.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'_'));
+    plain.then_some(code)
+}

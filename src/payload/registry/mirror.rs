@@ -1,0 +1,64 @@
+//! Mirrors: `HOST=URL`.
+
+use std::str::FromStr;
+
+use super::url::Url;
+
+/// Another place to ask for the images of a registry, before the registry itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The registry as references name it, in lower case: `docker.io`, `r.io:5000`.
+    pub(super) host: String,
+    /// Where its repositories are: ends with `/`, and begins with `/v2/` unless a path before it was given.
+    pub(super) base: Url,
+}
+
+/// What is wrong with a mirror.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MirrorError {
+    /// No `=`, or nothing before it.
+    #[error("{0:?} is not a mirror: write HOST=URL, as in docker.io=https://mirror.example")]
+    Form(String),
+    /// The address.
+    #[error("{0:?} is not the address of a mirror: write http:// or https://, a host, and no query")]
+    Url(String),
+}
+
+impl FromStr for Mirror {
+    type Err = MirrorError;
+
+    /// A path that has a `v2` in it is taken as it is (`https://r.io/v2/proxy` of Harbor); else `/v2` is added to it.
+    fn from_str(text: &str) -> Result<Self, MirrorError> {
+        let form = || MirrorError::Form(text.to_owned());
+        let (host, address) = text.split_once('=').ok_or_else(form)?;
+        if host.is_empty() || host.contains('/') {
+            return Err(form());
+        }
+        let bad = || MirrorError::Url(address.to_owned());
+        let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
+        let path = base.path.trim_end_matches('/');
+        let version = if path.split('/').any(|part| part == "v2") { "" } else { "/v2" };
+        base.path = format!("{path}{version}/");
+        Ok(Mirror { host: host.to_ascii_lowercase(), base })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_are_read() {
+        let base = |text: &str| text.parse::<Mirror>().map(|mirror| (mirror.host, mirror.base.to_string()));
+        let same = |host: &str, url: &str| Ok((host.to_owned(), url.to_owned()));
+        assert_eq!(base("docker.io=https://m.example"), same("docker.io", "https://m.example/v2/"));
+        assert_eq!(base("R.io:5000=http://m:80/x/"), same("r.io:5000", "http://m/x/v2/"));
+        assert_eq!(base("r.io=https://m/v2/proxy"), same("r.io", "https://m/v2/proxy/"));
+        for text in ["r.io", "=https://m", "", "r.io/x=https://m"] {
+            assert_eq!(base(text), Err(MirrorError::Form(text.to_owned())));
+        }
+        for address in ["m.example", "ftp://m", "https://m?x=y", "https://u:p@m", ""] {
+            assert_eq!(base(&format!("r.io={address}")), Err(MirrorError::Url(address.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! In which order a registry and its mirrors are asked, how often, and with which pauses.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    thread,
+    time::Duration,
+};
+
+use super::{Patience, failure::Failure};
+
+/// The attempts for one document or blob. A round asks every endpoint that may still help, in order; between rounds
+/// there is a pause. What has brought bytes is asked on, and the rounds are counted anew.
+#[derive(Debug)]
+pub struct Rounds {
+    patience: Patience,
+    /// One per endpoint.
+    states: Vec<State>,
+    /// The endpoint whose turn it is.
+    at: usize,
+    /// Rounds that brought nothing.
+    failed_rounds: u32,
+    /// Bytes since the last failure.
+    progress: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    last: Option<Failure>,
+    given_up: bool,
+}
+
+impl Rounds {
+    /// For so many endpoints, at least one.
+    pub fn new(endpoints: usize, patience: Patience) -> Self {
+        let states = vec![State::default(); endpoints];
+        Rounds { patience, states, at: 0, failed_rounds: 0, progress: 0 }
+    }
+
+    /// The number of the endpoint to ask.
+    pub fn endpoint(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes came.
+    pub fn advance(&mut self, bytes: u64) {
+        self.progress += bytes;
+    }
+
+    /// The endpoint failed: pause if need be, and go on to the next. `names` are the endpoints', for the message.
+    /// Errors: no attempt is left; this is what to report.
+    pub fn failed(&mut self, failure: Failure, names: &[String]) -> Result<(), Failure> {
+        let state = &mut self.states[self.at];
+        state.given_up = failure.again.is_none();
+        state.last = Some(failure);
+        if self.progress >= self.patience.progress_bytes {
+            self.failed_rounds = 0;
+        }
+        let helped = std::mem::take(&mut self.progress) > 0;
+        if !helped || self.states[self.at].given_up {
+            let next = (self.at + 1..self.states.len()).find(|n| !self.states[*n].given_up);
+            if let Some(next) = next {
+                self.at = next;
+                return Ok(());
+            }
+            self.at = self.states.iter().position(|state| !state.given_up).ok_or_else(|| self.summary(names))?;
+        }
+        self.failed_rounds += 1;
+        if self.failed_rounds >= self.patience.attempts {
+            return Err(self.summary(names));
+        }
+        thread::sleep(self.pause());
+        Ok(())
+    }
+
+    /// Longer from round to round, by chance up to half shorter, so that many machines do not ask at the same time;
+    /// and never shorter than what an endpoint asked for.
+    fn pause(&self) -> Duration {
+        let doubled = 1 << u32::min(self.failed_rounds - 1, 16);
+        let full = self.patience.first_pause.saturating_mul(doubled).min(self.patience.longest_pause);
+        let chance = (RandomState::new().hash_one(()) % 512) as u32;
+        let ours = full / 1024 * (512 + chance);
+        let asked_for = self.states.iter().filter_map(|state| state.last.as_ref()?.again);
+        asked_for.fold(ours, Duration::max)
+    }
+
+    /// What the registry itself said, then what its mirrors said.
+    fn summary(&self, names: &[String]) -> Failure {
+        let mut said =
+            self.states.iter().zip(names).rev().filter_map(|(state, name)| Some((state.last.clone()?, name)));
+        let Some((mut failure, _)) = said.next() else {
+            return Failure::fetch("nothing was asked");
+        };
+        if failure.again.is_some() {
+            failure.why = format!("{} (asked {} times)", failure.why, self.failed_rounds);
+        }
+        for (other, name) in said {
+            failure.why = format!("{}; mirror {name}: {}", failure.why, other.why);
+        }
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(endpoints: usize) -> Rounds {
+        let patience = Patience { attempts: 3, first_pause: Duration::ZERO, progress_bytes: 10, ..Patience::default() };
+        Rounds::new(endpoints, patience)
+    }
+
+    fn names() -> Vec<String> {
+        ["m", "n", "r"].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn every_endpoint_is_asked_in_every_round() {
+        let mut rounds = rounds(3);
+        let mut asked = Vec::new();
+        let last = loop {
+            asked.push(rounds.endpoint());
+            let failure = if asked.len() == 2 { Failure::fetch("no") } else { Failure::passing("later") };
+            if let Err(failure) = rounds.failed(failure, &names()) {
+                break failure;
+            }
+        };
+        assert_eq!(asked, [0, 1, 2, 0, 2, 0, 2]);
+        assert_eq!(last.why, "later (asked 3 times); mirror n: no; mirror m: later");
+    }
+
+    #[test]
+    fn what_brings_bytes_is_asked_on() {
+        let mut rounds = rounds(2);
+        for _ in 0..20 {
+            rounds.advance(10);
+            rounds.failed(Failure::passing("cut"), &names()).unwrap();
+            assert_eq!(rounds.endpoint(), 0);
+        }
+        // Too little to count: the attempts run out.
+        rounds.advance(9);
+        rounds.failed(Failure::passing("cut"), &names()).unwrap();
+        rounds.advance(9);
+        rounds.failed(Failure::passing("cut"), &names()).unwrap_err();
+    }
+
+    #[test]
+    fn what_will_never_help_is_not_asked_twice() {
+        let mut rounds = rounds(1);
+        assert_eq!(rounds.failed(Failure::fetch("no"), &names()).unwrap_err().why, "no");
+    }
+
+    #[test]
+    fn pauses_grow_within_bounds() {
+        let mut rounds = Rounds::new(1, Patience::default());
+        let second = Duration::from_secs(1);
+        for (failed, full) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (40, 16)] {
+            rounds.failed_rounds = failed;
+            let pause = rounds.pause();
+            assert!(pause >= second * full / 2 - second / 100 && pause <= second * full, "{failed}: {pause:?}");
+        }
+        rounds.states[0].last = Some(Failure { again: Some(second * 30), ..Failure::passing("429") });
+        assert_eq!(rounds.pause(), second * 30);
+    }
+}

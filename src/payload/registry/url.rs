@@ -1,0 +1,127 @@
+//! Addresses of registries, token services and what they redirect to: `http[s]://HOST[:PORT]/PATH[?QUERY]`.
+
+use std::fmt;
+
+use ureq::http::Uri;
+
+/// An absolute address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Where it leads.
+    pub origin: Origin,
+    /// Path and query; begins with `/`.
+    pub path: String,
+}
+
+/// Scheme, host and port: what credentials belong to (RFC 6454, section 4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// `https`, else `http`.
+    pub tls: bool,
+    /// Host in lower case, with `:PORT` unless it is the scheme's own.
+    pub authority: String,
+}
+
+impl Origin {
+    /// From a scheme and `HOST[:PORT]`.
+    pub fn new(tls: bool, authority: &str) -> Self {
+        let own_port = if tls { ":443" } else { ":80" };
+        let authority = authority.to_ascii_lowercase();
+        let authority = authority.strip_suffix(own_port).unwrap_or(&authority).to_owned();
+        Origin { tls, authority }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.authority)
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path)
+    }
+}
+
+impl Url {
+    /// An absolute address; none if it is anything else, or brings a user's name along.
+    pub fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.split('#').next()?.parse().ok()?;
+        let tls = match uri.scheme_str()? {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        let authority = uri.authority()?.as_str();
+        if authority.contains('@') || uri.host()?.is_empty() {
+            return None;
+        }
+        let path = uri.path_and_query().map_or("/", |p| p.as_str());
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Some(Url { origin: Origin::new(tls, authority), path: format!("{slash}{path}") })
+    }
+
+    /// What a Location header means here (RFC 9110, section 10.2.2): absolute, or without scheme, host or directory.
+    pub fn join(&self, location: &str) -> Option<Self> {
+        let scheme = if self.origin.tls { "https" } else { "http" };
+        if location.is_empty() {
+            return None;
+        }
+        if location.starts_with("//") {
+            return Url::parse(&format!("{scheme}:{location}"));
+        }
+        if location.starts_with('/') {
+            return Url::parse(&format!("{}{location}", self.origin));
+        }
+        let first = location.split(['/', '?', '#']).next()?;
+        if first.contains(':') {
+            return Url::parse(location);
+        }
+        let path = self.path.split('?').next()?;
+        let dir = &path[..=path.rfind('/')?];
+        Url::parse(&format!("{}{dir}{location}", self.origin))
+    }
+}
+
+/// A value of a query or a form: everything but unreserved characters as `%XX` (RFC 3986, section 2).
+pub fn encode(value: &str) -> String {
+    value.bytes().fold(String::new(), |text, byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text + &char::from(byte).to_string(),
+        _ => text + &format!("%{byte:02X}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_are_resolved() {
+        let base = Url::parse("https://r.io:5000/v2/a/b?x=1").unwrap();
+        let to = |location: &str| base.join(location).map(|url| url.to_string());
+        assert_eq!(to("http://O.example/x?y").as_deref(), Some("http://o.example/x?y"));
+        assert_eq!(to("//o.example:443/x").as_deref(), Some("https://o.example/x"));
+        assert_eq!(to("/x/y?z=:#f").as_deref(), Some("https://r.io:5000/x/y?z=:"));
+        assert_eq!(to("c?d=e").as_deref(), Some("https://r.io:5000/v2/a/c?d=e"));
+        assert_eq!(to("https://o.example").as_deref(), Some("https://o.example/"));
+        for bad in ["ftp://o.example/", "https://user:word@o.example/", "https:///x", "/a b", "mailto:x", "http://", ""]
+        {
+            assert_eq!(to(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn origins_differ_by_scheme_host_and_port() {
+        let origin = |text: &str| Url::parse(text).unwrap().origin;
+        assert_eq!(origin("https://R.io/a"), origin("https://r.io:443/b"));
+        for other in ["http://r.io/a", "https://r.io:444/a", "https://s.r.io/a", "https://r.io.example/a"] {
+            assert_ne!(origin("https://r.io/a"), origin(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn values_are_encoded() {
+        assert_eq!(encode("repository:a/b-c.d_e~:pull&x=é"), "repository%3Aa%2Fb-c.d_e~%3Apull%26x%3D%C3%A9");
+    }
+}
