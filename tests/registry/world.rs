@@ -227,6 +227,8 @@ impl Debian {
     pub fn again(dir: &Path, port: u16) -> Self {
         let (config, log) = (dir.join("registry.yml"), dir.join("registry.log"));
         let mut command = Command::new("docker-registry");
+        // Variables of its environment take the place of its configuration; REGISTRY_AUTH_FILE is one.
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(File::create(&log).unwrap()).spawn();
         let child = child.expect("docker-registry: it comes with the package docker-registry: run hack/test");

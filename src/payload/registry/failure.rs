@@ -176,3 +176,39 @@ fn error_code(response: &mut Response<Body>) -> Option<String> {
     let plain = code.len() <= 64 && code.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'_'));
     plain.then_some(code)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, retry_after: &str, body: &str) -> Failure {
+        let response = Response::builder().status(status).header("Retry-After", retry_after);
+        Failure::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
+    }
+
+    #[test]
+    fn what_may_pass_is_asked_again() {
+        for (status, retry_after, seconds) in [
+            (429, "7", Some(7)),
+            (429, "86400", Some(60)),
+            (503, "Fri, 31 Dec 1999 23:59:59 GMT", Some(0)),
+            (500, "-1", Some(0)),
+            (408, "", Some(0)),
+            (400, "7", None),
+            (404, "7", None),
+            (416, "", None),
+        ] {
+            let again = answer(status, retry_after, "").again;
+            assert_eq!(again, seconds.map(Duration::from_secs), "{status} {retry_after}");
+        }
+    }
+
+    #[test]
+    fn only_codes_are_repeated() {
+        let why = |body: &str| answer(500, "", body).why;
+        assert!(why(r#"{"errors": [{"code": "DENIED", "message": "secret"}]}"#).contains("500, DENIED: "));
+        for body in [r#"{"errors": [{"code": "a secret"}]}"#, r#"{"errors": []}"#, "secret", ""] {
+            assert!(why(body).contains("https://r.io answers 500: "), "{}", why(body));
+        }
+    }
+}

@@ -205,3 +205,30 @@ impl ImageStore for Registry {
         format!("docker://{}", self.image)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(image: &str, options: &Options) -> Vec<String> {
+        let registry = Registry::new(&image.parse().unwrap(), options).unwrap();
+        registry.endpoints.list.iter().map(|endpoint| format!("{endpoint:?}")).collect()
+    }
+
+    #[test]
+    fn who_is_asked() {
+        let mirrors = ["docker.io=https://one/v2/hub", "r.io:5000=https://two", "docker.io=http://three"];
+        let mirrors = mirrors.map(|mirror| mirror.parse().unwrap()).to_vec();
+        let (tls, plain) =
+            (Options { mirrors, ..Options::default() }, Options { plain_http: true, ..Options::default() });
+        let hub = "https://registry-1.docker.io/v2/library/debian/";
+        assert_eq!(
+            endpoints("debian", &tls),
+            ["https://one/v2/hub/library/debian/", "http://three/v2/library/debian/", hub]
+        );
+        assert_eq!(endpoints("R.io:5000/a", &tls), ["https://two/v2/a/", "https://r.io:5000/v2/a/"]);
+        assert_eq!(endpoints("r.io/a", &tls), ["https://r.io/v2/a/"]);
+        assert_eq!(endpoints("localhost/a", &Options::default()), ["https://localhost/v2/a/"]);
+        assert_eq!(endpoints("localhost:5000/a", &plain), ["http://localhost:5000/v2/a/"]);
+    }
+}
