@@ -140,6 +140,14 @@ const TAR: &[Row] = &[
     ("a global extended header with a path", INPUT, &["global extended header"], |c| {
         c.image(Tar::new().pax(EntryType::XGlobalHeader, &[("path", KERNEL)]).file("x", b"x"));
     }),
+    ("two names in one extended header", INPUT, &["two names"], |c| {
+        let names = [("path", "usr/install/amd64/other"), ("path", KERNEL)];
+        c.image(c.tar_without("vmlinuz").pax(EntryType::XHeader, &names).file("x", c.bytes("vmlinuz")));
+    }),
+    ("a long name and another in an extended header", INPUT, &["two names"], |c| {
+        let tar = c.tar_without("vmlinuz").entry("x", EntryType::GNULongName, b"usr/install/amd64/other\0");
+        c.image(tar.pax(EntryType::XHeader, &[("path", KERNEL)]).file("x", c.bytes("vmlinuz")));
+    }),
     ("a malformed extended header", INPUT, &["malformed extended header"], |c| {
         c.image(Tar::new().entry("x", EntryType::XHeader, b"99 path=x\n").file("x", b"x"));
     }),

@@ -54,7 +54,7 @@ pub fn options(args: &RegistryArgs) -> Options {
 impl Opened {
     /// Look at the payload.
     pub fn look(mut self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
-        progress.phase(&format!("check      payload {}", self.named), self.source.bytes());
+        progress.phase(&format!("check      payload {}", self.named), self.source.bytes(look));
         let facts = self.source.facts(sums, look, &mut |n| progress.advance(n));
         let facts = facts.map_err(|e| failure(&self.named, e))?;
         Ok(Payload { source: self.source, facts })

@@ -9,7 +9,7 @@ use crate::{
     execute::Observer as _,
     payload::{
         SourceRef,
-        image::{LocalRef, pull},
+        image::{LocalRef, Pull},
         image_store,
     },
     report::{Progress, PullReport, Report},
@@ -23,8 +23,9 @@ pub fn run(args: &PullArgs, progress: &mut Progress) -> Result<Report, Failure> 
     };
     let store = image_store(&args.source, &options(&args.registry)).map_err(|e| failure(&args.source, e.into()))?;
     let store = store.ok_or_else(|| anyhow!("{}: not a container image", args.source)).or_fail(Kind::Input)?;
-    progress.phase(&format!("pull       {} into {}", args.source, args.to), 0);
-    let pulled = pull(&*store, args.arch, dir, tag, &mut |n| progress.advance(n));
+    let pull = Pull::new(&*store, args.arch).map_err(|e| failure(&args.source, e.into()))?;
+    progress.phase(&format!("pull       {} into {}", args.source, args.to), pull.bytes());
+    let pulled = pull.into(dir, tag, &mut |n| progress.advance(n));
     let pulled = pulled.map_err(|e| failure(&args.source, e.into()))?;
     Ok(Report::Pull(PullReport {
         source: args.source.to_string(),

@@ -128,11 +128,12 @@ impl Source {
         }
     }
 
-    /// Bytes that a look at everything reads, as far as can be known before.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Source::Dir(dir) => dir_bytes(dir.path()),
-            Source::Image(image) => image.bytes(),
+    /// Bytes that a look will read, as far as can be known before; else 0.
+    pub fn bytes(&self, look: Look) -> u64 {
+        match (self, look) {
+            (Source::Dir(dir), _) => dir_bytes(dir.path()),
+            (Source::Image(image), Look::Everything) => image.bytes(),
+            (Source::Image(_), Look::Declared) => 0,
         }
     }
 

@@ -13,7 +13,7 @@ mod tar;
 
 pub use error::ImageError;
 pub use local::{Local, LocalRef};
-pub use pull::{Pulled, pull};
+pub use pull::{Pull, Pulled};
 pub use source::{ImageSource, Look};
 
 use std::io::Read;

@@ -19,6 +19,12 @@ use super::{
 };
 use crate::model::{digest::Sha256, manifest::Arch};
 
+/// One image, about to be copied.
+pub struct Pull<'s> {
+    store: &'s dyn ImageStore,
+    image: Resolved,
+}
+
 /// What was copied.
 pub struct Pulled {
     /// Digest of the manifest: the image's name that never changes its meaning.
@@ -29,38 +35,50 @@ pub struct Pulled {
     pub kept: u64,
 }
 
-/// Copy the image for one architecture into `dir` under the name `tag`. What is there already is kept. A blob appears
-/// under its name only when its digest is right and it is on the medium; index.json is replaced last.
-pub fn pull(
-    store: &dyn ImageStore,
-    arch: Arch,
-    dir: &Path,
-    tag: Option<&str>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Pulled, ImageError> {
-    let image = resolve(store, arch)?;
-    let blobs = dir.join("blobs/sha256");
-    fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
-    let mut pulled = Pulled { manifest: Sha256::of(&image.manifest.bytes), fetched: 0, kept: 0 };
-    let layers = image.layers.iter().map(|layer| &layer.descriptor);
-    for descriptor in [&image.config].into_iter().chain(layers) {
-        let digest = sha256_of(descriptor)?;
-        let path = blobs.join(digest.to_string());
-        if is_there(&path, descriptor.size(), digest) {
-            pulled.kept += descriptor.size();
-            progress(descriptor.size());
-            continue;
-        }
-        let what = format!("blob {}", descriptor.digest());
-        let blob = Checked::new(store.blob(descriptor)?, what.clone(), digest, Length::Exactly(descriptor.size()));
-        write_blob(blob, &what, &path, progress)?;
-        pulled.fetched += descriptor.size();
+impl<'s> Pull<'s> {
+    /// Find the image for one architecture.
+    pub fn new(store: &'s dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
+        Ok(Pull { store, image: resolve(store, arch)? })
     }
-    write(&blobs.join(pulled.manifest.to_string()), &image.manifest.bytes)?;
-    write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
-    let index = index(dir, &image, pulled.manifest, tag)?;
-    write(&dir.join("index.json"), index.as_bytes())?;
-    Ok(pulled)
+
+    /// Its configuration and layers.
+    fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
+        let layers = self.image.layers.iter().map(|layer| &layer.descriptor);
+        [&self.image.config].into_iter().chain(layers)
+    }
+
+    /// Bytes of its blobs, as the manifest claims.
+    pub fn bytes(&self) -> u64 {
+        self.blobs().fold(0, |sum, blob| blob.size().saturating_add(sum))
+    }
+
+    /// Copy it into `dir` under the name `tag`. What is there already is kept. A blob appears under its name only when its
+    /// digest is right and it is on the medium; index.json is replaced last. `progress` gets bytes.
+    pub fn into(self, dir: &Path, tag: Option<&str>, progress: &mut dyn FnMut(u64)) -> Result<Pulled, ImageError> {
+        let blobs = dir.join("blobs/sha256");
+        fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
+        let manifest = &self.image.manifest;
+        let mut pulled = Pulled { manifest: Sha256::of(&manifest.bytes), fetched: 0, kept: 0 };
+        for descriptor in self.blobs() {
+            let digest = sha256_of(descriptor)?;
+            let path = blobs.join(digest.to_string());
+            if is_there(&path, descriptor.size(), digest) {
+                pulled.kept += descriptor.size();
+                progress(descriptor.size());
+                continue;
+            }
+            let what = format!("blob {}", descriptor.digest());
+            let length = Length::Exactly(descriptor.size());
+            let blob = Checked::new(self.store.blob(descriptor)?, what.clone(), digest, length);
+            write_blob(blob, &what, &path, progress)?;
+            pulled.fetched += descriptor.size();
+        }
+        write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
+        write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
+        let index = index(dir, &self.image, pulled.manifest, tag)?;
+        write(&dir.join("index.json"), index.as_bytes())?;
+        Ok(pulled)
+    }
 }
 
 /// Whether a blob is there, whole.

@@ -58,9 +58,9 @@ impl ImageSource {
         Ok(ImageSource { store, layers, source, arch, seen: BTreeMap::new() })
     }
 
-    /// Bytes of all its layers, as they are stored.
+    /// Bytes of all its layers, as they are stored. The sizes are what the manifest claims.
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.descriptor.size()).sum()
+        self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
     }
 
     /// Look at the payload. `progress` gets bytes of its files as they are read.
@@ -212,6 +212,11 @@ impl Above {
             _ if depth < self.dir.len() => Ok(None),
             [name] if name.starts_with(WHITEOUT) => {
                 here.whiteouts.insert(name[WHITEOUT.len()..].to_owned());
+                Ok(None)
+            }
+            // Where there is a directory now, a file of a lower layer is no more.
+            [name] if entry.kind == Kind::Directory => {
+                here.whiteouts.insert(name.to_owned());
                 Ok(None)
             }
             _ if entry.kind == Kind::Directory => Ok(None),

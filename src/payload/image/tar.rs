@@ -104,8 +104,14 @@ impl<R: Skip> Entries<R> {
                 return Err(self.wrong(&format!("it claims {size} bytes")));
             }
             match header.entry_type() {
-                EntryType::GNULongName => extension.path = Some(self.long_name()?),
-                EntryType::GNULongLink => extension.link = Some(self.long_name()?),
+                EntryType::GNULongName => {
+                    let name = self.long_name()?;
+                    self.once(&mut extension.path, name)?;
+                }
+                EntryType::GNULongLink => {
+                    let name = self.long_name()?;
+                    self.once(&mut extension.link, name)?;
+                }
                 EntryType::XHeader => self.pax(&mut extension)?,
                 EntryType::XGlobalHeader => {
                     let mut global = Extension::default();
@@ -226,17 +232,26 @@ impl<R: Skip> Entries<R> {
             let (key, value, next) = pax_record(rest).ok_or_else(|| self.wrong("a malformed extended header"))?;
             rest = next;
             match key {
-                b"path" => extension.path = Some(value.to_vec()),
-                b"linkpath" => extension.link = Some(value.to_vec()),
+                b"path" => self.once(&mut extension.path, value.to_vec())?,
+                b"linkpath" => self.once(&mut extension.link, value.to_vec())?,
                 b"size" => {
                     let size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
-                    extension.size = Some(size.ok_or_else(|| self.wrong("its extended size is no number"))?);
+                    let size = size.ok_or_else(|| self.wrong("its extended size is no number"))?;
+                    self.once(&mut extension.size, size)?;
                 }
                 key if key.starts_with(b"GNU.sparse.") => extension.sparse = true,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Of two names readers take the first or the last, GNU's or the extended one; no writer makes two.
+    fn once<T>(&self, place: &mut Option<T>, value: T) -> io::Result<()> {
+        match place.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(self.wrong("its extended headers give it two names or two sizes")),
+        }
     }
 
     fn wrong(&self, why: &str) -> io::Error {

@@ -136,7 +136,7 @@ pub fn gpt(mut bytes: &[u8]) {
         size,
         sector,
         ranges: [
-            (0, protective_mbr(&layout, &[0; BOOT_CODE_BYTES], false)),
+            (0, protective_mbr(&layout, &[0; BOOT_CODE_BYTES], flags & 16 != 0)),
             (sector.bytes(), label.primary_header),
             (2 * sector.bytes(), label.entries.clone()),
             (label.backup_entries_offset, label.entries),

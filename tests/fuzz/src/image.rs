@@ -101,8 +101,9 @@ pub fn oci(mut bytes: &[u8]) {
     let root = Document { media_type, bytes: parts.pop().unwrap_or_default() };
     let store = Store::new(root, parts);
     for arch in [Arch::Amd64, Arch::Arm64] {
+        store.handed_out.store(0, Ordering::Relaxed);
         let Ok(mut source) = store.clone().open(arch) else { continue };
-        let asked = store.handed_out.swap(0, Ordering::Relaxed);
+        let asked = store.handed_out.load(Ordering::Relaxed);
         assert!((1..=2).contains(&asked), "a configuration, and a manifest where the root is an index; {asked}");
         let _ = source.bytes();
         for look in [Look::Declared, Look::Everything] {

@@ -2,6 +2,7 @@
 //! each format that comes from outside. A body panics where the code under test breaks a law.
 
 mod cmdline;
+mod config;
 mod disk;
 mod image;
 mod judge;
@@ -11,7 +12,7 @@ mod text;
 pub type Body = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 10] = [
+pub const TARGETS: [(&str, Body); 11] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -20,6 +21,7 @@ pub const TARGETS: [(&str, Body); 10] = [
     ("bootenv", text::bootenv),
     ("gpt", disk::gpt),
     ("cmdline", cmdline::cmdline),
+    ("config", config::config),
     ("image_ref", text::image_ref),
     ("running", text::running),
 ];
