@@ -34,12 +34,15 @@
 //!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
+//! * container images as sources: [`payload::image`]; what of a layer is refused: `src/payload/image/tar.rs` and
+//!   `source.rs`
 //! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
 //! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
+//! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
 //! * external programs: [`tools::Tool`]
 //!
 //! # Words

@@ -813,7 +813,9 @@ fn unknown_flags_and_verbs() {
 
 #[test]
 fn a_disk_is_required() {
-    for verb in [&["install"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
+    // A machine config could name that of an install.
+    Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk", "machine config"]);
+    for verb in [&["upgrade"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
         Outcome::of(&mut installer(verb)).exits(OTHER).says(&["required", "--disk <PATH>"]);
     }
 }

@@ -76,6 +76,25 @@ fn a_disk_with_one_slot() {
 }
 
 #[test]
+fn a_table_whose_slots_are_one_place() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    // The primary table: BOOT-B where BOOT-A is, every checksum right.
+    let mut table = read_at(&node.disk, 512, 512 + 128 * 128);
+    let (header, entries) = table.split_at_mut(512);
+    entries.copy_within(2 * 128 + 32..2 * 128 + 48, 3 * 128 + 32);
+    header[88..92].copy_from_slice(&crc32fast::hash(entries).to_le_bytes());
+    header[16..20].fill(0);
+    let crc = crc32fast::hash(&header[..92]);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+    write_at(&node.disk, 512, &table);
+    refused(&node, INSTALL, &["not a Slipway disk", "BOOT-A and BOOT-B overlap"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
 fn a_running_system_that_is_not_known() {
     let world = World::new();
     let node = Node::installed(&world);

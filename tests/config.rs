@@ -88,6 +88,14 @@ fn wrong_documents() {
             "machine: {}\n---\nmachine: {}\n",
             "line 3, column 1: a second v1alpha1 document; the first one begins at line 1",
         ),
+        (
+            "machine: {systemDiskEncryption: {state: yes}}\n",
+            "line 1, column 41: machine.systemDiskEncryption.state: this must be",
+        ),
+        (
+            "kind: VolumeConfig\napiVersion: v1alpha1\nname: STATE\nencryption: luks2\n",
+            "line 4, column 13: encryption: this must be a mapping",
+        ),
         ("apiVersion: v1alpha1\n", "line 1, column 13: apiVersion: a document with apiVersion and without kind"),
         ("a: b: c\n", "line 1, column 5: not YAML: "),
     ] {

@@ -208,8 +208,8 @@ fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
 }
 
 /// What is written to a slot may be, and META names the slot to come back to as long as there is a trial.
-fn payload_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 3], n: u8) -> Result<(), TestCaseError> {
-    let [_, retry_bad, allow_any_version] = flags;
+fn payload_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 4], n: u8) -> Result<(), TestCaseError> {
+    let [_, retry_bad, allow_any_version, _] = flags;
     if let (Some(system), Some(running)) = (&plan.system, facts.running.slot()) {
         prop_assert_eq!(system.slot, !running);
         let digest = payload(n).manifest().payload_digest();
@@ -241,7 +241,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn laws(facts in random_system(), verb in 0u8..6, flags: [bool; 3], n in 0u8..3) {
+    fn laws(facts in random_system(), verb in 0u8..6, flags: [bool; 4], n in 0u8..3) {
         let plan = match decide(verb, flags, n, &facts) {
             Ok(plan) => plan,
             Err(refusals) => {
@@ -271,6 +271,8 @@ proptest! {
         // Volumes of the OS are touched when asked for, and only then.
         let wiped = plan.steps.iter().any(|s| allowed(s, &facts) == Some(Part::Ephemeral));
         prop_assert!(!wiped || verb == 5 || !flags[0]);
+        let formatted = plan.steps.iter().any(|s| matches!(s, Step::WriteXfs { .. } | Step::PrepareXfs { .. }));
+        prop_assert!(!(formatted && verb == 0 && flags[3]), "an encrypted EPHEMERAL is left blank");
         prop_assert!(plan.steps.iter().all(|s| allowed(s, &facts) != Some(Part::State)));
         boot_state_laws(&plan, &facts)?;
         order_laws(&plan, &facts)?;
@@ -284,13 +286,13 @@ proptest! {
 fn every_verb_is_planned_for_the_usual_disk() {
     let goals = [(installed(SectorSize::S4096), 0, Goal::Upgrade), (installed(SectorSize::S512), 1, Goal::Stage)];
     for (facts, verb, goal) in goals {
-        let plan = decide(verb, [true; 3], 1, &facts).unwrap();
+        let plan = decide(verb, [true; 4], 1, &facts).unwrap();
         assert_eq!((plan.goal, plan.system.is_some()), (goal, true));
     }
     for (facts, verb, goal) in
         [(staged(), 2, Goal::Activate), (trial(), 3, Goal::Confirm), (trial(), 4, Goal::Rollback)]
     {
-        let plan = decide(verb, [true; 3], 1, &facts).unwrap();
+        let plan = decide(verb, [true; 4], 1, &facts).unwrap();
         assert_eq!((plan.goal, plan.steps.iter().any(Step::is_commit)), (goal, true));
     }
 }

@@ -10,9 +10,9 @@ use crate::{
 };
 
 pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    let source = payload::open_ref(&args.source, args.arch, &payload::options(&args.registry))?;
+    let opened = payload::open_ref(args.source.clone(), args.arch, &payload::options(&args.registry))?;
     let sums = Sums::wanted(args.strict);
-    let Payload { facts, .. } = payload::look(source, &args.source.to_string(), sums, Look::Everything, progress)?;
+    let Payload { facts, .. } = opened.look(sums, Look::Everything, progress)?;
     let bytes: u64 = facts.files.iter().map(|f| f.size).sum();
     Ok(Report::Inspect(InspectReport {
         source: args.source.to_string(),

@@ -30,13 +30,11 @@ pub fn run(args: InstallArgs, path: &Path, said: &Said, progress: &mut Progress)
         Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
     }
     let disk = Disk::open(path, Access::Whole, args.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    let source = payload::open(&args.source, request.arch)?;
+    let opened = payload::open(&args.source, request.arch)?;
     let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
     // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
     let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
-    let name = source.name();
-    let Payload { source, facts: payload } =
-        payload::look(source, &name, Sums::wanted(args.source.strict), look, progress)?;
+    let Payload { source, facts: payload } = opened.look(Sums::wanted(args.source.strict), look, progress)?;
     let assets_facts = probe::asset_facts(&assets, request.arch);
     let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|refusals| {
         let kind = refusals.kind();
@@ -59,6 +57,7 @@ pub fn run(args: InstallArgs, path: &Path, said: &Said, progress: &mut Progress)
 
 fn settle(args: &InstallArgs, said: &Said) -> Result<InstallRequest, Failure> {
     input(Platform::settled(&args.platform).map_err(|e| e.to_string()))?;
+    let payload_only = said.payload_only().unwrap_or(false);
     Ok(InstallRequest {
         force: args.force,
         zero: args.zero.unwrap_or_else(|| said.wipe()),
@@ -71,7 +70,8 @@ fn settle(args: &InstallArgs, said: &Said) -> Result<InstallRequest, Failure> {
             platform: args.platform.clone(),
             config: args.config.clone(),
             extra: args.extra_kernel_arg.clone(),
-            payload_only: said.payload_only().unwrap_or(false),
+            payload_only,
+            firmware: Said::firmware(payload_only),
         },
         meta: said.meta(&args.meta)?,
         arch: args.arch,

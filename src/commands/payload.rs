@@ -13,6 +13,12 @@ use crate::{
     report::Progress,
 };
 
+/// A source that is open.
+pub struct Opened {
+    named: SourceRef,
+    source: Source,
+}
+
 /// A payload, opened and looked at.
 pub struct Payload {
     pub source: Source,
@@ -20,13 +26,17 @@ pub struct Payload {
 }
 
 /// Open the source that was asked for, else the one a container image carries. A reference that leads nowhere fails here.
-pub fn open(args: &SourceArgs, arch: Arch) -> Result<Source, Failure> {
-    open_ref(&args.source.clone().unwrap_or_else(|| SourceRef::default_of(arch)), arch, &options(&args.registry))
+pub fn open(args: &SourceArgs, arch: Arch) -> Result<Opened, Failure> {
+    let named = args.source.clone().unwrap_or_else(|| SourceRef::default_of(arch));
+    open_ref(named, arch, &options(&args.registry))
 }
 
 /// Open this source.
-pub fn open_ref(source: &SourceRef, arch: Arch, options: &Options) -> Result<Source, Failure> {
-    Source::open(source, arch, options).map_err(|e| failure(e.into()))
+pub fn open_ref(named: SourceRef, arch: Arch, options: &Options) -> Result<Opened, Failure> {
+    match Source::open(&named, arch, options) {
+        Ok(source) => Ok(Opened { named, source }),
+        Err(e) => Err(failure(&named, e.into())),
+    }
 }
 
 /// How to reach a registry.
@@ -41,25 +51,24 @@ pub fn options(args: &RegistryArgs) -> Options {
     }
 }
 
-/// Look at the payload of an opened source.
-pub fn look(
-    mut source: Source,
-    name: &str,
-    sums: Sums,
-    look: Look,
-    progress: &mut Progress,
-) -> Result<Payload, Failure> {
-    progress.phase(&format!("check      payload {name}"), source.bytes());
-    let facts = source.facts(sums, look, &mut |n| progress.advance(n)).map_err(failure)?;
-    Ok(Payload { source, facts })
+impl Opened {
+    /// Look at the payload.
+    pub fn look(mut self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
+        progress.phase(&format!("check      payload {}", self.named), self.source.bytes());
+        let facts = self.source.facts(sums, look, &mut |n| progress.advance(n));
+        let facts = facts.map_err(|e| failure(&self.named, e))?;
+        Ok(Payload { source: self.source, facts })
+    }
 }
 
-/// What could not be fetched is a dependency, a medium that cannot be read or written the environment, what is wrong with
-/// the image wrong input.
-pub fn failure(error: anyhow::Error) -> Failure {
-    let kind = match error.downcast_ref::<ImageError>() {
-        Some(ImageError::Fetch { .. }) => Kind::Dependency,
-        Some(ImageError::Io { .. }) => Kind::Environment,
+/// What a registry does not give is a dependency, a medium that cannot be read or written the environment, what is wrong
+/// with the reference or the image wrong input.
+pub fn failure(source: &SourceRef, error: anyhow::Error) -> Failure {
+    let kind = match (error.downcast_ref::<ImageError>(), source) {
+        (Some(ImageError::Fetch { .. }), _) | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => {
+            Kind::Dependency
+        }
+        (Some(ImageError::Io { .. }), _) => Kind::Environment,
         _ => Kind::Input,
     };
     Failure { kind, error }

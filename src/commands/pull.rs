@@ -21,11 +21,11 @@ pub fn run(args: &PullArgs, progress: &mut Progress) -> Result<Report, Failure> 
         SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
         other => return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(Kind::Input),
     };
-    let store = image_store(&args.source, &options(&args.registry)).map_err(|e| failure(e.into()))?;
+    let store = image_store(&args.source, &options(&args.registry)).map_err(|e| failure(&args.source, e.into()))?;
     let store = store.ok_or_else(|| anyhow!("{}: not a container image", args.source)).or_fail(Kind::Input)?;
     progress.phase(&format!("pull       {} into {}", args.source, args.to), 0);
     let pulled = pull(&*store, args.arch, dir, tag, &mut |n| progress.advance(n));
-    let pulled = pulled.map_err(|e| failure(e.into()))?;
+    let pulled = pulled.map_err(|e| failure(&args.source, e.into()))?;
     Ok(Report::Pull(PullReport {
         source: args.source.to_string(),
         to: args.to.to_string(),

@@ -53,6 +53,11 @@ impl Said {
         if self.environment.payload_only { Some(true) } else { config }
     }
 
+    /// What the firmware adds to a payload's own arguments where those stand alone, as systemd-stub does.
+    pub fn firmware(payload_only: bool) -> Vec<String> {
+        if payload_only { device::firmware_kernel_args() } else { vec![] }
+    }
+
     /// Whether to wipe the disk. Only where the config says it in so many words: Talos takes a missing `wipe` for true,
     /// but machined always passes --zero, and whoever pipes a config into an installer has not asked for an erased disk
     /// by leaving a key out.

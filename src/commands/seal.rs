@@ -26,9 +26,8 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     let dir = args.dir.clone().unwrap_or_else(default);
     let list = dir.join(SHA256SUMS);
     // Not compared with an old list: that is what is being replaced.
-    let source = SourceRef::Dir(dir.clone());
-    let opened = payload::open_ref(&source, Arch::NATIVE, &Options::default())?;
-    let Payload { facts, .. } = payload::look(opened, &source.to_string(), Sums::Ignored, Look::Everything, progress)?;
+    let opened = payload::open_ref(SourceRef::Dir(dir.clone()), Arch::NATIVE, &Options::default())?;
+    let Payload { facts, .. } = opened.look(Sums::Ignored, Look::Everything, progress)?;
     let manifest = facts.manifest();
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());

@@ -35,11 +35,10 @@ fn write(
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
     let mut target = Target::open(&args.change.target, activate == Some(false))?;
-    let source = payload::open(&args.source, args.arch)?;
-    let name = source.name();
+    let opened = payload::open(&args.source, args.arch)?;
     // The running slot stays as it is whatever comes of this one: the files are compared while they are written.
     let sums = Sums::wanted(args.source.strict);
-    let Payload { source, facts: payload } = payload::look(source, &name, sums, Look::Declared, progress)?;
+    let Payload { source, facts: payload } = opened.look(sums, Look::Declared, progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(running) = target.system.running.slot() {
         // It is the way back. The other is read where it may be kept, or may be the only one that boots.
@@ -82,10 +81,12 @@ fn kernel_args(args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::R
         Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
         _ => KernelArgs::default(),
     };
+    let payload_only = said.payload_only().unwrap_or(none_said && kept.payload_only);
     Ok(KernelArgs {
         platform: args.platform.clone().unwrap_or(kept.platform),
         config: args.config.clone().unwrap_or(kept.config),
         extra: if extra.is_empty() && args.keep_kernel_args { kept.extra } else { extra.clone() },
-        payload_only: said.payload_only().unwrap_or(none_said && kept.payload_only),
+        payload_only,
+        firmware: Said::firmware(payload_only),
     })
 }

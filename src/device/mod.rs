@@ -2,12 +2,14 @@
 
 mod busy;
 mod disk;
+mod firmware;
 mod identity;
 mod ioctl;
 mod list;
 
 pub use busy::Busy;
 pub use disk::{Access, Disk, OpenError};
+pub use firmware::kernel_args as firmware_kernel_args;
 pub use identity::{Identity, Kind};
 pub use list::disks;
 

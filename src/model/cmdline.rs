@@ -132,7 +132,8 @@ const ADDED_BYTES: usize = 128;
 pub enum QuoteError {
     /// A character that GRUB changes.
     #[error(
-        "{0:?}: quotes inside a word, backslashes and control characters do not reach the kernel through GRUB unchanged"
+        "{0:?}: white space that is not quoted, quotes inside a word, backslashes, control characters and letters with a \
+         byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
     )]
     Character(String),
     /// More than the kernel takes.
@@ -154,7 +155,10 @@ fn unquote(word: &str) -> Option<String> {
     let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
     let bare = format!("{key}{inner}");
     let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
-    (!bare.contains(bad)).then_some(bare)
+    // For the kernel the byte 0xa0 is a space (lib/ctype.c), and a word that begins with `=` has no name.
+    let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || bare.starts_with('=');
+    // One word, and not an empty one, also for whoever reads the line again.
+    (!changed && split_words(word) == [word]).then_some(bare)
 }
 
 /// Split text into words as the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
@@ -340,9 +344,11 @@ mod tests {
         let quote = |text: &str| Cmdline::parse(text).quote_for_grub();
         assert_eq!(quote("a=1 quiet x=$y;{}").unwrap(), "'a=1' 'quiet' 'x=$y;{}'");
         assert_eq!(quote("dyndbg=\"file x +p\"").unwrap(), "'dyndbg=file x +p'");
-        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b"] {
+        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b", "=", "=\"a b\"", "a=\u{e0}"] {
             assert!(matches!(quote(bad), Err(QuoteError::Character(_))), "{bad}");
         }
+        let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
+        assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
         assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
     }
 

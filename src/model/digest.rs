@@ -107,7 +107,7 @@ pub struct Sums(pub BTreeMap<String, Sha256>);
 
 impl Sums {
     /// Parse the format `sha256sum` writes: digest, a space, a space or `*`, name. Names must be plain
-    /// (no `/`, not `.` or `..`), each at most once.
+    /// (no `/`, not `.` or `..`, no control character), each at most once.
     pub fn parse(bytes: &[u8]) -> Result<Self, SumsError> {
         let text = std::str::from_utf8(bytes).map_err(|_| SumsError::NotText)?;
         let mut sums = BTreeMap::new();
@@ -117,7 +117,8 @@ impl Sums {
             let digest = digest.parse().map_err(|_| SumsError::Malformed(line))?;
             let name = rest.strip_prefix("  ").or_else(|| rest.strip_prefix(" *")).ok_or(SumsError::Malformed(line))?;
             let name = name.strip_prefix("./").unwrap_or(name).to_owned();
-            if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\', '\0']) {
+            let bad = |c: char| matches!(c, '/' | '\\') || c.is_control();
+            if name.is_empty() || name == "." || name == ".." || name.contains(bad) {
                 return Err(SumsError::NotPlain { line, name });
             }
             if sums.insert(name.clone(), digest).is_some() {
@@ -161,6 +162,8 @@ mod tests {
         assert_eq!(bad(format!("{ABC} vmlinuz\n")), SumsError::Malformed(1));
         assert!(matches!(bad(format!("{ABC}  ../x\n")), SumsError::NotPlain { line: 1, .. }));
         assert!(matches!(bad(format!("{ABC}  /x\n")), SumsError::NotPlain { .. }));
+        // A list of such a name reads as another one once it is written again.
+        assert!(matches!(bad(format!("{ABC}  a\r")), SumsError::NotPlain { line: 1, .. }));
         assert!(matches!(bad(format!("{ABC}  a\n{ABC}  a\n")), SumsError::Duplicate { line: 2, .. }));
         assert_eq!(Sums::parse(&[0xff]).unwrap_err(), SumsError::NotText);
     }

@@ -74,9 +74,14 @@ fn is_path_component(text: &str) -> bool {
     text.starts_with(alphanumeric) && text.ends_with(alphanumeric) && separators.into_iter().all(separator)
 }
 
+fn is_v6(text: &str) -> bool {
+    text.parse::<std::net::Ipv6Addr>().is_ok()
+}
+
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, rest)) if address.parse::<std::net::Ipv6Addr>().is_ok() => ("v6", rest.strip_prefix(':')),
+        Some((address, "")) if is_v6(address) => ("v6", None),
+        Some((address, rest)) if is_v6(address) && rest.starts_with(':') => ("v6", Some(&rest[1..])),
         _ => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };
     let label = |l: &str| {
@@ -85,7 +90,9 @@ fn is_host(text: &str) -> bool {
             && !l.starts_with('-')
             && !l.ends_with('-')
     };
-    name.split('.').all(label) && port.is_none_or(|p| p.parse::<u16>().is_ok_and(|n| n > 0))
+    // A number may have a sign for `parse`, not for an address.
+    let is_port = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok_and(|n| n > 0);
+    name.split('.').all(label) && port.is_none_or(is_port)
 }
 
 impl FromStr for ImageRef {
@@ -170,7 +177,17 @@ mod tests {
         for path in ["r.io/A", "r.io/a//b", "r.io/../b", "r.io/a_-b", "r.io/a___b", "r.io/-a", "r.io/a.", "UPPER"] {
             assert!(matches!(error(path), ImageRefError::Path(_)), "{path}");
         }
-        for host in ["r..io/a", "r.io:0/a", "r.io:99999/a", "r.io:x/a", "-r.io/a", "[::g]:1/a"] {
+        for host in [
+            "r..io/a",
+            "r.io:0/a",
+            "r.io:99999/a",
+            "r.io:x/a",
+            "r.io:+1/a",
+            "-r.io/a",
+            "[::g]:1/a",
+            "[::1]x/a",
+            "[::1][1/a",
+        ] {
             assert!(matches!(error(host), ImageRefError::Host(_)), "{host}");
         }
         for tag in ["r.io/a:", "r.io/a:.x", "r.io/a:x y"] {

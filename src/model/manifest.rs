@@ -112,6 +112,9 @@ pub struct KernelArgs {
     /// The payload's own `cmdline`, if it has one, stands alone: nothing of the above is added.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub payload_only: bool,
+    /// What the firmware adds to a payload's own arguments that stand alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub firmware: Vec<String>,
 }
 
 impl Manifest {

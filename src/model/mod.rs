@@ -14,5 +14,6 @@ pub mod manifest;
 pub mod meta;
 pub mod running;
 pub mod slot;
+pub mod smbios;
 pub mod units;
 pub mod version;

@@ -128,14 +128,6 @@ impl Source {
         }
     }
 
-    /// Its name, for people.
-    pub fn name(&self) -> String {
-        match self {
-            Source::Dir(dir) => dir.path().display().to_string(),
-            Source::Image(image) => image.name(),
-        }
-    }
-
     /// Bytes that a look at everything reads, as far as can be known before.
     pub fn bytes(&self) -> u64 {
         match self {

@@ -28,10 +28,10 @@ impl SlotContent<'_> {
     /// Its file system, and the kernel command line. The marker is not in any list of digests: it changes.
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
-        let KernelArgs { platform, config, extra, payload_only } = self.args;
+        let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
         let platform = Platform::settled(platform)?;
         let cmdline = match (&payload.cmdline, payload_only) {
-            (Some(own), true) => Cmdline::parse(own),
+            (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
             (own, _) => assemble(platform, config, self.arch, own.as_deref(), extra),
         };
         let cfg = SlotCfg {

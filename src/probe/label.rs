@@ -7,7 +7,7 @@ use crate::{
     device::BlockIo,
     model::{
         gpt::{Entry, GptError, Header, is_protective_mbr},
-        layout::{META_BYTES, Part},
+        layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
         units::{Extent, Lba},
     },
     plan::LabelFacts,
@@ -54,6 +54,13 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
             ))
         })?;
     }
+    if let Some((one, other)) = overlap(&parts) {
+        return Err(ProbeError::Foreign(format!("partitions {} and {} overlap", one.name(), other.name())));
+    }
+    let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
+    if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
+        return Err(ProbeError::Foreign(format!("partition {} lies on the partition table", part.name())));
+    }
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
     }
@@ -66,6 +73,13 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
         primary: primary.map(|_| ()),
         backup: backup.1.map(|_| ()),
     })
+}
+
+/// Two partitions that share bytes: what is written to one would change the other.
+fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
+    let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
+    sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
+    sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
 /// Header and entries at a block: I/O errors outside, what is wrong with the table inside.

@@ -1,8 +1,10 @@
 //! 4: the kernel command line.
 
+use std::fs;
+
 use crate::{
     CONFIG, INPUT, install, install_with, planned_cmdline,
-    world::{Outcome, World},
+    world::{Outcome, World, boot::Node, installer_in},
 };
 
 /// Talos' table, amd64, written down a second time.
@@ -141,6 +143,56 @@ fn the_payloads_cmdline_stands_alone_when_the_config_says_so() {
 }
 
 /// 4.6
+#[test]
+fn the_firmware_adds_to_a_payloads_cmdline_that_stands_alone() {
+    let world = World::new();
+    world.payload.write("cmdline", "own=1\n");
+    let raw = world.path("raw");
+    fs::write(&raw, b"\x0b\x05\x01\x00\x01io.systemd.stub.kernel-cmdline-extra=a=1 b\0\0").unwrap();
+    let entry = "/sys/firmware/dmi/entries/11-0";
+    let raw = raw.display();
+    let script =
+        format!("mount -t tmpfs none /sys/firmware && mkdir -p {entry} && cp {raw} {entry}/raw && exec \"$@\"");
+    let args = world.install_args(&world.image(), &["--dry-run", "--output=json"]);
+    let with = |uki: &str| {
+        let mut command = installer_in(&script, args.iter());
+        planned_cmdline(Outcome::of(command.env("INSTALLER_GRUB_USE_UKI_CMDLINE", uki)))
+    };
+    assert_eq!(with("true"), "own=1 a=1 b");
+    assert_eq!(with("false"), "talos.platform=metal console=tty0 own=1");
+}
+
+/// 4.7
+#[test]
+fn an_upgrade_from_inside_keeps_how_the_command_line_was_made() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let payload = |n: u8| {
+        node.next.write("cmdline", format!("own={n}\n"));
+        node.next.write("os-release", format!("VERSION_ID=1.{n}.0\n"));
+        node.next.write("vmlinuz", [world.payload.read("vmlinuz"), vec![n]].concat());
+    };
+    let source = format!("--source={}", node.next.source());
+    let run = |slot: char, extra: &[&str], uki: Option<&str>, config: &str| {
+        let args = [&["upgrade", "--output=json", &source], extra].concat();
+        let mut command = node.command_under(&node.cmdline(slot, false), &args);
+        command.envs(uki.map(|value| ("INSTALLER_GRUB_USE_UKI_CMDLINE", value)));
+        planned_cmdline(Outcome::of(command.write_stdin(config)))
+    };
+    payload(3);
+    assert_eq!(run('A', &[], Some("1"), ""), "own=3");
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    payload(4);
+    let dry = |extra: &[&str], config: &str| run('B', &[&["--dry-run"], extra].concat(), None, config);
+    assert_eq!(dry(&[], ""), "own=4", "nothing is said: it is kept");
+    let together = "talos.platform=metal console=tty0 own=4";
+    assert_eq!(dry(&["--extra-kernel-arg=a"], ""), format!("{together} a"), "an argument is said");
+    assert_eq!(dry(&[], CONFIG), together, "the config says otherwise");
+    assert_eq!(dry(&["--extra-kernel-arg=a"], "cluster: {}\n"), "own=4", "the config says it");
+}
+
+/// 4.8
 #[test]
 fn extra_kernel_args_of_the_config_come_as_arguments() {
     let world = World::new();

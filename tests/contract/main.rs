@@ -27,12 +27,15 @@
 //! | 4.3 | order of the command line | `cmdline::platform_config_defaults_and_extra_arguments_in_this_order` |
 //! | 4.4 | extra arguments | `cmdline::extra_arguments_add_override_and_negate` |
 //! | 4.5 | when the payload's cmdline stands alone | `cmdline::the_payloads_cmdline_stands_alone_when_the_config_says_so` |
-//! | 4.6 | `extraKernelArgs` come as arguments | `cmdline::extra_kernel_args_of_the_config_come_as_arguments` |
+//! | 4.6 | what the firmware adds to it | `cmdline::the_firmware_adds_to_a_payloads_cmdline_that_stands_alone` |
+//! | 4.7 | an upgrade that says nothing of it keeps it | `cmdline::an_upgrade_from_inside_keeps_how_the_command_line_was_made` |
+//! | 4.8 | `extraKernelArgs` come as arguments | `cmdline::extra_kernel_args_of_the_config_come_as_arguments` |
 //! | 5.1 | exit codes 0 to 7 | `exit_codes::each_code_has_its_cause` |
 //! | 5.2 | their precedence | `exit_codes::the_most_specific_of_several_wins` |
 //! | 6.1 | nothing but the report on stdout | `output::stdout_carries_nothing_but_the_report` |
 //! | 6.2 | whole lines | `output::output_is_made_of_whole_lines` |
 //! | 6.3 | output never blocks | `output::a_pipe_that_nobody_reads_stops_nothing` |
+//! | 6.4 | and whoever reads again is told | `output::whoever_reads_again_is_told_what_was_dropped` |
 //! | 7.1 | an exclusive lock for the whole time, none after | `disk::the_whole_disk_is_locked_for_as_long_as_it_runs` |
 //! | 7.2 | META: tag 0x06 on upgrade, other tags kept | `disk::an_upgrade_leaves_the_label_to_return_to_in_meta_and_keeps_other_tags` |
 //! | 7.3 | META: 1 MiB, label, two equal copies | `disk::meta_is_where_machined_looks_for_it` |

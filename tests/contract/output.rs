@@ -1,11 +1,14 @@
 //! 6: what it says, and to whom.
 
 use std::{
-    io::{self, Read as _},
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
     process::{Command, Stdio},
+    thread,
     time::Duration,
 };
 
+use nix::fcntl::{Flock, FlockArg};
 use slipway::report::output;
 
 use crate::{
@@ -82,4 +85,42 @@ fn a_pipe_that_nobody_reads_stops_nothing() {
     let (_reader, writer) = full_pipe();
     let mut child = start(&["--progress=plain"], Stdio::null(), writer.into());
     assert_eq!(child.wait().unwrap().code(), Some(INSTALL));
+}
+
+/// 6.4
+#[test]
+fn whoever_reads_again_is_told_what_was_dropped() {
+    let world = World::new();
+    let image = world.image();
+    let (mut reader, writer) = full_pipe();
+    // It says its notes, and then it waits for the disk.
+    let lock = Flock::lock(File::open(&image).unwrap(), FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_installer"))
+        .args(world.install_args(&image, &["--progress=plain", "--lock-timeout=60"]))
+        .env("SLIPWAY_ASSETS", assets())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let config = "machine: {install: {extensions: [x], extraKernelArgs: [a]}}\n";
+    child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
+    let open_files = format!("/proc/{}/fd", child.id());
+    let has_the_disk = || {
+        let links = fs::read_dir(&open_files).unwrap().flatten().map(|entry| fs::read_link(entry.path()));
+        links.flatten().any(|link| link == image)
+    };
+    while !has_the_disk() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it had the disk");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // All that fills the pipe, and no more: nothing else is said before the lock is free.
+    let mut bytes = vec![0; 1 << 20];
+    let full = reader.read(&mut bytes).unwrap();
+    assert!(bytes[..full].chunks(2).all(|line| line == b".\n"), "something was said");
+    drop(lock);
+    let mut said = String::new();
+    reader.read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    assert!(said.starts_with("note: 2 lines had no room here and were dropped\n"), "{said}");
 }

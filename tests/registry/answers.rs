@@ -191,6 +191,18 @@ fn redirects_away_from_tls_are_refused() {
 }
 
 #[test]
+fn an_authority_cannot_be_a_server() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    for (from, to) in [("ca.crt", "server.crt"), ("ca.key", "server.key")] {
+        std::fs::copy(dir.path().join(from), dir.path().join(to)).unwrap();
+    }
+    let server = Server::with_tls(dir.path(), |_, out| reply(out, 200, &[], b"{}"));
+    let error = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &authority.trusted()).root().unwrap_err();
+    assert_eq!(says(&error, &["CA:TRUE", "--tls-verify=false"]), "fetch");
+}
+
+#[test]
 fn a_redirect_may_stay_at_the_registry() {
     let server = Server::new(|request, out| match request.target.as_str() {
         "/v2/a/b/manifests/1" => reply(out, 301, &[("Location", "one?x=y")], b""),

@@ -131,6 +131,15 @@ fn connections_to_a_real_registry_that_break_are_resumed() {
 }
 
 #[test]
+fn one_connection_serves_them_all() {
+    let (dir, image) = (TempDir::new().unwrap(), Image::new());
+    let (authority, debian) = with_tls(&dir, &image);
+    let proxy = Proxy::new("127.0.0.1", debian.port, u64::MAX, Then::Cut);
+    image.comes_from(&registry(&format!("127.0.0.1:{}/a/b:1", proxy.port), &authority.trusted()));
+    assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_registry_that_comes_late_is_waited_for() {
     let (dir, image) = (TempDir::new().unwrap(), Image::new());
     let debian = Debian::new(dir.path(), &image, "", "", &PLAIN);

@@ -12,6 +12,7 @@ mod answers;
 mod auth;
 mod blobs;
 mod debian;
+mod environment;
 mod mirrors;
 mod server;
 mod world;

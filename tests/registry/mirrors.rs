@@ -90,3 +90,17 @@ fn a_blob_whose_mirror_dies_is_finished_by_the_registry() {
     // The mirror's ETag says nothing here.
     assert_eq!((last.start(), last.header("if-match")), (Some(120_000), None));
 }
+
+#[test]
+fn a_mirror_that_cuts_but_brings_bytes_is_asked_on() {
+    let bytes = noise(200_000);
+    let content = bytes.clone();
+    let mirror = Server::new(move |request, out| {
+        blob_head(request, out, &content)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&content[start..usize::min(start + 30_000, content.len())])
+    });
+    let own = Server::new(|_, out| reply(out, 404, &[], b""));
+    assert!(blob(&mirrored(&own, &[&url(&mirror)]), &bytes).unwrap() == bytes);
+    assert_eq!((mirror.requests().len(), own.requests().len()), (7, 0));
+}

@@ -121,14 +121,18 @@ pub fn read(registry: &Registry, descriptor: &Descriptor) -> Result<Vec<u8>, Ima
     }
 }
 
-/// What a test needs to come at once: no pauses to speak of.
+/// What a test needs to come at once: no pauses to speak of. Nothing of the environment counts.
 pub fn options() -> Options {
     let direct = |proxy: ureq::Proxy| proxy.is_no_proxy(&"http://127.0.0.1".parse().unwrap());
     assert!(ureq::Proxy::try_from_env().is_none_or(direct), "unset the proxy, or set NO_PROXY=127.0.0.1,localhost");
-    let patience = Patience { first_pause: Duration::from_millis(1), progress_bytes: 1, ..Patience::default() };
-    // In place of the files of whoever runs the tests.
     let nobody = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/registry/no-credentials.json");
-    Options { auth_file: Some(nobody), patience, ..Options::default() }
+    Options { auth_file: Some(nobody), ..hurried() }
+}
+
+/// The same in the environment as it is.
+pub fn hurried() -> Options {
+    let patience = Patience { first_pause: Duration::from_millis(1), progress_bytes: 1, ..Patience::default() };
+    Options { patience, ..Options::default() }
 }
 
 /// The same without TLS.
@@ -223,6 +227,8 @@ impl Debian {
     pub fn again(dir: &Path, port: u16) -> Self {
         let (config, log) = (dir.join("registry.yml"), dir.join("registry.log"));
         let mut command = Command::new("docker-registry");
+        // Variables of its environment take the place of its configuration; REGISTRY_AUTH_FILE is one.
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(File::create(&log).unwrap()).spawn();
         let child = child.expect("docker-registry: it comes with the package docker-registry: run hack/test");

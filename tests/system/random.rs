@@ -135,11 +135,12 @@ fn slot_facts(facts: &SystemFacts, slot: Slot, random: &RandomSlot) -> plan::Slo
 }
 
 /// What is drawn at random of a request: which verb, and its flags.
-pub fn decide(verb: u8, flags: [bool; 3], n: u8, facts: &SystemFacts) -> Result<Plan, Refusals> {
-    let [preserve, retry_bad, allow_any_version] = flags;
+pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<Plan, Refusals> {
+    let [preserve, retry_bad, allow_any_version, blank_ephemeral] = flags;
     let request = UpgradeRequest {
         activate: verb == 0,
         preserve: preserve || verb == 1,
+        blank_ephemeral,
         retry_bad,
         allow_any_version,
         ask: ask(100),

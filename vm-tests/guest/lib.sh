@@ -17,7 +17,7 @@ fail() {
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
 
 # Install the payload onto the disk: install ARG...
-install() { "$installer" --progress plain install --disk "$disk" --source "dir:$here/payload" "$@"; }
+install() { "$installer" --progress plain install --disk "$disk" --source "dir:$here/payload" "$@" </dev/null; }
 
 # A command that must be refused: with exit code 7, saying TEXT, and leaving the disk as it was.
 # refused TEXT COMMAND...

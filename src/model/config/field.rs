@@ -52,6 +52,11 @@ impl<'n> Field<'n> {
         Ok(found.map(|entry| Field { node: &entry.node, path: format!("{}{dot}{key}", self.path) }))
     }
 
+    /// It is a mapping, whatever its keys.
+    pub fn mapping(&self) -> Result<(), ConfigError> {
+        self.entries().map(drop)
+    }
+
     /// No keys but these.
     pub fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
         match self.entries()?.iter().find(|entry| entry.key != "<<" && !known.contains(&entry.key.as_str())) {

@@ -54,8 +54,7 @@ impl MachineConfig {
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConfigError> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             let valid = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
-            let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            ConfigError::new(Pos { line: valid.matches('\n').count() + 1, column }, "a byte that is no UTF-8")
+            ConfigError::new(Pos::behind(&valid), "a byte that is no UTF-8")
         })?;
         let documents = yaml::documents(text)?;
         if documents.is_empty() {
@@ -112,9 +111,9 @@ impl<'n> Reader<'n> {
         let Some(machine) = root.get("machine")? else { return Ok(()) };
         for (key, part) in [("state", Part::State), ("ephemeral", Part::Ephemeral)] {
             if let Some(encryption) = machine.get("systemDiskEncryption")?
-                && encryption.get(key)?.is_some()
+                && let Some(volume) = encryption.get(key)?
             {
-                self.encrypt(part);
+                self.encrypt(part, &volume)?;
             }
         }
         match machine.get("install")? {
@@ -123,10 +122,13 @@ impl<'n> Reader<'n> {
         }
     }
 
-    fn encrypt(&mut self, part: Part) {
+    fn encrypt(&mut self, part: Part, how: &Field) -> Result<(), ConfigError> {
+        // How it is done is the OS's to read.
+        how.mapping()?;
         if !self.config.encrypted.contains(&part) {
             self.config.encrypted.push(part);
         }
+        Ok(())
     }
 
     fn install(&mut self, install: Field<'n>) -> Result<(), ConfigError> {
@@ -171,8 +173,8 @@ impl<'n> Reader<'n> {
             Some("EPHEMERAL") => Part::Ephemeral,
             _ => return Ok(()),
         };
-        if root.get("encryption")?.is_some() {
-            self.encrypt(part);
+        if let Some(encryption) = root.get("encryption")? {
+            self.encrypt(part, &encryption)?;
         }
         if let Some(provisioning) = root.get("provisioning")? {
             let text =

@@ -16,6 +16,10 @@ const MAX_DEPTH: usize = 64;
 /// Most nodes of all documents; a large machine config has some thousands.
 const MAX_NODES: usize = 200_000;
 
+/// Most commas and opening brackets. The scanner keeps all of a flow collection, `{…}` or `[…]`, until it is closed (it
+/// may turn out to be a key), at up to 800 bytes for each.
+const MAX_FLOW: usize = 100_000;
+
 /// A place in the text. Both count from 1; columns are characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pos {
@@ -23,6 +27,14 @@ pub struct Pos {
     pub line: usize,
     /// Column.
     pub column: usize,
+}
+
+impl Pos {
+    /// The place behind a text.
+    pub fn behind(text: &str) -> Self {
+        let column = text.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Pos { line: text.matches('\n').count() + 1, column }
+    }
 }
 
 impl fmt::Display for Pos {
@@ -102,6 +114,10 @@ impl Node {
 
 /// All documents of a text, empty ones left out.
 pub fn documents(text: &str) -> Result<Vec<Rc<Node>>, ConfigError> {
+    if let Some((at, _)) = text.match_indices([',', '[', '{']).nth(MAX_FLOW) {
+        let what = format!("more than {MAX_FLOW} commas and opening brackets: this is no machine config");
+        return Err(ConfigError::new(Pos::behind(&text[..at]), what));
+    }
     let mut composer = Composer::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
@@ -263,6 +279,8 @@ mod tests {
         let laughs: String =
             (1..30).map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(", "))).collect();
         assert_eq!(documents(&format!("a0: &a0 ha\n{laughs}")).unwrap().len(), 1);
+        let flow = error(&format!("[\n{}", "a,".repeat(MAX_FLOW)));
+        assert!(flow.starts_with("line 2, column 200000: more than 100000 commas"), "{flow}");
         assert!(error(&"- x\n".repeat(MAX_NODES + 1)).contains("more than 200000 nodes"));
     }
 }

@@ -58,11 +58,6 @@ impl ImageSource {
         Ok(ImageSource { store, layers, source, arch, seen: BTreeMap::new() })
     }
 
-    /// Its name.
-    pub fn name(&self) -> String {
-        self.store.name()
-    }
-
     /// Bytes of all its layers, as they are stored.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().map(|layer| layer.descriptor.size()).sum()

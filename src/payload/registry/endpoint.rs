@@ -1,7 +1,7 @@
 //! One place where a repository can be had, the registry or a mirror of it: requests, with authentication and
 //! redirects.
 
-use std::time::Duration;
+use std::fmt;
 
 use ureq::{
     Agent, Body,
@@ -71,6 +71,12 @@ impl Answer {
     }
 }
 
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.base, f)
+    }
+}
+
 impl Endpoint {
     /// Nothing is sent yet.
     pub fn new(base: Url, auth: Auth, tls: TlsConfig, patience: &Patience, plain_redirects: bool) -> Self {
@@ -87,7 +93,6 @@ impl Endpoint {
             // Digests are of what is stored, not of what a proxy makes of it.
             .accept_encoding("identity")
             .tls_config(tls)
-            .max_idle_age(Duration::from_secs(5))
             .build();
         let connector =
             ().chain(ConnectProxyConnector::default())

@@ -12,7 +12,8 @@ use ureq::{Body, http::Response};
 use super::url::Origin;
 use crate::payload::image::ImageError;
 
-/// A `Retry-After` above this is not waited for longer, seconds: somebody stands before the machine.
+/// Longest that a `Retry-After` is waited for, seconds: somebody stands before the machine. One that is a date is not
+/// honoured: the clock of a machine without a system may be wrong.
 const LONGEST_RETRY_AFTER: u64 = 60;
 /// Most of an error's body that is read, bytes.
 const ERROR_BODY_BYTES: u64 = 16 << 10;
@@ -139,7 +140,12 @@ fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {origin} is for another name: {e}")
             }
-            _ => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
+            // What `openssl req -x509` makes unless told otherwise. No client of this kind takes it.
+            e if e.to_string().contains("CaUsedAsEndEntity") => format!(
+                "the certificate of {origin} is one of an authority (CA:TRUE), which cannot be a server's own: have it \
+                 sign another one for the server, or do without the check: --tls-verify=false"
+            ),
+            e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
         }),
         rustls::Error::InvalidMessage(_) => Failure::fetch(format!(
             "{origin} does not speak TLS; if it is meant to speak HTTP without, say --plain-http"
@@ -169,4 +175,40 @@ fn error_code(response: &mut Response<Body>) -> Option<String> {
     let code = serde_json::from_slice::<Errors>(&text).ok()?.errors.into_iter().next()?.code;
     let plain = code.len() <= 64 && code.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'_'));
     plain.then_some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, retry_after: &str, body: &str) -> Failure {
+        let response = Response::builder().status(status).header("Retry-After", retry_after);
+        Failure::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
+    }
+
+    #[test]
+    fn what_may_pass_is_asked_again() {
+        for (status, retry_after, seconds) in [
+            (429, "7", Some(7)),
+            (429, "86400", Some(60)),
+            (503, "Fri, 31 Dec 1999 23:59:59 GMT", Some(0)),
+            (500, "-1", Some(0)),
+            (408, "", Some(0)),
+            (400, "7", None),
+            (404, "7", None),
+            (416, "", None),
+        ] {
+            let again = answer(status, retry_after, "").again;
+            assert_eq!(again, seconds.map(Duration::from_secs), "{status} {retry_after}");
+        }
+    }
+
+    #[test]
+    fn only_codes_are_repeated() {
+        let why = |body: &str| answer(500, "", body).why;
+        assert!(why(r#"{"errors": [{"code": "DENIED", "message": "secret"}]}"#).contains("500, DENIED: "));
+        for body in [r#"{"errors": [{"code": "a secret"}]}"#, r#"{"errors": []}"#, "secret", ""] {
+            assert!(why(body).contains("https://r.io answers 500: "), "{}", why(body));
+        }
+    }
 }

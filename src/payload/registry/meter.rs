@@ -60,29 +60,31 @@ impl<T: Transport> Transport for Metered<T> {
         self.inner.transmit_output(amount, timeout)
     }
 
-    fn await_input(&mut self, mut timeout: NextTimeout) -> Result<bool, Error> {
-        let left = self.pace.window.saturating_sub(self.waited);
-        let ours = *timeout.after >= left;
-        if ours {
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        let begin = Instant::now();
+        loop {
+            let left = self.pace.window.saturating_sub(self.waited);
+            let theirs = timeout.after.saturating_sub(begin.elapsed());
+            let start = Instant::now();
             // Not zero, which the socket would take for "never".
-            timeout.after = Duration::max(left, Duration::from_millis(1)).into();
-        }
-        let before = self.inner.buffers().input().len();
-        let start = Instant::now();
-        let result = self.inner.await_input(timeout);
-        self.waited += start.elapsed();
-        let after = self.inner.buffers().input().len();
-        self.bytes += after.saturating_sub(before) as u64;
-        if matches!(result, Err(Error::Timeout(_))) && ours {
-            return Err(self.too_slow());
-        }
-        if self.waited >= self.pace.window {
-            if self.bytes < self.pace.least_bytes && matches!(result, Ok(true)) {
-                return Err(self.too_slow());
+            let after = Duration::clamp(left, Duration::from_millis(1), theirs.max(Duration::from_millis(1)));
+            let before = self.inner.buffers().input().len();
+            let result = self.inner.await_input(NextTimeout { after: after.into(), ..timeout });
+            self.waited += start.elapsed();
+            self.bytes += self.inner.buffers().input().len().saturating_sub(before) as u64;
+            let ours = matches!(result, Err(Error::Timeout(_))) && left <= theirs;
+            if self.waited >= self.pace.window {
+                let slow = self.bytes < self.pace.least_bytes;
+                if slow && (ours || matches!(result, Ok(true))) {
+                    return Err(self.too_slow());
+                }
+                (self.waited, self.bytes) = (Duration::ZERO, 0);
             }
-            (self.waited, self.bytes) = (Duration::ZERO, 0);
+            // The window ended while it was waited: on into the next.
+            if !ours {
+                return result;
+            }
         }
-        result
     }
 
     fn is_open(&mut self) -> bool {
@@ -102,23 +104,34 @@ mod tests {
 
     use super::*;
 
-    /// Brings one byte each time, after a while.
+    /// Brings some bytes each time, after a while.
     #[derive(Debug)]
-    struct Slow(Duration, LazyBuffers);
+    struct Slow {
+        after: Duration,
+        left: Duration,
+        bytes: usize,
+        buffers: LazyBuffers,
+    }
 
     impl Transport for Slow {
         fn buffers(&mut self) -> &mut dyn Buffers {
-            &mut self.1
+            &mut self.buffers
         }
 
         fn transmit_output(&mut self, _: usize, _: NextTimeout) -> Result<(), Error> {
             Ok(())
         }
 
-        fn await_input(&mut self, _: NextTimeout) -> Result<bool, Error> {
-            sleep(self.0);
-            self.1.input_append_buf()[0] = 1;
-            self.1.input_appended(1);
+        fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+            let wait = self.left.min(*timeout.after);
+            sleep(wait);
+            self.left -= wait;
+            if !self.left.is_zero() {
+                return Err(Error::Timeout(timeout.reason));
+            }
+            self.left = self.after;
+            self.buffers.input_append_buf();
+            self.buffers.input_appended(self.bytes);
             Ok(true)
         }
 
@@ -127,14 +140,15 @@ mod tests {
         }
     }
 
-    fn metered(after: Duration) -> Metered<Slow> {
+    fn metered(bytes: usize, after: Duration) -> Metered<Slow> {
         let pace = Pace { window: Duration::from_secs(1), least_bytes: 1000 };
-        Metered { inner: Slow(after, LazyBuffers::new(4096, 4096)), pace, waited: Duration::ZERO, bytes: 0 }
+        let inner = Slow { after, left: after, bytes, buffers: LazyBuffers::new(1 << 20, 4096) };
+        Metered { inner, pace, waited: Duration::ZERO, bytes: 0 }
     }
 
     #[test]
     fn only_waiting_counts() {
-        let mut quick = metered(Duration::ZERO);
+        let mut quick = metered(1, Duration::ZERO);
         for _ in 0..4 {
             quick.await_input(NextTimeout::default()).unwrap();
             // The consumer is busy elsewhere.
@@ -144,15 +158,30 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_on_while_a_window_ends_is_not_cut() {
+        let mut steady = metered(10_000, Duration::from_millis(700));
+        for _ in 0..4 {
+            assert!(steady.await_input(NextTimeout::default()).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_limit_of_who_asks_stays_theirs() {
+        let mut slow = metered(10_000, Duration::from_secs(600));
+        let theirs = NextTimeout { after: Duration::from_millis(200).into(), ..NextTimeout::default() };
+        assert!(matches!(slow.await_input(theirs), Err(Error::Timeout(ureq::Timeout::Global))));
+    }
+
+    #[test]
     fn drops_do_not_count_as_a_stream() {
-        let mut slow = metered(Duration::from_millis(300));
+        let mut slow = metered(1, Duration::from_millis(300));
         let error = (0..4).find_map(|_| slow.await_input(NextTimeout::default()).err()).unwrap();
         assert!(error.to_string().contains("bytes came in 1 s"), "{error}");
     }
 
     #[test]
     fn every_request_has_its_own_window() {
-        let mut slow = metered(Duration::from_millis(150));
+        let mut slow = metered(1, Duration::from_millis(150));
         for _ in 0..5 {
             slow.transmit_output(0, NextTimeout::default()).unwrap();
             slow.await_input(NextTimeout::default()).unwrap();

@@ -170,15 +170,11 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, Failure>
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
-    let too_large = || Failure::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit"));
-    if response.body().content_length().is_some_and(|length| length > MAX_DOCUMENT_BYTES) {
-        return Err(too_large());
-    }
     let mut bytes = Vec::new();
     let body = response.body_mut().as_reader();
     body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(too_large());
+        return Err(Failure::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit")));
     }
     match (wanted.or(said), Sha256::of(&bytes)) {
         (Some(digest), found) if digest != found => {
@@ -207,5 +203,32 @@ impl ImageStore for Registry {
 
     fn name(&self) -> String {
         format!("docker://{}", self.image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(image: &str, options: &Options) -> Vec<String> {
+        let registry = Registry::new(&image.parse().unwrap(), options).unwrap();
+        registry.endpoints.list.iter().map(|endpoint| format!("{endpoint:?}")).collect()
+    }
+
+    #[test]
+    fn who_is_asked() {
+        let mirrors = ["docker.io=https://one/v2/hub", "r.io:5000=https://two", "docker.io=http://three"];
+        let mirrors = mirrors.map(|mirror| mirror.parse().unwrap()).to_vec();
+        let (tls, plain) =
+            (Options { mirrors, ..Options::default() }, Options { plain_http: true, ..Options::default() });
+        let hub = "https://registry-1.docker.io/v2/library/debian/";
+        assert_eq!(
+            endpoints("debian", &tls),
+            ["https://one/v2/hub/library/debian/", "http://three/v2/library/debian/", hub]
+        );
+        assert_eq!(endpoints("R.io:5000/a", &tls), ["https://two/v2/a/", "https://r.io:5000/v2/a/"]);
+        assert_eq!(endpoints("r.io/a", &tls), ["https://r.io/v2/a/"]);
+        assert_eq!(endpoints("localhost/a", &Options::default()), ["https://localhost/v2/a/"]);
+        assert_eq!(endpoints("localhost:5000/a", &plain), ["http://localhost:5000/v2/a/"]);
     }
 }

@@ -22,13 +22,16 @@ const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
 pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError> {
     let mut certificates: Vec<Certificate<'static>> =
         webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    let bundle = match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
-        Some(named) => Some(PathBuf::from(named)),
-        None => BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
-    };
-    let of_host = in_dirs(&DIRS.map(Path::new), host)?;
-    for file in bundle.iter().chain(&of_host).chain(&options.ca_files) {
-        certificates.extend(load(file)?);
+    match env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty()) {
+        Some(named) => certificates.extend(load(Path::new(&named), " ($SSL_CERT_FILE)")?),
+        None => {
+            if let Some(bundle) = BUNDLES.iter().map(Path::new).find(|path| path.exists()) {
+                certificates.extend(load(bundle, "")?);
+            }
+        }
+    }
+    for file in in_dirs(&DIRS.map(Path::new), host)?.iter().chain(&options.ca_files) {
+        certificates.extend(load(file, "")?);
     }
     Ok(TlsConfig::builder()
         .root_certs(RootCerts::from(certificates))
@@ -53,8 +56,9 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     Ok(files)
 }
 
-fn load(file: &Path) -> Result<Vec<Certificate<'static>>, ImageError> {
-    let what = || file.display().to_string();
+/// `named_by` is for messages.
+fn load(file: &Path, named_by: &str) -> Result<Vec<Certificate<'static>>, ImageError> {
+    let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;
     let mut certificates = Vec::new();
     for item in parse_pem(&text) {
@@ -81,7 +85,7 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
         for (text, why) in [("", "holds no certificate"), ("hello", "holds no certificate"), (broken, "PEM form")] {
             fs::write(&path, text).unwrap();
-            let error = load(&path).unwrap_err().to_string();
+            let error = load(&path, "").unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("ca.crt"), "{error}");
         }
     }

@@ -94,7 +94,20 @@ pub fn encode(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_redirect_is_read(location in "(https?:)?(//)?.*") {
+            let base = Url::parse("https://r.io/v2/a/b").unwrap();
+            if let Some(url) = base.join(&location) {
+                prop_assert!(url.path.starts_with('/') && !url.origin.authority.contains('@'));
+                prop_assert_eq!(Url::parse(&url.to_string()), Some(url));
+            }
+        }
+    }
 
     #[test]
     fn redirects_are_resolved() {

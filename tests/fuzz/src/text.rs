@@ -1,0 +1,128 @@
+//! Texts: digests, manifests, the boot state, names of images, the kernel's command line as the running system sees it.
+
+use slipway::model::{
+    bootenv::{BootEnv, Marker},
+    digest::{Sha256, Sums},
+    envblock::EnvBlock,
+    image_ref::{ImageRef, is_tag},
+    manifest::Manifest,
+    running::Running,
+    slot::Slot,
+};
+use uuid::Uuid;
+
+/// `SHA256SUMS`.
+pub fn sums(bytes: &[u8]) {
+    let Ok(sums) = Sums::parse(bytes) else { return };
+    for name in sums.0.keys() {
+        assert!(super::is_plain(name), "{name:?}");
+    }
+    assert_eq!(Sums::parse(sums.render().as_bytes()), Ok(sums));
+}
+
+/// `manifest.json`.
+pub fn manifest(bytes: &[u8]) {
+    let Ok(manifest) = Manifest::parse(bytes) else { return };
+    assert_eq!(manifest.format, Manifest::FORMAT);
+    assert_eq!(Manifest::parse(manifest.render().as_bytes()), Ok(manifest.clone()));
+    let mut again = manifest.clone();
+    again.files.reverse();
+    let names = |m: &Manifest| m.files.iter().map(|f| f.name.clone()).collect::<std::collections::BTreeSet<_>>().len();
+    if names(&manifest) == manifest.files.len() {
+        assert_eq!(manifest.payload_digest(), again.payload_digest(), "the order of files is no content");
+    }
+}
+
+/// GRUB's environment block, boot.env, a slot's marker.
+pub fn bootenv(bytes: &[u8]) {
+    let block = EnvBlock::parse(bytes);
+    if let Some(block) = &block {
+        assert_eq!(EnvBlock::parse(block.render().as_bytes()).as_ref(), Some(block));
+        if let Some(sector) = block.render_sector() {
+            assert_eq!(sector.len(), 512);
+            assert_eq!(EnvBlock::parse(sector.as_bytes()).as_ref(), Some(block));
+        }
+    }
+    let env = BootEnv::parse(bytes);
+    assert!(env.is_none() || block.is_some());
+    if let Some(env) = env {
+        changes(&env);
+    }
+    if let Some(marker) = Marker::parse(bytes) {
+        let text = marker.render();
+        assert_eq!(text.len(), 512);
+        assert_eq!(Marker::parse(text.as_bytes()), Some(marker));
+    }
+}
+
+/// Every state that can be read can be written, and so can every state that a verb makes of it: in one sector, with room
+/// for what GRUB saves, and read as what it was.
+fn changes(env: &BootEnv) {
+    let now = u64::MAX;
+    let payload = Some(Sha256([7; 32]));
+    let mut all = vec![env.clone(), env.wiped(), env.disarmed()];
+    for slot in Slot::BOTH {
+        all.extend([
+            env.deactivated(slot, now),
+            env.staged(slot, now),
+            env.armed(slot, now),
+            env.confirmed(slot, payload, now),
+            env.given_up(slot, payload, now),
+            env.rolled_back(slot, payload),
+        ]);
+    }
+    for next in &all {
+        let text = next.render();
+        assert_eq!(text.len(), 512, "{next:?}");
+        assert!(text.ends_with("##"), "GRUB needs room to save: {next:?}");
+        assert_eq!(BootEnv::parse(text.as_bytes()).as_ref(), Some(next));
+        let copies = [Some(env.clone()), Some(next.clone())];
+        assert!(next.seq >= env.seq && BootEnv::pick(&copies).is_some_and(|e| e == env || e == next));
+    }
+}
+
+/// Names of images. What is accepted goes into addresses of a registry.
+pub fn image_ref(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(image) = text.parse::<ImageRef>() else { return };
+    assert_eq!(image.to_string().parse(), Ok(image.clone()));
+    let (name, port) = match image.host.rsplit_once(':') {
+        // The last colon of an address in brackets is inside.
+        Some((_, rest)) if rest.ends_with(']') => (image.host.as_str(), None),
+        Some((name, port)) => (name, Some(port)),
+        None => (image.host.as_str(), None),
+    };
+    let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+    match address {
+        Some(address) => assert!(address.parse::<std::net::Ipv6Addr>().is_ok(), "{image}"),
+        None => {
+            let dns = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            assert!(name.split('.').all(|label| !label.is_empty() && label.chars().all(dns)), "{image}");
+        }
+    }
+    if let Some(port) = port {
+        assert!(!port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()), "{image}");
+        assert!(port.parse::<u16>().is_ok_and(|n| n > 0), "{image}");
+    }
+    let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    assert!(image.repository.split('/').all(|part| super::is_plain(part) && part.chars().all(word)), "{image}");
+    assert!(image.tag.as_deref().is_none_or(is_tag) && (image.tag.is_some() || image.digest.is_some()));
+    assert_eq!(image.wanted().starts_with("sha256:"), image.digest.is_some());
+}
+
+/// The command line of the running kernel: whatever stands in front, what the boot rule adds at the end counts.
+pub fn running(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let disk = Uuid::from_u128(0x5119_7a11);
+    if let Running::This { slot, trial } = Running::of(&text, disk) {
+        let word = format!("slipway.slot={slot}");
+        assert!(text.contains(&word) && text.contains(&format!("slipway.try={}", u8::from(trial))), "{text:?}");
+        assert!(!matches!(Running::of(&text, Uuid::from_u128(1)), Running::This { .. }));
+    }
+    for slot in Slot::BOTH {
+        for trial in [false, true] {
+            let line = format!("{text} slipway.slot={slot} slipway.disk={disk} slipway.try={}\n", u8::from(trial));
+            assert_eq!(Running::of(&line, disk), Running::This { slot, trial });
+        }
+    }
+}
