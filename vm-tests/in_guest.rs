@@ -64,7 +64,7 @@ fn run_in_guest(script: &str, disk: &Image) {
     let files = [&scripts.join("lib.sh"), world.installer.as_path(), &world.assets];
     let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
     let kernel = world.payload(VERSION).join("vmlinuz");
-    Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet panic=-1")
+    Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check panic=-1")
         .drive(&Drive::new(disk.path()).kept())
         .drive(&medium.drive())
         .start()

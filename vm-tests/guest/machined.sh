@@ -6,9 +6,12 @@
 set -Eeuo pipefail
 
 here=/run/media
+machine_config=$here/machine-config.yaml
+# The extraKernelArgs of the machine config; machined passes them all. What they are for: see hack/payload.
+kernel_args=(--extra-kernel-arg "console=ttyS0,115200" --extra-kernel-arg quiet --extra-kernel-arg no_timer_check)
 # shellcheck disable=SC2034 # for the jobs
 upgrade=(/bin/installer install --disk=/dev/vda --platform=metal --config=none --upgrade=true --force=false --zero=false
-    --extra-kernel-arg "console=ttyS0,115200" --extra-kernel-arg quiet)
+    "${kernel_args[@]}")
 
 say() { echo "== $*"; }
 fail() {
@@ -99,7 +102,7 @@ container() {
     mount -t overlay -o "lowerdir=$here/$image,upperdir=$bundle/upper,workdir=$bundle/work" overlay $bundle/rootfs
     config "$@" >$bundle/config.json
     set +e
-    crun run --bundle $bundle upgrade <"$here/machine-config.yaml" 2>&1 |
+    crun run --bundle $bundle upgrade <"$machine_config" 2>&1 |
         while IFS= read -r line; do echo "installer: $line" >/dev/kmsg; done
     code=${PIPESTATUS[0]}
     set -e
