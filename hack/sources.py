@@ -55,7 +55,7 @@ def start_registry():
                 break
         time.sleep(0.1)
     for pack in ("gzip", "zstd"):
-        run("skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false", f"oci:{where}/{pack}:1",
+        run("skopeo", "copy", "--insecure-policy", "--preserve-digests", "--dest-tls-verify=false", f"oci:{where}/{pack}:1",
             f"docker://127.0.0.1:{port}/p:{pack}")
     return server, port
 
