@@ -155,8 +155,9 @@ fn unquote(word: &str) -> Option<String> {
     let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
     let bare = format!("{key}{inner}");
     let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
-    // For the kernel the byte 0xa0 is a space (lib/ctype.c), and a word that begins with `=` has no name.
-    let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || bare.starts_with('=');
+    // For the kernel the byte 0xa0 is a space (lib/ctype.c), and an empty word or one that begins with `=` has no name.
+    let nameless = bare.is_empty() || bare.starts_with('=');
+    let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || nameless;
     // One word, and not an empty one, also for whoever reads the line again.
     (!changed && split_words(word) == [word]).then_some(bare)
 }
@@ -344,7 +345,7 @@ mod tests {
         let quote = |text: &str| Cmdline::parse(text).quote_for_grub();
         assert_eq!(quote("a=1 quiet x=$y;{}").unwrap(), "'a=1' 'quiet' 'x=$y;{}'");
         assert_eq!(quote("dyndbg=\"file x +p\"").unwrap(), "'dyndbg=file x +p'");
-        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b", "=", "=\"a b\"", "a=\u{e0}"] {
+        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b", "=", "\"\"", "=\"a b\"", "a=\u{e0}"] {
             assert!(matches!(quote(bad), Err(QuoteError::Character(_))), "{bad}");
         }
         let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
