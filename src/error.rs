@@ -13,7 +13,8 @@ pub enum Kind {
     Unsupported = 3,
     /// The environment lacks something: boot assets, room for temporary files. Nothing was written.
     Environment = 4,
-    /// An external program is missing or failed. Nothing was written.
+    /// An external program is missing or failed, or a registry did not give what was asked for. Nothing was written to
+    /// the disk.
     Dependency = 5,
     /// Anything about the target disk: refused (nothing was written), locked, or failed part-way.
     Install = 7,

@@ -97,40 +97,40 @@ const TAR: &[Row] = &[
     ("a hard link out of the tree, in an extended header", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().pax(EntryType::XHeader, &[("linkpath", "../x")]).link("etc/x", EntryType::Link, "y"));
     }),
-    ("a hard link in place of the kernel", INPUT, &["vmlinuz is a hard link"], |c| {
+    ("a hard link in place of the kernel", INPUT, &["vmlinuz\" is a hard link"], |c| {
         c.image(c.tar_without("vmlinuz").link(KERNEL, EntryType::Link, "etc/hostname"));
     }),
-    ("a symbolic link in place of the kernel", INPUT, &["vmlinuz is a symbolic link"], |c| {
+    ("a symbolic link in place of the kernel", INPUT, &["vmlinuz\" is a symbolic link"], |c| {
         c.image(c.tar_without("vmlinuz").link(KERNEL, EntryType::Symlink, "/dev/mem"));
     }),
-    ("a symbolic link in place of the digests", INPUT, &["SHA256SUMS is a symbolic link"], |c| {
+    ("a symbolic link in place of the digests", INPUT, &["SHA256SUMS\" is a symbolic link"], |c| {
         c.image(c.tar_without("SHA256SUMS").link(&format!("{DIR}/SHA256SUMS"), EntryType::Symlink, "x"));
     }),
-    ("a symbolic link in place of the directory", INPUT, &["amd64 is a symbolic link"], |c| {
+    ("a symbolic link in place of the directory", INPUT, &["amd64\" is a symbolic link"], |c| {
         c.image(Tar::new().dir("usr/").dir("usr/install/").link(DIR, EntryType::Symlink, "/etc"));
     }),
-    ("a symbolic link above the directory", INPUT, &["usr is a symbolic link"], |c| {
+    ("a symbolic link above the directory", INPUT, &["usr\" is a symbolic link"], |c| {
         c.image(Tar::new().link("usr", EntryType::Symlink, "etc"));
     }),
-    ("a file above the directory", INPUT, &["usr/install is a regular file"], |c| {
+    ("a file above the directory", INPUT, &["usr/install\" is a regular file"], |c| {
         c.image(Tar::new().file("usr/install", b"x"));
     }),
-    ("a block device in place of the kernel", INPUT, &["vmlinuz is a device node"], |c| {
+    ("a block device in place of the kernel", INPUT, &["vmlinuz\" is a device node"], |c| {
         c.image(c.tar_without("vmlinuz").link(KERNEL, EntryType::Block, ""));
     }),
-    ("a character device in place of the squashfs", INPUT, &["rootfs.squashfs is a device node"], |c| {
+    ("a character device in place of the squashfs", INPUT, &["rootfs.squashfs\" is a device node"], |c| {
         c.image(c.tar_without("rootfs.squashfs").link(&format!("{DIR}/rootfs.squashfs"), EntryType::Char, ""));
     }),
-    ("a fifo in place of the initramfs", INPUT, &["initramfs.xz is a device node, fifo"], |c| {
+    ("a fifo in place of the initramfs", INPUT, &["initramfs.xz\" is a device node, fifo"], |c| {
         c.image(c.tar_without("initramfs.xz").link(&format!("{DIR}/initramfs.xz"), EntryType::Fifo, ""));
     }),
-    ("a directory in place of the kernel", INSTALL, &["vmlinuz: missing"], |c| {
+    ("a directory in place of the kernel", INPUT, &["lists a file that is not there: vmlinuz"], |c| {
         c.image(c.tar_without("vmlinuz").dir(KERNEL));
     }),
     ("a sparse file in GNU's old format", INPUT, &["sparse"], |c| {
         c.image(Tar::new().entry(KERNEL, EntryType::GNUSparse, b"x"));
     }),
-    ("a sparse file in PAX format", INPUT, &["vmlinuz is a sparse file"], |c| {
+    ("a sparse file in PAX format", INPUT, &["vmlinuz\" is a sparse file"], |c| {
         let sparse = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "9000000000")];
         c.image(c.tar_without("vmlinuz").pax(EntryType::XHeader, &sparse).file(KERNEL, b"x"));
     }),
@@ -154,8 +154,8 @@ const TAR: &[Row] = &[
     ("an extended header of 2 MiB", INPUT, &["extended header of 2097152 bytes"], |c| {
         c.image(Tar::new().entry("x", EntryType::XHeader, &vec![b'1'; 2 * MIB as usize]).file("x", b"x"));
     }),
-    ("a name twice", INPUT, &["vmlinuz is there twice"], |c| c.image(c.tar().file(KERNEL, b"x"))),
-    ("a name twice, spelled in another way", INPUT, &["vmlinuz is there twice"], |c| {
+    ("a name twice", INPUT, &["vmlinuz\" is there twice"], |c| c.image(c.tar().file(KERNEL, b"x"))),
+    ("a name twice, spelled in another way", INPUT, &["vmlinuz\" is there twice"], |c| {
         c.image(c.tar().file("./usr//install/./amd64/vmlinuz", b"x"));
     }),
     ("a header that claims 8 EiB", INPUT, &["ends", "bytes before its content does"], |c| {
@@ -179,6 +179,19 @@ const TAR: &[Row] = &[
     }),
     ("no tar archive", INPUT, &["not a tar archive"], |c| {
         c.layers(vec![Layer::new(world::noise(1, 5000), Pack::Gzip)])
+    }),
+    ("a device with content", INPUT, &["with 512 bytes of content"], |c| {
+        c.image(Tar::new().header("dev/x", EntryType::Char, 512, "").content(&[1; 512]));
+    }),
+    ("a path of 5000 bytes", INPUT, &["a path of 5000 bytes"], |c| {
+        let path = "x".repeat(5000);
+        c.image(Tar::new().pax(EntryType::XHeader, &[("path", path.as_str())]).file("x", b"x"));
+    }),
+    ("thousands of names that are whited out", INPUT, &["more than 1000 names that are whited out"], |c| {
+        c.image((0..1100).fold(dirs(), |tar, n| tar.file(&format!("{DIR}/.wh.{n}"), b"")));
+    }),
+    ("a name that forges a line of the log", INPUT, &["x\\nerror: done"], |c| {
+        c.image(Tar::new().link(&format!("{DIR}/x\nerror: done"), EntryType::Symlink, "x"));
     }),
     ("thousands of files beside the payload", INPUT, &["more than 1000 files"], |c| {
         let tar = (0..1100).fold(dirs(), |tar, n| tar.file(&format!("{DIR}/{n}"), b""));
@@ -399,6 +412,32 @@ const SEAL: &[Row] = &[
         resealed(c, |m| m["files"][1]["name"] = json!("../../x"));
     }),
     ("a manifest without files", INPUT, &["not those of a payload"], |c| resealed(c, |m| m["files"] = json!([]))),
+    ("a kernel that is not the sealed one, above the seal", INPUT, &["vmlinuz: SHA-256 is"], |c| {
+        let kernel = Layer::new(dirs().file(KERNEL, b"another kernel").end(), Pack::Gzip);
+        c.layers(vec![Layer::new(c.tar().end(), Pack::Gzip), kernel]);
+    }),
+    ("a squashfs that is not sealed, above the seal", INPUT, &["does not list rootfs.squashfs"], |c| {
+        let squashfs = Layer::new(dirs().file(&format!("{DIR}/rootfs.squashfs"), b"hsqs").end(), Pack::Gzip);
+        let below = Layer::new(without(c, "rootfs.squashfs"), Pack::Gzip);
+        c.layers(vec![below, squashfs]);
+    }),
+    ("an initramfs that is not sealed, below the seal", INSTALL, &["does not list initramfs.gz"], |c| {
+        let copied: Vec<_> = c.files.iter().map(|(n, _)| n.as_str()).filter(|n| !SEALS.contains(n)).collect();
+        let with_it = dirs().file(&format!("{DIR}/initramfs.gz"), b"x");
+        let files = c.files.iter().filter(|(n, _)| copied.contains(&n.as_str()));
+        let tar = files.fold(with_it, |tar, (n, bytes)| tar.file(&format!("{DIR}/{n}"), bytes));
+        c.layers(vec![Layer::new(tar.end(), Pack::Gzip), layer(c.files, &SEALS, Pack::Gzip)]);
+    }),
+    ("a file that was sealed and is whited out", INPUT, &["lists a file that is not there: os-release"], |c| {
+        let gone = Layer::new(dirs().file(&format!("{DIR}/.wh.os-release"), b"").end(), Pack::Gzip);
+        c.layers(vec![Layer::new(c.tar().end(), Pack::Gzip), gone]);
+    }),
+    ("a kernel that is none, sealed by other means", INSTALL, &["not a Linux kernel"], |c| {
+        forged(c, "vmlinuz", b"no kernel at all");
+    }),
+    ("a squashfs that is none, sealed by other means", INSTALL, &["not a squashfs"], |c| {
+        forged(c, "rootfs.squashfs", b"no squashfs at all");
+    }),
     ("a manifest of the future", INPUT, &["format 2"], |c| resealed(c, |m| m["format"] = json!(2))),
     ("a manifest for another architecture", INPUT, &["arm64"], |c| resealed(c, |m| m["arch"] = json!("arm64"))),
     ("a command line that GRUB would run", INPUT, &["quotes inside a word"], |c| {
@@ -436,6 +475,35 @@ fn resealed(c: &Case, edit: impl Fn(&mut serde_json::Value)) {
     let seal =
         dirs().file(&format!("{DIR}/SHA256SUMS"), sums.as_bytes()).file(&format!("{DIR}/manifest.json"), &manifest);
     c.layers(vec![Layer::new(c.tar().end(), Pack::Gzip), Layer::new(seal.end(), Pack::Gzip)]);
+}
+
+/// A payload without one of its files, sealed: a tar archive.
+fn without(c: &Case, name: &str) -> Vec<u8> {
+    let mut manifest: serde_json::Value = serde_json::from_slice(c.bytes("manifest.json")).unwrap();
+    manifest["files"].as_array_mut().unwrap().retain(|f| f["name"] != name);
+    let manifest = manifest.to_string().into_bytes();
+    let kept = c.files.iter().filter(|(n, _)| n != name && !SEALS.contains(&n.as_str()));
+    let sums = kept.clone().map(|(n, bytes)| format!("{}  {n}\n", Sha256::of(bytes)));
+    let sums = sums.chain([format!("{}  manifest.json\n", Sha256::of(&manifest))]).collect::<String>();
+    let tar = kept.fold(dirs(), |tar, (n, bytes)| tar.file(&format!("{DIR}/{n}"), bytes));
+    tar.file(&format!("{DIR}/SHA256SUMS"), sums.as_bytes()).file(&format!("{DIR}/manifest.json"), &manifest).end()
+}
+
+/// The seal that somebody wrote who does not look into the files: one of them is something else.
+fn forged(c: &Case, name: &str, bytes: &[u8]) {
+    let mut manifest: serde_json::Value = serde_json::from_slice(c.bytes("manifest.json")).unwrap();
+    for file in manifest["files"].as_array_mut().unwrap().iter_mut().filter(|f| f["name"] == name) {
+        (file["size"], file["sha256"]) = (json!(bytes.len()), json!(Sha256::of(bytes).to_string()));
+    }
+    let manifest = manifest.to_string().into_bytes();
+    let edited = c.files.iter().filter(|(n, _)| !SEALS.contains(&n.as_str()));
+    let edited: Vec<_> = edited.map(|(n, old)| (n, if n == name { bytes } else { old })).collect();
+    let sums = edited.iter().map(|(n, bytes)| format!("{}  {n}\n", Sha256::of(bytes)));
+    let sums = sums.chain([format!("{}  manifest.json\n", Sha256::of(&manifest))]).collect::<String>();
+    let tar = edited.iter().fold(dirs(), |tar, (n, bytes)| tar.file(&format!("{DIR}/{n}"), bytes));
+    let seal =
+        dirs().file(&format!("{DIR}/SHA256SUMS"), sums.as_bytes()).file(&format!("{DIR}/manifest.json"), &manifest);
+    c.layers(vec![Layer::new(tar.end(), Pack::Gzip), Layer::new(seal.end(), Pack::Gzip)]);
 }
 
 /// Run an upgrade from every image of a table.

@@ -163,9 +163,15 @@ fn a_later_layer_overrides_and_whites_out() {
         let source = format!("--source={}", under(vec![full.clone(), whiteout(&opaque)]));
         world.install(&image, &[&source]).exits(INPUT).says(&["vmlinuz: missing"]);
     }
-    // What the seal names and is not there is missed when it would be written.
-    let source = format!("--source={}", under(vec![full, whiteout(&format!("{DIR}/.wh.vmlinuz"))]));
-    world.install(&world.image(), &[&source]).exits(INSTALL).says(&["vmlinuz: missing", "no partition table"]);
+    let source = format!("--source={}", under(vec![full.clone(), whiteout(&format!("{DIR}/.wh.vmlinuz"))]));
+    world.install(&world.image(), &[&source]).exits(INPUT).says(&["lists a file that is not there: vmlinuz"]);
+
+    // What an upper layer hides may have been anything: a link in place of a file, or of the directory.
+    let link = one(dirs().link(&format!("{DIR}/vmlinuz"), EntryType::Symlink, "x"));
+    installs(&world, &under(vec![link, full.clone()]));
+    let link = one(Tar::new().dir("usr/").dir("usr/install/").link(DIR, EntryType::Symlink, "/etc"));
+    let unsealed: Vec<_> = all.iter().copied().filter(|n| !SEALS.contains(n)).collect();
+    installs(&world, &under(vec![link, layer(&files, &unsealed, Pack::Plain)]));
 }
 
 /// One layer for everything, as buildah makes it unless told otherwise, in any order.

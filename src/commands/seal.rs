@@ -38,9 +38,7 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     }
     sums.0.insert(MANIFEST.to_owned(), Sha256::of(text.as_bytes()));
     let files = [(dir.join(MANIFEST), text), (list, sums.render())];
-    for (path, text) in &files {
-        write(path, text).with_context(|| format!("writing {}", path.display())).or_fail(Kind::Input)?;
-    }
+    write(&dir, &files).with_context(|| format!("writing into {}", dir.display())).or_fail(Kind::Input)?;
     Ok(Report::Seal(SealReport {
         payload: manifest.payload_digest(),
         version: manifest.version,
@@ -49,12 +47,18 @@ pub fn run(args: &SealArgs, progress: &mut Progress) -> Result<Report, Failure> 
     }))
 }
 
-/// Replace a file whole or not at all, and durably.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let dir = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
+/// Replace both files, durably; neither if there is no room for both. Between the two the old list does not fit the new
+/// manifest: such a payload is refused.
+fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
+    let new = |(_, text): &(PathBuf, String)| {
+        let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        Ok(file)
+    };
+    let written = files.iter().map(new).collect::<io::Result<Vec<_>>>()?;
+    for (file, (path, _)) in written.into_iter().zip(files) {
+        file.persist(path)?;
+    }
     File::open(dir)?.sync_all()
 }

@@ -17,7 +17,7 @@ const SQUASHFS_MAGIC: &[u8] = b"hsqs";
 /// `cmdline`, `os-release`, `SHA256SUMS` and `manifest.json` larger than this are not what they claim to be.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
 /// What is kept of other files: enough for their magics, bytes.
-const HEAD_BYTES: u64 = 1024;
+pub const HEAD_BYTES: u64 = 1024;
 
 /// What is wrong with a payload. Nothing has been written.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,31 @@ fn is_small(name: &str) -> bool {
     name == SHA256SUMS || name == MANIFEST || TEXTS.contains(&name)
 }
 
+/// Files that are installed, or that say how.
+pub fn is_used(name: &str) -> bool {
+    is_installed(name) || is_small(name)
+}
+
+fn is_installed(name: &str) -> bool {
+    name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name)
+}
+
+/// Why these first bytes are not those of the kernel or the squashfs of this name.
+pub fn wrong_magic(name: &str, head: &[u8], arch: Arch) -> Option<String> {
+    match name {
+        KERNEL => match Arch::of_kernel(head) {
+            None => Some(NO_KERNEL.to_owned()),
+            Some(other) if other != arch => Some(format!("a kernel for {other}, not for {arch}")),
+            Some(_) => None,
+        },
+        ROOTFS => (!head.starts_with(SQUASHFS_MAGIC)).then(|| NO_SQUASHFS.to_owned()),
+        _ => None,
+    }
+}
+
+const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56)";
+const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
+
 /// One file of a source, read to its end.
 #[derive(Clone, Debug)]
 pub struct Seen {
@@ -139,6 +164,11 @@ impl Seen {
         io::Read::by_ref(&mut reader).take(keep).read_to_end(&mut head)?;
         let (sha256, size) = digest_file(&mut head.chain(reader), progress)?;
         Ok(Seen { size, sha256, head })
+    }
+
+    /// Its text, where it is a small file: without white space around it, as kernel arguments are taken.
+    pub fn trimmed(&self) -> Option<&[u8]> {
+        (self.size <= SMALL_FILE_BYTES).then(|| self.head.trim_ascii())
     }
 
     fn info(&self, name: &str) -> FileInfo {
@@ -163,6 +193,12 @@ impl Found {
         sums.map(Some).map_err(|source| PayloadError::Sums { path: self.place.join(SHA256SUMS), source })
     }
 
+    /// Digests of all files that were found or are listed.
+    pub fn digests(&self) -> Result<BTreeMap<String, Sha256>, PayloadError> {
+        let found = self.files.iter().map(|(name, seen)| (name.clone(), seen.sha256));
+        Ok(self.sums()?.unwrap_or_default().0.into_iter().chain(found).collect())
+    }
+
     /// The facts, from files that were all read and hashed: magics, and digests against SHA256SUMS.
     pub fn facts(&self, wanted: Sums, source: SourceRef) -> Result<Facts, PayloadError> {
         let sums = if wanted == Sums::Ignored { None } else { self.sums()? };
@@ -179,13 +215,11 @@ impl Found {
             if name == KERNEL {
                 arch = Arch::of_kernel(&seen.head);
             } else if name == ROOTFS && !seen.head.starts_with(SQUASHFS_MAGIC) {
-                return Err(self.wrong(name, "not a squashfs (no magic `hsqs` at byte 0)"));
+                return Err(self.wrong(name, NO_SQUASHFS));
             }
             files.push(seen.info(name));
         }
-        let arch = arch.ok_or_else(|| {
-            self.wrong(KERNEL, "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56)")
-        })?;
+        let arch = arch.ok_or_else(|| self.wrong(KERNEL, NO_KERNEL))?;
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
@@ -215,18 +249,23 @@ impl Found {
         if let Some(empty) = manifest.files.iter().find(|f| f.size == 0) {
             return Err(PayloadError::Empty { path: self.place.join(&empty.name) });
         }
-        let listed = manifest.files.iter().cloned().chain([self.files[MANIFEST].info(MANIFEST)]);
-        self.compare_listed(&sums, listed.collect::<Vec<_>>().as_slice())?;
-        for name in TEXTS {
-            match (self.files.get(name), sums.0.get(name)) {
-                (Some(seen), Some(expected)) => self.matches(name, *expected, seen.sha256)?,
-                (Some(_), None) => return Err(self.incomplete("does not list", name)),
-                (None, _) => {}
+        if let Some(name) = sums.0.keys().find(|name| is_installed(name) && !names.contains(&name.as_str())) {
+            return Err(wrong(format!("does not name {name}, which SHA256SUMS lists")));
+        }
+        self.compare_listed(&sums, &manifest.files)?;
+        for (name, seen) in &self.files {
+            match sums.0.get(name) {
+                Some(expected) => self.matches(name, *expected, seen.sha256)?,
+                None if is_used(name) && name != SHA256SUMS => return Err(self.incomplete("does not list", name)),
+                None => {}
             }
         }
-        let cmdline = match (&manifest.cmdline, self.text("cmdline")?) {
-            (Some(cmdline), _) => Some(cmdline.clone()),
-            (None, Some(text)) => Some(text.trim().to_owned()),
+        let cmdline = match (&manifest.cmdline, self.text("cmdline")?.map(str::trim)) {
+            (Some(own), Some(text)) if own != text => {
+                return Err(wrong("its cmdline is not the file cmdline".to_owned()));
+            }
+            (Some(own), _) => Some(own.clone()),
+            (None, Some(text)) => Some(text.to_owned()),
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
@@ -265,7 +304,8 @@ impl Found {
         Ok(())
     }
 
-    fn incomplete(&self, why: &'static str, name: &str) -> PayloadError {
+    /// The list and what is there differ in a name.
+    pub fn incomplete(&self, why: &'static str, name: &str) -> PayloadError {
         PayloadError::SumsIncomplete { path: self.place.join(SHA256SUMS), why, name: name.to_owned() }
     }
 

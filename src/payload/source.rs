@@ -103,7 +103,7 @@ pub enum Source {
     /// A directory.
     Dir(DirSource),
     /// A container image.
-    Image(ImageSource),
+    Image(Box<ImageSource>),
 }
 
 /// The store of a source that is a container image; none for a directory. `options` are for registries.
@@ -122,7 +122,9 @@ impl Source {
         match source {
             SourceRef::Dir(dir) => Ok(Source::Dir(DirSource::new(dir))),
             _ => match image_store(source, options)? {
-                Some(store) => ImageSource::open(store, source.clone(), arch).map(Source::Image),
+                Some(store) => {
+                    ImageSource::open(store, source.clone(), arch).map(|image| Source::Image(Box::new(image)))
+                }
                 None => Err(ImageError::invalid(source.to_string(), "not a container image")),
             },
         }

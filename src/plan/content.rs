@@ -66,10 +66,21 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &payload::Facts) -> Vec<Str
             "the payload has no file cmdline that could stand alone: the kernel command line is put together here"
                 .to_owned(),
         ],
-        (Some(_), true) if !args.extra.is_empty() => vec![format!(
-            "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
-            args.extra.join(" ")
-        )],
+        (Some(own), true) => {
+            // machined always says both: `none`, and what the payload most often says, too.
+            let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
+            let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
+            let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
+            let said = [platform, config].into_iter().flatten();
+            let said: Vec<_> = said.chain(args.extra.iter().cloned()).collect();
+            match said.is_empty() {
+                true => vec![],
+                false => vec![format!(
+                    "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
+                    said.join(" ")
+                )],
+            }
+        }
         _ => vec![],
     }
 }

@@ -6,6 +6,7 @@ mod checked;
 mod error;
 mod layer;
 mod local;
+mod overlay;
 mod pull;
 mod resolve;
 mod source;

@@ -57,6 +57,10 @@ impl<'s> Pull<'s> {
     pub fn into(self, dir: &Path, tag: Option<&str>, progress: &mut dyn FnMut(u64)) -> Result<Pulled, ImageError> {
         let blobs = dir.join("blobs/sha256");
         fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
+        // The directories are on the medium before anything in them is.
+        for made in blobs.ancestors().take(4).filter(|path| path.is_dir()) {
+            File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
+        }
         let manifest = &self.image.manifest;
         let mut pulled = Pulled { manifest: Sha256::of(&manifest.bytes), fetched: 0, kept: 0 };
         for descriptor in self.blobs() {

@@ -6,31 +6,34 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Read as _,
     path::PathBuf,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::{
     ImageError, ImageStore,
     ahead::Ahead,
     layer::Layer,
+    overlay::{Above, Here},
     resolve::{Resolved, resolve},
-    tar::{Content, Entries, Entry, Kind},
+    tar::{Content, Entries},
 };
 use crate::{
-    model::{digest::Sha256, manifest::Arch},
+    model::{
+        digest::Sha256,
+        manifest::{Arch, SHA256SUMS},
+    },
     payload::{
         Facts, PayloadFiles, SourceRef, Take,
-        check::{Found, PayloadError, Seen, Sums},
+        check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, wrong_magic},
     },
 };
 
 /// Layers up to this size, bytes, are read to their end by a look, so that their digest is compared before anything is
 /// written. Larger ones (all is in one layer) are only read as far as needed; the write reads them whole.
 const WHOLE_LOOK_BYTES: u64 = 16 << 20;
-/// More files than any payload directory has.
-const MAX_FILES: usize = 1000;
 
 /// An image with a payload.
 pub struct ImageSource {
@@ -38,8 +41,19 @@ pub struct ImageSource {
     layers: Vec<Layer>,
     source: SourceRef,
     arch: Arch,
-    /// What a look has seen of the files: a later pass must see the same.
-    seen: BTreeMap<String, (u64, Sha256)>,
+    /// What a look has found out: the write must find the same.
+    expected: Expected,
+}
+
+/// What a look has found out.
+#[derive(Default)]
+struct Expected {
+    /// Digests of all files that were seen or are listed.
+    digests: BTreeMap<String, Sha256>,
+    /// Sizes in bytes of those that are installed.
+    sizes: BTreeMap<String, u64>,
+    /// The payload's own kernel arguments.
+    cmdline: Option<String>,
 }
 
 /// How far to look.
@@ -55,7 +69,7 @@ impl ImageSource {
     /// Find the image for this architecture: its manifest and configuration, no layers yet.
     pub fn open(store: Box<dyn ImageStore>, source: SourceRef, arch: Arch) -> Result<Self, ImageError> {
         let Resolved { layers, .. } = resolve(&*store, arch)?;
-        Ok(ImageSource { store, layers, source, arch, seen: BTreeMap::new() })
+        Ok(ImageSource { store, layers, source, arch, expected: Expected::default() })
     }
 
     /// Bytes of all its layers, as they are stored. The sizes are what the manifest claims.
@@ -67,7 +81,7 @@ impl ImageSource {
     pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let mut enough = false;
-        self.walk(&mut |name, content, layer| {
+        let above = self.walk(&mut |name, content, layer| {
             let what = found.place.join(name);
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
@@ -84,9 +98,16 @@ impl ImageSource {
             Some(facts) => facts,
             None => found.facts(wanted, self.source.clone())?,
         };
-        self.seen = found.files.iter().map(|(name, seen)| (name.clone(), (seen.size, seen.sha256))).collect();
-        self.seen.extend(facts.files.iter().map(|file| (file.name.clone(), (file.size, file.sha256))));
-        Ok(facts)
+        self.expected = Expected {
+            digests: found.digests()?,
+            sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
+            cmdline: facts.cmdline.clone(),
+        };
+        let hidden = |name: &&String| above.hides(name) && !found.files.contains_key(*name);
+        match self.expected.digests.keys().find(hidden) {
+            None => Ok(facts),
+            Some(name) => Err(found.incomplete("lists a file that is not there:", name).into()),
+        }
     }
 
     /// The payload's directory, for messages.
@@ -95,31 +116,30 @@ impl ImageSource {
     }
 
     /// Hand every file of the payload directory that no upper layer replaces or hides to `visit`.
-    fn walk(&self, visit: &mut Visit) -> anyhow::Result<()> {
+    fn walk(&self, visit: &mut Visit) -> anyhow::Result<Above> {
         let mut above = Above::new(self.arch);
         for layer in self.layers.iter().rev() {
-            let in_layer = |error| ImageError::of_io(&format!("layer {}", layer.descriptor.digest()), error);
+            let what = format!("layer {}", layer.descriptor.digest());
+            let in_layer = |error| ImageError::of_io(&what, error);
             let mut entries = Entries::new(layer.open(&*self.store)?);
             let mut here = Here::default();
             let mut next = Next::File;
             while let Some(entry) = entries.next().map_err(in_layer)? {
-                let meaning = above.look_at(&entry, &mut here);
-                let meaning =
-                    meaning.map_err(|why| ImageError::invalid(format!("layer {}", layer.descriptor.digest()), why))?;
-                if let Some(name) = meaning {
+                let name = above.look_at(&entry, &mut here).map_err(|why| ImageError::invalid(&what, why))?;
+                if let Some(name) = name {
                     next = next.max(visit(&name, &mut entries.content(), layer)?);
                 }
                 if next == Next::Stop {
-                    return Ok(());
+                    return Ok(above);
                 }
             }
             entries.drain().map_err(in_layer)?;
             above.pass(here);
-            if next == Next::Layer || above.closed {
-                return Ok(());
+            if next == Next::Layer || above.is_closed() {
+                break;
             }
         }
-        Ok(())
+        Ok(above)
     }
 }
 
@@ -139,21 +159,17 @@ enum Next {
 
 impl PayloadFiles for ImageSource {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
-        // All that was looked at is read again, with the digests of its layers.
-        let mut missing: BTreeSet<_> = self.seen.keys().map(String::as_str).collect();
+        // All that was seen or is listed is read, with the digests of its layers.
+        let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
         self.walk(&mut |name, content, _| {
-            let place = self.place().join(name).display().to_string();
-            let Some(&(size, sha256)) = self.seen.get(name) else { return Ok(Next::File) };
-            missing.remove(name);
-            if content.left() != size {
-                let why = format!("{} bytes in its layer, not the {size} of its manifest.json", content.left());
-                return Err(ImageError::invalid(place, why).into());
+            if !missing.remove(name) {
+                return if is_used(name) { Err(self.unlisted(name)) } else { Ok(Next::File) };
             }
+            let place = self.place().join(name).display().to_string();
             if names.contains(&name) {
-                take(name, content).context(place)?;
-            } else if Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(&place, e))?.sha256 != sha256
-            {
-                return Err(ImageError::invalid(place, "not the content it had when it was looked at").into());
+                self.hand_out(name, content, take).context(place)?;
+            } else {
+                self.compare(name, content, &place)?;
             }
             Ok(if missing.is_empty() { Next::Layer } else { Next::File })
         })?;
@@ -164,81 +180,40 @@ impl PayloadFiles for ImageSource {
     }
 }
 
-/// What layers above the one that is read have settled.
-struct Above {
-    /// Path of the payload's directory.
-    dir: [String; 3],
-    /// Names that are settled: there, or whited out.
-    settled: BTreeSet<String>,
-    /// Nothing below shows through.
-    closed: bool,
-}
-
-/// What the layer that is read settles for those below.
-#[derive(Default)]
-struct Here {
-    files: BTreeSet<String>,
-    whiteouts: BTreeSet<String>,
-    closes: bool,
-}
-
-const WHITEOUT: &str = ".wh.";
-const OPAQUE: &str = ".wh..wh..opq";
-
-impl Above {
-    fn new(arch: Arch) -> Self {
-        let dir = ["usr".to_owned(), "install".to_owned(), arch.to_string()];
-        Above { dir, settled: BTreeSet::new(), closed: false }
+impl ImageSource {
+    /// A file that is installed; its digest is compared by who takes it.
+    fn hand_out(&self, name: &str, content: &mut Content<'_, Ahead>, take: &mut Take) -> anyhow::Result<()> {
+        let size = self.expected.sizes.get(name).copied().unwrap_or_default();
+        if content.left() != size {
+            bail!("{} bytes in its layer, not the {size} of its manifest.json", content.left());
+        }
+        let mut head = Vec::new();
+        content.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
+        if let Some(why) = wrong_magic(name, &head, self.arch) {
+            bail!(why);
+        }
+        take(name, &mut head.chain(content))
     }
 
-    /// The name of a file of the payload directory, if this entry is one that shows; why the image is refused, if it
-    /// tries to be clever there.
-    fn look_at(&self, entry: &Entry, here: &mut Here) -> Result<Option<String>, String> {
-        let depth = entry.path.iter().zip(&self.dir).take_while(|(a, b)| a == b).count();
-        let rest = &entry.path[depth..];
-        let shown = || entry.path.join("/");
-        match rest {
-            // The directory or one above it.
-            [] if entry.kind == Kind::Directory => Ok(None),
-            [] => Err(format!("{} is {}, it has to be a directory", shown(), entry.kind)),
-            [name] if name == OPAQUE => {
-                here.closes = true;
-                Ok(None)
-            }
-            [name] if depth < self.dir.len() => {
-                here.closes |= name.strip_prefix(WHITEOUT) == Some(&self.dir[depth]);
-                Ok(None)
-            }
-            _ if depth < self.dir.len() => Ok(None),
-            [name] if name.starts_with(WHITEOUT) => {
-                here.whiteouts.insert(name[WHITEOUT.len()..].to_owned());
-                Ok(None)
-            }
-            // Where there is a directory now, a file of a lower layer is no more.
-            [name] if entry.kind == Kind::Directory => {
-                here.whiteouts.insert(name.to_owned());
-                Ok(None)
-            }
-            _ if entry.kind == Kind::Directory => Ok(None),
-            _ if entry.kind != Kind::File => Err(format!("{} is {}", shown(), entry.kind)),
-            [name] => self.file(name, here).map_err(|why| format!("{} {why}", shown())),
-            _ => Ok(None),
+    /// A file that is not installed.
+    fn compare(&self, name: &str, content: &mut Content<'_, Ahead>, place: &str) -> anyhow::Result<()> {
+        let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(place, e))?;
+        let same = match name {
+            "cmdline" => seen.trimmed() == self.expected.cmdline.as_deref().map(str::as_bytes),
+            _ => true,
+        };
+        if same && self.expected.digests.get(name) == Some(&seen.sha256) {
+            return Ok(());
         }
+        Err(ImageError::invalid(place, "not the content that SHA256SUMS and manifest.json tell of").into())
     }
 
-    fn file(&self, name: &str, here: &mut Here) -> Result<Option<String>, String> {
-        if !here.files.insert(name.to_owned()) {
-            return Err("is there twice".to_owned());
+    fn unlisted(&self, name: &str) -> anyhow::Error {
+        PayloadError::SumsIncomplete {
+            path: self.place().join(SHA256SUMS),
+            why: "does not list",
+            name: name.to_owned(),
         }
-        if here.files.len() > MAX_FILES {
-            return Err(format!("is one of more than {MAX_FILES} files beside each other"));
-        }
-        Ok((!self.settled.contains(name)).then(|| name.to_owned()))
-    }
-
-    fn pass(&mut self, here: Here) {
-        self.settled.extend(here.files);
-        self.settled.extend(here.whiteouts);
-        self.closed |= here.closes;
+        .into()
     }
 }

@@ -34,7 +34,8 @@ impl FromStr for Mirror {
         if host.is_empty() || host.contains('/') {
             return Err(form());
         }
-        let bad = || MirrorError::Url(address.to_owned());
+        // What stands before an `@` may be a password.
+        let bad = || MirrorError::Url(address.rsplit('@').next().unwrap_or_default().to_owned());
         let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
         let path = base.path.trim_end_matches('/');
         let version = if path.split('/').any(|part| part == "v2") { "" } else { "/v2" };
@@ -57,7 +58,8 @@ mod tests {
         for text in ["r.io", "=https://m", "", "r.io/x=https://m"] {
             assert_eq!(base(text), Err(MirrorError::Form(text.to_owned())));
         }
-        for address in ["m.example", "ftp://m", "https://m?x=y", "https://u:p@m", ""] {
+        assert_eq!(base("r.io=https://user:password@m"), Err(MirrorError::Url("m".to_owned())));
+        for address in ["m.example", "ftp://m", "https://m?x=y", ""] {
             assert_eq!(base(&format!("r.io={address}")), Err(MirrorError::Url(address.to_owned())));
         }
     }
