@@ -14,7 +14,7 @@ const ADDED: &str = "BOOT_IMAGE=(hd127,gpt3)/vmlinuz panic=10 slipway.slot=A \
 
 /// The input: a byte for platform and architecture, then texts divided by zero bytes: `--config`, the payload's own
 /// arguments, and each `--extra-kernel-arg`.
-pub fn cmdline(mut bytes: &[u8]) {
+pub fn cmdline(mut bytes: &[u8]) -> bool {
     let choice = usize::from(super::take(&mut bytes));
     let arch = if choice & 0x80 == 0 { Arch::Amd64 } else { Arch::Arm64 };
     let names: Vec<_> = Platform::names().collect();
@@ -29,6 +29,7 @@ pub fn cmdline(mut bytes: &[u8]) {
     for word in extra.iter().filter(|w| w.starts_with(|c: char| c.is_ascii_lowercase())) {
         removes(&cmdline, word.split(['=', ' ', '"']).next().unwrap_or_default());
     }
+    cmdline.quote_for_grub().is_ok()
 }
 
 /// `-key` as the last argument leaves no word of that key.

@@ -3,7 +3,7 @@
 use slipway::model::config::{DiskChoice, DiskTraits, MachineConfig, Selector};
 
 /// YAML documents.
-pub fn config(bytes: &[u8]) {
+pub fn config(bytes: &[u8]) -> bool {
     let parsed = MachineConfig::parse(bytes);
     if let Err(e) = &parsed {
         let lines = bytes.split(|b| matches!(b, b'\n' | b'\r')).count();
@@ -14,13 +14,14 @@ pub fn config(bytes: &[u8]) {
         let commented = MachineConfig::parse(&[b"# a comment\n", bytes].concat());
         assert_eq!(without_places(&parsed), without_places(&commented));
     }
-    let Ok(Some(config)) = parsed else { return };
+    let Ok(Some(config)) = parsed else { return false };
     assert!(config.encrypted.len() <= 2 && (config.encrypted.len() < 2 || config.encrypted[0] != config.encrypted[1]));
     match config.disk {
         Some(DiskChoice::Selector(selector)) => means_what_it_shows(&selector),
         Some(DiskChoice::Path(path)) => assert!(!path.as_os_str().is_empty()),
         None => {}
     }
+    true
 }
 
 /// What was read, without the lines it was read from.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 const DIGEST_AT: usize = ADV_BYTES - 36;
 
 /// The input: a byte of flags, then records, or edits of three bytes (offset, value).
-pub fn adv(mut bytes: &[u8]) {
+pub fn adv(mut bytes: &[u8]) -> bool {
     let flags = super::take(&mut bytes);
     let mut partition = vec![0; META_BYTES as usize];
     partition[META_BYTES as usize - 1024..].iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -55,7 +55,9 @@ pub fn adv(mut bytes: &[u8]) {
             assert_eq!(Adv::decode(&full.encode()).as_ref().and_then(|a| a.get(1)), Some(bytes));
         }
     }
-    legacy(&mut partition);
+    legacy(&partition);
+    let meta = Meta::decode(&partition);
+    meta.valid[0] || !meta.legacy.is_empty()
 }
 
 fn seal(copy: &mut [u8]) {
@@ -65,7 +67,7 @@ fn seal(copy: &mut [u8]) {
 }
 
 /// The legacy area loses a tag, and no other.
-fn legacy(partition: &mut [u8]) {
+fn legacy(partition: &[u8]) {
     let meta = Meta::decode(partition);
     for tag in meta.legacy.keys() {
         let (at, area) = meta.legacy_without(*tag).unwrap();
@@ -124,7 +126,7 @@ const REPAIR_ENTRIES: u8 = 2;
 const REPAIR_HEADERS: u8 = 4;
 
 /// The input: a byte of flags, then edits of four bytes (region, offset, value) to the table of a good disk.
-pub fn gpt(mut bytes: &[u8]) {
+pub fn gpt(mut bytes: &[u8]) -> bool {
     let raw = bytes;
     let flags = super::take(&mut bytes);
     let sector = if flags & 1 == 0 { SectorSize::S512 } else { SectorSize::S4096 };
@@ -162,8 +164,8 @@ pub fn gpt(mut bytes: &[u8]) {
         }
     }
     repair(&mut disk, flags);
-    judge(&disk, &layout, &guids, repaired);
     decode_raw(raw, &disk.ranges[2].1);
+    judge(&disk, &layout, &guids, repaired)
 }
 
 fn repair(disk: &mut Sparse, flags: u8) {
@@ -183,8 +185,8 @@ fn repair(disk: &mut Sparse, flags: u8) {
 }
 
 /// What a table must be that is going to be written to.
-fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) {
-    let Ok(label) = probe::label(disk) else { return };
+fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) -> bool {
+    let Ok(label) = probe::label(disk) else { return false };
     assert!(label.primary.is_ok() || label.backup.is_ok());
     let mut parts = label.parts;
     if !repaired {
@@ -199,6 +201,7 @@ fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) {
         end = part.end();
     }
     assert!(end <= disk.size, "a partition ends beyond the disk");
+    true
 }
 
 /// Bytes that are no table at all.

@@ -92,7 +92,7 @@ const ROOT_TYPES: [Option<&str>; 5] = [
 
 /// The input: a byte for the root's media type, then documents divided by zero bytes, the root last. In each, `$N` stands
 /// for the digest and `#N` for the size of an earlier one: what a change would break is made good.
-pub fn oci(mut bytes: &[u8]) {
+pub fn oci(mut bytes: &[u8]) -> bool {
     let media_type = ROOT_TYPES[usize::from(super::take(&mut bytes)) % ROOT_TYPES.len()].map(str::to_owned);
     let mut parts: Vec<Vec<u8>> = Vec::new();
     for part in bytes.split(|b| *b == 0).take(9) {
@@ -100,9 +100,11 @@ pub fn oci(mut bytes: &[u8]) {
     }
     let root = Document { media_type, bytes: parts.pop().unwrap_or_default() };
     let store = Store::new(root, parts);
+    let mut accepted = false;
     for arch in [Arch::Amd64, Arch::Arm64] {
         store.handed_out.store(0, Ordering::Relaxed);
         let Ok(mut source) = store.clone().open(arch) else { continue };
+        accepted = true;
         let asked = store.handed_out.load(Ordering::Relaxed);
         assert!((1..=2).contains(&asked), "a configuration, and a manifest where the root is an index; {asked}");
         let _ = source.bytes();
@@ -114,6 +116,7 @@ pub fn oci(mut bytes: &[u8]) {
             assert!(opened.is_err(), "document {which} is not what its digest says, and is believed");
         }
     }
+    accepted
 }
 
 fn with_digests(text: &[u8], parts: &[Vec<u8>]) -> Vec<u8> {
@@ -159,7 +162,7 @@ const SPOIL: u8 = 16;
 const ZSTD: u8 = 32;
 
 /// The input: a byte of flags, where to spoil (two bytes), where the second layer begins (two bytes), and the layers.
-pub fn layer(mut bytes: &[u8]) {
+pub fn layer(mut bytes: &[u8]) -> bool {
     let flags = Flags(super::take(&mut bytes));
     let (spoil, split) = (super::take_u16(&mut bytes), super::take_u16(&mut bytes));
     // Whole blocks: the second layer of a seed begins at one.
@@ -167,7 +170,7 @@ pub fn layer(mut bytes: &[u8]) {
     let layers: Vec<_> = [lower, upper].into_iter().filter(|l| !l.is_empty()).map(|l| Packed::new(l, &flags)).collect();
     let store = image_of(&layers);
     let Ok(source) = store.clone().open(Arch::Amd64) else { panic!("an image of the harness cannot be opened") };
-    look(source, &layers, &flags);
+    let accepted = look(source, &layers, &flags);
     if flags.has(SPOIL) {
         // Configuration and manifest come first, then the layers from the uppermost down, once for each pass.
         for which in 1..=2 * layers.len() {
@@ -175,6 +178,7 @@ pub fn layer(mut bytes: &[u8]) {
             look(source, &layers, &flags);
         }
     }
+    accepted
 }
 
 /// A layer as it is stored, and its archive.
@@ -240,9 +244,9 @@ fn image_of(layers: &[Packed]) -> Store {
 
 /// Look at an image and read it, as an install does: what is handed out is what the facts say, and what a second reader
 /// of archives finds.
-fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) {
+fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
     let look = if flags.has(DECLARED) { Look::Declared } else { Look::Everything };
-    let Ok(facts) = source.facts(Sums::Compared, look, &mut |_| ()) else { return };
+    let Ok(facts) = source.facts(Sums::Compared, look, &mut |_| ()) else { return false };
     let names: Vec<_> = facts.files.iter().map(|f| f.name.as_str()).collect();
     assert!(names.iter().all(|name| super::is_plain(name)), "{names:?}");
     assert!(facts.files.iter().all(|f| f.size > 0));
@@ -261,6 +265,7 @@ fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) {
     if whole.is_ok() && handed.is_ok() {
         judge::payload(&facts, layers.iter().map(|l| &l.archive[..]));
     }
+    handed.is_ok()
 }
 
 fn compare(facts: &Facts, taken: &BTreeMap<String, Vec<u8>>, look: Look) {

@@ -8,8 +8,8 @@ mod image;
 mod judge;
 mod text;
 
-/// Takes any bytes.
-pub type Body = fn(&[u8]);
+/// Takes any bytes, and tells whether the code under test accepted them as what they are meant to be.
+pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
 pub const TARGETS: [(&str, Body); 11] = [

@@ -12,17 +12,18 @@ use slipway::model::{
 use uuid::Uuid;
 
 /// `SHA256SUMS`.
-pub fn sums(bytes: &[u8]) {
-    let Ok(sums) = Sums::parse(bytes) else { return };
+pub fn sums(bytes: &[u8]) -> bool {
+    let Ok(sums) = Sums::parse(bytes) else { return false };
     for name in sums.0.keys() {
         assert!(super::is_plain(name), "{name:?}");
     }
     assert_eq!(Sums::parse(sums.render().as_bytes()), Ok(sums));
+    true
 }
 
 /// `manifest.json`.
-pub fn manifest(bytes: &[u8]) {
-    let Ok(manifest) = Manifest::parse(bytes) else { return };
+pub fn manifest(bytes: &[u8]) -> bool {
+    let Ok(manifest) = Manifest::parse(bytes) else { return false };
     assert_eq!(manifest.format, Manifest::FORMAT);
     assert_eq!(Manifest::parse(manifest.render().as_bytes()), Ok(manifest.clone()));
     let mut again = manifest.clone();
@@ -31,10 +32,11 @@ pub fn manifest(bytes: &[u8]) {
     if names(&manifest) == manifest.files.len() {
         assert_eq!(manifest.payload_digest(), again.payload_digest(), "the order of files is no content");
     }
+    true
 }
 
 /// GRUB's environment block, boot.env, a slot's marker.
-pub fn bootenv(bytes: &[u8]) {
+pub fn bootenv(bytes: &[u8]) -> bool {
     let block = EnvBlock::parse(bytes);
     if let Some(block) = &block {
         assert_eq!(EnvBlock::parse(block.render().as_bytes()).as_ref(), Some(block));
@@ -53,6 +55,7 @@ pub fn bootenv(bytes: &[u8]) {
         assert_eq!(text.len(), 512);
         assert_eq!(Marker::parse(text.as_bytes()), Some(marker));
     }
+    block.is_some()
 }
 
 /// Every state that can be read can be written, and so can every state that a verb makes of it: in one sector, with room
@@ -82,9 +85,9 @@ fn changes(env: &BootEnv) {
 }
 
 /// Names of images. What is accepted goes into addresses of a registry.
-pub fn image_ref(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(image) = text.parse::<ImageRef>() else { return };
+pub fn image_ref(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(image) = text.parse::<ImageRef>() else { return false };
     assert_eq!(image.to_string().parse(), Ok(image.clone()));
     let (name, port) = match image.host.rsplit_once(':') {
         // The last colon of an address in brackets is inside.
@@ -108,10 +111,11 @@ pub fn image_ref(bytes: &[u8]) {
     assert!(image.repository.split('/').all(|part| super::is_plain(part) && part.chars().all(word)), "{image}");
     assert!(image.tag.as_deref().is_none_or(is_tag) && (image.tag.is_some() || image.digest.is_some()));
     assert_eq!(image.wanted().starts_with("sha256:"), image.digest.is_some());
+    true
 }
 
 /// The command line of the running kernel: whatever stands in front, what the boot rule adds at the end counts.
-pub fn running(bytes: &[u8]) {
+pub fn running(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let disk = Uuid::from_u128(0x5119_7a11);
     if let Running::This { slot, trial } = Running::of(&text, disk) {
@@ -125,4 +129,5 @@ pub fn running(bytes: &[u8]) {
             assert_eq!(Running::of(&line, disk), Running::This { slot, trial });
         }
     }
+    Running::of(&text, disk) != Running::Unknown
 }
