@@ -1,4 +1,5 @@
 //! The command line: clap types only. What they mean is settled in `commands`.
+#![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
 
 use std::{path::PathBuf, time::Duration};
 
