@@ -39,9 +39,9 @@ use crate::{
 pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     let mut progress = Progress::new(cli.progress);
     match cli.verb {
-        Verb::Install(args) => {
+        Verb::Install(mut args) => {
             let said = Said::all(environment, &mut progress)?;
-            said.note_kernel_args(&args.extra_kernel_arg, &mut progress);
+            args.extra_kernel_arg = said.extra_kernel_args(args.extra_kernel_arg, &mut progress);
             let disk = said.disk(args.disk.as_deref(), &mut progress)?;
             if !args.upgrade {
                 return install::run(*args, &disk, &said, &mut progress);

@@ -75,15 +75,15 @@ impl Said {
         self.config.as_ref().map_or_else(Vec::new, |config| config.encrypted.clone())
     }
 
-    /// Say which kernel arguments of the config are not among the arguments: machined passes all of them, so nothing
-    /// adds them here a second time.
-    pub fn note_kernel_args(&self, args: &[String], progress: &mut Progress) {
+    /// Kernel arguments: those of the config that are not among the arguments, then the arguments. machined passes those
+    /// of the config as arguments on some ways and forgets them on others; they are not added a second time.
+    pub fn extra_kernel_args(&self, args: Vec<String>, progress: &mut Progress) -> Vec<String> {
         let said = self.config.iter().flat_map(|config| &config.extra_kernel_args);
-        let missing: Vec<&str> = said.filter(|arg| !args.contains(arg)).map(String::as_str).collect();
+        let missing: Vec<_> = said.filter(|arg| !args.contains(arg)).cloned().collect();
         if !missing.is_empty() {
-            let text = "machine.install.extraKernelArgs are taken from --extra-kernel-arg only, which lacks";
-            progress.note(&format!("{text}: {}", missing.join(" ")));
+            progress.note(&format!("added from machine.install.extraKernelArgs: {}", missing.join(" ")));
         }
+        missing.into_iter().chain(args).collect()
     }
 
     /// The disk of an install.

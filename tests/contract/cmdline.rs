@@ -194,7 +194,7 @@ fn an_upgrade_from_inside_keeps_how_the_command_line_was_made() {
 
 /// 4.8
 #[test]
-fn extra_kernel_args_of_the_config_come_as_arguments() {
+fn extra_kernel_args_of_the_config_are_there_once() {
     let world = World::new();
     world.payload.write("cmdline", "own=1\n");
     let config = "machine: {install: {extraKernelArgs: [a=1, b=2]}}\n";
@@ -204,6 +204,10 @@ fn extra_kernel_args_of_the_config_come_as_arguments() {
     let image = world.image();
     let quiet = install_with(&world, &image, &[&args[..], &["--dry-run"]].concat(), config).succeeds();
     assert!(!quiet.stderr.contains("extraKernelArgs"), "{}", quiet.stderr);
+    // What machined has forgotten is added, before what is said.
     let missing = install_with(&world, &image, &["--dry-run", args[0]], config).succeeds();
-    assert!(missing.stderr.contains("taken from --extra-kernel-arg only, which lacks: b=2"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("added from machine.install.extraKernelArgs: b=2"), "{}", missing.stderr);
+    assert_eq!(cmdline_with(&world, config, &args[..1]), "talos.platform=metal console=tty0 own=1 b=2 a=1");
+    let config = "machine: {install: {extraKernelArgs: [-own, console=ttyS1]}}\n";
+    assert_eq!(cmdline_with(&world, config, &[]), "talos.platform=metal console=ttyS1");
 }

@@ -29,7 +29,7 @@
 //! | 4.5 | when the payload's cmdline stands alone | `cmdline::the_payloads_cmdline_stands_alone_when_the_config_says_so` |
 //! | 4.6 | what the firmware adds to it | `cmdline::the_firmware_adds_to_a_payloads_cmdline_that_stands_alone` |
 //! | 4.7 | an upgrade that says nothing of it keeps it | `cmdline::an_upgrade_from_inside_keeps_how_the_command_line_was_made` |
-//! | 4.8 | `extraKernelArgs` come as arguments | `cmdline::extra_kernel_args_of_the_config_come_as_arguments` |
+//! | 4.8 | `extraKernelArgs` of the config are there once | `cmdline::extra_kernel_args_of_the_config_are_there_once` |
 //! | 5.1 | exit codes 0 to 7 | `exit_codes::each_code_has_its_cause` |
 //! | 5.2 | their precedence | `exit_codes::the_most_specific_of_several_wins` |
 //! | 6.1 | nothing but the report on stdout | `output::stdout_carries_nothing_but_the_report` |
