@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use crate::{
     model::{
         digest::Sha256,
+        disk_image::{DEFAULT_IMAGE_BYTES, ImageKind},
         layout::DEFAULT_SLOT_BYTES,
         manifest::Arch,
         units::{ByteSize, SectorSize},
@@ -62,6 +63,10 @@ pub enum Verb {
     /// Everything is checked before the first write. The partition table is written last: until then the disk
     /// has none, and a power cut leaves a disk without a table or the complete system, never half of one.
     Install(Box<InstallArgs>),
+    /// Make a disk image: an install onto a file, in the format a cloud or a hypervisor takes.
+    ///
+    /// Needs neither root nor a loop device. The same inputs give the same bytes ($SOURCE_DATE_EPOCH is the time in it).
+    Image(Box<ImageArgs>),
     /// Write a payload into the slot that does not run, and have the next boot try it once.
     ///
     /// The running slot is never touched. Everything is read back from the medium before the new slot may boot. Unless
@@ -165,15 +170,56 @@ pub struct InstallArgs {
     /// How long to wait for another program's lock on the disk, seconds.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
-    /// The payload.
-    #[command(flatten)]
-    pub source: SourceArgs,
     /// Overwrite a disk that is not empty (never one that is in use).
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
     /// Also zero the whole disk; implies --force [default: false, or true where the machine config says `wipe: true`].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub zero: Option<bool>,
+    /// What is installed.
+    #[command(flatten)]
+    pub system: SystemArgs,
+    /// Upgrade instead of installing: the same as the verb `upgrade`; --force then means --preserve=false.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub upgrade: bool,
+    /// Tolerated for older hosts, without effect.
+    #[arg(long, hide = true)]
+    pub board: Option<String>,
+    /// Tolerated for older hosts, without effect.
+    #[arg(long, hide = true)]
+    pub bootloader: Option<String>,
+}
+
+/// `image`.
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// Format of the image.
+    #[arg(long, value_enum)]
+    pub kind: ImageKind,
+    /// File to make. One that ends in .xz, .zst or .gz is compressed. It appears under this name when it is complete.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Take the place of a file that is there.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub force: bool,
+    /// Size of the disk.
+    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_IMAGE_BYTES))]
+    pub disk_size: ByteSize,
+    /// What GUIDs are made from; any text. The same inputs and the same seed give the same image [default: the digest
+    /// of everything that is asked for, payload and boot images included].
+    #[arg(long, value_name = "TEXT")]
+    pub seed: Option<String>,
+    /// What is installed.
+    #[command(flatten)]
+    pub system: SystemArgs,
+}
+
+/// What `install` and `image` share: the system, and how it is laid out.
+#[derive(Debug, Args)]
+pub struct SystemArgs {
+    /// The payload.
+    #[command(flatten)]
+    pub source: SourceArgs,
     /// Print the plan and stop; nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
@@ -205,15 +251,6 @@ pub struct InstallArgs {
     /// Architecture of the machine.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-    /// Upgrade instead of installing: the same as the verb `upgrade`; --force then means --preserve=false.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub upgrade: bool,
-    /// Tolerated for older hosts, without effect.
-    #[arg(long, hide = true)]
-    pub board: Option<String>,
-    /// Tolerated for older hosts, without effect.
-    #[arg(long, hide = true)]
-    pub bootloader: Option<String>,
 }
 
 /// What every change takes: the disk, and how far to go.
@@ -282,24 +319,25 @@ impl InstallArgs {
     /// `install --upgrade=true` is `upgrade`: machined's way to say it. Its arguments are taken as they are, not from
     /// the running slot.
     pub fn upgrade_of(self, disk: PathBuf) -> UpgradeArgs {
+        let system = self.system;
         UpgradeArgs {
             stage: StageArgs {
                 change: ChangeArgs {
                     target: DiskArgs { disk, lock_timeout: self.lock_timeout },
-                    dry_run: self.dry_run,
+                    dry_run: system.dry_run,
                     plan_hash: None,
                 },
-                source: self.source,
+                source: system.source,
                 retry_bad: false,
                 allow_any_version: false,
-                extra_kernel_arg: self.extra_kernel_arg,
-                platform: Some(self.platform),
-                config: Some(self.config),
-                arch: self.arch,
+                extra_kernel_arg: system.extra_kernel_arg,
+                platform: Some(system.platform),
+                config: Some(system.config),
+                arch: system.arch,
                 keep_kernel_args: false,
             },
             preserve: !self.force,
-            meta: self.meta,
+            meta: system.meta,
         }
     }
 }

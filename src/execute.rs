@@ -379,7 +379,8 @@ impl Executor<'_> {
     }
 
     fn prepare_xfs(&mut self, part: Part, extent: Extent, uuid: Uuid) -> anyhow::Result<Vec<Expect>> {
-        let spec = XfsSpec { label: part.name().to_owned(), uuid, sector: self.disk.sector_size() };
+        let time = self.plan.table.as_ref().map(|table| table.ids.time);
+        let spec = XfsSpec { label: part.name().to_owned(), uuid, sector: self.disk.sector_size(), time };
         let context = || format!("making the file system of {part}");
         let prepared = PreparedXfs::new(extent.len, &spec).with_context(context)?;
         for data in prepared.data(extent) {

@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | 4 | [`cli`], [`commands`] | one file per verb, all of the same shape |
 //! | 3 | [`probe`], [`plan`], [`execute`] | look (never writes), decide (pure), do (the only place where a [`plan::Step`] becomes I/O) |
-//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`tools`] | touch the machine |
+//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`tools`] | touch the machine |
 //! | 1 | [`model`] | values and formats, bytes in and bytes out: no file, process, clock or randomness |
 //!
 //! A module uses its own layer and those below, never one above (`tests/layers.rs` checks it); [`error`] and
@@ -41,6 +41,8 @@
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
 //! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
+//! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
+//!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
 //! * external programs: [`tools::Tool`]
@@ -56,6 +58,7 @@ pub mod bootloader;
 pub mod cli;
 pub mod commands;
 pub mod device;
+pub mod disk_image;
 pub mod error;
 pub mod execute;
 pub mod fat;

@@ -17,7 +17,10 @@ use uuid::Uuid;
 
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
-    model::units::{Extent, MIB, SectorSize},
+    model::{
+        units::{Extent, MIB, SectorSize},
+        xfs::{self, SUPERBLOCK_BYTES},
+    },
     tools::{Tool, ToolError},
 };
 
@@ -32,6 +35,9 @@ pub struct XfsSpec {
     pub uuid: Uuid,
     /// Smallest block the device writes.
     pub sector: SectorSize,
+    /// Times in its inodes, seconds since 1970 UTC, whose generation numbers are then settled too: the same
+    /// specification gives the same bytes. None: as mkfs.xfs leaves them.
+    pub time: Option<u64>,
 }
 
 /// Why no file system was made.
@@ -101,9 +107,12 @@ impl PreparedXfs {
         }
         args.push(format!("/proc/{}/fd/{}", std::process::id(), side.as_raw_fd()).into());
         Tool::MkfsXfs.run(args)?;
-        let mut superblock = [0; 128];
+        let mut superblock = [0; SUPERBLOCK_BYTES];
         side.read_exact_at(&mut superblock, 0).map_err(side_error)?;
-        let log = log_range(&superblock)
+        if let Some(time) = spec.time {
+            settle_inodes(&side, &superblock, time).map_err(side_error)?;
+        }
+        let log = xfs::log_range(&superblock)
             .filter(|log| log.offset.checked_add(log.len).is_some_and(|end| end <= len))
             .ok_or_else(|| side_error(io::Error::other("mkfs.xfs left no superblock with an internal log")))?;
         let data = data_ranges(&side, len).map_err(side_error)?;
@@ -174,18 +183,16 @@ impl PreparedXfs {
     }
 }
 
-/// Bytes of the internal log, from the superblock (XFS Algorithms & Data Structures, "Superblocks"):
-/// `sb_logstart` is a block number whose upper bits name the allocation group.
-fn log_range(sb: &[u8; 128]) -> Option<Extent> {
-    let be32 = |at: usize| u64::from(u32::from_be_bytes([sb[at], sb[at + 1], sb[at + 2], sb[at + 3]]));
-    let (block, ag_blocks, log_blocks) = (be32(4), be32(84), be32(96));
-    let log_start = be32(48) << 32 | be32(52);
-    let ag_bits = u32::from(sb[124]);
-    if &sb[..4] != b"XFSB" || log_start == 0 || ag_bits >= 32 {
-        return None;
-    }
-    let group_block = (log_start >> ag_bits).checked_mul(ag_blocks)?.checked_add(log_start & ((1 << ag_bits) - 1))?;
-    Some(Extent { offset: group_block.checked_mul(block)?, len: log_blocks.checked_mul(block)? })
+/// mkfs.xfs (of version 6.1, Debian 12's) writes the time of day into the inodes it makes, and takes none from outside;
+/// later ones draw generation numbers by chance as well. Nothing else in what it makes is anything but its arguments.
+fn settle_inodes(side: &File, superblock: &[u8; SUPERBLOCK_BYTES], time: u64) -> io::Result<()> {
+    let (at, size) = xfs::root_inodes(superblock).ok_or_else(|| {
+        io::Error::other("mkfs.xfs made no version 5 file system with its first inodes where they belong")
+    })?;
+    let mut inodes = vec![0; at.len as usize];
+    side.read_exact_at(&mut inodes, at.offset)?;
+    xfs::settle_inodes(&mut inodes, size, time).map_err(io::Error::other)?;
+    side.write_all_at(&inodes, at.offset)
 }
 
 /// Where a sparse file has data (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).

@@ -1,12 +1,20 @@
 //! LAYER 2: the external programs, all of them, and the only place that starts one.
 
-use std::{ffi::OsStr, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    io::{BufRead as _, BufReader, Read as _},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
 
 /// A program the installer relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// Makes XFS file systems.
     MkfsXfs,
+    /// Converts disk images.
+    QemuImg,
 }
 
 /// A program that is missing or failed.
@@ -30,6 +38,7 @@ impl Tool {
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Tool::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
+            Tool::QemuImg => ("qemu-img", "qemu-utils"),
         }
     }
 
@@ -43,17 +52,40 @@ impl Tool {
     }
 
     /// Run it to its end.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn run<S: AsRef<OsStr>>(self, args: impl IntoIterator<Item = S>) -> Result<(), ToolError> {
+        self.run_heard(args, &mut |_| ())
+    }
+
+    /// Run it to its end; `heard` gets its stdout piece by piece, as carriage returns divide it.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub fn run_heard<S: AsRef<OsStr>>(
+        self,
+        args: impl IntoIterator<Item = S>,
+        heard: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), ToolError> {
         let (program, _) = self.names();
         let failed = |why: String| ToolError::Failed { program, why };
         let mut command = Command::new(self.find()?);
-        let output = command.args(args).env("LC_ALL", "C").output().map_err(|e| failed(e.to_string()))?;
-        if output.status.success() {
+        command.args(args).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        // Both at once: a program waits for the one that nobody reads.
+        let text = thread::scope(|scope| {
+            let errors = scope.spawn(|| {
+                let mut text = Vec::new();
+                stderr.map(|mut pipe| pipe.read_to_end(&mut text));
+                text
+            });
+            let pieces = stdout.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\r'));
+            pieces.map_while(Result::ok).for_each(|piece| heard(&piece));
+            errors.join().unwrap_or_default()
+        });
+        let status = child.wait().map_err(|e| failed(e.to_string()))?;
+        if status.success() {
             return Ok(());
         }
         // The first line says what is wrong; mkfs.xfs lets all its options follow.
-        let text = String::from_utf8_lossy(&output.stderr);
-        Err(failed(format!("{}: {}", output.status, text.trim().lines().next().unwrap_or_default())))
+        let text = String::from_utf8_lossy(&text);
+        Err(failed(format!("{status}: {}", text.trim().lines().next().unwrap_or_default())))
     }
 }

@@ -1,4 +1,4 @@
-//! `installer install`.
+//! `installer install`, and what `image` shares with it: all but what the disk is.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     bootloader::Assets,
-    cli::InstallArgs,
+    cli::{InstallArgs, SystemArgs},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{cmdline::Platform, layout::Part, manifest::KernelArgs},
+    model::{cmdline::Platform, digest::Sha256, layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},
     probe,
@@ -23,55 +23,113 @@ use crate::{
     tools::Tool,
 };
 
-pub fn run(args: InstallArgs, path: &Path, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
-    let request = settle(&args, said)?;
-    let assets = Assets::load(request.arch).or_fail(Kind::Environment)?;
-    if [Part::State, Part::Ephemeral].iter().any(|part| request.formats(*part)) {
-        Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
-    }
-    let disk = Disk::open(path, Access::Whole, args.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    let opened = payload::open(&args.source, request.arch)?;
-    let facts = probe::disk_facts(&disk).or_fail(Kind::Install)?;
-    // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
-    let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
-    let Payload { source, facts: payload } = opened.look(Sums::wanted(args.source.strict), look, progress)?;
-    let assets_facts = probe::asset_facts(&assets, request.arch);
-    let plan = plan::install(&request, &facts, &payload, &assets_facts).map_err(|refusals| {
-        let kind = refusals.kind();
-        Failure { kind, error: anyhow::Error::new(refusals).context(path.display().to_string()) }
-    })?;
-    for warning in &plan.warnings {
-        progress.note(warning);
-    }
-    if !args.dry_run {
-        let sources = Sources { payload: Some(&source), assets: Some(&assets) };
-        execute::run(&plan, &disk, sources, progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
-    }
-    Ok(Report::Install(Box::new(InstallReport {
-        changed: !args.dry_run,
-        disk: facts.identity,
-        payload: payload.manifest().payload_digest(),
-        plan,
-    })))
+pub fn run(args: &InstallArgs, path: &Path, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let mut request = settle(&args.system, said)?;
+    request.force = args.force;
+    request.zero = args.zero.unwrap_or_else(|| said.wipe());
+    request.args.firmware = Said::firmware(request.args.payload_only);
+    let install = Install::new(&args.system, request)?;
+    let disk = Disk::open(path, Access::Whole, args.system.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
+    let report = install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)?;
+    Ok(Report::Install(Box::new(report)))
 }
 
-fn settle(args: &InstallArgs, said: &Said) -> Result<InstallRequest, Failure> {
+/// Where GUIDs and times come from.
+pub enum Identities {
+    /// Chance, and the clock.
+    Fresh,
+    /// The same every time.
+    Seeded {
+        /// What the GUIDs are made from; none: the plan without them, which is everything that goes onto the disk.
+        seed: Option<Sha256>,
+        /// Seconds since 1970 UTC.
+        time: u64,
+    },
+}
+
+/// A request, and what it takes beside a disk and a payload.
+pub struct Install<'a> {
+    args: &'a SystemArgs,
+    request: InstallRequest,
+    assets: Assets,
+}
+
+impl<'a> Install<'a> {
+    pub fn new(args: &'a SystemArgs, request: InstallRequest) -> Result<Self, Failure> {
+        let assets = Assets::load(request.arch).or_fail(Kind::Environment)?;
+        if [Part::State, Part::Ephemeral].iter().any(|part| request.formats(*part)) {
+            Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
+        }
+        Ok(Install { args, request, assets })
+    }
+
+    /// Look, decide, do. `name` is what people call the disk.
+    pub fn onto(
+        mut self,
+        disk: &Disk,
+        name: &Path,
+        identities: Identities,
+        progress: &mut Progress,
+    ) -> Result<InstallReport, Failure> {
+        let SystemArgs { source, dry_run, .. } = self.args;
+        let opened = payload::open(source, self.request.arch)?;
+        let mut facts = probe::disk_facts(disk).or_fail(Kind::Install)?;
+        // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
+        let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
+        let Payload { source, facts: payload } = opened.look(Sums::wanted(source.strict), look, progress)?;
+        let assets_facts = probe::asset_facts(&self.assets, self.request.arch);
+        let mut decide = |ids, path: &Path| {
+            self.request.ids = ids;
+            path.clone_into(&mut facts.identity.path);
+            plan::install(&self.request, &facts, &payload, &assets_facts).map_err(|refusals| {
+                let kind = refusals.kind();
+                Failure { kind, error: anyhow::Error::new(refusals).context(name.display().to_string()) }
+            })
+        };
+        let ids = match identities {
+            Identities::Fresh => {
+                Ids { disk: Uuid::new_v4(), parts: std::array::from_fn(|_| Uuid::new_v4()), time: super::now() }
+            }
+            Identities::Seeded { seed: Some(seed), time } => Ids::seeded(seed, time),
+            // Where the file lies is nothing that goes into it.
+            Identities::Seeded { seed: None, time } => {
+                Ids::seeded(decide(Ids::none(time), Path::new(""))?.hash(), time)
+            }
+        };
+        let plan = decide(ids, name)?;
+        for warning in &plan.warnings {
+            progress.note(warning);
+        }
+        if !dry_run {
+            let sources = Sources { payload: Some(&source), assets: Some(&self.assets) };
+            execute::run(&plan, disk, sources, progress).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+        }
+        Ok(InstallReport {
+            changed: !dry_run,
+            disk: facts.identity,
+            payload: payload.manifest().payload_digest(),
+            plan,
+        })
+    }
+}
+
+/// What was asked for, onto a disk that is empty; without GUIDs and time, and nothing of this machine's firmware.
+pub fn settle(args: &SystemArgs, said: &Said) -> Result<InstallRequest, Failure> {
     input(Platform::settled(&args.platform).map_err(|e| e.to_string()))?;
-    let payload_only = said.payload_only().unwrap_or(false);
     Ok(InstallRequest {
-        force: args.force,
-        zero: args.zero.unwrap_or_else(|| said.wipe()),
+        force: false,
+        zero: false,
         format_data: args.format_data.unwrap_or(true),
         encrypted: if args.format_data.is_none() { said.encrypted() } else { vec![] },
         bootable_mbr: said.legacy_bios_support(),
         slot_bytes: args.slot_size.0,
-        ids: Ids { disk: Uuid::new_v4(), parts: std::array::from_fn(|_| Uuid::new_v4()), time: super::now() },
+        ids: Ids::none(0),
         args: KernelArgs {
             platform: args.platform.clone(),
             config: args.config.clone(),
             extra: args.extra_kernel_arg.clone(),
-            payload_only,
-            firmware: Said::firmware(payload_only),
+            payload_only: said.payload_only().unwrap_or(false),
+            firmware: vec![],
         },
         meta: said.meta(&args.meta)?,
         arch: args.arch,

@@ -4,6 +4,7 @@ mod activate;
 mod change;
 mod confirm;
 mod generate;
+mod image;
 mod inspect;
 mod install;
 mod meta;
@@ -41,16 +42,18 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     match cli.verb {
         Verb::Install(mut args) => {
             let said = Said::all(environment, &mut progress)?;
-            args.extra_kernel_arg = said.extra_kernel_args(args.extra_kernel_arg, &mut progress);
+            let extra = std::mem::take(&mut args.system.extra_kernel_arg);
+            args.system.extra_kernel_arg = said.extra_kernel_args(extra, &mut progress);
             let disk = said.disk(args.disk.as_deref(), &mut progress)?;
             if !args.upgrade {
-                return install::run(*args, &disk, &said, &mut progress);
+                return install::run(&args, &disk, &said, &mut progress);
             }
             if args.zero == Some(true) {
                 progress.note("--zero has no effect with --upgrade");
             }
             upgrade::run(args.upgrade_of(disk), &said, &mut progress)
         }
+        Verb::Image(args) => image::run(&args, &Said::environment(environment), &mut progress),
         Verb::Upgrade(args) => {
             let said = Said::all(environment, &mut progress)?;
             upgrade::run(*args, &said, &mut progress)

@@ -54,6 +54,23 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// GUIDs that are made from a seed, the same from the same: version 8 (RFC 9562, section 5.8), the first 128 bits of
+    /// SHA-256 over the seed and what each is for.
+    pub fn seeded(seed: Sha256, time: u64) -> Self {
+        let guid = |label: &str| {
+            let digest = Sha256::of(&[&seed.0, label.as_bytes()].concat());
+            let mut bytes = [0; 16];
+            bytes.copy_from_slice(&digest.0[..16]);
+            Uuid::new_v8(bytes)
+        };
+        Ids { disk: guid("disk"), parts: Part::ALL.map(|part| guid(part.name())), time }
+    }
+
+    /// None yet: for a plan that is only there to be hashed.
+    pub const fn none(time: u64) -> Self {
+        Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time }
+    }
+
     /// The PARTUUID of a partition.
     pub const fn part(&self, part: Part) -> Uuid {
         self.parts[part as usize - 1]

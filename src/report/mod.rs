@@ -1,11 +1,13 @@
 //! What a command says: the report on stdout (text or JSON), progress on stderr.
 
 mod change;
+mod image;
 pub mod output;
 mod progress;
 mod status;
 
 pub use change::ChangeReport;
+pub use image::ImageReport;
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
 
@@ -33,6 +35,8 @@ use crate::{
 pub enum Report {
     /// `install`.
     Install(Box<InstallReport>),
+    /// `image`.
+    Image(Box<ImageReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
     /// `status`.
@@ -63,6 +67,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Install(r) => r.fmt(f),
+            Report::Image(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),

@@ -1,0 +1,105 @@
+//! `installer image`: an install onto a file, which then becomes an image of the format that was asked for.
+
+use std::{env, time::Duration};
+
+use anyhow::anyhow;
+
+use super::{
+    input,
+    install::{Identities, Install, settle},
+    said::Said,
+};
+use crate::{
+    cli::ImageArgs,
+    device::{Access, Disk},
+    disk_image::{self, ImageError, Target},
+    error::{Failure, Kind, OrFail as _},
+    execute::Observer as _,
+    model::{
+        digest::Sha256,
+        disk_image::Compression,
+        units::{ByteSize, SectorSize},
+    },
+    report::{ImageReport, Progress, Report},
+    tools::Tool,
+};
+
+/// The time in an image unless `SOURCE_DATE_EPOCH` says another: 2026-01-01 00:00:00 UTC.
+const TIME: u64 = 1_767_225_600;
+
+pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let ImageArgs { kind, system, .. } = args;
+    let disk_bytes = input(whole_sectors(args))?;
+    let time = input(source_date_epoch())?;
+    let request = settle(system, said)?;
+    if kind.qemu_format().is_some() {
+        Tool::QemuImg.find().or_fail(Kind::Dependency)?;
+    }
+    let install = Install::new(system, request)?;
+    let target = Target::new(&args.out, args.force).or_fail(Kind::Install)?;
+    let raw = target.side().or_fail(Kind::Install)?;
+    let sized = raw.as_file().set_len(disk_bytes);
+    sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", args.out.display())).or_fail(Kind::Install)?;
+
+    let disk = Disk::open(raw.path(), Access::Whole, Some(sector(args)), Duration::ZERO).or_fail(Kind::Install)?;
+    let seed = args.seed.as_ref().map(|text| Sha256::of(text.as_bytes()));
+    let install = install.onto(&disk, target.path(), Identities::Seeded { seed, time }, progress)?;
+    drop(disk);
+    if system.dry_run {
+        return Ok(Report::Install(Box::new(install)));
+    }
+    let compression = Compression::of(&args.out);
+    if kind.qemu_format().is_some() {
+        progress.phase(&format!("convert    {}", target.path().display()), disk_bytes);
+    }
+    let image = disk_image::convert(raw, *kind, system.arch, &target, &mut |n| progress.advance(n)).map_err(failure)?;
+    if compression.is_some() {
+        let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
+        progress.phase(&format!("compress   {}", target.path().display()), bytes);
+    }
+    let image = disk_image::compress(image, compression, &target, &mut |n| progress.advance(n)).map_err(failure)?;
+    progress.phase(&format!("flush      {}", target.path().display()), 0);
+    let file_bytes = target.publish(image).or_fail(Kind::Install)?;
+    Ok(Report::Image(Box::new(ImageReport {
+        out: target.path().display().to_string(),
+        kind: *kind,
+        compression,
+        disk_bytes,
+        file_bytes,
+        payload: install.payload,
+        plan: install.plan,
+    })))
+}
+
+/// The sector size; an empty file has none of its own.
+fn sector(args: &ImageArgs) -> SectorSize {
+    args.system.sector_size.unwrap_or(SectorSize::S512)
+}
+
+fn whole_sectors(args: &ImageArgs) -> Result<u64, String> {
+    let (ByteSize(bytes), sector) = (args.disk_size, sector(args));
+    if !args.kind.takes(sector) {
+        return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
+    }
+    if bytes.is_multiple_of(sector.bytes()) {
+        return Ok(bytes);
+    }
+    Err(format!("--disk-size: {bytes} bytes are not whole sectors of {} bytes", sector.bytes()))
+}
+
+/// Seconds since 1970 UTC, by <https://reproducible-builds.org/specs/source-date-epoch/>. Up to 2106: 32 bits are what
+/// FAT and others have room for.
+fn source_date_epoch() -> Result<u64, String> {
+    const NAME: &str = "SOURCE_DATE_EPOCH";
+    let Some(value) = env::var_os(NAME) else { return Ok(TIME) };
+    let seconds = value.to_str().and_then(|text| text.parse::<u32>().ok());
+    seconds.map(u64::from).ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
+}
+
+fn failure(error: ImageError) -> Failure {
+    let kind = match error {
+        ImageError::Tool(_) => Kind::Dependency,
+        ImageError::Target(_) => Kind::Install,
+    };
+    Failure { kind, error: error.into() }
+}

@@ -1,0 +1,114 @@
+//! LAYER 2: disk images in files: under which name, in which format.
+//!
+//! Power loss: a file has its name only once it is complete and on the medium ([`Target`]). Until then it is a temporary
+//! file beside it, `.slipway-*`, which a killed program leaves behind.
+
+mod compress;
+mod ova;
+mod target;
+
+pub use target::{Target, TargetError};
+
+use std::{ffi::OsStr, fs::File, io};
+
+use tempfile::NamedTempFile;
+
+use crate::{
+    model::{
+        disk_image::{Compression, ImageKind},
+        manifest::Arch,
+    },
+    tools::{Tool, ToolError},
+};
+
+/// Why an image was not made. There is nothing under its name, or what was there before.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// qemu-img.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The files beside it.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+}
+
+/// Make the bytes of a disk an image of this kind. Not flushed, and under no name of its own yet.
+///
+/// `advanced` hears of the bytes of the disk that are done.
+pub fn convert(
+    raw: NamedTempFile,
+    kind: ImageKind,
+    arch: Arch,
+    target: &Target,
+    advanced: &mut dyn FnMut(u64),
+) -> Result<NamedTempFile, ImageError> {
+    let Some((format, options)) = kind.qemu_format() else { return Ok(raw) };
+    let disk_bytes = raw.as_file().metadata().map_err(|e| target.error(e))?.len();
+    let converted = target.side()?;
+    // Absolute paths: qemu-img takes what stands before a colon for a protocol.
+    let words = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
+    let args = words.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]);
+    let mut done = 0;
+    Tool::QemuImg.run_heard(args, &mut |piece| {
+        if let Some(hundredths) = hundredths_of_percent(piece) {
+            let now = (u128::from(disk_bytes) * u128::from(hundredths) / 10_000) as u64;
+            advanced(now.saturating_sub(done));
+            done = done.max(now);
+        }
+    })?;
+    match kind {
+        ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
+        _ => Ok(converted),
+    }
+}
+
+/// Compress a whole image. Not flushed, and under no name of its own yet. `advanced` hears of the bytes read.
+pub fn compress(
+    image: NamedTempFile,
+    compression: Option<Compression>,
+    target: &Target,
+    advanced: &mut dyn FnMut(u64),
+) -> Result<NamedTempFile, ImageError> {
+    let Some(compression) = compression else { return Ok(image) };
+    let compressed = target.side()?;
+    let input = File::open(image.path()).map_err(|e| target.error(e))?;
+    compress::compress(compression, input, compressed.as_file(), advanced).map_err(|e| target.error(e))?;
+    Ok(compressed)
+}
+
+/// What `qemu-img -p` says: `    (12.34/100%)`.
+fn hundredths_of_percent(piece: &[u8]) -> Option<u16> {
+    let text = std::str::from_utf8(piece).ok()?.trim().strip_prefix('(')?.strip_suffix("/100%)")?;
+    let (whole, hundredths) = text.split_once('.')?;
+    whole.parse::<u16>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)
+}
+
+/// Move bytes from a reader to a writer, and hear how many there were.
+fn pump(reader: &mut impl io::Read, writer: &mut impl io::Write, moved: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut chunk = vec![0; 256 << 10];
+    loop {
+        match reader.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                writer.write_all(&chunk[..n])?;
+                moved(&chunk[..n]);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_of_qemu_img_is_understood() {
+        assert_eq!(hundredths_of_percent(b"    (12.34/100%)"), Some(1234));
+        assert_eq!(hundredths_of_percent(b"\n    (100.00/100%)"), Some(10_000));
+        for nothing in ["", "(x/100%)", "(7/100%)", "(700.00/100%"] {
+            assert_eq!(hundredths_of_percent(nothing.as_bytes()), None, "{nothing}");
+        }
+    }
+}

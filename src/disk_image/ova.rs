@@ -1,0 +1,55 @@
+//! An OVA: a tar archive of descriptor, manifest and VMDK, in this order (DMTF DSP0243 1.1.0, section 5.3), so that a
+//! reader knows what comes.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write as _},
+    path::Path,
+};
+
+use sha2::Digest as _;
+use tempfile::NamedTempFile;
+
+use super::{Target, TargetError, pump};
+use crate::model::{
+    digest::Sha256,
+    manifest::Arch,
+    ovf::{self, Ovf},
+};
+
+/// Pack a streamOptimized VMDK of a disk of `disk_bytes`. Names are those of the target without its suffixes.
+pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) -> Result<NamedTempFile, TargetError> {
+    let ova = target.side()?;
+    let name = target.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name.split('.').find(|part| !part.is_empty()).unwrap_or("disk");
+    write(vmdk.path(), disk_bytes, arch, name, ova.as_file()).map_err(|e| target.error(e))?;
+    Ok(ova)
+}
+
+fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io::Result<()> {
+    let mut hasher = sha2::Sha256::new();
+    pump(&mut File::open(vmdk)?, &mut io::sink(), &mut |bytes| hasher.update(bytes))?;
+    let vmdk_digest = Sha256(hasher.finalize().into());
+    let file_bytes = std::fs::metadata(vmdk)?.len();
+    let names = [".ovf", ".mf", "-disk1.vmdk"].map(|suffix| format!("{name}{suffix}"));
+    let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch }.render();
+    let listed = [(names[0].as_str(), Sha256::of(ovf.as_bytes())), (names[2].as_str(), vmdk_digest)];
+    let manifest = ovf::manifest(&listed);
+
+    let mut archive = tar::Builder::new(to);
+    append(&mut archive, &names[0], ovf.len() as u64, ovf.as_bytes())?;
+    append(&mut archive, &names[1], manifest.len() as u64, manifest.as_bytes())?;
+    append(&mut archive, &names[2], file_bytes, File::open(vmdk)?)?;
+    archive.into_inner()?.flush()
+}
+
+/// Owner root, time 0: nothing of the machine it was made on.
+fn append(archive: &mut tar::Builder<&File>, name: &str, size: u64, content: impl Read) -> io::Result<()> {
+    let mut header = tar::Header::new_ustar();
+    header.set_size(size);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    archive.append_data(&mut header, name, content)
+}

@@ -1,0 +1,89 @@
+//! The file that is made: it appears under its name when it is complete and on the medium, never before.
+
+use std::{
+    fs::{self, File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
+
+/// Why there is no file to make.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It is there already.
+    #[error("{path} exists; --force replaces it", path = .0.display())]
+    Exists(PathBuf),
+    /// It is there and no plain file: a disk, a directory, a link.
+    #[error("{path} is there and is no regular file: `image` makes a file; `install` writes to a disk", path = .0.display())]
+    NotAFile(PathBuf),
+    /// No name for a file.
+    #[error("{path:?} names no file", path = .0.display().to_string())]
+    NoName(PathBuf),
+    /// Anything else the kernel says.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file that is made, or its directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The file that is made.
+pub struct Target {
+    path: PathBuf,
+    /// Its directory, absolute.
+    dir: PathBuf,
+    replace: bool,
+}
+
+impl Target {
+    /// A file that is not there, or with `replace` may be; its directory has to be.
+    pub fn new(path: &Path, replace: bool) -> Result<Self, TargetError> {
+        let name = path.file_name().ok_or_else(|| TargetError::NoName(path.to_owned()))?;
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = parent.canonicalize().map_err(|source| TargetError::Io { path: parent.to_owned(), source })?;
+        let target = Target { path: dir.join(name), dir, replace };
+        match fs::symlink_metadata(&target.path) {
+            Ok(meta) if !meta.is_file() => Err(TargetError::NotAFile(target.path)),
+            Ok(_) if !replace => Err(TargetError::Exists(target.path)),
+            Ok(_) => Ok(target),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(target),
+            Err(e) => Err(target.error(e)),
+        }
+    }
+
+    /// Its name, with an absolute directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new file beside it, which goes away unless it is published. What may be done with it is up to the umask.
+    pub fn side(&self) -> Result<NamedTempFile, TargetError> {
+        let mut builder = tempfile::Builder::new();
+        let file = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666)).tempfile_in(&self.dir);
+        file.map_err(|source| TargetError::Io { path: self.dir.clone(), source })
+    }
+
+    /// Flush a file to the medium, and only then give it the name; the name is on the medium on return. Its size in
+    /// bytes.
+    pub fn publish(&self, file: NamedTempFile) -> Result<u64, TargetError> {
+        let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
+        file.as_file().sync_all().map_err(|e| self.error(e))?;
+        // It may have come meanwhile.
+        let named = if self.replace { file.persist(&self.path) } else { file.persist_noclobber(&self.path) };
+        named.map_err(|e| match e.error.kind() {
+            io::ErrorKind::AlreadyExists => TargetError::Exists(self.path.clone()),
+            _ => self.error(e.error),
+        })?;
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| self.error(e))?;
+        Ok(size)
+    }
+
+    /// What the kernel said of it.
+    pub(super) fn error(&self, source: io::Error) -> TargetError {
+        TargetError::Io { path: self.path.clone(), source }
+    }
+}
