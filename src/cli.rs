@@ -32,7 +32,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-/// Makes disk images and ISOs; not made by this version yet.
+/// Makes disk images and ISOs from profiles; reads none yet, `installer image` makes disk images.
 #[derive(Debug, Parser)]
 #[command(name = "imager", version, disable_help_subcommand = true)]
 pub struct Imager {

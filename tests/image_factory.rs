@@ -15,8 +15,8 @@ use std::{
 use assert_cmd::Command;
 use slipway::model::{digest::Sha256, units::MIB};
 use world::{
-    Content, Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of,
-    noise, on_disk, partition, program, tool,
+    Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of, noise,
+    on_disk, partition, program, tool,
 };
 
 /// Exit codes of the public table.
@@ -52,10 +52,6 @@ fn made(world: &World, kind: &str, name: &str, extra: &[&str]) -> PathBuf {
     let out = world.path(name);
     image(world, kind, &out, extra).succeeds();
     out
-}
-
-fn same(a: &Path, b: &Path) -> bool {
-    Content::of(a) == Content::of(b)
 }
 
 /// Refused with this exit code and these words; nothing new lies in the directory.

@@ -76,8 +76,7 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
 
 /// `imager`, the other name of the program.
 pub fn imager() -> Failure {
-    let error =
-        anyhow::anyhow!("disk images and ISOs are not made by this version yet; `installer install` makes a disk");
+    let error = anyhow::anyhow!("profiles are not read by this version yet; `installer image` makes disk images");
     Failure { kind: Kind::Unsupported, error }
 }
 

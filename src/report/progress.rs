@@ -36,6 +36,7 @@ pub struct Progress {
     dropped: u64,
     total: u64,
     done: u64,
+    begun: Instant,
     said: Instant,
 }
 
@@ -50,7 +51,8 @@ impl Progress {
             ProgressMode::Auto => ProgressMode::Plain,
             other => other,
         };
-        Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, said: Instant::now() }
+        let now = Instant::now();
+        Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, begun: now, said: now }
     }
 
     /// A phase outside a plan, such as checking the payload.
@@ -61,7 +63,8 @@ impl Progress {
 
     fn begin(&mut self, sentence: &str, bytes: u64) {
         self.finish_bar();
-        (self.total, self.done, self.said) = (bytes, 0, Instant::now());
+        (self.total, self.done, self.begun) = (bytes, 0, Instant::now());
+        self.said = self.begun;
         match self.mode {
             ProgressMode::Plain => self.line(sentence),
             ProgressMode::Bars if bytes > 0 => {
@@ -132,11 +135,14 @@ impl Observer for Progress {
         }
         self.said = Instant::now();
         if self.mode == ProgressMode::Plain && self.total > 0 {
+            let (done, total) = (self.done.max(1), self.total);
+            let left = u128::from(total.saturating_sub(done)) * self.begun.elapsed().as_millis() / u128::from(done);
             self.line(&format!(
-                "        {} of {} ({} %)",
-                approx(self.done),
-                approx(self.total),
-                self.done * 100 / self.total
+                "        {} of {} ({} %), about {} s left",
+                approx(done),
+                approx(total),
+                done * 100 / total,
+                left.div_ceil(1000)
             ));
         }
         self.json("bytes", &[("done_bytes", self.done.into()), ("total_bytes", self.total.into())]);

@@ -102,7 +102,7 @@ fn imager_is_reachable_and_says_what_it_does_not_do_yet() {
     assert!(help.stdout.contains("Usage: imager"), "{}", help.stdout);
     for args in [&["metal"][..], &["-", "--output", "/out", "--arch=amd64"], &[]] {
         let outcome = Outcome::of(container.bare("/bin/imager", args).write_stdin("arch: amd64\n"));
-        outcome.exits(UNSUPPORTED).says(&["disk images and ISOs are not made by this version yet"]);
+        outcome.exits(UNSUPPORTED).says(&["profiles are not read by this version yet"]);
     }
     // Nothing of it under the other name.
     Outcome::of(&mut installer(["metal"])).exits(OTHER);
