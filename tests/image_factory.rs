@@ -387,6 +387,30 @@ fn a_full_disk() {
     }
 }
 
+/// The real qemu-img, and then one byte of what it made is another.
+#[test]
+fn a_conversion_that_goes_wrong() {
+    let world = World::new();
+    let bin = world.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = r#"#!/bin/sh
+/usr/bin/qemu-img "$@" || exit
+[ "$1" = convert ] || exit 0
+for out; do :; done
+at=$(($(stat -c %s "$out") / 2))
+byte=$(dd if="$out" bs=1 skip=$at count=1 status=none | od -An -tu1)
+printf "\\$(printf %o $((byte ^ 1)))" | dd of="$out" bs=1 seek=$at conv=notrunc status=none
+"#;
+    fs::write(bin.join("qemu-img"), script).unwrap();
+    fs::set_permissions(bin.join("qemu-img"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    for kind in ["vhd", "ova"] {
+        let out = world.path("os.img");
+        let attempt = || Outcome::of(image_command(&world, kind, &out, &[]).env("PATH", &path));
+        refused(&world, INSTALL, &["os.img", "it is not the disk that was converted"], attempt);
+    }
+}
+
 #[test]
 fn no_qemu_img() {
     let world = World::new();

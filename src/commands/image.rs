@@ -50,12 +50,13 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
     }
     let compression = Compression::of(&args.out);
     if kind.qemu_format().is_some() {
-        progress.phase(&format!("convert    {}", target.path().display()), disk_bytes);
+        progress
+            .phase(&format!("convert    {}, and compare it", target.path().display()), disk_bytes.saturating_mul(2));
     }
     let image = disk_image::convert(raw, *kind, system.arch, &target, &mut |n| progress.advance(n)).map_err(failure)?;
     if compression.is_some() {
         let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
-        progress.phase(&format!("compress   {}", target.path().display()), bytes);
+        progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);
     }
     let image = disk_image::compress(image, compression, &target, &mut |n| progress.advance(n)).map_err(failure)?;
     progress.phase(&format!("flush      {}", target.path().display()), 0);
@@ -99,7 +100,7 @@ fn source_date_epoch() -> Result<u64, String> {
 fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => Kind::Dependency,
-        ImageError::Target(_) => Kind::Install,
+        ImageError::Target(_) | ImageError::Differs { .. } => Kind::Install,
     };
     Failure { kind, error: error.into() }
 }

@@ -1,21 +1,18 @@
 //! A whole image, compressed. The levels are chosen for memory: xz at its usual level 6 takes 94 MiB, at 0 it takes 3. A
 //! payload is compressed already, and what is left are zeros.
 
-use std::{
-    fs::File,
-    io::{self, Write as _},
-};
+use std::{fs::File, io};
 
 use liblzma::write::XzEncoder;
 
-use super::pump;
+use super::{pump, written::Written};
 use crate::model::disk_image::Compression;
 
 const XZ_LEVEL: u32 = 0;
 const ZSTD_LEVEL: i32 = 3;
 const GZIP_LEVEL: u32 = 6;
 
-/// Compress `input` into `output`. No time or name goes into any of the formats.
+/// Compress `input` into `output`, and read that back. No time or name goes into any of the formats.
 pub fn compress(
     compression: Compression,
     mut input: File,
@@ -23,22 +20,24 @@ pub fn compress(
     advanced: &mut dyn FnMut(u64),
 ) -> io::Result<()> {
     let mut moved = |bytes: &[u8]| advanced(bytes.len() as u64);
-    match compression {
+    let output = Written::new(output);
+    let written = match compression {
         Compression::Xz => {
             let mut encoder = XzEncoder::new(output, XZ_LEVEL);
             pump(&mut input, &mut encoder, &mut moved)?;
-            encoder.finish()?.flush()
+            encoder.finish()?
         }
         Compression::Zst => {
             let mut encoder = zstd::Encoder::new(output, ZSTD_LEVEL)?;
             encoder.include_checksum(true)?;
             pump(&mut input, &mut encoder, &mut moved)?;
-            encoder.finish()?.flush()
+            encoder.finish()?
         }
         Compression::Gz => {
             let mut encoder = flate2::write::GzEncoder::new(output, flate2::Compression::new(GZIP_LEVEL));
             pump(&mut input, &mut encoder, &mut moved)?;
-            encoder.finish()?.flush()
+            encoder.finish()?
         }
-    }
+    };
+    written.verify()
 }

@@ -6,6 +6,7 @@
 mod compress;
 mod ova;
 mod target;
+mod written;
 
 pub use target::{Target, TargetError};
 
@@ -30,11 +31,20 @@ pub enum ImageError {
     /// The files beside it.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The image does not hold the disk.
+    #[error("{path}: read back from the medium, it is not the disk that was converted: {source}")]
+    Differs {
+        /// The file that is made.
+        path: String,
+        /// What qemu-img said.
+        source: ToolError,
+    },
 }
 
-/// Make the bytes of a disk an image of this kind. Not flushed, and under no name of its own yet.
+/// Make the bytes of a disk an image of this kind, which is flushed and compared with them past the page cache. It has no
+/// name of its own yet.
 ///
-/// `advanced` hears of the bytes of the disk that are done.
+/// `advanced` hears of the bytes of the disk that are done, twice: converted, compared.
 pub fn convert(
     raw: NamedTempFile,
     kind: ImageKind,
@@ -46,8 +56,25 @@ pub fn convert(
     let disk_bytes = raw.as_file().metadata().map_err(|e| target.error(e))?.len();
     let converted = target.side()?;
     // Absolute paths: qemu-img takes what stands before a colon for a protocol.
-    let words = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
-    let args = words.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]);
+    let files = [raw.path().as_os_str(), converted.path().as_os_str()];
+    let convert = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
+    watched(convert.into_iter().chain(files), disk_bytes, advanced)?;
+    written::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
+    let compare = ["compare", "-p", "-f", "raw", "-F", format].map(OsStr::new);
+    watched(compare.into_iter().chain(files), disk_bytes, advanced)
+        .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
+    match kind {
+        ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
+        _ => Ok(converted),
+    }
+}
+
+/// Run qemu-img, and hear of bytes what it says of percents.
+fn watched<'a>(
+    args: impl Iterator<Item = &'a OsStr>,
+    disk_bytes: u64,
+    advanced: &mut dyn FnMut(u64),
+) -> Result<(), ToolError> {
     let mut done = 0;
     Tool::QemuImg.run_heard(args, &mut |piece| {
         if let Some(hundredths) = hundredths_of_percent(piece) {
@@ -55,14 +82,11 @@ pub fn convert(
             advanced(now.saturating_sub(done));
             done = done.max(now);
         }
-    })?;
-    match kind {
-        ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
-        _ => Ok(converted),
-    }
+    })
 }
 
-/// Compress a whole image. Not flushed, and under no name of its own yet. `advanced` hears of the bytes read.
+/// Compress a whole image; what was written is flushed and read back. It has no name of its own yet. `advanced` hears of
+/// the bytes read.
 pub fn compress(
     image: NamedTempFile,
     compression: Option<Compression>,

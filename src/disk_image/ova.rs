@@ -3,16 +3,15 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write as _},
+    io::{self, Read},
     path::Path,
 };
 
-use sha2::Digest as _;
 use tempfile::NamedTempFile;
 
-use super::{Target, TargetError, pump};
+use super::{Target, TargetError, pump, written::Written};
 use crate::model::{
-    digest::Sha256,
+    digest::{Hasher, Sha256},
     manifest::Arch,
     ovf::{self, Ovf},
 };
@@ -27,24 +26,24 @@ pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) 
 }
 
 fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io::Result<()> {
-    let mut hasher = sha2::Sha256::new();
+    let mut hasher = Hasher::default();
     pump(&mut File::open(vmdk)?, &mut io::sink(), &mut |bytes| hasher.update(bytes))?;
-    let vmdk_digest = Sha256(hasher.finalize().into());
+    let vmdk_digest = hasher.finish();
     let file_bytes = std::fs::metadata(vmdk)?.len();
     let names = [".ovf", ".mf", "-disk1.vmdk"].map(|suffix| format!("{name}{suffix}"));
     let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch }.render();
     let listed = [(names[0].as_str(), Sha256::of(ovf.as_bytes())), (names[2].as_str(), vmdk_digest)];
     let manifest = ovf::manifest(&listed);
 
-    let mut archive = tar::Builder::new(to);
+    let mut archive = tar::Builder::new(Written::new(to));
     append(&mut archive, &names[0], ovf.len() as u64, ovf.as_bytes())?;
     append(&mut archive, &names[1], manifest.len() as u64, manifest.as_bytes())?;
     append(&mut archive, &names[2], file_bytes, File::open(vmdk)?)?;
-    archive.into_inner()?.flush()
+    archive.into_inner()?.verify()
 }
 
 /// Owner root, time 0: nothing of the machine it was made on.
-fn append(archive: &mut tar::Builder<&File>, name: &str, size: u64, content: impl Read) -> io::Result<()> {
+fn append(archive: &mut tar::Builder<Written>, name: &str, size: u64, content: impl Read) -> io::Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_size(size);
     header.set_mode(0o644);

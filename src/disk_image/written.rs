@@ -1,0 +1,75 @@
+//! A file that is written from its beginning to its end, and then read back from the medium.
+
+use std::{
+    fs::File,
+    io::{self, Seek as _, Write},
+};
+
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
+use super::pump;
+use crate::model::digest::Hasher;
+
+/// Writes to a file and knows the digest of what it should hold then.
+pub struct Written<'a> {
+    file: &'a File,
+    hasher: Hasher,
+}
+
+impl<'a> Written<'a> {
+    /// Into an empty file.
+    pub fn new(file: &'a File) -> Self {
+        Written { file, hasher: Hasher::default() }
+    }
+
+    /// Flush it, and compare what the medium has with what was written.
+    pub fn verify(self) -> io::Result<()> {
+        flush_and_forget(self.file)?;
+        let mut file = self.file;
+        file.rewind()?;
+        let mut read = Hasher::default();
+        pump(&mut file, &mut io::sink(), &mut |bytes| read.update(bytes))?;
+        if read.finish() == self.hasher.finish() {
+            return Ok(());
+        }
+        Err(io::Error::other("what was read back is not what was written: the medium lies or is failing"))
+    }
+}
+
+impl Write for Written<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.file.write(buf)?;
+        self.hasher.update(&buf[..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Flush a file, and drop what the page cache has of it, so that the next read is one of the medium.
+pub fn flush_and_forget(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    #[test]
+    fn another_byte_is_found_out() {
+        for tampered in [false, true] {
+            let file = tempfile::tempfile().unwrap();
+            let mut written = Written::new(&file);
+            written.write_all(&[7; 600_000]).unwrap();
+            if tampered {
+                file.write_all_at(&[8], 599_999).unwrap();
+            }
+            assert_eq!(written.verify().is_err(), tampered);
+        }
+    }
+}
