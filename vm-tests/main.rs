@@ -33,6 +33,7 @@ macro_rules! under_both_firmwares {
 mod boot_rule;
 mod damaged;
 mod debugger;
+mod factory;
 mod image;
 mod in_guest;
 mod installed;

@@ -50,6 +50,7 @@ pub enum Firmware {
 pub struct Drive<'a> {
     file: &'a Path,
     log: Option<&'a Path>,
+    format: &'static str,
     kept: bool,
     device: String,
 }
@@ -57,7 +58,13 @@ pub struct Drive<'a> {
 impl<'a> Drive<'a> {
     /// A raw image; what the machine writes to it is thrown away at the end.
     pub fn new(file: &'a Path) -> Self {
-        Drive { file, log: None, kept: false, device: String::new() }
+        Drive { file, log: None, format: "raw", kept: false, device: String::new() }
+    }
+
+    /// An image in another format, by QEMU's name of it.
+    pub fn format(mut self, format: &'static str) -> Self {
+        self.format = format;
+        self
     }
 
     /// The machine writes to the file itself.
@@ -160,7 +167,9 @@ impl Machine {
     fn plain(&mut self, id: usize, drive: &Drive) {
         let snapshot = if drive.kept { "off" } else { "on" };
         // cache=unsafe: a flush ends in the page cache of the host, which outlives QEMU.
-        let mut text = OsString::from(format!("if=none,id=d{id},format=raw,cache=unsafe,snapshot={snapshot},file="));
+        let format = drive.format;
+        let mut text =
+            OsString::from(format!("if=none,id=d{id},format={format},cache=unsafe,snapshot={snapshot},file="));
         text.push(drive.file);
         self.args.extend(["-drive".into(), text]);
     }
