@@ -187,7 +187,7 @@ fn repair(disk: &mut Sparse, flags: u8) {
 /// What a table must be that is going to be written to.
 fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) -> bool {
     let Ok(label) = probe::label(disk) else { return false };
-    assert!(label.primary.is_ok() || label.backup.is_ok());
+    assert!(label.copies.primary.is_ok() || label.copies.backup.is_ok());
     let mut parts = label.parts;
     if !repaired {
         assert_eq!((parts, label.guids), (Part::ALL.map(|p| layout.part(p)), *guids), "a damaged table is believed");
