@@ -1,11 +1,14 @@
 //! What a command says: the report on stdout (text or JSON), progress on stderr.
 
 mod change;
+mod layout;
 pub mod output;
+pub mod picture;
 mod progress;
 mod status;
 
 pub use change::ChangeReport;
+pub use layout::{InstalledSystem, LayoutReport};
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
 
@@ -39,8 +42,10 @@ pub enum Report {
     Status(Box<StatusReport>),
     /// `verify`.
     Verify(VerifyReport),
-    /// `inspect`.
+    /// `inspect` of a payload.
     Inspect(InspectReport),
+    /// `inspect` of a disk.
+    Layout(Box<LayoutReport>),
     /// `seal`.
     Seal(SealReport),
     /// `pull`.
@@ -67,6 +72,7 @@ impl fmt::Display for Report {
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
+            Report::Layout(r) => r.fmt(f),
             Report::Seal(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
