@@ -27,7 +27,7 @@ const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -
 
 /// What is worth naming (libblkid knows many more). The first that matches counts: long magics go before short ones,
 /// and a boot sector, with which others begin, comes last.
-const SIGNATURES: [Signature; 20] = [
+const SIGNATURES: [Signature; 21] = [
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),
     packed("a VHD image", "VHD", b"conectix"),
@@ -37,6 +37,7 @@ const SIGNATURES: [Signature; 20] = [
     held("an XFS file system", "XFS", 0, b"XFSB"),
     held("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
     held("a squashfs", "squashfs", 0, b"hsqs"),
+    held("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),
     held("an LVM physical volume", "LVM", 512, b"LABELONE"),
     held("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
     held("swap space", "swap", 4086, b"SWAPSPACE2"),

@@ -96,5 +96,9 @@ impl fmt::Display for LayoutReport {
 /// A byte count for people: exact where that is short, else to one decimal place.
 pub(super) fn size(bytes: u64) -> String {
     let exact = ByteSize(bytes).to_string();
-    if exact.len() <= 8 { exact } else { approx(bytes) }
+    match bytes {
+        0 => "0".to_owned(),
+        _ if exact.len() <= 8 => exact,
+        _ => approx(bytes),
+    }
 }

@@ -9,73 +9,86 @@ use crate::{
     report::{LayoutReport, layout::size},
 };
 
-/// Columns of an offset and of a length: `1023.9 MiB`.
-const SIZE: usize = 10;
-/// Columns of what is held: the longest label of a signature.
-const HOLDS: usize = 11;
 /// Columns in front of a name, where a line that goes on begins, too.
 const INDENT: usize = 6;
+/// Most columns of a size: the usual ones have no more.
+const SIZE: usize = 10;
+/// Most columns of what is held: no label of a signature is longer.
+const HOLDS: usize = 11;
+
+/// What stands in the columns of a line.
+struct Row {
+    mark: char,
+    number: String,
+    name: String,
+    at: String,
+    len: String,
+    holds: String,
+    note: String,
+}
 
 /// A heading, and a line for every region but what alignment leaves over; longer ones go on in further lines.
 pub fn lines(report: &LayoutReport) -> Vec<String> {
-    let shown = || report.regions.iter().filter(|region| !is_alignment(region));
-    let longest = shown().map(|region| text::width(&text::clean(name(region), report.style, 2))).max().unwrap_or(0);
-    // At most a quarter of the line: the rest has to fit, too.
-    let names = longest.clamp(4, report.style.width() / 4);
-    let mut lines =
-        line(report, names, &Row { mark: ' ', number: "#", name: "name", at: "at", len: "size", holds: "holds" }, "");
-    for region in shown() {
+    let (style, columns) = (report.style, report.style.width());
+    let heading = ["#", "name", "at", "size", "holds"].map(str::to_owned);
+    let [number, name, at, len, holds] = heading;
+    let mut rows = vec![Row { mark: ' ', number, name, at, len, holds, note: String::new() }];
+    rows.extend(report.regions.iter().filter(|region| !is_alignment(region)).map(|region| Row::of(region, report)));
+    let widest = |pick: fn(&Row) -> &String| {
+        rows.iter().map(|row| text::width(&text::clean(pick(row), style, 2))).max().unwrap_or_default()
+    };
+    // At most a quarter of the line for names: the rest has to fit, too.
+    let names = widest(|row| &row.name).min(columns / 4);
+    let (ats, lens) = (widest(|row| &row.at).min(SIZE), widest(|row| &row.len).min(SIZE));
+    let holds = widest(|row| &row.holds).min(HOLDS);
+    let line = |row: &Row| {
+        let right = |value: &str, columns| format!("{:>columns$}", text::fit(value, columns, style).trim_end());
+        let fixed = format!(
+            "{}{:>3}  {}  {}  {}  {}  ",
+            row.mark,
+            row.number,
+            text::fit(&row.name, names, style),
+            right(&row.at, ats),
+            right(&row.len, lens),
+            text::fit(&row.holds, holds, style),
+        );
+        let note = text::clean(&row.note, style, 2);
+        if text::width(&fixed) + text::width(&note) <= columns {
+            return vec![(fixed + &note).trim_end().to_owned()];
+        }
+        let more = text::wrap(&format!("{}{note}", " ".repeat(INDENT)), columns, INDENT, style);
+        std::iter::once(fixed.trim_end().to_owned()).chain(more).collect()
+    };
+    rows.iter().flat_map(line).collect()
+}
+
+impl Row {
+    fn of(region: &Region, report: &LayoutReport) -> Self {
         let extent = region.extent();
-        let (at, len) = (size(extent.offset), size(extent.len));
-        let (number, holds) = match region {
-            Region::Partition(p) => (p.number.to_string(), p.holds.as_deref().unwrap_or("-")),
-            _ => (String::new(), ""),
+        let row = |name: &str| Row {
+            mark: ' ',
+            number: String::new(),
+            name: name.to_owned(),
+            at: size(extent.offset),
+            len: size(extent.len),
+            holds: String::new(),
+            note: String::new(),
         };
-        let next =
-            region.partition().and_then(|p| slot_of(p, report)).is_some_and(|(s, sys)| sys.next_boot.slot == Some(s));
-        let mark = if next { report.style.glyphs().next } else { ' ' };
-        let row = Row { mark, number: &number, name: name(region), at: &at, len: &len, holds };
-        let note = region.partition().map(|p| note(p, report)).unwrap_or_default();
-        lines.extend(line(report, names, &row, &note));
-    }
-    lines
-}
-
-struct Row<'a> {
-    mark: char,
-    number: &'a str,
-    name: &'a str,
-    at: &'a str,
-    len: &'a str,
-    holds: &'a str,
-}
-
-fn line(report: &LayoutReport, names: usize, row: &Row, note: &str) -> Vec<String> {
-    let style = report.style;
-    let fixed = format!(
-        "{}{:>3}  {}  {:>SIZE$}  {:>SIZE$}  {}  ",
-        row.mark,
-        row.number,
-        text::fit(row.name, names, style),
-        text::fit(row.at, SIZE, style).trim_end(),
-        text::fit(row.len, SIZE, style).trim_end(),
-        text::fit(row.holds, HOLDS, style),
-    );
-    let (have, columns) = (text::width(&fixed), style.width());
-    if have + text::width(&text::clean(note, style, 2)) <= columns {
-        let line = fixed + &text::clean(note, style, 2);
-        return vec![line.trim_end().to_owned()];
-    }
-    let indent = " ".repeat(INDENT);
-    let more = text::wrap(&format!("{indent}{note}"), columns, INDENT, style);
-    std::iter::once(fixed.trim_end().to_owned()).chain(more).collect()
-}
-
-fn name(region: &Region) -> &str {
-    match region {
-        Region::Table { name, .. } => name,
-        Region::Free { .. } => "free",
-        Region::Partition(partition) => &partition.name,
+        match region {
+            Region::Table { name, .. } => row(name),
+            Region::Free { .. } => row("free"),
+            Region::Partition(partition) => {
+                let slot = slot_of(partition, report);
+                let next = slot.is_some_and(|(slot, system)| system.next_boot.slot == Some(slot));
+                Row {
+                    mark: if next { report.style.glyphs().next } else { ' ' },
+                    number: partition.number.to_string(),
+                    holds: partition.holds.clone().unwrap_or_else(|| "-".to_owned()),
+                    note: note(partition, report),
+                    ..row(&partition.name)
+                }
+            }
+        }
     }
 }
 

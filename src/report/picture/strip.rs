@@ -124,18 +124,34 @@ impl Strip {
         let bytes: u128 = scaled().map(|(cell, _)| u128::from(cell.bytes)).sum();
         let columns: usize = scaled().map(|(_, share)| share.columns).sum();
         let column = u64::try_from(bytes / (columns.max(1) as u128)).unwrap_or(u64::MAX);
-        let mut wide: Vec<&str> = Vec::new();
-        for (cell, _) in self.cells.iter().zip(&shares).filter(|(_, share)| share.widened) {
-            if !wide.contains(&cell.name.as_str()) {
-                wide.push(&cell.name);
-            }
-        }
+        let wide = self.cells.iter().zip(&shares).filter(|(_, share)| share.widened);
+        let wide = called(wide.map(|(cell, _)| cell.name.as_str()));
         let column = size(column);
-        match wide.as_slice() {
-            [] => format!("To scale: a column is {column}."),
-            wide => format!("A column is {column}. Not to scale, but wide enough to be seen: {}.", wide.join(", ")),
+        if wide.is_empty() {
+            return format!("To scale: a column is {column}.");
+        }
+        format!("A column is {column}. Not to scale, but wide enough to be seen: {}.", wide.join(", "))
+    }
+}
+
+/// Names in the order of the strip, each once; numbers that follow each other as `1 to 7`.
+fn called<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let number = |name: &str| name.parse::<u32>().ok();
+    let mut called: Vec<(&str, &str)> = Vec::new();
+    for name in names {
+        let follows = |last: &str| number(name).is_some_and(|n| number(last) == n.checked_sub(1));
+        if let Some((_, last)) = called.last_mut().filter(|(_, last)| follows(last)) {
+            *last = name;
+        } else if !called.iter().any(|(first, _)| *first == name) {
+            called.push((name, name));
         }
     }
+    let range = |(first, last): (&str, &str)| match (number(first), number(last)) {
+        (Some(a), Some(b)) if b > a + 1 => format!("{first} to {last}"),
+        (Some(a), Some(b)) if b > a => format!("{first}, {last}"),
+        _ => first.to_owned(),
+    };
+    called.into_iter().map(range).collect()
 }
 
 impl Cell {
