@@ -129,7 +129,7 @@ fn a_trial_and_a_damaged_slot() {
     let world = World::new();
     let node = Node::installed(&world);
     node.upgrade().succeeds();
-    has(&picture(&node.disk), &["slot B, one time", "│ ►", ", boots next, once", "slot A: good, 1.2.3\n"]);
+    has(&picture(&node.disk), &["slot B, one time", "trial ►", ", boots next, once", "slot A: good, 1.2.3\n"]);
     let verify = json_of(&node.disk, &["verify"]);
     let files = verify["slots"]["B"]["files"].as_array().unwrap();
     let kernel = files.iter().find(|file| file["name"] == "vmlinuz").unwrap();

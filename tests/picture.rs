@@ -215,15 +215,22 @@ fn laws(report: &LayoutReport) {
         }
     }
 
-    // Of two partitions the longer one is not narrower, but for a column that rounding takes.
+    // Of two partitions the longer one is not narrower, but for a column that rounding takes, and for slots, which
+    // are wide enough for their state.
     let boxes = shown.iter().zip(edges.windows(2).map(|w| w[1] - w[0]));
+    let slot = |n: u32| report.system.is_some() && [Part::BootA.number(), Part::BootB.number()].contains(&n);
     let parts: Vec<(u64, usize)> = boxes
-        .filter_map(|(r, w)| {
-            r.partition().map(|p| (p.extent.end().min(report.bytes).saturating_sub(p.extent.offset), w))
-        })
+        .filter_map(|(r, w)| Some((r.partition()?, w)))
+        .filter(|(p, _)| !slot(p.number))
+        .map(|(p, w)| (p.extent.end().min(report.bytes).saturating_sub(p.extent.offset), w))
         .collect();
     for (len, wide) in &parts {
         assert!(parts.iter().all(|(other, w)| len < other || wide + 1 >= *w), "{parts:?}\n{text}");
+    }
+    if report.system.is_some() {
+        let state: String = rows[3].iter().collect();
+        let next = if report.style.unicode { '►' } else { '>' };
+        assert!(state.contains(" good ") && state.contains(&format!(" trial {next} ")), "no states:\n{text}");
     }
 
     // The list has a line for every region, in the same order.

@@ -19,6 +19,8 @@ use crate::{
 const ROWS: usize = 3;
 /// Least columns of a partition, its left edge included: three digits of its number.
 const LEAST_PARTITION: usize = 4;
+/// Least columns of a slot: its name and its state are what people look for.
+const LEAST_SLOT: usize = 10;
 /// Least columns of anything else, its left edge included.
 const LEAST: usize = 2;
 
@@ -173,7 +175,8 @@ impl Cell {
                     vec![size(extent.len)],
                     state(partition, report),
                 ]);
-                Cell { name, bytes, least: LEAST_PARTITION, what }
+                let least = if slot_of(partition, report).is_some() { LEAST_SLOT } else { LEAST_PARTITION };
+                Cell { name, bytes, least, what }
             }
         }
     }
