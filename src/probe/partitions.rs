@@ -154,3 +154,65 @@ fn instead(disk: &dyn BlockIo, why: &str) -> String {
         None => why.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A disk with an MBR that cannot be read from `bad` on.
+    struct Failing {
+        lba0: [u8; 512],
+        bad: u64,
+    }
+
+    impl BlockIo for Failing {
+        fn size(&self) -> u64 {
+            1 << 30
+        }
+
+        fn sector_size(&self) -> SectorSize {
+            SectorSize::S512
+        }
+
+        fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            if offset + buf.len() as u64 > self.bad {
+                return Err(io::Error::other("a bad sector"));
+            }
+            buf.fill(0);
+            if offset == 0 {
+                let len = buf.len().min(512);
+                buf[..len].copy_from_slice(&self.lba0[..len]);
+            }
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Err(io::Error::other("a probe writes"))
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Such a disk is what one wants to look at.
+    #[test]
+    fn a_partition_that_cannot_be_read_is_shown_all_the_same() {
+        let mut lba0 = [0; 512];
+        for (n, first) in [2048u32, 4096].into_iter().enumerate() {
+            let row = &mut lba0[446 + 16 * n..][..16];
+            row[4] = 0x83;
+            row[8..12].copy_from_slice(&first.to_le_bytes());
+            row[12..].copy_from_slice(&2048u32.to_le_bytes());
+        }
+        lba0[510..].copy_from_slice(&[0x55, 0xaa]);
+        let facts = partitions(&Failing { lba0, bad: 4096 * 512 }).unwrap();
+        let holds: Vec<_> = facts.regions.iter().filter_map(|r| r.partition()?.holds.as_deref()).collect();
+        assert_eq!(holds, ["blank", "unreadable"]);
+        // Without a table there is nothing to show.
+        let error = partitions(&Failing { lba0, bad: 0 }).unwrap_err();
+        assert!(matches!(error, ProbeError::Io { offset: 0, .. }), "{error}");
+    }
+}

@@ -20,7 +20,7 @@ const ROWS: usize = 3;
 /// Least columns of a partition, its left edge included: three digits of its number.
 const LEAST_PARTITION: usize = 4;
 /// Least columns of a slot: its name and its state are what people look for.
-const LEAST_SLOT: usize = 10;
+const LEAST_SLOT: usize = 11;
 /// Least columns of anything else, its left edge included.
 const LEAST: usize = 2;
 
