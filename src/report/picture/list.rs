@@ -29,7 +29,7 @@ struct Row {
 
 /// A heading, and a line for every region but what alignment leaves over; longer ones go on in further lines.
 pub fn lines(report: &LayoutReport) -> Vec<String> {
-    let (style, columns) = (report.style, report.style.width());
+    let (style, columns) = (report.style, report.style.columns());
     let heading = ["#", "name", "at", "size", "holds"].map(str::to_owned);
     let [number, name, at, len, holds] = heading;
     let mut rows = vec![Row { mark: ' ', number, name, at, len, holds, note: String::new() }];

@@ -44,7 +44,7 @@ impl Style {
         }
     }
 
-    fn width(self) -> usize {
+    fn columns(self) -> usize {
         self.width.max(MIN_WIDTH)
     }
 
@@ -96,11 +96,11 @@ pub fn paragraphs(lines: &[(&str, String)], style: Style) -> Vec<String> {
     const INDENT: usize = 11;
     lines
         .iter()
-        .flat_map(|(word, text)| text::wrap(&format!("{word:<10} {text}"), style.width(), INDENT, style))
+        .flat_map(|(word, text)| text::wrap(&format!("{word:<10} {text}"), style.columns(), INDENT, style))
         .collect()
 }
 
-/// Draw it: strip, legend, list. Every line has at most [`Style::width`] columns.
+/// Draw it: strip, legend, list. Every line has at most as many columns as the style says.
 pub fn draw(report: &super::LayoutReport) -> String {
     let strip = strip::Strip::of(report);
     let mut lines = strip.draw();

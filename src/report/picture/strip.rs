@@ -66,7 +66,7 @@ impl Strip {
 
     /// The boxes. Where they do not fit into one row, the strip goes on in the next.
     pub fn draw(&self) -> Vec<String> {
-        let (glyphs, width) = (self.style.glyphs(), self.style.width());
+        let (glyphs, width) = (self.style.glyphs(), self.style.columns());
         let shares = self.shares(width);
         let mut rows: [String; ROWS + 2] = Default::default();
         for (i, (cell, share)) in self.cells.iter().zip(&shares).enumerate() {
@@ -115,13 +115,13 @@ impl Strip {
         if self.boots {
             signs.push(format!("{} boots next", glyphs.next));
         }
-        let mut lines = text::wrap(&signs.join("   "), style.width(), 0, style);
-        lines.extend(text::wrap(&self.scale(), style.width(), 0, style));
+        let mut lines = text::wrap(&signs.join("   "), style.columns(), 0, style);
+        lines.extend(text::wrap(&self.scale(), style.columns(), 0, style));
         lines
     }
 
     fn scale(&self) -> String {
-        let shares = self.shares(self.style.width());
+        let shares = self.shares(self.style.columns());
         let scaled = || self.cells.iter().zip(&shares).filter(|(_, share)| !share.widened);
         let bytes: u128 = scaled().map(|(cell, _)| u128::from(cell.bytes)).sum();
         let columns: usize = scaled().map(|(_, share)| share.columns).sum();
