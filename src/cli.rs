@@ -1,9 +1,12 @@
 //! The command line: clap types only. What they mean is settled in `commands`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgAction, Args, Parser, Subcommand, ValueEnum,
+    builder::{OsStringValueParser, TypedValueParser as _},
+};
 
 use crate::{
     model::{
@@ -38,7 +41,7 @@ pub struct Cli {
 pub struct Imager {
     /// Any arguments: they are not looked at.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<std::ffi::OsString>,
+    pub args: Vec<OsString>,
 }
 
 const EXIT_CODES: &str = "\
@@ -92,7 +95,10 @@ pub enum Verb {
     Status(DiskArgs),
     /// Is every file of every slot what its SHA256SUMS says? Reads the medium, past the page cache.
     Verify(DiskArgs),
-    /// What a source would install. Reads and hashes all of it.
+    /// A picture of a disk or image file; or what a source would install. Reads only.
+    ///
+    /// Of a disk: its layout to scale, with sizes, offsets and file systems, the states of the slots and what boots next.
+    /// Other people's disks are drawn as far as their partition table tells. Of a source: all of it is read and hashed.
     Inspect(InspectArgs),
     /// Copy a container image into a directory (OCI image layout), to install from without a network.
     ///
@@ -391,17 +397,43 @@ pub enum DataVolume {
 /// `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// The source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
-    pub source: SourceRef,
-    /// Architecture, where an image has several.
+    /// A disk or an image file: its path. Or a source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
+    /// docker://HOST/REPOSITORY[:TAG][@DIGEST].
+    #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
+    pub target: InspectTarget,
+    /// Of a disk: how long to wait for another program's lock on it, seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lock_timeout: Duration,
+    /// Of a source: architecture, where an image has several.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-    /// Refuse a payload without SHA256SUMS.
+    /// Of a source: refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
     /// Where it is an image in a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
+}
+
+/// What `inspect` looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InspectTarget {
+    /// A disk or an image file.
+    Disk(PathBuf),
+    /// A payload.
+    Source(SourceRef),
+}
+
+/// A scheme, which is a colon with no slash before it, makes it a source. A file of such a name is `./NAME`.
+fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
+    let text = target.to_string_lossy();
+    match text.split_once(':') {
+        Some((scheme, _)) if !scheme.contains('/') => {
+            let hint = |e| format!("{e}; a disk or an image file of this name is ./{text}");
+            text.parse().map(InspectTarget::Source).map_err(hint)
+        }
+        _ => Ok(InspectTarget::Disk(target.into())),
+    }
 }
 
 /// `pull`.

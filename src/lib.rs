@@ -45,6 +45,7 @@
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
+//! * the picture of a disk: [`report::picture`]; what is free, and whose the rest is: [`model::region`]
 //! * external programs: [`tools::Tool`]
 //!
 //! # Words

@@ -1,21 +1,34 @@
-//! `installer inspect SOURCE`.
+//! `installer inspect DISK` and `installer inspect SOURCE`.
 
-use super::payload::{self, Payload};
+use super::{
+    layout,
+    payload::{self, Payload},
+};
 use crate::{
-    cli::InspectArgs,
+    cli::{InspectArgs, InspectTarget},
     error::Failure,
     model::units::{MIB, round_up},
-    payload::{Sums, image::Look},
+    payload::{SourceRef, Sums, image::Look},
     report::{InspectReport, Progress, Report},
 };
 
 pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
-    let opened = payload::open_ref(args.source.clone(), args.arch, &payload::options(&args.registry))?;
+    match &args.target {
+        InspectTarget::Disk(_) if args.strict => {
+            super::input(Err("--strict is for a source, not for a disk".to_owned()))
+        }
+        InspectTarget::Disk(path) => layout::run(path, args.lock_timeout),
+        InspectTarget::Source(source) => of_source(source, args, progress),
+    }
+}
+
+fn of_source(source: &SourceRef, args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
+    let opened = payload::open_ref(source.clone(), args.arch, &payload::options(&args.registry))?;
     let sums = Sums::wanted(args.strict);
     let Payload { facts, .. } = opened.look(sums, Look::Everything, progress)?;
     let bytes: u64 = facts.files.iter().map(|f| f.size).sum();
     Ok(Report::Inspect(InspectReport {
-        source: args.source.to_string(),
+        source: source.to_string(),
         payload: facts.manifest().payload_digest(),
         min_slot_bytes: min_slot(bytes),
         version: facts.version,

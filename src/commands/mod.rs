@@ -7,6 +7,7 @@ mod generate;
 mod image;
 mod inspect;
 mod install;
+mod layout;
 mod meta;
 mod payload;
 mod pull;
@@ -88,10 +89,14 @@ fn open(target: &DiskArgs, access: Access) -> Result<Disk, Failure> {
 /// Open an installed disk and look at it.
 fn look(target: &DiskArgs, access: Access) -> Result<(Disk, SystemFacts), Failure> {
     let disk = open(target, access)?;
-    let cmdline = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(Kind::Environment)?;
     let context = || target.disk.display().to_string();
-    let system = probe::system(&disk, &cmdline).with_context(context).or_fail(Kind::Install)?;
+    let system = probe::system(&disk, &kernel_cmdline()?).with_context(context).or_fail(Kind::Install)?;
     Ok((disk, system))
+}
+
+/// The command line of the running kernel.
+fn kernel_cmdline() -> Result<String, Failure> {
+    fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(Kind::Environment)
 }
 
 /// Seconds since 1970 UTC.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::{
     cli::DiskArgs,
-    device::{Access, BlockIo as _},
+    device::{Access, BlockIo as _, Disk},
     error::Failure,
     model::{
         bootenv::PATHS,
@@ -12,13 +12,18 @@ use crate::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    plan::{self, Ask, SystemFacts},
+    plan::{self, Ask, GptCopies, SystemFacts},
     report::{MetaTag, Report, SlotStatus, StatusReport},
 };
 
 pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
     let (disk, facts) = super::look(args, Access::Read)?;
-    Ok(Report::Status(Box::new(StatusReport {
+    Ok(Report::Status(Box::new(status(&disk, facts))))
+}
+
+/// What is on an installed disk.
+pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
+    StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         sector_bytes: disk.sector_size().bytes(),
@@ -43,7 +48,7 @@ pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
         rollback: rollback(&facts),
         next_boot: facts.next,
         boot_env: facts.env,
-    })))
+    }
 }
 
 /// `2026-01-31T12:00:00Z`.
@@ -81,25 +86,31 @@ fn rollback(facts: &SystemFacts) -> String {
     }
 }
 
-fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
+/// What is wrong with the copies of a GPT on a disk of `bytes`, with sectors of `sector` bytes.
+pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<String> {
     let mut problems = Vec::new();
-    if let Err(e) = &facts.label.primary {
+    if let Err(e) = &copies.primary {
         problems.push(format!("the primary GPT is damaged ({e}); the backup is in use"));
     }
-    match (&facts.label.backup, facts.label.backup_offset) {
+    match (&copies.backup, copies.backup_offset) {
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
             "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; the system boots, and the OS moves it when it grows EPHEMERAL"
+             was written to it; that keeps nothing from booting, and what grows the last partition moves it"
         )),
         _ => {}
     }
-    if facts.label.foreign_backup {
+    if copies.foreign_backup {
         problems.push(
             "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer it"
                 .to_owned(),
         );
     }
+    problems
+}
+
+fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
+    let mut problems = gpt_problems(&facts.label.copies, bytes, sector);
     for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged")),

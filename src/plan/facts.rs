@@ -62,6 +62,13 @@ pub struct LabelFacts {
     pub parts: [Extent; 7],
     /// Their PARTUUIDs.
     pub guids: [Uuid; 7],
+    /// Its two copies.
+    pub copies: GptCopies,
+}
+
+/// The two copies of a GPT.
+#[derive(Clone, Debug)]
+pub struct GptCopies {
     /// Whether the primary header and entries are valid, else why not.
     pub primary: Result<(), GptError>,
     /// The same for the backup.

@@ -17,7 +17,7 @@ mod wipe;
 
 pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
-pub use facts::{AssetFacts, DiskFacts, Found, Held, LabelFacts, SlotFacts, SystemFacts};
+pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, Held, LabelFacts, SlotFacts, SystemFacts};
 pub use install::{InstallRequest, install};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};

@@ -8,6 +8,7 @@ use crate::{
     model::{
         gpt::{GptError, Header, is_protective_mbr},
         manifest::Arch,
+        signature::recognise,
         units::{Lba, MIB, SectorSize},
     },
     plan::{AssetFacts, DiskFacts, Found},
@@ -49,9 +50,8 @@ fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     if in_head.or(in_tail).is_none() || is_empty_gpt(head, tail, disk.sector_size(), last) {
         return Ok(Found::Nothing);
     }
-    let known = SIGNATURES.iter().find(|(_, at, magic)| head.get(*at..at + magic.len()) == Some(magic));
     let data = |at: usize, from: u64| format!("data at byte {}", from + at as u64);
-    let what = gpt(head, disk.sector_size()).or_else(|| known.map(|(name, ..)| (*name).to_owned()));
+    let what = gpt(head, disk.sector_size()).or_else(|| recognise(head).map(|s| s.name.to_owned()));
     let what = what.or_else(|| in_head.map(|at| data(at, 0))).or_else(|| in_tail.map(|at| data(at, tail_at)));
     Ok(Found::Something(what.unwrap_or_default()))
 }
@@ -72,22 +72,6 @@ fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool
         && zero(&head[2 * block..])
         && zero(tail)
 }
-
-/// Name, byte offset and magic of what is worth naming (libblkid knows many more; anything that is not zero
-/// counts all the same).
-const SIGNATURES: [(&str, usize, &[u8]); 11] = [
-    ("an XFS file system", 0, b"XFSB"),
-    ("a LUKS volume", 0, b"LUKS\xba\xbe"),
-    ("a squashfs", 0, b"hsqs"),
-    ("an LVM physical volume", 512, b"LABELONE"),
-    ("an md RAID member", 4096, b"\xfc\x4e\x2b\xa9"),
-    ("an ext2/3/4 file system", 1080, b"\x53\xef"),
-    ("swap space", 4086, b"SWAPSPACE2"),
-    ("an ISO 9660 image", 32769, b"CD001"),
-    ("a btrfs file system", 65600, b"_BHRfS_M"),
-    ("a FAT file system", 82, b"FAT32   "),
-    ("an MBR partition table or boot sector", 510, b"\x55\xaa"),
-];
 
 /// What a GPT in the first MiB says, for people.
 fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {

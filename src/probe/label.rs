@@ -8,40 +8,75 @@ use crate::{
     model::{
         gpt::{Entry, GptError, Header, is_protective_mbr},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
-        units::{Extent, Lba},
+        units::{Extent, Lba, SectorSize},
     },
-    plan::LabelFacts,
+    plan::{GptCopies, LabelFacts},
 };
 
-type Table = (Header, Vec<Entry>);
+/// One copy of a table.
+pub(super) type Table = (Header, Vec<Entry>);
+
+/// Both copies of a GPT, whoever made it.
+pub(super) struct Gpt {
+    /// At LBA 1.
+    pub primary: Result<Table, GptError>,
+    /// At the end of the disk, or where the primary says it is.
+    pub backup: Result<Table, GptError>,
+    backup_lba: Lba,
+    foreign_backup: bool,
+}
+
+impl Gpt {
+    /// Read both.
+    pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
+        let sector = disk.sector_size();
+        let mut lba0 = vec![0; sector.bytes() as usize];
+        read(disk, 0, &mut lba0)?;
+        if !is_protective_mbr(&lba0) {
+            return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
+        }
+        let primary = table(disk, Lba(1))?;
+        let last = Lba(disk.size() / sector.bytes() - 1);
+        let mut backup = (last, table(disk, last)?);
+        // An image written to a larger disk has its backup where the image ended; what stands in the last block
+        // is then nothing, or the backup of what the disk held before.
+        let mut foreign = false;
+        if let Ok((header, entries)) = &primary {
+            let ours = |t: &Result<Table, GptError>| {
+                t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
+            };
+            foreign = !ours(&backup.1) && backup.1.is_ok();
+            if !ours(&backup.1) {
+                backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+            }
+        }
+        Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign })
+    }
+
+    /// The copy that counts.
+    pub fn in_use(&self) -> Result<&Table, ProbeError> {
+        match (&self.primary, &self.backup) {
+            (Ok(table), _) | (Err(_), Ok(table)) => Ok(table),
+            (Err(p), Err(b)) => Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
+        }
+    }
+
+    /// How the copies are.
+    pub fn copies(&self, sector: SectorSize) -> GptCopies {
+        GptCopies {
+            primary: self.primary.as_ref().map(|_| ()).map_err(Clone::clone),
+            backup: self.backup.as_ref().map(|_| ()).map_err(Clone::clone),
+            backup_offset: self.backup.is_ok().then(|| self.backup_lba.offset(sector)).flatten(),
+            foreign_backup: self.foreign_backup,
+        }
+    }
+}
 
 /// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
 pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     let sector = disk.sector_size();
-    let mut lba0 = vec![0; sector.bytes() as usize];
-    read(disk, 0, &mut lba0)?;
-    if !is_protective_mbr(&lba0) {
-        return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
-    }
-    let primary = table(disk, Lba(1))?;
-    let last = Lba(disk.size() / sector.bytes() - 1);
-    let mut backup = (last, table(disk, last)?);
-    // An image written to a larger disk has its backup where the image ended; what stands in the last block
-    // is then nothing, or the backup of what the disk held before.
-    let mut foreign = false;
-    if let Ok((header, entries)) = &primary {
-        let ours = |t: &Result<Table, GptError>| {
-            t.as_ref().is_ok_and(|(h, e)| (h.disk_guid, e) == (header.disk_guid, entries))
-        };
-        foreign = !ours(&backup.1) && backup.1.is_ok();
-        if !ours(&backup.1) {
-            backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
-        }
-    }
-    let (header, entries) = match (&primary, &backup.1) {
-        (Ok(table), _) | (Err(_), Ok(table)) => table,
-        (Err(p), Err(b)) => return Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
-    };
+    let gpt = Gpt::read(disk)?;
+    let (header, entries) = gpt.in_use()?;
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
     for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
@@ -64,15 +99,7 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
     }
-    Ok(LabelFacts {
-        disk_guid: header.disk_guid,
-        parts,
-        guids,
-        foreign_backup: foreign,
-        backup_offset: backup.1.is_ok().then(|| backup.0.offset(sector)).flatten(),
-        primary: primary.map(|_| ()),
-        backup: backup.1.map(|_| ()),
-    })
+    Ok(LabelFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
 }
 
 /// Two partitions that share bytes: what is written to one would change the other.

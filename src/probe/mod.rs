@@ -2,10 +2,12 @@
 
 mod content;
 mod label;
+mod partitions;
 mod system;
 
 pub use content::{asset_facts, disk_facts};
 pub use label::label;
+pub use partitions::{TableFacts, partitions};
 pub use system::{
     FileCheck, FileState, ProbeError, check_files, check_slot, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
 };

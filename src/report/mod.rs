@@ -2,12 +2,15 @@
 
 mod change;
 mod image;
+mod layout;
 pub mod output;
+pub mod picture;
 mod progress;
 mod status;
 
 pub use change::ChangeReport;
 pub use image::ImageReport;
+pub use layout::{InstalledSystem, LayoutReport};
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
 
@@ -43,8 +46,10 @@ pub enum Report {
     Status(Box<StatusReport>),
     /// `verify`.
     Verify(VerifyReport),
-    /// `inspect`.
+    /// `inspect` of a payload.
     Inspect(InspectReport),
+    /// `inspect` of a disk.
+    Layout(Box<LayoutReport>),
     /// `seal`.
     Seal(SealReport),
     /// `pull`.
@@ -72,6 +77,7 @@ impl fmt::Display for Report {
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
+            Report::Layout(r) => r.fmt(f),
             Report::Seal(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),

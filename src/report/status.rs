@@ -50,7 +50,7 @@ pub struct StatusReport {
 }
 
 /// One slot.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Serialize, schemars::JsonSchema)]
 pub struct SlotStatus {
     /// State by boot.env.
     pub state: Option<SlotState>,
@@ -68,6 +68,16 @@ pub struct SlotStatus {
     pub problem: Option<String>,
 }
 
+/// What the next boot starts, and why, as a sentence.
+pub(super) fn next_boot(next: &NextBoot) -> String {
+    let what = match (next.slot, next.trial) {
+        (Some(slot), true) => format!("slot {slot}, one time"),
+        (Some(slot), false) => format!("slot {slot}"),
+        (None, _) => "NOTHING".to_owned(),
+    };
+    format!("{what}: {}", next.why)
+}
+
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -78,12 +88,7 @@ impl fmt::Display for StatusReport {
             self.sector_bytes
         )?;
         writeln!(f, "disk GUID  {}", self.disk_guid)?;
-        let next = match (self.next_boot.slot, self.next_boot.trial) {
-            (Some(slot), true) => format!("slot {slot}, one time"),
-            (Some(slot), false) => format!("slot {slot}"),
-            (None, _) => "NOTHING".to_owned(),
-        };
-        writeln!(f, "next boot  {next}: {}", self.next_boot.why)?;
+        writeln!(f, "next boot  {}", next_boot(&self.next_boot))?;
         writeln!(f, "running    {}", self.running)?;
         for slot in Slot::BOTH {
             let s = &self.slots[slot];

@@ -19,7 +19,7 @@ use slipway::{
         units::{GIB, MIB, SectorSize},
     },
     payload,
-    plan::{Ask, Held, LabelFacts, SlotFacts, SystemFacts, UpgradeRequest},
+    plan::{Ask, GptCopies, Held, LabelFacts, SlotFacts, SystemFacts, UpgradeRequest},
 };
 use uuid::Uuid;
 
@@ -76,10 +76,12 @@ pub fn label(sector: SectorSize) -> LabelFacts {
         disk_guid: DISK,
         parts: Part::ALL.map(|part| layout.part(part)),
         guids: Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number()))),
-        primary: Ok(()),
-        backup: Ok(()),
-        backup_offset: Some(disk - sector.bytes()),
-        foreign_backup: false,
+        copies: GptCopies {
+            primary: Ok(()),
+            backup: Ok(()),
+            backup_offset: Some(disk - sector.bytes()),
+            foreign_backup: false,
+        },
     }
 }
 

@@ -4,14 +4,16 @@
 use std::io;
 
 use slipway::{
-    device::BlockIo,
+    device::{BlockIo, Identity, Kind},
     model::{
         gpt::{BOOT_CODE_BYTES, Header, Label, protective_mbr},
         layout::{ENTRY_ARRAY_BYTES, Layout, META_BYTES, MIN_EPHEMERAL_IMAGE, Part},
         meta::{ADV_BYTES, Adv, Meta},
+        region::{Region, misplaced},
         units::{GIB, Lba, MIB, SectorSize},
     },
     probe,
+    report::{LayoutReport, picture::Style},
 };
 use uuid::Uuid;
 
@@ -165,7 +167,44 @@ pub fn gpt(mut bytes: &[u8]) -> bool {
     }
     repair(&mut disk, flags);
     decode_raw(raw, &disk.ranges[2].1);
+    draw(&disk);
     judge(&disk, &layout, &guids, repaired)
+}
+
+/// Whatever the table says, it can be drawn, and what counts as ours is drawn as what it is.
+fn draw(disk: &Sparse) {
+    let label = probe::label(disk);
+    let Ok(facts) = probe::partitions(disk) else {
+        assert!(label.is_err(), "a table that counts is not drawn");
+        return;
+    };
+    let extents = facts.regions.iter().map(Region::extent);
+    assert!(extents.clone().map(|e| e.offset).is_sorted(), "not in order of place");
+    let partitions: Vec<_> = facts.regions.iter().filter_map(Region::partition).collect();
+    let inside = |r: &Region| r.partition().is_some() || r.extent().end() <= disk.size;
+    assert!(facts.regions.iter().all(inside), "free beyond the end of the disk");
+    let problems = misplaced(disk.size, &facts.regions);
+    if let Ok(label) = label {
+        assert!(problems.is_empty() || partitions.len() > Part::ALL.len(), "{problems:?}");
+        for part in Part::ALL {
+            let found = partitions.iter().find(|p| p.number == part.number()).map(|p| p.extent);
+            assert_eq!(found, Some(label.part(part)));
+        }
+    }
+    let report = LayoutReport {
+        disk: Identity { path: "disk".into(), kind: Kind::Image, model: None, serial: None, wwid: None },
+        bytes: disk.size,
+        sector_bytes: disk.sector.bytes(),
+        table: facts.kind,
+        disk_guid: facts.disk_guid,
+        regions: facts.regions,
+        system: None,
+        not_ours: None,
+        problems,
+        style: Style::default(),
+    };
+    let text = report.to_string();
+    assert!(text.lines().all(|line| line.len() <= 80 && line.bytes().all(|b| (b' '..=b'~').contains(&b))), "{text}");
 }
 
 fn repair(disk: &mut Sparse, flags: u8) {
@@ -187,7 +226,7 @@ fn repair(disk: &mut Sparse, flags: u8) {
 /// What a table must be that is going to be written to.
 fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) -> bool {
     let Ok(label) = probe::label(disk) else { return false };
-    assert!(label.primary.is_ok() || label.backup.is_ok());
+    assert!(label.copies.primary.is_ok() || label.copies.backup.is_ok());
     let mut parts = label.parts;
     if !repaired {
         assert_eq!((parts, label.guids), (Part::ALL.map(|p| layout.part(p)), *guids), "a damaged table is believed");

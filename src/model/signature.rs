@@ -1,0 +1,74 @@
+//! What a disk or a partition holds, by its first bytes.
+
+/// Bytes from the start that [`recognise`] looks at.
+pub const HEAD_BYTES: usize = 68 << 10;
+
+/// Something with a known magic.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// As part of a sentence: `an XFS file system`.
+    pub name: &'static str,
+    /// As a label: `XFS`, at most 11 characters.
+    pub short: &'static str,
+    /// Whether it is a disk image in another form, to be unpacked or converted before it is a disk.
+    pub packed: bool,
+    /// Byte offset of the magic.
+    at: usize,
+    magic: &'static [u8],
+}
+
+const fn held(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Signature {
+    Signature { name, short, packed: false, at, magic }
+}
+
+const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -> Signature {
+    Signature { name, short, packed: true, at: 0, magic }
+}
+
+/// What is worth naming (libblkid knows many more). The first that matches counts: long magics go before short ones,
+/// and a boot sector, with which others begin, comes last.
+const SIGNATURES: [Signature; 21] = [
+    packed("a qcow2 image", "qcow2", b"QFI\xfb"),
+    packed("a VMDK image", "VMDK", b"KDMV"),
+    packed("a VHD image", "VHD", b"conectix"),
+    packed("a file compressed with xz", "xz", b"\xfd7zXZ\0"),
+    packed("a file compressed with zstd", "zstd", b"\x28\xb5\x2f\xfd"),
+    packed("a file compressed with gzip", "gzip", b"\x1f\x8b\x08"),
+    held("an XFS file system", "XFS", 0, b"XFSB"),
+    held("a LUKS volume", "LUKS", 0, b"LUKS\xba\xbe"),
+    held("a squashfs", "squashfs", 0, b"hsqs"),
+    held("META tags", "Talos ADV", 0, b"\x5a\x4b\x3c\x2d"),
+    held("an LVM physical volume", "LVM", 512, b"LABELONE"),
+    held("an md RAID member", "md RAID", 4096, b"\xfc\x4e\x2b\xa9"),
+    held("swap space", "swap", 4086, b"SWAPSPACE2"),
+    held("an ISO 9660 image", "ISO 9660", 32769, b"CD001"),
+    held("a btrfs file system", "btrfs", 65600, b"_BHRfS_M"),
+    held("a FAT file system", "FAT32", 82, b"FAT32   "),
+    held("a FAT file system", "FAT", 54, b"FAT1"),
+    held("an exFAT file system", "exFAT", 3, b"EXFAT   "),
+    held("an NTFS file system", "NTFS", 3, b"NTFS    "),
+    held("an ext2/3/4 file system", "ext2/3/4", 1080, b"\x53\xef"),
+    held("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
+];
+
+/// What begins with these bytes, [`HEAD_BYTES`] of them or as many as there are.
+pub fn recognise(head: &[u8]) -> Option<&'static Signature> {
+    SIGNATURES.iter().find(|s| head.get(s.at..s.at + s.magic.len()) == Some(s.magic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_recognised_and_none_lies_beyond_what_is_read() {
+        for signature in &SIGNATURES {
+            let mut head = vec![0; HEAD_BYTES];
+            head[signature.at..signature.at + signature.magic.len()].copy_from_slice(signature.magic);
+            assert_eq!(recognise(&head), Some(signature));
+            assert!(signature.short.len() <= 11, "{}", signature.short);
+        }
+        assert_eq!(recognise(&[0; HEAD_BYTES]), None);
+        assert_eq!(recognise(&[]), None);
+    }
+}

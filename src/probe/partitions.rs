@@ -1,0 +1,218 @@
+//! The partition table of any disk, whoever made it, and what its partitions hold by their first bytes.
+
+use uuid::Uuid;
+
+use super::{ProbeError, label::Gpt, system::read};
+use crate::{
+    device::BlockIo,
+    model::{
+        gpt, mbr,
+        parttype::{gpt_type, mbr_type},
+        region::{Partition, Region, TableKind, cover},
+        signature::{HEAD_BYTES, recognise},
+        units::{Extent, SectorSize},
+    },
+    plan::GptCopies,
+};
+
+/// A disk by its partition table.
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// Which kind of table.
+    pub kind: TableKind,
+    /// GUID of the disk, where its table has one.
+    pub disk_guid: Option<Uuid>,
+    /// How the copies of a GPT are.
+    pub copies: Option<GptCopies>,
+    /// The whole disk, in order of place.
+    pub regions: Vec<Region>,
+    /// Partitions that hold further ones, which are not looked for.
+    pub extended: Vec<u32>,
+}
+
+/// Read it: a GPT, or an MBR. A disk with neither is an error that says what is there instead.
+pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
+    if disk.size() == 0 {
+        return Err(ProbeError::NoTable("it has not one sector".to_owned()));
+    }
+    match of_gpt(disk) {
+        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or_else(|| ProbeError::NoTable(instead(disk, &why))),
+        other => other,
+    }
+}
+
+fn of_gpt(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
+    let sector = disk.sector_size();
+    let gpt = Gpt::read(disk)?;
+    let (header, entries) = gpt.in_use()?;
+    let block = sector.bytes();
+    let mut regions = Vec::new();
+    // The protective MBR and LBA 1 are the table's, also when the copy there is damaged.
+    let array = gpt.primary.as_ref().ok().and_then(|(h, _)| entry_array(h, sector));
+    regions.extend(joined("GPT", Extent { offset: 0, len: 2 * block }, array));
+    if let Ok((h, _)) = &gpt.backup
+        && let Some(offset) = h.my_lba.offset(sector)
+    {
+        regions.extend(joined("backup GPT", Extent { offset, len: block }, entry_array(h, sector)));
+    }
+    regions.extend(entries.iter().map(|entry| Region::Partition(of_entry(disk, entry))));
+    Ok(TableFacts {
+        kind: TableKind::Gpt,
+        disk_guid: Some(header.disk_guid),
+        copies: Some(gpt.copies(sector)),
+        regions: cover(disk.size(), regions),
+        extended: vec![],
+    })
+}
+
+fn entry_array(header: &gpt::Header, sector: SectorSize) -> Option<Extent> {
+    Some(Extent { offset: header.entries_lba.offset(sector)?, len: header.entries_bytes() as u64 })
+}
+
+/// Header and entries of a copy: one region where they touch, which they nearly always do.
+fn joined(name: &'static str, header: Extent, array: Option<Extent>) -> Vec<Region> {
+    let extents = match array {
+        None => vec![header],
+        Some(array) if array.offset == header.end() || header.offset == array.end() => {
+            vec![Extent { offset: array.offset.min(header.offset), len: header.len + array.len }]
+        }
+        Some(array) => vec![header, array],
+    };
+    extents.into_iter().map(|extent| Region::Table { name, extent }).collect()
+}
+
+fn of_entry(disk: &dyn BlockIo, entry: &gpt::Entry) -> Partition {
+    let sector = disk.sector_size();
+    // One that is reversed, or beyond what 64 bits address, is shown where it claims to begin, without bytes.
+    let begin = entry.first.offset(sector).unwrap_or(u64::MAX);
+    let extent = entry.extent(sector).unwrap_or(Extent { offset: begin, len: 0 });
+    Partition {
+        number: entry.number,
+        name: entry.name.clone(),
+        type_id: entry.type_guid.to_string(),
+        type_name: gpt_type(entry.type_guid),
+        guid: Some(entry.guid),
+        extent,
+        holds: held(disk, extent),
+    }
+}
+
+fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
+    let sector = disk.sector_size();
+    let mut lba0 = vec![0; sector.bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    // A protective MBR says that a GPT counts, and that one is not to be read.
+    let Some(entries) = mbr::partitions(&lba0).filter(|_| !gpt::is_protective_mbr(&lba0)) else { return Ok(None) };
+    let mut regions = vec![Region::Table { name: "MBR", extent: Extent { offset: 0, len: sector.bytes() } }];
+    regions.extend(entries.iter().map(|entry| {
+        let extent = entry.extent(sector);
+        Region::Partition(Partition {
+            number: entry.number,
+            name: String::new(),
+            type_id: format!("{:#04x}", entry.kind),
+            type_name: mbr_type(entry.kind),
+            guid: None,
+            extent,
+            holds: held(disk, extent),
+        })
+    }));
+    Ok(Some(TableFacts {
+        kind: TableKind::Mbr,
+        disk_guid: None,
+        copies: None,
+        regions: cover(disk.size(), regions),
+        extended: entries.iter().filter(|e| e.is_extended()).map(|e| e.number).collect(),
+    }))
+}
+
+/// The first bytes of a range, as far as it and the disk reach. One sector that cannot be read is no reason not to
+/// look at the others.
+fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
+    let inside = disk.size().saturating_sub(extent.offset).min(extent.len);
+    let mut head = vec![0; usize::try_from(inside).unwrap_or(HEAD_BYTES).min(HEAD_BYTES)];
+    disk.read_back(extent.offset, &mut head).is_ok().then_some(head)
+}
+
+fn held(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
+    if extent.len == 0 || extent.offset >= disk.size() {
+        return None;
+    }
+    let Some(head) = head(disk, extent) else { return Some("unreadable".to_owned()) };
+    let blank = || head.iter().all(|byte| *byte == 0).then_some("blank");
+    recognise(&head).map(|s| s.short).or_else(blank).map(str::to_owned)
+}
+
+/// What a disk without a table begins with, and what helps.
+fn instead(disk: &dyn BlockIo, why: &str) -> String {
+    let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return why.to_owned() };
+    match recognise(&head) {
+        Some(s) if s.packed => {
+            format!("{why}; it is {}: unpack it, or convert it with qemu-img convert -O raw", s.name)
+        }
+        Some(s) => format!("{why}; the disk begins with {}", s.name),
+        None if head.iter().all(|byte| *byte == 0) => format!("{why}; the disk begins with {} zeros", head.len()),
+        None => why.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// A disk with an MBR that cannot be read from `bad` on.
+    struct Failing {
+        lba0: [u8; 512],
+        bad: u64,
+    }
+
+    impl BlockIo for Failing {
+        fn size(&self) -> u64 {
+            1 << 30
+        }
+
+        fn sector_size(&self) -> SectorSize {
+            SectorSize::S512
+        }
+
+        fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            if offset + buf.len() as u64 > self.bad {
+                return Err(io::Error::other("a bad sector"));
+            }
+            buf.fill(0);
+            if offset == 0 {
+                let len = buf.len().min(512);
+                buf[..len].copy_from_slice(&self.lba0[..len]);
+            }
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Err(io::Error::other("a probe writes"))
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Such a disk is what one wants to look at.
+    #[test]
+    fn a_partition_that_cannot_be_read_is_shown_all_the_same() {
+        let mut lba0 = [0; 512];
+        for (n, first) in [2048u32, 4096].into_iter().enumerate() {
+            let row = &mut lba0[446 + 16 * n..][..16];
+            row[4] = 0x83;
+            row[8..12].copy_from_slice(&first.to_le_bytes());
+            row[12..].copy_from_slice(&2048u32.to_le_bytes());
+        }
+        lba0[510..].copy_from_slice(&[0x55, 0xaa]);
+        let facts = partitions(&Failing { lba0, bad: 4096 * 512 }).unwrap();
+        let holds: Vec<_> = facts.regions.iter().filter_map(|r| r.partition()?.holds.as_deref()).collect();
+        assert_eq!(holds, ["blank", "unreadable"]);
+        // Without a table there is nothing to show.
+        let error = partitions(&Failing { lba0, bad: 0 }).unwrap_err();
+        assert!(matches!(error, ProbeError::Io { offset: 0, .. }), "{error}");
+    }
+}
