@@ -241,6 +241,25 @@ fn somebodys_gpt() {
     has(&picture(&image), &["not ours", "part 17", "Apple HFS+"]);
 }
 
+/// Such a table is longer than usual; no disk of ours has one.
+#[test]
+fn a_hybrid_iso() {
+    let world = World::new();
+    let iso = world.path("hybrid.iso");
+    tool!("grub-mkrescue", "-o", &iso, world.payload.dir());
+    let report = data(&iso);
+    let parts = partitions(&report);
+    let theirs = tool!("sgdisk", "--print", &iso);
+    let listed = theirs.lines().skip_while(|line| !line.starts_with("Number")).skip(1).count();
+    assert_eq!(parts.len(), listed, "{theirs}");
+    assert!(listed > 1 && parts.iter().any(|p| p["type_name"] == "EFI system"), "{theirs}");
+    let verbs = [&["status"][..], &["verify"]];
+    for verb in verbs {
+        world::on_disk(&iso, verb).exits(INSTALL).says(&["not a Slipway disk", "entries, not 128"]);
+    }
+    has(&picture(&iso), &["not ours", "EFI system"]);
+}
+
 #[test]
 fn a_gpt_without_partitions() {
     let world = World::new();
@@ -287,7 +306,7 @@ fn an_mbr() {
     has(&picture(&image), &["MBR", "FAT32", "Linux", "partition 3 is extended: what is inside is not drawn"]);
 }
 
-/// The header has more than anybody needs, or the entries overlap: drawn as far as the table tells.
+/// Both are drawn, and it is told.
 #[test]
 fn partitions_that_overlap() {
     let world = World::new();

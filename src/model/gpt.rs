@@ -17,8 +17,10 @@ const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
 const ENTRY_BYTES: usize = 128;
-/// Entries we write, and the most we read.
-const ENTRIES: u32 = 128;
+/// Entries we write, and what a table of ours has at most.
+pub const ENTRIES: u32 = 128;
+/// The most we read: the table that xorriso puts into an ISO has more than the usual 128.
+const MOST_ENTRIES: u32 = 512;
 /// Bytes of boot code in front of the MBR's own fields.
 pub const BOOT_CODE_BYTES: usize = 440;
 
@@ -78,7 +80,7 @@ pub struct Header {
     pub alternate_lba: Lba,
     /// First block of its entry array.
     pub entries_lba: Lba,
-    /// Number of entries, at most 128.
+    /// Number of entries, at most 512.
     pub entries: u32,
     /// GUID of the disk.
     pub disk_guid: Uuid,
@@ -111,8 +113,8 @@ impl Header {
             return Err(GptError::Unusable("it names another block as its own"));
         }
         let entries = le32(header, 80);
-        if le32(header, 84) as usize != ENTRY_BYTES || entries == 0 || entries > ENTRIES {
-            return Err(GptError::Unusable("more than 128 entries, or entries not of 128 bytes"));
+        if le32(header, 84) as usize != ENTRY_BYTES || entries == 0 || entries > MOST_ENTRIES {
+            return Err(GptError::Unusable("more than 512 entries, or entries not of 128 bytes"));
         }
         Ok(Header {
             my_lba,

@@ -6,7 +6,7 @@ use super::{ProbeError, system::read};
 use crate::{
     device::BlockIo,
     model::{
-        gpt::{Entry, GptError, Header, is_protective_mbr},
+        gpt::{ENTRIES, Entry, GptError, Header, is_protective_mbr},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
         units::{Extent, Lba, SectorSize},
     },
@@ -77,6 +77,9 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     let sector = disk.sector_size();
     let gpt = Gpt::read(disk)?;
     let (header, entries) = gpt.in_use()?;
+    if header.entries > ENTRIES {
+        return Err(ProbeError::Foreign(format!("its table has {} entries, not {ENTRIES}", header.entries)));
+    }
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
     for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());

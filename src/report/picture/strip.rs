@@ -204,11 +204,9 @@ impl Cell {
 fn state(partition: &Partition, report: &LayoutReport) -> Vec<String> {
     let Some((slot, system)) = slot_of(partition, report) else { return partition.holds.iter().cloned().collect() };
     let state = system.slots[slot].state.map_or_else(|| "unknown".to_owned(), |state| state.to_string());
-    if system.next_boot.slot == Some(slot) {
-        let next = report.style.glyphs().next;
-        return vec![format!("{state} {next}"), next.to_string()];
-    }
-    vec![state]
+    // A slot is never too narrow for it.
+    let next = report.style.glyphs().next;
+    vec![if system.next_boot.slot == Some(slot) { format!("{state} {next}") } else { state }]
 }
 
 /// The slot a partition is, on a disk of ours.

@@ -247,9 +247,9 @@ fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) -> b
 fn decode_raw(bytes: &[u8], entries: &[u8]) {
     for at in [Lba(1), Lba(0), Lba(u64::MAX)] {
         let Ok(header) = Header::decode(bytes, at) else { continue };
-        assert!(header.entries_bytes() as u64 <= ENTRY_ARRAY_BYTES);
+        assert!(header.entries_bytes() as u64 <= 4 * ENTRY_ARRAY_BYTES);
         for entry in header.decode_entries(entries).unwrap_or_default() {
-            assert!((1..=128).contains(&entry.number) && entry.name.encode_utf16().count() <= 36);
+            assert!((1..=512).contains(&entry.number) && entry.name.encode_utf16().count() <= 36);
             if let Some(extent) = entry.extent(SectorSize::S4096) {
                 assert!(extent.len > 0 && extent.end() > extent.offset);
             }
