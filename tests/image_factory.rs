@@ -248,11 +248,11 @@ fn as_nobody(world: &World, installer: &Path, kind: &str, out: &Path) -> Command
 fn the_same_inputs_make_the_same_bytes() {
     let world = World::new();
     let (home, program) = for_nobody(&world);
-    for kind in ["raw", "qcow2"] {
-        let first = made(&world, kind, &format!("first.{kind}"), &[]);
+    for kind in ["raw", "qcow2", "vhd", "vmdk", "ova"] {
+        let first = made(&world, kind, &format!("os.{kind}"), &[]);
         // More than what any of the formats counts time in.
         thread::sleep(Duration::from_millis(2100));
-        let second = home.join(format!("second.{kind}"));
+        let second = home.join(format!("os.{kind}"));
         Outcome::of(&mut as_nobody(&world, &program, kind, &second)).succeeds();
         assert_eq!(fs::metadata(&second).unwrap().uid(), 65534);
         tool!("cmp", &first, &second);

@@ -17,7 +17,7 @@ use crate::{
     execute::Observer as _,
     model::{
         digest::Sha256,
-        disk_image::Compression,
+        disk_image::{Compression, Stamp},
         units::{ByteSize, SectorSize},
     },
     report::{ImageReport, Progress, Report},
@@ -53,7 +53,9 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
         progress
             .phase(&format!("convert    {}, and compare it", target.path().display()), disk_bytes.saturating_mul(2));
     }
-    let image = disk_image::convert(raw, *kind, system.arch, &target, &mut |n| progress.advance(n)).map_err(failure)?;
+    let stamp = Stamp { id: install.plan.disk_guid, time };
+    let converted = disk_image::convert(raw, *kind, system.arch, stamp, &target, &mut |n| progress.advance(n));
+    let image = converted.map_err(failure)?;
     if compression.is_some() {
         let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
         progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);

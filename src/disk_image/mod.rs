@@ -10,13 +10,13 @@ mod written;
 
 pub use target::{Target, TargetError};
 
-use std::{ffi::OsStr, fs::File, io};
+use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt as _};
 
 use tempfile::NamedTempFile;
 
 use crate::{
     model::{
-        disk_image::{Compression, ImageKind},
+        disk_image::{Compression, ImageKind, Stamp, VHD_FOOTER_BYTES, stamp_vhd, stamp_vmdk},
         manifest::Arch,
     },
     tools::{Tool, ToolError},
@@ -49,23 +49,53 @@ pub fn convert(
     raw: NamedTempFile,
     kind: ImageKind,
     arch: Arch,
+    stamp: Stamp,
     target: &Target,
     advanced: &mut dyn FnMut(u64),
 ) -> Result<NamedTempFile, ImageError> {
     let Some((format, options)) = kind.qemu_format() else { return Ok(raw) };
     let disk_bytes = raw.as_file().metadata().map_err(|e| target.error(e))?.len();
-    let converted = target.side()?;
+    // In a directory of its own under its later name: a VMDK names itself.
+    let dir = target.side_dir()?;
+    let name = match kind {
+        ImageKind::Ova => ova::disk_name(target),
+        _ => target.name(),
+    };
+    let inner = dir.path().join(name);
     // Absolute paths: qemu-img takes what stands before a colon for a protocol.
-    let files = [raw.path().as_os_str(), converted.path().as_os_str()];
     let convert = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
-    watched(convert.into_iter().chain(files), disk_bytes, advanced)?;
+    watched(convert.into_iter().chain([raw.path().as_os_str(), inner.as_os_str()]), disk_bytes, advanced)?;
+    let converted = target.adopt(&inner)?;
+    settle(converted.as_file(), kind, stamp).map_err(|e| target.error(e))?;
     written::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
     let compare = ["compare", "-p", "-f", "raw", "-F", format].map(OsStr::new);
-    watched(compare.into_iter().chain(files), disk_bytes, advanced)
+    watched(compare.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]), disk_bytes, advanced)
         .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
     match kind {
         ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
         _ => Ok(converted),
+    }
+}
+
+/// Take out what qemu-img put in of chance and the clock.
+fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
+    // A VMDK's header is one sector; its descriptor follows and is made of no more than 20.
+    const DESCRIPTOR: (u64, usize) = (512, 20 * 512);
+    match kind {
+        ImageKind::Raw | ImageKind::Qcow2 => Ok(()),
+        ImageKind::Vhd => {
+            let at = image.metadata()?.len().saturating_sub(VHD_FOOTER_BYTES as u64);
+            let mut footer = [0; VHD_FOOTER_BYTES];
+            image.read_exact_at(&mut footer, at)?;
+            stamp_vhd(&mut footer, stamp).map_err(io::Error::other)?;
+            image.write_all_at(&footer, at)
+        }
+        ImageKind::Vmdk | ImageKind::Ova => {
+            let mut descriptor = [0; DESCRIPTOR.1];
+            image.read_exact_at(&mut descriptor, DESCRIPTOR.0)?;
+            stamp_vmdk(&mut descriptor, stamp).map_err(io::Error::other)?;
+            image.write_all_at(&descriptor, DESCRIPTOR.0)
+        }
     }
 }
 

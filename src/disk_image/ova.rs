@@ -16,12 +16,20 @@ use crate::model::{
     ovf::{self, Ovf},
 };
 
+/// Name of the VMDK in the archive.
+pub fn disk_name(target: &Target) -> String {
+    format!("{}-disk1.vmdk", stem(target))
+}
+
+/// The target's name up to the first dot.
+fn stem(target: &Target) -> String {
+    target.name().split('.').find(|part| !part.is_empty()).unwrap_or("disk").to_owned()
+}
+
 /// Pack a streamOptimized VMDK of a disk of `disk_bytes`. Names are those of the target without its suffixes.
 pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) -> Result<NamedTempFile, TargetError> {
     let ova = target.side()?;
-    let name = target.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = name.split('.').find(|part| !part.is_empty()).unwrap_or("disk");
-    write(vmdk.path(), disk_bytes, arch, name, ova.as_file()).map_err(|e| target.error(e))?;
+    write(vmdk.path(), disk_bytes, arch, &stem(target), ova.as_file()).map_err(|e| target.error(e))?;
     Ok(ova)
 }
 

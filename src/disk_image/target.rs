@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::model::disk_image::Compression;
 
 /// Why there is no file to make.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +60,27 @@ impl Target {
     /// Its name, with an absolute directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The name of the image in it: its own without what says that it is compressed.
+    pub fn name(&self) -> String {
+        let compressed = Compression::of(&self.path).is_some();
+        let name = if compressed { self.path.file_stem() } else { self.path.file_name() };
+        let text = name.unwrap_or_default().to_string_lossy();
+        text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()
+    }
+
+    /// A new directory beside it, which goes away.
+    pub fn side_dir(&self) -> Result<TempDir, TargetError> {
+        let dir = tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
+        dir.map_err(|source| TargetError::Io { path: self.dir.clone(), source })
+    }
+
+    /// Make a file of such a directory one like those of [`Target::side`].
+    pub fn adopt(&self, file: &Path) -> Result<NamedTempFile, TargetError> {
+        let (_, path) = self.side()?.into_parts();
+        let renamed = fs::rename(file, &path).and_then(|()| File::options().read(true).write(true).open(&path));
+        Ok(NamedTempFile::from_parts(renamed.map_err(|e| self.error(e))?, path))
     }
 
     /// A new file beside it, which goes away unless it is published. What may be done with it is up to the umask.

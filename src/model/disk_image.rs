@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::units::{GIB, SectorSize};
 
@@ -73,9 +74,89 @@ impl Compression {
     }
 }
 
+/// Bytes of the footer of a VHD.
+pub const VHD_FOOTER_BYTES: usize = 512;
+
+/// What a format wants of chance and the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// The GUID of the disk.
+    pub id: Uuid,
+    /// Seconds since 1970 UTC.
+    pub time: u64,
+}
+
+/// Something is not where it belongs.
+#[derive(Debug, thiserror::Error)]
+#[error("qemu-img left no {0} where it belongs")]
+pub struct Unstampable(&'static str);
+
+/// Give a VHD its time and unique identifier; the checksum follows. (Virtual Hard Disk Image Format Specification 1.0,
+/// "Hard Disk Footer Format"; integers are big-endian, times count from 2000.)
+pub fn stamp_vhd(footer: &mut [u8; VHD_FOOTER_BYTES], stamp: Stamp) -> Result<(), Unstampable> {
+    const Y2000: u64 = 946_684_800;
+    if !footer.starts_with(b"conectix") {
+        return Err(Unstampable("VHD footer"));
+    }
+    let time = u32::try_from(stamp.time.saturating_sub(Y2000)).unwrap_or(u32::MAX);
+    footer[24..28].copy_from_slice(&time.to_be_bytes());
+    footer[68..84].copy_from_slice(stamp.id.as_bytes());
+    footer[64..68].fill(0);
+    let sum: u32 = footer.iter().map(|byte| u32::from(*byte)).sum();
+    footer[64..68].copy_from_slice(&(!sum).to_be_bytes());
+    Ok(())
+}
+
+/// Give the descriptor of a VMDK its content identifier: 32 bits, of which all ones mean that there is no parent. qemu-img
+/// writes it without leading zeros, so what follows may move; zeros fill the rest. (Virtual Disk Format 5.0, "The
+/// Descriptor File")
+pub fn stamp_vmdk(descriptor: &mut [u8], stamp: Stamp) -> Result<(), Unstampable> {
+    const KEY: &[u8] = b"\nCID=";
+    let text = descriptor.split(|byte| *byte == 0).next().unwrap_or_default();
+    let key = text.windows(KEY.len()).position(|window| window == KEY).ok_or(Unstampable("CID"))?;
+    let (before, rest) = text.split_at(key + KEY.len());
+    let after = rest.iter().position(|byte| *byte == b'\n').map(|end| &rest[end..]);
+    let id = (stamp.id.as_u128() >> 96) as u32 & 0x7fff_ffff;
+    let mut new = [before, format!("{id:08x}").as_bytes(), after.ok_or(Unstampable("CID"))?].concat();
+    if new.len() > descriptor.len() {
+        return Err(Unstampable("room for a CID"));
+    }
+    new.resize(descriptor.len(), 0);
+    descriptor.copy_from_slice(&new);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const STAMP: Stamp = Stamp { id: Uuid::from_u128(0x8123_4567 << 96), time: 946_684_801 };
+
+    #[test]
+    fn a_vhd_is_stamped() {
+        let mut footer = [0; VHD_FOOTER_BYTES];
+        assert!(stamp_vhd(&mut footer, STAMP).is_err());
+        footer[..8].copy_from_slice(b"conectix");
+        stamp_vhd(&mut footer, STAMP).unwrap();
+        assert_eq!(footer[24..28], [0, 0, 0, 1]);
+        assert_eq!(footer[68..72], [0x81, 0x23, 0x45, 0x67]);
+        let sum: u32 = b"conectix\x01\x81\x23\x45\x67".iter().map(|byte| u32::from(*byte)).sum();
+        assert_eq!(footer[64..68], (!sum).to_be_bytes());
+    }
+
+    #[test]
+    fn a_vmdk_is_stamped() {
+        for old in ["9d6dacec", "dacec", "0"] {
+            let mut descriptor = format!("version=1\nCID={old}\nparentCID=ffffffff\n").into_bytes();
+            descriptor.resize(60, 0);
+            stamp_vmdk(&mut descriptor, STAMP).unwrap();
+            let text = b"version=1\nCID=01234567\nparentCID=ffffffff\n";
+            assert_eq!(&descriptor[..text.len()], text);
+            assert!(descriptor[text.len()..].iter().all(|byte| *byte == 0));
+        }
+        assert!(stamp_vmdk(&mut b"version=1\nCID=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
+        assert!(stamp_vmdk(&mut b"version=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
+    }
 
     #[test]
     fn the_suffix_decides() {
