@@ -4,15 +4,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
-
-use nix::libc;
 
 use super::{
     Facts, PayloadFiles, SourceRef, Take,
     check::{Found, PayloadError, Seen, Sums, TEXTS},
+    open_regular,
 };
 use crate::model::manifest::{INITRAMFS, KERNEL, ROOTFS, SHA256SUMS};
 
@@ -40,12 +38,7 @@ impl DirSource {
 
     /// Open one of its files for reading.
     fn open(&self, name: &str) -> io::Result<File> {
-        // A fifo would block in open without O_NONBLOCK (which means nothing to a file), a device never end.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(self.dir.join(name))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        Ok(file)
+        open_regular(&self.dir.join(name))
     }
 
     /// Read and hash everything, and compare with SHA256SUMS. `progress` gets bytes as they are read.
