@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | 4 | [`cli`], [`commands`] | one file per verb, all of the same shape |
 //! | 3 | [`probe`], [`plan`], [`execute`] | look (never writes), decide (pure), do (the only place where a [`plan::Step`] becomes I/O) |
-//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`tools`] | touch the machine |
+//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`durable`], [`tools`] | touch the machine |
 //! | 1 | [`model`] | values and formats, bytes in and bytes out: no file, process, clock or randomness |
 //!
 //! A module uses its own layer and those below, never one above (`tests/layers.rs` checks it); [`error`] and
@@ -60,6 +60,7 @@ pub mod cli;
 pub mod commands;
 pub mod device;
 pub mod disk_image;
+pub mod durable;
 pub mod error;
 pub mod execute;
 pub mod fat;
