@@ -50,6 +50,8 @@ pub enum Verb {
         activate: bool,
         preserve: bool,
         retry_bad: bool,
+        /// EPHEMERAL is the OS's to format: it encrypts it.
+        blank: bool,
     },
     Activate {
         preserve: bool,
@@ -176,13 +178,13 @@ impl World {
         }
         let ask = Ask { disk: "disk".to_owned(), now: 1_800_000_100 };
         let plan = match verb {
-            Verb::Upgrade { payload, activate, preserve, retry_bad } => {
+            Verb::Upgrade { payload, activate, preserve, retry_bad, blank } => {
                 let kept = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
                 let request = UpgradeRequest {
                     ask,
                     activate: *activate,
                     preserve: *preserve,
-                    blank_ephemeral: false,
+                    blank_ephemeral: *blank,
                     retry_bad: *retry_bad,
                     allow_any_version: true,
                     args: kept.unwrap_or_default(),
