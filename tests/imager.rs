@@ -9,7 +9,6 @@ use std::{fs, os::unix::fs::symlink, path::PathBuf};
 use assert_cmd::Command;
 use clap::Parser as _;
 use proptest::prelude::*;
-use serde_json::Value;
 use slipway::{
     cli::{Cli, Imager, Verb},
     model::{
@@ -339,35 +338,6 @@ fn a_profile_makes_the_bytes_of_image() {
     }
     let left: Vec<_> = fs::read_dir(world.path("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
-}
-
-/// Arguments make a profile, which is shown, and makes the same image again when it comes on stdin.
-#[test]
-fn arguments_make_a_profile() {
-    let world = World::new();
-    let bytes = |dir: &str| fs::read(world.path(dir).join("nocloud-amd64.raw.zst")).unwrap();
-    let args = [
-        "metal",
-        "--arch=amd64",
-        "--platform=nocloud",
-        "--extra-kernel-arg=-slab_nomerge",
-        "--meta=11=x",
-        "--progress=json",
-    ];
-    // A container has the payload at a place of its own; so has this mount namespace.
-    let script = r#"mkdir -p /usr/install/amd64 && mount --bind "$0" /usr/install/amd64 && exec "$@""#;
-    let mut command = Command::new("/usr/bin/unshare");
-    command.args(["--mount", "/bin/sh", "-c", script]).arg(world.payload.dir());
-    drop(imager(&world, &[], ""));
-    command.arg(world.path("imager")).args(args).arg("--output").arg(world.path("first"));
-    command.env("SLIPWAY_ASSETS", assets()).env_remove("SOURCE_DATE_EPOCH").timeout(world::PATIENCE);
-    let outcome = Outcome::of(&mut command).succeeds();
-    let first: Value = serde_json::from_str(outcome.stderr.lines().next().unwrap()).unwrap();
-    let shown = first["text"].as_str().unwrap();
-    assert!(shown.contains("path: /usr/install/amd64/vmlinuz\n") && shown.contains("- \"-slab_nomerge\"\n"), "{shown}");
-    let elsewhere = shown.replace("/usr/install/amd64", world.payload.dir().to_str().unwrap());
-    Outcome::of(&mut imager(&world, &["-", "--progress=none"], &elsewhere)).succeeds();
-    assert!(bytes("first") == bytes("out"), "other bytes");
 }
 
 #[test]
