@@ -17,7 +17,8 @@ const EXOSCALE_BYTES: u64 = 10 * GIB;
 
 /// Disk images: name, which is the platform's too but for metal-4k; size of the disk, bytes; formats.
 ///
-/// Talos' qcow2 images of exoscale and oracle have clusters of 8 KiB, ours qemu-img's 64 KiB.
+/// Talos' qcow2 images of exoscale and oracle have clusters of 8 KiB, ours qemu-img's 64 KiB. Of its alibabacloud only the
+/// size is known to us.
 const IMAGES: [(&str, u64, ImageKind, OutFormat); 19] = [
     ("metal", SMALL_BYTES, ImageKind::Raw, OutFormat::Zst),
     (METAL_4K, SMALL_BYTES, ImageKind::Raw, OutFormat::Zst),
