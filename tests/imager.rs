@@ -109,6 +109,7 @@ output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: ''}, isoOptions: {
     let expected = [
         "--kind=qcow2",
         "--out=/out/nocloud-arm64.qcow2",
+        "--disk-size=4GiB",
         "--source=dir:/usr/install/arm64",
         "--sector-size=4096",
         "--platform=nocloud",
