@@ -40,7 +40,8 @@
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
-//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
+//! * YAML, with the place of every key: [`model::yaml`]; the machine config on stdin: [`model::config`]; the profiles of
+//!   `imager`: [`model::profile`], and as arguments of `image`: [`cli::Imager::image_args`]; machined's environment variables: [`model::environment`]
 //! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let name = env::args_os().next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == "imager") {
         return match Imager::try_parse() {
-            Ok(_) => failed(&commands::imager()),
+            Ok(imager) => ended(commands::imager(&imager), Output::Human),
             Err(error) => usage(&error),
         };
     }
@@ -37,7 +37,11 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let output = cli.output;
-    match commands::run(cli, environment) {
+    ended(commands::run(cli, environment), output)
+}
+
+fn ended(result: Result<Report, Failure>, output: Output) -> ExitCode {
+    match result {
         Ok(report) => print(&report, output),
         Err(failure) => failed(&failure),
     }

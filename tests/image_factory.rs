@@ -377,10 +377,15 @@ fn a_path_that_cannot_be_written() {
 fn a_full_disk() {
     let world = World::new();
     let small = SmallFs::new(&world);
-    for (kind, code, free) in [("raw", INSTALL, 4 * MIB), ("qcow2", DEPENDENCY, 8 * MIB)] {
+    for kind in ["raw", "qcow2", "vhd", "vmdk", "ova"] {
+        let (free, text) = match kind {
+            "raw" => (4 * MIB, "failed (reserve"),
+            _ => (7 * MIB, "os.img: No space left on device"),
+        };
         small.leave_free(free);
         let out = small.path("os.img");
-        image(&world, kind, &out, &["--format-data=false"]).exits(code).says(&["No space left on device"]);
+        let outcome = image(&world, kind, &out, &["--format-data=false"]);
+        outcome.exits(INSTALL).says(&[text, "No space left on device"]);
         let left = tool!("ls", "-A", small.path(""));
         assert_eq!(left, "filler\nlost+found\n");
         fs::remove_file(small.path("filler")).unwrap();
