@@ -22,7 +22,7 @@ const IMAGE_DIR: &str = "/usr/share/slipway/assets";
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
     /// None of the places has them.
-    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build` or set {ASSETS_ENV}", places.join(", "))]
+    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build {arch}` or set {ASSETS_ENV}", places.join(", "))]
     NotFound {
         /// Architecture.
         arch: Arch,
@@ -44,7 +44,7 @@ pub enum AssetError {
 pub struct Assets {
     /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images; only x86 has a BIOS.
+    /// BIOS boot images, where there is a BIOS.
     pub bios: Option<BiosAssets>,
 }
 
@@ -88,10 +88,11 @@ impl Assets {
                 None => Err(bad(&list, format!("does not list {name}"))),
             }
         };
-        let bios = match arch {
-            Arch::Amd64 => Some(BiosAssets::new(checked("boot.img")?, checked("core.img")?).map_err(|e| bad(dir, e))?),
-            Arch::Arm64 => None,
-        };
+        let bios = arch.bios_images().map(|[boot, core]| {
+            let (boot, core) = (checked(boot)?, checked(core)?);
+            BiosAssets::new(boot, core).map_err(|e| bad(dir, e))
+        });
+        let bios = bios.transpose()?;
         Ok(Assets { efi: checked(arch.efi_image())?, bios })
     }
 }

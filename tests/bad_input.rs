@@ -43,7 +43,7 @@ use uuid::Uuid;
 use world::{
     Content, DISK_BYTES, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, Swap,
     World, assert_clean_fat, assets, extract, finished, flip, installer, installer_in, json_of, noise, on_disk,
-    partition, program, tool, wait_until_unclaimed, write_at,
+    partition, program, real_kernel, tool, wait_until_unclaimed, write_at,
 };
 
 /// Exit codes of the public table.
@@ -606,13 +606,15 @@ fn a_rootfs_that_is_none() {
 }
 
 #[test]
-fn a_kernel_for_another_machine() {
+fn a_kernel_for_arm64_on_amd64() {
     let texts = ["kernel is for arm64, not for amd64", "--arch arm64"];
-    bad_payload(&["--arch=amd64"], &texts, |p| {
-        let mut kernel = noise(9, 4096);
-        kernel[56..60].copy_from_slice(b"ARM\x64");
-        p.write(Payload::KERNEL, kernel);
-    });
+    bad_payload(&["--arch=amd64"], &texts, |p| p.write(Payload::KERNEL, real_kernel("payload-arm64")));
+}
+
+#[test]
+fn a_kernel_for_amd64_on_arm64() {
+    let texts = ["kernel is for amd64, not for arm64", "--arch amd64"];
+    bad_payload(&["--arch=arm64"], &texts, |p| p.write(Payload::KERNEL, real_kernel("payload")));
 }
 
 #[test]

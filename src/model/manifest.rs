@@ -54,6 +54,14 @@ impl Arch {
         }
     }
 
+    /// GRUB's images for BIOS, if it has one: the first sector, and the rest.
+    pub const fn bios_images(self) -> Option<[&'static str; 2]> {
+        match self {
+            Arch::Amd64 => Some(["boot.img", "core.img"]),
+            Arch::Arm64 => None,
+        }
+    }
+
     /// Which kernel this is, by its first 1 KiB: the x86 boot protocol's `HdrS` at 0x202
     /// (Documentation/arch/x86/boot.rst) or arm64's `ARM\x64` at 56 (Documentation/arch/arm64/booting.rst).
     pub fn of_kernel(head: &[u8]) -> Option<Arch> {
