@@ -70,8 +70,8 @@ unpack_grub() {
 
 # What builds and boots the sample system.
 need_demo() {
-    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils /bin/busybox:busybox-static \
-        dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
+    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils busybox:busybox-static \
+        readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
         /usr/share/seabios/bios-256k.bin:seabios /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf
 }
 

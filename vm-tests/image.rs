@@ -10,7 +10,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir};
+use crate::{
+    qemu::Firmware,
+    world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir},
+};
 
 const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -45,8 +48,18 @@ impl Image {
     /// A payload installed onto a new image file, with more arguments. It takes half a second, so every
     /// test makes its own.
     pub fn installed(version: &str, args: &[&str]) -> Self {
+        Self::of(World::get().payload(version), args)
+    }
+
+    /// The same with the first version, for the machine of a firmware.
+    pub fn installed_for(firmware: Firmware, args: &[&str]) -> Self {
+        let arch = firmware.arch();
+        Self::of(World::get().payload_for(arch), &[&["--arch", arch], args].concat())
+    }
+
+    fn of(payload: &Path, args: &[&str]) -> Self {
         let image = Image::blank(IMAGE_BYTES);
-        let source = format!("dir:{}", World::get().payload(version).display());
+        let source = format!("dir:{}", payload.display());
         let ended = image.installer("install", &[&["--source", source.as_str()], args].concat());
         assert!(ended.code == 0, "the install failed, exit code {}:\n{}", ended.code, ended.stderr);
         image
