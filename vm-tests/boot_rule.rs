@@ -149,6 +149,32 @@ fn flipped_kernel_never_starts(firmware: Firmware) {
     }
 }
 
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_bios() {
+    no_kernel_never_starts(Firmware::Bios);
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_uefi() {
+    no_kernel_never_starts(Firmware::Uefi);
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_uefi_on_arm64() {
+    no_kernel_never_starts(Firmware::UefiArm64);
+}
+
+/// GRUB looks at the header of a kernel itself.
+fn no_kernel_never_starts(firmware: Firmware) {
+    let image = Image::installed_for(firmware, &[]);
+    let (offset, size) = image.file_of_slot('A', "vmlinuz");
+    image.zero(offset, size);
+    image.set_boot_env(&["check=off"]);
+    let mut console = start(firmware, &image);
+    console.wait_for("slipway: slot A: kernel does not load");
+    console.wait_for("slipway: no slot can be booted");
+}
+
 /// A machine whose writes are thrown away.
 fn start(firmware: Firmware, image: &Image) -> Console {
     Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1)).start()

@@ -67,11 +67,22 @@ impl Image {
 
     /// Version 1 in slot A, which is the default, and another version in slot B, to be tried at the next boot.
     pub fn upgraded(version: &str, args: &[&str]) -> Self {
-        let image = Image::installed(VERSION, &[]);
-        let source = format!("dir:{}", World::get().payload(version).display());
-        image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], args].concat());
-        assert_eq!(image.next_boot(), ('B', true), "the upgrade has armed the trial");
-        image
+        Image::installed(VERSION, &[]).with_trial(World::get().payload(version), args)
+    }
+
+    /// The first version in both slots, for the machine of a firmware: in slot B with more arguments, to be tried at
+    /// the next boot.
+    pub fn upgraded_for(firmware: Firmware, args: &[&str]) -> Self {
+        let arch = firmware.arch();
+        let args = [&["--arch", arch], args].concat();
+        Image::installed_for(firmware, &[]).with_trial(World::get().payload_for(arch), &args)
+    }
+
+    fn with_trial(self, payload: &Path, args: &[&str]) -> Self {
+        let source = format!("dir:{}", payload.display());
+        self.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], args].concat());
+        assert_eq!(self.next_boot(), ('B', true), "the upgrade has armed the trial");
+        self
     }
 
     /// Two good slots: version 1 in slot A, version 2, which is the default, in slot B.
