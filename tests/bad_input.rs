@@ -16,6 +16,7 @@ mod world;
 use std::{
     ffi::OsStr,
     fs::{self, OpenOptions},
+    io::Write as _,
     os::unix::ffi::OsStrExt as _,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -23,6 +24,7 @@ use std::{
 };
 
 use assert_cmd::Command;
+use flate2::{Compression, write::GzEncoder};
 use nix::{
     fcntl::{Flock, FlockArg},
     libc,
@@ -595,6 +597,21 @@ fn a_kernel_that_is_none() {
     for kernel in [noise(9, 40_000), boot_sector, half, b"HdrS".to_vec(), vec![0; 0x202]] {
         bad_payload(&[], &["vmlinuz", "not a Linux kernel", "`HdrS` at byte 514"], |p| {
             p.write(Payload::KERNEL, kernel)
+        });
+    }
+}
+
+/// GRUB starts arm64's `Image` only.
+#[test]
+fn a_kernel_that_is_compressed_as_a_whole() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&real_kernel("payload-arm64")).unwrap();
+    let packed = packed.finish().unwrap();
+    // CONFIG_EFI_ZBOOT: a program for UEFI that unpacks (drivers/firmware/efi/libstub/zboot-header.S).
+    let zboot = [b"MZ\0\0zimg".as_slice(), &noise(9, 40_000)].concat();
+    for kernel in [packed, zboot] {
+        bad_payload(&["--arch=arm64"], &["vmlinuz", "not a Linux kernel", "has to be unpacked"], |p| {
+            p.write(Payload::KERNEL, kernel);
         });
     }
 }

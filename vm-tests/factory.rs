@@ -52,7 +52,8 @@ fn a_raw_image_for_sectors_of_4096_bytes_boots_under_uefi() {
 }
 
 #[test]
-fn a_raw_image_for_arm64_boots_under_uefi() {
-    let (_dir, image) = made_of(World::get().payload_for("arm64"), "raw", &["--arch=arm64"]);
-    boots(Firmware::UefiArm64, &Drive::new(&image).boot_index(1));
+fn a_raw_image_for_arm64_and_sectors_of_4096_bytes_boots_under_uefi() {
+    let args = ["--arch=arm64", "--sector-size=4096"];
+    let (_dir, image) = made_of(World::get().payload_for("arm64"), "raw", &args);
+    boots(Firmware::UefiArm64, &Drive::new(&image).boot_index(1).block_bytes(4096));
 }

@@ -142,7 +142,8 @@ pub fn wrong_magic(name: &str, head: &[u8], arch: Arch) -> Option<String> {
     }
 }
 
-const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56)";
+const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56; one that \
+     is compressed as a whole, such as Image.gz, has to be unpacked)";
 const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
 
 /// One file of a source, read to its end.
