@@ -54,11 +54,19 @@ impl Arch {
         }
     }
 
-    /// GRUB's images for BIOS, if it has one: the first sector, and the rest.
-    pub const fn bios_images(self) -> Option<[&'static str; 2]> {
+    /// Whether it has a BIOS.
+    pub const fn has_bios(self) -> bool {
         match self {
-            Arch::Amd64 => Some(["boot.img", "core.img"]),
-            Arch::Arm64 => None,
+            Arch::Amd64 => true,
+            Arch::Arm64 => false,
+        }
+    }
+
+    /// Its first serial port, as the kernel's `console=` names it.
+    pub const fn serial_console(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "ttyS0,115200",
+            Arch::Arm64 => "ttyAMA0,115200",
         }
     }
 
