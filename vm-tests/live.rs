@@ -26,11 +26,16 @@ struct Live {
 
 impl Live {
     fn made(kind: &str, args: &[&str]) -> Self {
+        Self::made_of(World::get().payload(VERSION), kind, args)
+    }
+
+    fn made_of(payload: &Path, kind: &str, args: &[&str]) -> Self {
         let dir = scratch_dir();
         let file = dir.path().join(format!("live.{kind}"));
-        let source = format!("--source=dir:{}", World::get().payload(VERSION).display());
+        let source = format!("--source=dir:{}", payload.display());
         let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str(), "--out"];
-        let args = first.iter().chain([&file.to_str().expect("paths here are text")]).chain(args);
+        let out = [file.to_str().expect("paths here are text")];
+        let args = first.iter().chain(&out).chain(args);
         let report = run(&World::get().installer, args.map(OsStr::new));
         let report: serde_json::Value = serde_json::from_slice(&report).expect("the report is JSON");
         let medium = report["medium"].as_str().expect("the report names the medium").to_owned();
@@ -39,6 +44,10 @@ impl Live {
 
     fn iso() -> Self {
         Self::made("iso", &[])
+    }
+
+    fn iso_for_arm64() -> Self {
+        Self::made_of(World::get().payload_for("arm64"), "iso", &["--arch=arm64"])
     }
 }
 
@@ -77,6 +86,27 @@ under_both_firmwares! {
     a_live_usb_stick_starts => a_usb_stick;
     a_live_system_starts_from_the_network => the_network;
     a_medium_that_has_done_its_work_boots_the_disk => a_disk_that_the_medium_installed;
+}
+
+#[test]
+fn a_live_cd_starts_on_arm64() {
+    let live = Live::iso_for_arm64();
+    Machine::new(Firmware::UefiArm64).cd(&live.file).start().expect_live(VERSION, &live.medium);
+}
+
+#[test]
+fn a_live_usb_stick_starts_on_arm64() {
+    let live = Live::iso_for_arm64();
+    Machine::new(Firmware::UefiArm64).stick(&live.file).start().expect_live(VERSION, &live.medium);
+}
+
+#[test]
+fn a_medium_that_has_done_its_work_boots_the_disk_on_arm64() {
+    let firmware = Firmware::UefiArm64;
+    let (live, disk) = (Live::iso_for_arm64(), Image::installed_for(firmware, &[]));
+    disk.set_boot_env(&[&format!("medium={}", live.medium)]);
+    let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
+    machine.start().expect_os(VERSION, 'A', 0);
 }
 
 /// A job in the live system looks at what its medium carries.
