@@ -32,7 +32,9 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let ImageArgs { system, out, .. } = args;
     input(no_disk(args))?;
     if !said.meta(&system.meta)?.is_empty() {
-        return input(Err("META tags (--meta, $INSTALLER_META_BASE64) belong to a disk, a live medium has none".to_owned()));
+        return input(Err(
+            "META tags (--meta, $INSTALLER_META_BASE64) belong to a disk, a live medium has none".to_owned()
+        ));
     }
     let time = input(source_date_epoch())?;
     let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;

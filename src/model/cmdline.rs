@@ -150,7 +150,9 @@ pub enum QuoteError {
     )]
     Character(String),
     /// Words that mean something to iPXE.
-    #[error("{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged")]
+    #[error(
+        "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
+    )]
     Ipxe(String),
     /// More than the kernel takes.
     #[error("{bytes} bytes, at most {max} reach the kernel")]
