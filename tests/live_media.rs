@@ -371,7 +371,7 @@ fn options_that_mean_a_disk() {
             let texts = [option.split('=').next().unwrap(), "a live medium has no disk"];
             refused(&world, INPUT, &texts, || live(&world, kind, &out, &[option]));
         }
-        refused(&world, INPUT, &["META", "a live medium has none"], || live(&world, kind, &out, &["--meta=0x0a=x"]));
+        refused(&world, INPUT, &["META", "a live medium has no disk"], || live(&world, kind, &out, &["--meta=0x0a=x"]));
         let attempt = || Outcome::of(command(&world, kind, &out, &[]).env("INSTALLER_META_BASE64", "MHgwYT14"));
         refused(&world, INPUT, &["META"], attempt);
     }
