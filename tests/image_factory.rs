@@ -191,32 +191,6 @@ fn an_image_for_arm64_made_elsewhere() {
     assert!(read_at(&out, bios.offset, bios.len as usize).iter().all(|byte| *byte == 0), "a BIOS boot image");
 }
 
-/// Nothing on it is for a BIOS.
-#[test]
-fn a_live_medium_for_arm64_made_elsewhere() {
-    let world = World::new();
-    world.payload.write(Payload::KERNEL, real_kernel("payload-arm64"));
-    let out = world.path("os.iso");
-    let made = |arch: &str| {
-        let mut command = installer(["image", "--progress=none", "--kind=iso", "--force", "--arch", arch, "--out"]);
-        Outcome::of(command.arg(&out).arg(format!("--source={}", world.payload.source())))
-    };
-    made("arm64").succeeds();
-    let catalog = tool!("xorriso", "-indev", &out, "-report_el_torito", "plain");
-    let images: Vec<_> = catalog.lines().filter(|line| line.starts_with("El Torito boot img")).collect();
-    assert!(images.len() == 1 && images[0].contains("UEFI"), "{catalog}");
-    assert!(read_at(&out, 0, 440).iter().all(|byte| *byte == 0), "boot code in the first sector");
-    let esp = world.path("esp");
-    tool!("xorriso", "-osirrox", "on", "-indev", &out, "-extract", "/boot/efi.img", &esp);
-    let found = world::finished_bytes(program("mtype").arg("-i").arg(&esp).arg("::EFI/BOOT/BOOTAA64.EFI"));
-    assert!(found == fs::read(assets().join("arm64/iso.efi")).unwrap(), "not the UEFI boot image");
-    // The same again, and a payload for another machine.
-    let before = fs::read(&out).unwrap();
-    made("arm64").succeeds();
-    assert!(fs::read(&out).unwrap() == before, "other bytes");
-    made("amd64").exits(INPUT).says(&["the payload's kernel is for arm64, not for amd64"]);
-}
-
 /// Both volumes, by xfs_repair and by the kernel.
 #[test]
 fn the_settled_xfs_is_sound() {

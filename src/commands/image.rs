@@ -116,7 +116,10 @@ fn whole_sectors(args: &ImageArgs) -> Result<u64, String> {
 pub fn source_date_epoch() -> Result<u32, String> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(value) = env::var_os(NAME) else { return Ok(TIME) };
-    value.to_str().and_then(|text| text.parse().ok()).ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
+    value
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
 }
 
 fn failure(error: ImageError) -> Failure {

@@ -15,7 +15,12 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{cmdline::Platform, digest::Sha256, layout::{DEFAULT_SLOT_BYTES, Part}, manifest::KernelArgs},
+    model::{
+        cmdline::Platform,
+        digest::Sha256,
+        layout::{DEFAULT_SLOT_BYTES, Part},
+        manifest::KernelArgs,
+    },
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},
     probe,

@@ -8,8 +8,8 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::FileExt as _,
     ops::Range,
+    os::unix::fs::FileExt as _,
     path::Path,
     time::{Duration, UNIX_EPOCH},
 };
@@ -17,8 +17,9 @@ use std::{
 use tempfile::{NamedTempFile, TempDir};
 
 use super::{
-    Target, pump,
+    Target,
     live::{Cargo, Event, LiveError, Region, read},
+    pump,
     written::flush_and_forget,
 };
 use crate::{
@@ -101,7 +102,7 @@ impl Iso<'_> {
     }
 
     /// The small files.
-    fn rest<'e>(&self, dir: &TempDir, expected: &mut BTreeMap<&'e str, Expected>) -> io::Result<()> {
+    fn rest(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
         let listed = expected.iter().filter_map(|(name, file)| match file {
             Expected::Digest(digest) => Some(((*name).to_owned(), *digest)),
             Expected::Patched(_) => None,
@@ -124,13 +125,10 @@ impl Iso<'_> {
     fn esp(&self, path: &Path) -> io::Result<Sha256> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(ESP_BYTES)?;
-        let image = FileSpec {
-            path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()),
-            size: self.assets.efi.len() as u64,
-        };
+        let image =
+            FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
         let serial = self.medium.id.guid().as_fields().0;
-        let spec =
-            VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
+        let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
         // Where it lies on the medium is known to none yet; nobody starts from what says so (the hidden sectors).
         let layout = VolumeLayout::new(Extent { offset: 0, len: ESP_BYTES }, SectorSize::S512, &spec);
         let layout = layout.map_err(io::Error::other)?;
@@ -175,20 +173,24 @@ impl Iso<'_> {
         let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.time.into())).to_string();
         let date: String = time.chars().filter(char::is_ascii_digit).collect();
         // --no_rc, which has to be first: nobody's own configuration. -r: everything is root's, and may be read.
-        let mut args: Vec<String> = ["--no_rc", "-o", "-", "-quiet", "-r", "-graft-points", "-V"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut args: Vec<String> =
+            ["--no_rc", "-o", "-", "-quiet", "-r", "-graft-points", "-V"].map(str::to_owned).to_vec();
         args.push(self.medium.volume_id());
         args.push(format!("--modification-date={date}00"));
         args.extend(["--set_all_file_dates".to_owned(), format!("={}", self.time)]);
         args.extend(["--gpt_disk_guid".to_owned(), self.medium.id.guid().to_string()]);
         if self.assets.bios.is_some() {
             args.extend(["-b".to_owned(), format!("{DIR}/{ELTORITO}")]);
-            args.extend(["-no-emul-boot", "-boot-load-size", "4", "-boot-info-table", "--grub2-boot-info"].map(str::to_owned));
+            args.extend(
+                ["-no-emul-boot", "-boot-load-size", "4", "-boot-info-table", "--grub2-boot-info"].map(str::to_owned),
+            );
             args.extend(["--grub2-mbr", MBR].map(str::to_owned));
         }
         args.extend(["--efi-boot".to_owned(), format!("{DIR}/{ESP}")]);
-        args.extend(["-efi-boot-part", "--efi-boot-image", "--protective-msdos-label", "--mbr-force-bootable"].map(str::to_owned));
+        args.extend(
+            ["-efi-boot-part", "--efi-boot-image", "--protective-msdos-label", "--mbr-force-bootable"]
+                .map(str::to_owned),
+        );
         // Heaviest first: otherwise the order is that of inode numbers.
         let names = self.names();
         for (name, weight) in names.iter().zip((1..=names.len()).rev()) {
@@ -285,7 +287,9 @@ mod tests {
         let line = "File data lba:  0 ,    18466 ,       94 ,   191115 , '/boot/bios.img'";
         let at = Extent { offset: 18466 * 2048, len: 191_115 };
         assert_eq!(extent(line), Some(("/boot/bios.img".to_owned(), at)));
-        for nothing in ["Report layout: xt , Startlba ,   Blocks , Filesize , ISO image path", "", "File data lba:  0 , 1"] {
+        for nothing in
+            ["Report layout: xt , Startlba ,   Blocks , Filesize , ISO image path", "", "File data lba:  0 , 1"]
+        {
             assert_eq!(extent(nothing), None, "{nothing}");
         }
         assert_eq!(extent(&line.replace("  0 ,", "  1 ,")), None);

@@ -293,12 +293,7 @@ pub struct Initramfs {
 
 impl Initramfs {
     /// Read it, compare every piece of it with its digest, and get the digest of the whole. `advanced` hears of bytes.
-    pub fn digest(
-        &self,
-        region: Region,
-        target: &Target,
-        advanced: &mut dyn FnMut(u64),
-    ) -> Result<Sha256, LiveError> {
+    pub fn digest(&self, region: Region, target: &Target, advanced: &mut dyn FnMut(u64)) -> Result<Sha256, LiveError> {
         let mut whole = Hasher::default();
         let mut at = 0;
         for piece in &self.pieces {

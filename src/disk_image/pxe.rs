@@ -58,7 +58,8 @@ impl Pxe<'_> {
             observe(Event::Bytes(bytes.len() as u64));
         });
         read_back.map_err(error)?;
-        let differs = |what: &str| LiveError::Differs { path: target.path().display().to_string(), what: what.to_owned() };
+        let differs =
+            |what: &str| LiveError::Differs { path: target.path().display().to_string(), what: what.to_owned() };
         if digest.finish() != kernel.sha256 {
             return Err(differs(LIVE_KERNEL));
         }

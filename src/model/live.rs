@@ -126,12 +126,7 @@ mod tests {
     fn medium(version: Option<&str>) -> Medium {
         let content = Sums([("x".to_owned(), Sha256::of(b"x"))].into());
         let cmdline = Cmdline::parse("console=tty0 dyndbg=\"file x +p\"");
-        Medium {
-            id: MediumId::new(&content, None),
-            version: version.map(str::to_owned),
-            arch: Arch::Amd64,
-            cmdline,
-        }
+        Medium { id: MediumId::new(&content, None), version: version.map(str::to_owned), arch: Arch::Amd64, cmdline }
     }
 
     #[test]

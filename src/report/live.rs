@@ -42,9 +42,16 @@ impl fmt::Display for LiveReport {
         let version = self.version.as_deref().unwrap_or("(no version)");
         match self.file_bytes {
             Some(bytes) => {
-                write!(f, "made: {version} is on live medium {medium}, {out}, {}, which is on the medium", approx(bytes))
+                write!(
+                    f,
+                    "made: {version} is on live medium {medium}, {out}, {}, which is on the medium",
+                    approx(bytes)
+                )
             }
-            None => write!(f, "{out} would be live medium {medium} with {version}; kernel arguments: {cmdline}\ndry run: nothing was written"),
+            None => write!(
+                f,
+                "{out} would be live medium {medium} with {version}; kernel arguments: {cmdline}\ndry run: nothing was written"
+            ),
         }
     }
 }
