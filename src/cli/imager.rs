@@ -7,7 +7,6 @@ use clap::{ArgAction, Args, Parser};
 use super::{ImageArgs, RegistryArgs, SourceArgs, SystemArgs};
 use crate::{
     model::{
-        layout::DEFAULT_SLOT_BYTES,
         manifest::Arch,
         profile::{Origin, Profile},
         units::ByteSize,
@@ -170,12 +169,13 @@ impl Imager {
             kind: profile.kind,
             out: self.output.join(profile.file_name()),
             force: self.force,
-            disk_size: ByteSize(profile.disk_bytes),
+            disk_size: Some(ByteSize(profile.disk_bytes)),
             seed: None,
+            container: None,
             system: SystemArgs {
                 source: SourceArgs { source: Some(source), strict: false, registry },
                 dry_run: false,
-                slot_size: ByteSize(DEFAULT_SLOT_BYTES),
+                slot_size: None,
                 sector_size: Some(profile.sector),
                 format_data: None,
                 extra_kernel_arg: profile.extra_kernel_args.clone(),

@@ -9,6 +9,7 @@ mod imager;
 mod inspect;
 mod install;
 mod layout;
+mod live;
 mod meta;
 mod payload;
 mod pull;

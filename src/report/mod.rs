@@ -3,6 +3,7 @@
 mod change;
 mod image;
 mod layout;
+mod live;
 pub mod output;
 pub mod picture;
 mod progress;
@@ -11,6 +12,7 @@ mod status;
 pub use change::ChangeReport;
 pub use image::ImageReport;
 pub use layout::{InstalledSystem, LayoutReport};
+pub use live::LiveReport;
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
 
@@ -38,8 +40,10 @@ use crate::{
 pub enum Report {
     /// `install`.
     Install(Box<InstallReport>),
-    /// `image`.
+    /// `image`: an installed disk.
     Image(Box<ImageReport>),
+    /// `image`: a live medium.
+    Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
     /// `status`.
@@ -73,6 +77,7 @@ impl fmt::Display for Report {
         match self {
             Report::Install(r) => r.fmt(f),
             Report::Image(r) => r.fmt(f),
+            Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
