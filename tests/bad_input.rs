@@ -37,7 +37,7 @@ use slipway::{
         manifest::{Arch, KernelArgs},
         units::MIB,
     },
-    payload::{DirSource, Sums},
+    payload::{DirSource, Sums, image::Look},
     plan::{self, Ids, InstallRequest},
     probe,
 };
@@ -738,7 +738,7 @@ fn a_cmdline_that_is_no_text() {
 #[test]
 fn a_file_too_large_for_fat() {
     let world = World::new();
-    let mut payload = DirSource::new(world.payload.dir()).facts(Sums::wanted(false), |_| ()).unwrap();
+    let mut payload = DirSource::new(world.payload.dir()).facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
     payload.files[2].size = 1 << 32;
     let disk = world.sparse("disk.img", 20 << 30);
     let disk = Disk::open(&disk, Access::Whole, None, Duration::ZERO).unwrap();

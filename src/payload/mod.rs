@@ -3,14 +3,16 @@
 mod check;
 mod dir;
 pub mod image;
+mod read_back;
 pub mod registry;
 mod source;
 mod stream;
 
 pub use check::{PayloadError, Sums, TEXTS};
 pub use dir::DirSource;
+pub use read_back::{ReadBack, read_back_digest};
 pub use source::{Source, SourceRef, image_store};
-pub use stream::{StreamError, digest_file, read_back_digest, write_stream};
+pub use stream::{StreamError, digest_file, write_stream};
 
 use std::{
     fs::File,

@@ -15,7 +15,7 @@ use slipway::{
         slot::Slot,
         units::MIB,
     },
-    payload::{self, PayloadFiles, Sums, Take},
+    payload::{self, PayloadFiles, Sums, Take, image::Look},
     plan::{self, ActivateRequest, Ask, InstallRequest, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
     probe,
 };
@@ -106,7 +106,7 @@ impl World {
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let source = common::payload(&dir, n);
-            let facts = source.facts(Sums::Compared, |_| ()).unwrap();
+            let facts = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
             let bytes = |name: &String| fs::read(dir.join(name)).unwrap();
             world.payloads.push(facts.files.iter().map(|f| (f.name.clone(), bytes(&f.name))).collect());
             world.facts.push(facts);
