@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     io::{BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::{ChildStdout, Command, Stdio},
     thread,
 };
@@ -83,7 +83,9 @@ impl Tool {
     ) -> Result<(), ToolError> {
         let (program, _) = self.names();
         let failed = |why: String| ToolError::Failed { program, why };
-        let mut command = Command::new(self.find()?);
+        // PATH may have names of directories that are relative, to another one than `dir`.
+        let path = path::absolute(self.find()?).map_err(|e| failed(e.to_string()))?;
+        let mut command = Command::new(path);
         // Nothing of this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

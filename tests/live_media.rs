@@ -231,6 +231,19 @@ fn a_pxe_archive_is_what_a_server_serves() {
     assert_eq!((listed.lines().count(), count(" 0        0 ")), (9, 9), "{listed}");
 }
 
+#[test]
+fn the_payloads_cmdline_can_stand_alone() {
+    let world = World::new();
+    world.payload.write("cmdline", "quiet\n");
+    let out = world.path("live.iso");
+    let mut command = installer(["image", "--progress=plain", "--output=json", "--platform=aws", "--kind=iso"]);
+    command.arg(format!("--source={}", world.payload.source())).arg("--out").arg(&out);
+    let outcome = Outcome::of(command.env("INSTALLER_GRUB_USE_UKI_CMDLINE", "true")).succeeds();
+    let outcome = outcome.says(&["the payload's cmdline stands alone", "--platform=aws"]);
+    let report = outcome.json();
+    assert_eq!(report["cmdline"], format!("quiet slipway.medium={}", report["medium"].as_str().unwrap()));
+}
+
 /// Streamed from layers, in the order in which these have the files.
 #[test]
 fn a_sealed_image_makes_the_same_medium_as_its_directory() {

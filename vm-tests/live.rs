@@ -17,6 +17,9 @@ use crate::{
     world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 
+/// Size of a USB stick: not a round number, as with real ones.
+const STICK_BYTES: u64 = 2_002_780_160;
+
 /// A live medium of the first payload. It is gone when this is dropped.
 struct Live {
     dir: TempDir,
@@ -49,6 +52,14 @@ impl Live {
     fn iso_for_arm64() -> Self {
         Self::made_of(World::get().payload_for("arm64"), "iso", &["--arch=arm64"])
     }
+
+    /// An ISO written to a stick, which is larger: the backup GPT is not at its end.
+    fn stick() -> Self {
+        let live = Self::iso();
+        let file = File::options().write(true).open(&live.file).expect("the ISO can be opened");
+        file.set_len(STICK_BYTES).expect("it can be made larger");
+        live
+    }
 }
 
 fn a_cd(firmware: Firmware) {
@@ -58,7 +69,7 @@ fn a_cd(firmware: Firmware) {
 
 /// With a disk beside it that was installed by somebody else: it is left alone.
 fn a_usb_stick(firmware: Firmware) {
-    let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
+    let (live, disk) = (Live::stick(), Image::installed(VERSION_2, &[]));
     let mut machine = Machine::new(firmware).stick(&live.file);
     machine = machine.drive(&Drive::new(disk.path()).boot_index(1));
     machine.start().expect_live(VERSION, &live.medium);
@@ -80,7 +91,7 @@ fn the_network(firmware: Firmware) {
 
 /// The stick stays in, and stays first in the boot order.
 fn a_disk_that_the_medium_installed(firmware: Firmware) {
-    let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
+    let (live, disk) = (Live::stick(), Image::installed(VERSION_2, &[]));
     // As its installation would have left it.
     disk.set_boot_env(&[&format!("medium={}", live.medium)]);
     let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
@@ -113,6 +124,17 @@ fn a_medium_that_has_done_its_work_boots_the_disk_on_arm64() {
     disk.set_boot_env(&[&format!("medium={}", live.medium)]);
     let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
     machine.start().expect_os(VERSION, 'A', 0);
+}
+
+/// Which one is meant nobody can tell: the live system starts, and somebody looks.
+#[test]
+fn two_disks_that_the_same_medium_installed_are_no_answer() {
+    let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
+    disk.set_boot_env(&[&format!("medium={}", live.medium)]);
+    let [first, second] = [1, 2].map(|index| Drive::new(disk.path()).boot_index(index));
+    let mut console = Machine::new(Firmware::Bios).cd(&live.file).drive(&first).drive(&second).start();
+    console.expect_live(VERSION, &live.medium);
+    assert!(console.shows("two disks say that they were installed by this medium"));
 }
 
 /// A job in the live system looks at what its medium carries.

@@ -129,14 +129,19 @@ pub fn settle(args: &SystemArgs, said: &Said) -> Result<InstallRequest, Failure>
         bootable_mbr: said.legacy_bios_support(),
         slot_bytes: args.slot_size.map_or(DEFAULT_SLOT_BYTES, |size| size.0),
         ids: Ids::none(0),
-        args: KernelArgs {
-            platform: args.platform.clone(),
-            config: args.config.clone(),
-            extra: args.extra_kernel_arg.clone(),
-            payload_only: said.payload_only().unwrap_or(false),
-            firmware: vec![],
-        },
+        args: kernel_args(args, said),
         meta: said.meta(&args.meta)?,
         arch: args.arch,
     })
+}
+
+/// What was said of the kernel command line; nothing of this machine's firmware.
+pub fn kernel_args(args: &SystemArgs, said: &Said) -> KernelArgs {
+    KernelArgs {
+        platform: args.platform.clone(),
+        config: args.config.clone(),
+        extra: args.extra_kernel_arg.clone(),
+        payload_only: said.payload_only().unwrap_or(false),
+        firmware: vec![],
+    }
 }

@@ -3,6 +3,7 @@
 use super::{
     image::{finish, source_date_epoch},
     input,
+    install::kernel_args,
     payload::{self, Payload},
     said::Said,
 };
@@ -13,17 +14,18 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
     model::{
-        cmdline::{Platform, assemble_live},
+        cmdline::{Cmdline, Platform, assemble_live},
         digest::{Sha256, Sums},
         disk_image::LiveKind,
         live::{Medium, MediumId},
+        manifest::KernelArgs,
     },
     payload::{
         Facts, SourceRef, Sums as Wanted,
         image::{Archive, ImageError, Look},
         image_store,
     },
-    plan::Refusal,
+    plan::{Refusal, kernel_args_notes},
     report::{LiveReport, Progress, Report},
     tools::Tool,
 };
@@ -45,7 +47,9 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     }
     let container = args.container.as_ref().map(|named| container(named, args)).transpose()?;
     let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
-    let medium = medium(args, kind, platform, &parts);
+    let kernel_args = kernel_args(system, said);
+    kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| progress.note(note));
+    let medium = medium(args, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
     // Before anything is written: whether the kernel gets what was asked for.
     let text = match kind {
@@ -125,19 +129,25 @@ struct Parts<'a> {
     container: Option<&'a Archive>,
 }
 
-/// What the medium says of itself. Its name is made of all that is on it.
-fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, parts: &Parts) -> Medium {
-    let (system, Parts { facts, assets, container }) = (&args.system, parts);
+/// The kernel's arguments, but for the name of the medium.
+fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &Facts) -> Cmdline {
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
     };
-    let (own, extra) = (facts.cmdline.as_deref(), &system.extra_kernel_arg);
-    let mut cmdline = assemble_live(platform, &system.config, system.arch, halt, own, extra);
+    match (&payload.cmdline, args.payload_only) {
+        (Some(own), true) => Cmdline::parse(own),
+        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &args.extra),
+    }
+}
+
+/// What the medium says of itself. Its name is made of all that is on it.
+fn medium(args: &ImageArgs, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
+    let Parts { facts, assets, container } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
     let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
     content.0.extend([
-        text("kind", &format!("{kind:?} {}", system.arch)),
+        text("kind", &format!("{kind:?} {}", facts.arch)),
         text("version", facts.version.as_deref().unwrap_or_default()),
         text("cmdline", &cmdline.to_string()),
     ]);
@@ -149,7 +159,7 @@ fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, parts: &Parts) -
     content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
     let id = MediumId::new(&content, args.seed.as_deref());
     cmdline.append(&format!("slipway.medium={id}"));
-    Medium { id, version: facts.version.clone(), arch: system.arch, cmdline }
+    Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }
 }
 
 fn failure(error: LiveError, facts: &Facts, container: Option<&SourceRef>) -> Failure {

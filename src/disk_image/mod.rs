@@ -1,4 +1,4 @@
-//! LAYER 2: disk images in files: under which name, in which format.
+//! LAYER 2: disk images and live media in files: under which name, in which format.
 //!
 //! Power loss: a file has its name only once it is complete and on the medium ([`Target`]). Until then it is a temporary
 //! file beside it, `.slipway-*`, which a killed program leaves behind.

@@ -17,6 +17,7 @@ mod wipe;
 
 pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
+pub use content::kernel_args_notes;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, Held, LabelFacts, SlotFacts, SystemFacts};
 pub use install::{InstallRequest, install};
 pub use meta::meta;
