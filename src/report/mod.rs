@@ -7,12 +7,14 @@ pub mod output;
 pub mod picture;
 mod progress;
 mod status;
+mod unattended;
 
 pub use change::ChangeReport;
 pub use image::ImageReport;
 pub use layout::{InstalledSystem, LayoutReport};
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
+pub use unattended::{Outcome, UnattendedReport};
 
 use std::{collections::BTreeMap, fmt};
 
@@ -42,6 +44,8 @@ pub enum Report {
     Image(Box<ImageReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
+    /// `unattended`.
+    Unattended(Box<UnattendedReport>),
     /// `status`.
     Status(Box<StatusReport>),
     /// `verify`.
@@ -74,6 +78,7 @@ impl fmt::Display for Report {
             Report::Install(r) => r.fmt(f),
             Report::Image(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
