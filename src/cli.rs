@@ -11,8 +11,7 @@ use clap::{
 use crate::{
     model::{
         digest::Sha256,
-        disk_image::{DEFAULT_IMAGE_BYTES, ImageKind},
-        layout::DEFAULT_SLOT_BYTES,
+        disk_image::ImageKind,
         manifest::Arch,
         units::{ByteSize, SectorSize},
     },
@@ -66,9 +65,10 @@ pub enum Verb {
     /// Everything is checked before the first write. The partition table is written last: until then the disk
     /// has none, and a power cut leaves a disk without a table or the complete system, never half of one.
     Install(Box<InstallArgs>),
-    /// Make a disk image: an install onto a file, in the format a cloud or a hypervisor takes.
+    /// Make a disk image, an install onto a file, in the format a cloud or a hypervisor takes; or a live medium, ISO or PXE.
     ///
     /// Needs neither root nor a loop device. The same inputs give the same bytes ($SOURCE_DATE_EPOCH is the time in it).
+    /// A live medium has no disk in it: --disk-size, --sector-size, --slot-size, --format-data and --meta are refused.
     Image(Box<ImageArgs>),
     /// In a live system: install, or upgrade what is there, as the kernel command line and the machine config on stdin say.
     ///
@@ -216,11 +216,11 @@ pub struct ImageArgs {
     /// Take the place of a file that is there.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
-    /// Size of the disk.
-    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_IMAGE_BYTES))]
-    pub disk_size: ByteSize,
-    /// What GUIDs are made from; any text. The same inputs and the same seed give the same image [default: the digest
-    /// of everything that is asked for, payload and boot images included].
+    /// Size of the disk [default: 4GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub disk_size: Option<ByteSize>,
+    /// What GUIDs, and the names of live media, are made from; any text. The same inputs and the same seed give the same
+    /// image [default: the digest of everything that is asked for, payload and boot images included].
     #[arg(long, value_name = "TEXT")]
     pub seed: Option<String>,
     /// What is installed.
@@ -254,9 +254,9 @@ pub struct SystemArgs {
     /// Print the plan and stop; nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
-    /// Size of each of the two slots.
-    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_SLOT_BYTES))]
-    pub slot_size: ByteSize,
+    /// Size of each of the two slots [default: 1GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub slot_size: Option<ByteSize>,
     /// Logical sector size of an image file, 512 or 4096 bytes [default: what its GPT has, else 512]; a disk has its
     /// own.
     #[arg(long, value_name = "BYTES")]

@@ -15,7 +15,13 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{cmdline::Platform, digest::Sha256, layout::Part, manifest::KernelArgs, medium::MediumId},
+    model::{
+        cmdline::Platform,
+        digest::Sha256,
+        layout::{DEFAULT_SLOT_BYTES, Part},
+        manifest::KernelArgs,
+        medium::MediumId,
+    },
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},
     probe,
@@ -134,7 +140,7 @@ pub fn settle(args: &SystemArgs, said: &Said) -> Result<InstallRequest, Failure>
         format_data: args.format_data.unwrap_or(true),
         encrypted: if args.format_data.is_none() { said.encrypted() } else { vec![] },
         bootable_mbr: said.legacy_bios_support(),
-        slot_bytes: args.slot_size.0,
+        slot_bytes: args.slot_size.map_or(DEFAULT_SLOT_BYTES, |size| size.0),
         ids: Ids::none(0),
         args: KernelArgs {
             platform: args.platform.clone(),

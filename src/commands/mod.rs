@@ -8,6 +8,7 @@ mod image;
 mod inspect;
 mod install;
 mod layout;
+mod live;
 mod meta;
 mod payload;
 mod pull;

@@ -4,10 +4,16 @@
 //! file beside it, `.slipway-*`, which a killed program leaves behind.
 
 mod compress;
+mod iso;
+mod live;
 mod ova;
+mod pxe;
 mod target;
 mod written;
 
+pub use iso::Iso;
+pub use live::{Cargo, Event, LiveError};
+pub use pxe::Pxe;
 pub use target::{Target, TargetError};
 
 use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt as _};
@@ -82,7 +88,7 @@ fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
     // A VMDK's header is one sector; its descriptor follows and is made of no more than 20.
     const DESCRIPTOR: (u64, usize) = (512, 20 * 512);
     match kind {
-        ImageKind::Raw | ImageKind::Qcow2 => Ok(()),
+        ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => Ok(()),
         ImageKind::Vhd => {
             let at = image.metadata()?.len().saturating_sub(VHD_FOOTER_BYTES as u64);
             let mut footer = [0; VHD_FOOTER_BYTES];

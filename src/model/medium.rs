@@ -6,12 +6,30 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-/// 16 lower-case hex digits, made from what is on the medium.
+use super::digest::{Sha256, Sums};
+
+/// 64 bits, written as 16 lower-case hex digits. Media with the same content have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct MediumId(pub u64);
+
+impl MediumId {
+    /// The name of a medium with this content. `seed` makes another one of it.
+    pub fn new(content: &Sums, seed: Option<&str>) -> Self {
+        let digest = Sha256::of(format!("{}{}", content.render(), seed.unwrap_or_default()).as_bytes());
+        MediumId(digest.0[..8].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)))
+    }
+
+    /// GUID of the partition table of an ISO: version 8 (RFC 9562), made from the name.
+    pub fn guid(self) -> Uuid {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&Sha256::of(self.to_string().as_bytes()).0[..16]);
+        Uuid::new_v8(bytes)
+    }
+}
 
 impl fmt::Display for MediumId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

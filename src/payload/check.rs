@@ -166,9 +166,14 @@ impl Seen {
         Ok(Seen { size, sha256, head })
     }
 
+    /// All of it, where it is a small file.
+    pub fn small(&self) -> Option<&[u8]> {
+        (self.size <= SMALL_FILE_BYTES && self.size == self.head.len() as u64).then_some(&self.head[..])
+    }
+
     /// Its text, where it is a small file: without white space around it, as kernel arguments are taken.
     pub fn trimmed(&self) -> Option<&[u8]> {
-        (self.size <= SMALL_FILE_BYTES).then(|| self.head.trim_ascii())
+        self.small().map(<[u8]>::trim_ascii)
     }
 
     fn info(&self, name: &str) -> FileInfo {

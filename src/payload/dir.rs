@@ -78,7 +78,8 @@ impl DirSource {
 
 impl PayloadFiles for DirSource {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
-        names.iter().try_for_each(|name| {
+        let there = |name: &&&str| !TEXTS.contains(*name) || present(&self.dir.join(name));
+        names.iter().filter(there).try_for_each(|name| {
             let mut file = self.open(name).map_err(|source| PayloadError::Io { path: self.dir.join(name), source })?;
             take(name, &mut file)
         })

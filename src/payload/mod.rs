@@ -22,6 +22,7 @@ pub type Take<'t> = dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()
 /// Hands out the files of a payload for streaming.
 pub trait PayloadFiles {
     /// Hand each of these files to `take`, once, in the order in which the source has them. `take` reads it to its end.
+    /// Of [`TEXTS`] those that are there.
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
 }
 

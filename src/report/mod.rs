@@ -3,6 +3,7 @@
 mod change;
 mod image;
 mod layout;
+mod live;
 pub mod output;
 pub mod picture;
 mod progress;
@@ -12,6 +13,7 @@ mod unattended;
 pub use change::ChangeReport;
 pub use image::ImageReport;
 pub use layout::{InstalledSystem, LayoutReport};
+pub use live::LiveReport;
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
 pub use unattended::{Outcome, UnattendedReport};
@@ -40,8 +42,10 @@ use crate::{
 pub enum Report {
     /// `install`.
     Install(Box<InstallReport>),
-    /// `image`.
+    /// `image`: an installed disk.
     Image(Box<ImageReport>),
+    /// `image`: a live medium.
+    Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
     /// `unattended`.
@@ -77,6 +81,7 @@ impl fmt::Display for Report {
         match self {
             Report::Install(r) => r.fmt(f),
             Report::Image(r) => r.fmt(f),
+            Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),

@@ -1,0 +1,141 @@
+//! `installer image --kind iso|pxe`: the payload as a system that boots from memory.
+
+use super::{
+    image::{finish, source_date_epoch},
+    input,
+    payload::{self, Payload},
+    said::Said,
+};
+use crate::{
+    bootloader::IsoAssets,
+    cli::ImageArgs,
+    disk_image::{Cargo, Event, Iso, LiveError, Pxe, Target},
+    error::{Failure, Kind, OrFail as _},
+    execute::Observer as _,
+    model::{
+        cmdline::{Platform, assemble_live},
+        digest::{Sha256, Sums},
+        disk_image::LiveKind,
+        live::Medium,
+        medium::MediumId,
+    },
+    payload::{Facts, Sums as Wanted, image::Look},
+    plan::Refusal,
+    report::{LiveReport, Progress, Report},
+    tools::Tool,
+};
+
+pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let ImageArgs { system, out, .. } = args;
+    input(no_disk(args))?;
+    if !said.meta(&system.meta)?.is_empty() {
+        return input(Err(
+            "META tags (--meta, $INSTALLER_META_BASE64) belong to a disk, a live medium has none".to_owned()
+        ));
+    }
+    let time = input(source_date_epoch())?;
+    let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
+    let assets = match kind {
+        LiveKind::Iso => {
+            for tool in [Tool::Xorrisofs, Tool::Xorriso] {
+                tool.find().or_fail(Kind::Dependency)?;
+            }
+            Some(IsoAssets::load(system.arch).or_fail(Kind::Environment)?)
+        }
+        LiveKind::Pxe => None,
+    };
+    let target = Target::new(out, args.force).or_fail(Kind::Install)?;
+    let opened = payload::open(&system.source, system.arch)?;
+    let Payload { source, facts } = opened.look(Wanted::wanted(system.source.strict), Look::Declared, progress)?;
+    if facts.arch != system.arch {
+        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(Kind::Input);
+    }
+    if !facts.sealed {
+        progress.note("the payload has no SHA256SUMS: its files are taken as they are, and sealed on the medium");
+    }
+    let medium = medium(args, kind, platform, &facts, assets.as_ref());
+    let cmdline = medium.cmdline.to_string();
+    // Before anything is written: whether the kernel gets what was asked for.
+    let text = match kind {
+        LiveKind::Iso => medium.env(),
+        LiveKind::Pxe => medium.ipxe(),
+    };
+    let text = text.map_err(Refusal::from).or_fail(Kind::Input)?;
+    let mut report = LiveReport {
+        changed: false,
+        out: target.path().display().to_string(),
+        kind: args.kind,
+        compression: None,
+        file_bytes: None,
+        medium: medium.id,
+        version: facts.version.clone(),
+        payload: facts.manifest().payload_digest(),
+        container: None,
+        cmdline: cmdline.clone(),
+    };
+    if system.dry_run {
+        return Ok(Report::Live(Box::new(report)));
+    }
+    let cargo = Cargo { source: &source, facts: &facts, time };
+    let observe = &mut |event: Event| match event {
+        Event::Phase(sentence, bytes) => progress.phase(sentence, bytes),
+        Event::Bytes(bytes) => progress.advance(bytes),
+    };
+    let made = match &assets {
+        Some(assets) => Iso { medium: &medium, env: &text, assets, time }.make(&cargo, &target, observe),
+        None => Pxe { script: &text, cmdline: &cmdline, time }.make(&cargo, &target, observe),
+    };
+    let image = made.map_err(|error| failure(error, &facts))?;
+    let (compression, file_bytes) = finish(image, &target, progress)?;
+    (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
+    Ok(Report::Live(Box::new(report)))
+}
+
+/// Options that mean a disk.
+fn no_disk(args: &ImageArgs) -> Result<(), String> {
+    let given = [
+        ("--disk-size", args.disk_size.is_some()),
+        ("--slot-size", args.system.slot_size.is_some()),
+        ("--sector-size", args.system.sector_size.is_some()),
+        ("--format-data", args.system.format_data.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => Err(format!("{name}: a live medium has no disk in it that this could be said of")),
+        None => Ok(()),
+    }
+}
+
+/// What the medium says of itself. Its name is made of all that is on it.
+fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, facts: &Facts, assets: Option<&IsoAssets>) -> Medium {
+    let system = &args.system;
+    let halt = match kind {
+        LiveKind::Iso => Some("talos.halt_if_installed=1"),
+        LiveKind::Pxe => None,
+    };
+    let (own, extra) = (facts.cmdline.as_deref(), &system.extra_kernel_arg);
+    let mut cmdline = assemble_live(platform, &system.config, system.arch, halt, own, extra);
+    let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
+    let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
+    content.0.extend([
+        text("kind", &format!("{kind:?} {}", system.arch)),
+        text("version", facts.version.as_deref().unwrap_or_default()),
+        text("cmdline", &cmdline.to_string()),
+    ]);
+    if let Some(assets) = assets {
+        content.0.insert("efi".to_owned(), Sha256::of(&assets.efi));
+        let bios = assets.bios.iter().flat_map(|bios| [("bios", &bios.eltorito), ("mbr", &bios.mbr)]);
+        content.0.extend(bios.map(|(name, bytes)| (name.to_owned(), Sha256::of(bytes))));
+    }
+    let id = MediumId::new(&content, args.seed.as_deref());
+    cmdline.append(&format!("slipway.medium={id}"));
+    Medium { id, version: facts.version.clone(), arch: system.arch, cmdline }
+}
+
+fn failure(error: LiveError, facts: &Facts) -> Failure {
+    match error {
+        LiveError::Payload(error) => payload::failure(&facts.source, error),
+        LiveError::TooLarge { .. } => Failure { kind: Kind::Input, error: error.into() },
+        LiveError::Tool(_) => Failure { kind: Kind::Dependency, error: error.into() },
+        LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: Kind::Install, error: error.into() },
+    }
+}
