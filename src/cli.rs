@@ -223,6 +223,10 @@ pub struct ImageArgs {
     /// image [default: the digest of everything that is asked for, payload and boot images included].
     #[arg(long, value_name = "TEXT")]
     pub seed: Option<String>,
+    /// Of a live medium: the installer's container image to carry, from which the system in memory can install itself:
+    /// oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
+    #[arg(long, value_name = "SOURCE")]
+    pub container: Option<SourceRef>,
     /// What is installed.
     #[command(flatten)]
     pub system: SystemArgs,

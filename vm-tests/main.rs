@@ -38,6 +38,7 @@ mod image;
 mod in_guest;
 mod installed;
 mod larger_disk;
+mod live;
 mod machined;
 mod medium;
 #[path = "../tests/oci/mod.rs"]

@@ -164,6 +164,36 @@ impl Machine {
         self
     }
 
+    /// Put in a CD: the first thing the firmware starts.
+    pub fn cd(self, iso: &Path) -> Self {
+        self.medium("ide-cd", "media=cdrom,readonly=on", iso)
+    }
+
+    /// Plug in a USB stick with these bytes: the first thing the firmware starts. What the machine writes to it is thrown
+    /// away.
+    pub fn stick(mut self, bytes: &Path) -> Self {
+        self.args.extend(["-device", "qemu-xhci"].map(Into::into));
+        self.medium("usb-storage", "snapshot=on", bytes)
+    }
+
+    fn medium(mut self, device: &str, option: &str, file: &Path) -> Self {
+        let mut text = OsString::from(format!("if=none,id=medium,format=raw,{option},file="));
+        text.push(file);
+        let device = format!("{device},drive=medium,bootindex=0");
+        self.args.extend(["-drive".into(), text, "-device".into(), device.into()]);
+        self
+    }
+
+    /// Plug in a network card, from which the firmware starts first: QEMU's iPXE gets `script` from this directory by
+    /// TFTP.
+    pub fn network(mut self, dir: &Path, script: &str) -> Self {
+        let mut text = OsString::from(format!("user,id=net,restrict=on,bootfile={script},tftp="));
+        text.push(dir);
+        let device = "virtio-net-pci,netdev=net,bootindex=0";
+        self.args.extend(["-netdev".into(), text, "-device".into(), device.into()]);
+        self
+    }
+
     fn plain(&mut self, id: usize, drive: &Drive) {
         let snapshot = if drive.kept { "off" } else { "on" };
         // cache=unsafe: a flush ends in the page cache of the host, which outlives QEMU.
@@ -294,6 +324,18 @@ impl Console {
         }
         eprintln!("boot {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
         // A later boot of the same machine is counted from here.
+        self.started = Instant::now();
+    }
+
+    /// Wait until the reference OS is up in memory, from this live medium.
+    #[track_caller]
+    pub fn expect_live(&mut self, version: &str, medium: &str) {
+        let line = self.wait_for("SLIPWAY-OK");
+        let expected = format!("SLIPWAY-OK version={version} slot=- try=0 medium={medium}");
+        if line != expected {
+            self.fail(&format!("`{line}` instead of `{expected}`"));
+        }
+        eprintln!("live boot {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
         self.started = Instant::now();
     }
 

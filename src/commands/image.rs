@@ -38,6 +38,9 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
 
 fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
     let ImageArgs { kind, system, .. } = args;
+    if args.container.is_some() {
+        return input(Err("--container: only a live medium (--kind iso, pxe) carries a container image".to_owned()));
+    }
     let disk_bytes = input(whole_sectors(args))?;
     let time = input(source_date_epoch())?.into();
     let request = settle(system, said)?;

@@ -19,7 +19,11 @@ use crate::{
         live::Medium,
         medium::MediumId,
     },
-    payload::{Facts, Sums as Wanted, image::Look},
+    payload::{
+        Facts, SourceRef, Sums as Wanted,
+        image::{Archive, ImageError, Look},
+        image_store,
+    },
     plan::Refusal,
     report::{LiveReport, Progress, Report},
     tools::Tool,
@@ -53,7 +57,9 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     if !facts.sealed {
         progress.note("the payload has no SHA256SUMS: its files are taken as they are, and sealed on the medium");
     }
-    let medium = medium(args, kind, platform, &facts, assets.as_ref());
+    let container = args.container.as_ref().map(|named| container(named, args)).transpose()?;
+    let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
+    let medium = medium(args, kind, platform, &parts);
     let cmdline = medium.cmdline.to_string();
     // Before anything is written: whether the kernel gets what was asked for.
     let text = match kind {
@@ -70,13 +76,13 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
         medium: medium.id,
         version: facts.version.clone(),
         payload: facts.manifest().payload_digest(),
-        container: None,
+        container: container.as_ref().map(Archive::manifest),
         cmdline: cmdline.clone(),
     };
     if system.dry_run {
         return Ok(Report::Live(Box::new(report)));
     }
-    let cargo = Cargo { source: &source, facts: &facts, time };
+    let cargo = Cargo { source: &source, facts: &facts, container: container.as_ref(), time };
     let observe = &mut |event: Event| match event {
         Event::Phase(sentence, bytes) => progress.phase(sentence, bytes),
         Event::Bytes(bytes) => progress.advance(bytes),
@@ -85,7 +91,7 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
         Some(assets) => Iso { medium: &medium, env: &text, assets, time }.make(&cargo, &target, observe),
         None => Pxe { script: &text, cmdline: &cmdline, time }.make(&cargo, &target, observe),
     };
-    let image = made.map_err(|error| failure(error, &facts))?;
+    let image = made.map_err(|error| failure(error, &facts, args.container.as_ref()))?;
     let (compression, file_bytes) = finish(image, &target, progress)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(Report::Live(Box::new(report)))
@@ -105,9 +111,24 @@ fn no_disk(args: &ImageArgs) -> Result<(), String> {
     }
 }
 
+/// Find the container image and lay it out.
+fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
+    let fail = |error: ImageError| payload::failure(named, error.into());
+    let store = image_store(named, &payload::options(&args.system.source.registry)).map_err(fail)?;
+    let store = store.ok_or_else(|| format!("--container {named}: a directory is no container image"));
+    Archive::new(input(store)?, args.system.arch).map_err(fail)
+}
+
+/// All that is on a medium.
+struct Parts<'a> {
+    facts: &'a Facts,
+    assets: Option<&'a IsoAssets>,
+    container: Option<&'a Archive>,
+}
+
 /// What the medium says of itself. Its name is made of all that is on it.
-fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, facts: &Facts, assets: Option<&IsoAssets>) -> Medium {
-    let system = &args.system;
+fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, parts: &Parts) -> Medium {
+    let (system, Parts { facts, assets, container }) = (&args.system, parts);
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
@@ -126,14 +147,16 @@ fn medium(args: &ImageArgs, kind: LiveKind, platform: Platform, facts: &Facts, a
         let bios = assets.bios.iter().flat_map(|bios| [("bios", &bios.eltorito), ("mbr", &bios.mbr)]);
         content.0.extend(bios.map(|(name, bytes)| (name.to_owned(), Sha256::of(bytes))));
     }
+    content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
     let id = MediumId::new(&content, args.seed.as_deref());
     cmdline.append(&format!("slipway.medium={id}"));
     Medium { id, version: facts.version.clone(), arch: system.arch, cmdline }
 }
 
-fn failure(error: LiveError, facts: &Facts) -> Failure {
+fn failure(error: LiveError, facts: &Facts, container: Option<&SourceRef>) -> Failure {
     match error {
         LiveError::Payload(error) => payload::failure(&facts.source, error),
+        LiveError::Container(error) => payload::failure(container.unwrap_or(&facts.source), error),
         LiveError::TooLarge { .. } => Failure { kind: Kind::Input, error: error.into() },
         LiveError::Tool(_) => Failure { kind: Kind::Dependency, error: error.into() },
         LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: Kind::Install, error: error.into() },

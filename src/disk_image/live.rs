@@ -15,10 +15,10 @@ use crate::{
     model::{
         cpio::{Entry, Newc},
         digest::{Hasher, Sha256, Sums},
-        live::{MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
+        live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
         manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
     },
-    payload::{Facts, PayloadFiles, TEXTS},
+    payload::{Facts, PayloadFiles, TEXTS, image::Archive},
     tools::ToolError,
 };
 
@@ -31,6 +31,9 @@ pub enum LiveError {
     /// Its payload cannot be read, or is not the one that was looked at.
     #[error(transparent)]
     Payload(anyhow::Error),
+    /// The same of the container image.
+    #[error(transparent)]
+    Container(anyhow::Error),
     /// More than a machine can start from memory.
     #[error("the initramfs would have {bytes} bytes; with more than {MAX_INITRAMFS_BYTES} no kernel starts from GRUB")]
     TooLarge {
@@ -68,6 +71,8 @@ pub struct Cargo<'a> {
     pub source: &'a dyn PayloadFiles,
     /// What a look at it found.
     pub facts: &'a Facts,
+    /// The container image of the installer.
+    pub container: Option<&'a Archive>,
     /// Time of every file, seconds since 1970 UTC.
     pub time: u32,
 }
@@ -88,10 +93,11 @@ impl Region<'_> {
 }
 
 impl Cargo<'_> {
-    /// Bytes that are written: the payload, and its kernel once more.
+    /// Bytes that are written: the payload, its kernel and initramfs once more, and the container image.
     pub fn bytes(&self) -> u64 {
         let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
-        files.map(|file| file.size).sum()
+        let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes));
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// Write kernel and initramfs. Digests of the payload are compared on the way. `advanced` hears of bytes.
@@ -132,13 +138,19 @@ impl Cargo<'_> {
             regions.extend((file == first).then_some(initramfs));
             copy(reader, file, &regions, target, advanced)
         };
-        self.source.each(&names, take).map_err(|error| match error.downcast::<TargetError>() {
-            Ok(error) => error.into(),
-            Err(error) => LiveError::Payload(error),
-        })?;
+        self.source.each(&names, take).map_err(|error| of_source(error, LiveError::Payload))?;
         self.seal(&mut texts)?;
         for (name, text) in texts {
             to.text(&format!("{PAYLOAD_DIR}/{name}"), &text).map_err(error)?;
+        }
+        if let Some(container) = self.container {
+            let begin = to.header(CONTAINER, container.bytes()).map_err(error)?;
+            let take = &mut |at: u64, part: &FileInfo, reader: &mut dyn Read| {
+                to.expect(part, begin + at);
+                let region = Region { at: initramfs.at + begin + at, ..initramfs };
+                copy(reader, part, &[region], target, advanced)
+            };
+            container.each(take).map_err(|error| of_source(error, LiveError::Container))?;
         }
         to.finish().map_err(error)
     }
@@ -159,7 +171,15 @@ impl Cargo<'_> {
     }
 }
 
-/// Exactly one file of the payload, to several places at once.
+/// What goes wrong while a source is read: with the source, or with the file that is made of it.
+fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> LiveError {
+    match error.downcast::<TargetError>() {
+        Ok(error) => error.into(),
+        Err(error) => source(error),
+    }
+}
+
+/// Exactly one file, to several places at once.
 fn copy(
     reader: &mut dyn Read,
     file: &FileInfo,

@@ -1,0 +1,90 @@
+//! Live media start machines: an ISO as a CD and as a USB stick, and a boot from the network. What they carry is there.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    image::Image,
+    medium::Medium,
+    oci,
+    qemu::{Drive, Firmware, Machine},
+    world::{VERSION, VERSION_2, World, run, scratch_dir},
+};
+
+/// A live medium of the first payload. It is gone when this is dropped.
+struct Live {
+    dir: TempDir,
+    file: PathBuf,
+    /// Its name.
+    medium: String,
+}
+
+impl Live {
+    fn made(kind: &str, args: &[&str]) -> Self {
+        let dir = scratch_dir();
+        let file = dir.path().join(format!("live.{kind}"));
+        let source = format!("--source=dir:{}", World::get().payload(VERSION).display());
+        let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str(), "--out"];
+        let args = first.iter().chain([&file.to_str().expect("paths here are text")]).chain(args);
+        let report = run(&World::get().installer, args.map(OsStr::new));
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("the report is JSON");
+        let medium = report["medium"].as_str().expect("the report names the medium").to_owned();
+        Live { dir, file, medium }
+    }
+
+    fn iso() -> Self {
+        Self::made("iso", &[])
+    }
+}
+
+fn a_cd(firmware: Firmware) {
+    let live = Live::iso();
+    Machine::new(firmware).cd(&live.file).start().expect_live(VERSION, &live.medium);
+}
+
+/// With a disk beside it that was installed by somebody else: it is left alone.
+fn a_usb_stick(firmware: Firmware) {
+    let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
+    let mut machine = Machine::new(firmware).stick(&live.file);
+    machine = machine.drive(&Drive::new(disk.path()).boot_index(1));
+    machine.start().expect_live(VERSION, &live.medium);
+}
+
+fn the_network(firmware: Firmware) {
+    let live = Live::made("pxe", &[]);
+    let dir = live.dir.path().join("tftp");
+    fs::create_dir(&dir).expect("a directory can be made");
+    run("tar", [OsStr::new("-C"), dir.as_os_str(), OsStr::new("-xf"), live.file.as_os_str()]);
+    Machine::new(firmware).network(&dir, "boot.ipxe").start().expect_live(VERSION, &live.medium);
+}
+
+/// The stick stays in, and stays first in the boot order.
+fn a_disk_that_the_medium_installed(firmware: Firmware) {
+    let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
+    // As its installation would have left it.
+    disk.set_boot_env(&[&format!("medium={}", live.medium)]);
+    let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
+    machine.start().expect_os(VERSION_2, 'A', 0);
+}
+
+under_both_firmwares! {
+    a_live_cd_starts => a_cd;
+    a_live_usb_stick_starts => a_usb_stick;
+    a_live_system_starts_from_the_network => the_network;
+    a_medium_that_has_done_its_work_boots_the_disk => a_disk_that_the_medium_installed;
+}
+
+/// A job in the live system looks at what its medium carries.
+#[test]
+fn what_a_live_medium_carries_is_in_memory() {
+    let container = format!("--container=oci:{}", oci::layout().display());
+    let live = Live::made("iso", &[&container]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest/carried.sh");
+    let job = Medium::job(scratch_dir(), &script, &[]);
+    Machine::new(Firmware::Bios).cd(&live.file).drive(&job.drive()).start().expect_job();
+}
