@@ -16,21 +16,28 @@ use crate::{
     world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 
-/// A live medium of the first payload. It is gone when this is dropped.
-struct Live {
+/// A live medium. It is gone when this is dropped.
+pub struct Live {
     dir: TempDir,
-    file: PathBuf,
+    pub file: PathBuf,
     /// Its name.
-    medium: String,
+    pub medium: String,
 }
 
 impl Live {
-    fn made(kind: &str, args: &[&str]) -> Self {
+    /// Of the first payload.
+    pub fn made(kind: &str, args: &[&str]) -> Self {
+        Self::of(VERSION, kind, args)
+    }
+
+    /// Of any.
+    pub fn of(version: &str, kind: &str, args: &[&str]) -> Self {
         let dir = scratch_dir();
         let file = dir.path().join(format!("live.{kind}"));
-        let source = format!("--source=dir:{}", World::get().payload(VERSION).display());
+        let source = format!("--source=dir:{}", World::get().payload(version).display());
         let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str(), "--out"];
-        let args = first.iter().chain([&file.to_str().expect("paths here are text")]).chain(args);
+        let out = file.to_str().expect("paths here are text");
+        let args = first.iter().chain([&out]).chain(args);
         let report = run(&World::get().installer, args.map(OsStr::new));
         let report: serde_json::Value = serde_json::from_slice(&report).expect("the report is JSON");
         let medium = report["medium"].as_str().expect("the report names the medium").to_owned();
