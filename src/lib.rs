@@ -43,6 +43,8 @@
 //! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
+//! * live media (ISO, PXE): [`disk_image::Iso`], [`disk_image::Pxe`]; what they carry: [`model::live`]; how an ISO starts:
+//!   `assets/grub/iso.cfg`
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
 //! * the picture of a disk: [`report::picture`]; what is free, and whose the rest is: [`model::region`]

@@ -35,10 +35,9 @@ impl Live {
         let dir = scratch_dir();
         let file = dir.path().join(format!("live.{kind}"));
         let source = format!("--source=dir:{}", World::get().payload(version).display());
-        let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str(), "--out"];
-        let out = file.to_str().expect("paths here are text");
-        let args = first.iter().chain([&out]).chain(args);
-        let report = run(&World::get().installer, args.map(OsStr::new));
+        let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str()];
+        let args = first.iter().chain(args).map(OsStr::new).chain([OsStr::new("--out"), file.as_os_str()]);
+        let report = run(&World::get().installer, args);
         let report: serde_json::Value = serde_json::from_slice(&report).expect("the report is JSON");
         let medium = report["medium"].as_str().expect("the report names the medium").to_owned();
         Live { dir, file, medium }

@@ -81,7 +81,7 @@ fn installs(machine: Machine, disk: &Image, live: &Live) {
     console.wait_for(&format!("slipway: medium {} has installed", live.medium));
     console.wait_for("slipway: slot A try=0: booting");
     console.expect_os(VERSION, 'A', 0);
-    console.expect_agent("CONFIRM", 7);
+    console.expect_agent("CONFIRM", 0);
     let console = console.switch_off();
     assert_eq!(disk.next_boot(), ('A', false), "{console}");
     assert_eq!(disk.report("status")["boot_env"]["medium"], live.medium.as_str());

@@ -31,23 +31,10 @@ use crate::{
 
 pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
     let ImageArgs { system, out, .. } = args;
-    input(no_disk(args))?;
-    if !said.meta(&system.meta)?.is_empty() {
-        return input(Err(
-            "META tags (--meta, $INSTALLER_META_BASE64) belong to a disk, a live medium has none".to_owned()
-        ));
-    }
+    no_disk(args, said)?;
     let time = input(source_date_epoch())?;
     let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
-    let assets = match kind {
-        LiveKind::Iso => {
-            for tool in [Tool::Xorrisofs, Tool::Xorriso] {
-                tool.find().or_fail(Kind::Dependency)?;
-            }
-            Some(IsoAssets::load(system.arch).or_fail(Kind::Environment)?)
-        }
-        LiveKind::Pxe => None,
-    };
+    let assets = starters(kind, args)?;
     let target = Target::new(out, args.force).or_fail(Kind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let Payload { source, facts } = opened.look(Wanted::wanted(system.source.strict), Look::Declared, progress)?;
@@ -98,16 +85,30 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
 }
 
 /// Options that mean a disk.
-fn no_disk(args: &ImageArgs) -> Result<(), String> {
+fn no_disk(args: &ImageArgs, said: &Said) -> Result<(), Failure> {
     let given = [
         ("--disk-size", args.disk_size.is_some()),
         ("--slot-size", args.system.slot_size.is_some()),
         ("--sector-size", args.system.sector_size.is_some()),
         ("--format-data", args.system.format_data.is_some()),
+        ("META (--meta, $INSTALLER_META_BASE64)", !said.meta(&args.system.meta)?.is_empty()),
     ];
-    match given.iter().find(|(_, given)| *given) {
+    input(match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(format!("{name}: a live medium has no disk in it that this could be said of")),
         None => Ok(()),
+    })
+}
+
+/// What starts a medium; from the network that is somebody else's.
+fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failure> {
+    match kind {
+        LiveKind::Iso => {
+            for tool in [Tool::Xorrisofs, Tool::Xorriso] {
+                tool.find().or_fail(Kind::Dependency)?;
+            }
+            Ok(Some(IsoAssets::load(args.system.arch).or_fail(Kind::Environment)?))
+        }
+        LiveKind::Pxe => Ok(None),
     }
 }
 

@@ -102,7 +102,7 @@ impl Iso<'_> {
     }
 
     /// The small files.
-    fn rest<'e>(&self, dir: &TempDir, expected: &mut BTreeMap<&'e str, Expected>) -> io::Result<()> {
+    fn rest(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
         let listed = expected.iter().filter_map(|(name, file)| match file {
             Expected::Digest(digest) => Some(((*name).to_owned(), *digest)),
             Expected::Patched(_) => None,
