@@ -18,7 +18,7 @@ use slipway::{
         units::SectorSize,
         version::Version,
     },
-    plan::{self, ActivateRequest, Goal, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Goal, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
 };
 use system::{
     ask, installed, payload,
@@ -71,6 +71,9 @@ fn texts() {
     golden("upgrade-not-preserved.txt", &plan::upgrade(&forced, &facts, &payload(1)).unwrap());
     let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
     golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
+    let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
+    let from_medium = UpgradeRequest { origin: Origin::Medium(Some(MEDIUM)), ..request.clone() };
+    golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
     let activate = ActivateRequest { ask: ask(3), preserve: true };

@@ -351,7 +351,7 @@ fn an_installation_that_is_not_at_rest() {
     let node = Node::upgraded(&world);
     for at in node.boot_envs() {
         let sector = String::from_utf8(read_at(&node.disk, at, 512)).unwrap();
-        write_at(&node.disk, at, (sector.replace("\nb=good\n", "\nb=tried\n") + "####")[..512].as_bytes());
+        write_at(&node.disk, at, &(sector.replace("\nb=good\n", "\nb=tried\n") + "####").as_bytes()[..512]);
     }
     let attempt = || Live::new(&world).onto(&node.disk, &preserve);
     untouched(&[&node.disk], attempt).exits(INSTALL).says(&["not at rest", "slot B is the default, and tried"]);

@@ -241,12 +241,13 @@ impl Plan {
             Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
             Step::Discard { part, extent } => format!("discard    {part}: {}", at(extent)),
             Step::WriteBootEnv { copy, env, .. } => format!(
-                "write      {}: default={} once={} a={} b={} (copy {copy} of 2, seq {}){commit}",
+                "write      {}: default={} once={} a={} b={}{} (copy {copy} of 2, seq {}){commit}",
                 PATHS[usize::from(copy.saturating_sub(1)).min(1)],
                 env.default,
                 env.once.map_or_else(|| "-".to_owned(), |s| s.to_string()),
                 env.states.a,
                 env.states.b,
+                env.medium.map_or_else(String::new, |id| format!(" medium={id}")),
                 env.seq,
             ),
             Step::WriteMarker { slot, marker, .. } => {

@@ -91,7 +91,9 @@ impl PayloadFiles for Files<'_> {
 /// is, the files begin behind the first MiB: blanking that leaves all of their old data.
 fn request(n: u8) -> InstallRequest {
     let args = KernelArgs { extra: vec!["kept=1".to_owned()], ..KernelArgs::default() };
-    InstallRequest { args, slot_bytes: 64 * MIB, ..common::request(n) }
+    // Installed by another medium.
+    let medium = Some(MediumId(n.into()));
+    InstallRequest { args, medium, slot_bytes: 64 * MIB, ..common::request(n) }
 }
 
 impl World {
