@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -61,11 +62,17 @@ fn a_usb_stick(firmware: Firmware) {
     machine.start().expect_live(VERSION, &live.medium);
 }
 
-fn the_network(firmware: Firmware) {
+/// A medium for the network, unpacked as for a server.
+fn served() -> (Live, PathBuf) {
     let live = Live::made("pxe", &[]);
     let dir = live.dir.path().join("tftp");
     fs::create_dir(&dir).expect("a directory can be made");
     run("tar", [OsStr::new("-C"), dir.as_os_str(), OsStr::new("-xf"), live.file.as_os_str()]);
+    (live, dir)
+}
+
+fn the_network(firmware: Firmware) {
+    let (live, dir) = served();
     Machine::new(firmware).network(&dir, "boot.ipxe").start().expect_live(VERSION, &live.medium);
 }
 
@@ -93,4 +100,21 @@ fn what_a_live_medium_carries_is_in_memory() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest/carried.sh");
     let job = Medium::job(scratch_dir(), &script, &[]);
     Machine::new(Firmware::Bios).cd(&live.file).drive(&job.drive()).start().expect_job();
+}
+
+/// One bit of the payload: nobody gets as far as to install it.
+#[test]
+fn a_damaged_payload_in_memory_is_found() {
+    let (_live, dir) = served();
+    let initramfs = dir.join("initramfs");
+    let file = File::options().read(true).write(true).open(&initramfs).expect("the initramfs can be opened");
+    // The squashfs is the largest, and the last but for a few KiB.
+    let at = file.metadata().expect("it has a size").len() - (1 << 20);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("it can be read");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("it can be written");
+    let cmdline = fs::read_to_string(dir.join("cmdline")).expect("there is a command line");
+    let mut console = Machine::with_kernel(&dir.join("vmlinuz"), &initramfs, cmdline.trim()).start();
+    let line = console.wait_for("SLIPWAY-FAIL");
+    assert!(line.contains("the payload of this live medium is not the one in its SHA256SUMS"), "{line}");
 }
