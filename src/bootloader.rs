@@ -22,7 +22,7 @@ const IMAGE_DIR: &str = "/usr/share/slipway/assets";
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
     /// None of the places has them.
-    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build` or set {ASSETS_ENV}", places.join(", "))]
+    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build {arch}` or set {ASSETS_ENV}", places.join(", "))]
     NotFound {
         /// Architecture.
         arch: Arch,
@@ -44,7 +44,7 @@ pub enum AssetError {
 pub struct Assets {
     /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images; only x86 has a BIOS.
+    /// BIOS boot images, where there is a BIOS.
     pub bios: Option<BiosAssets>,
 }
 
@@ -53,7 +53,7 @@ pub struct Assets {
 pub struct IsoAssets {
     /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images; only x86 has a BIOS.
+    /// BIOS boot images, where there is a BIOS.
     pub bios: Option<IsoBios>,
 }
 
@@ -131,13 +131,11 @@ impl Assets {
     }
 
     fn of(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
-        let bios = match arch {
-            Arch::Amd64 => {
-                let (boot, core) = (dir.checked("boot.img")?, dir.checked("core.img")?);
-                Some(BiosAssets::new(boot, core).map_err(|e| dir.bad("", e))?)
-            }
-            Arch::Arm64 => None,
+        let bios = || {
+            let (boot, core) = (dir.checked("boot.img")?, dir.checked("core.img")?);
+            BiosAssets::new(boot, core).map_err(|e| dir.bad("", e))
         };
+        let bios = arch.has_bios().then(bios).transpose()?;
         Ok(Assets { efi: dir.checked(arch.efi_image())?, bios })
     }
 }
@@ -146,10 +144,8 @@ impl IsoAssets {
     /// Load what starts live media of `arch`.
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
         let dir = AssetDir::find(arch)?;
-        let bios = match arch {
-            Arch::Amd64 => Some(IsoBios { eltorito: dir.checked("iso.img")?, mbr: dir.checked("boot_hybrid.img")? }),
-            Arch::Arm64 => None,
-        };
+        let bios = || Ok(IsoBios { eltorito: dir.checked("iso.img")?, mbr: dir.checked("boot_hybrid.img")? });
+        let bios = arch.has_bios().then(bios).transpose()?;
         Ok(IsoAssets { efi: dir.checked("iso.efi")?, bios })
     }
 }

@@ -1,6 +1,10 @@
 //! The command line: clap types only. What they mean is settled in `commands`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
 
+mod imager;
+
+pub use imager::{Imager, ImagerOwn, ImagerUnsupported};
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{
@@ -32,15 +36,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-}
-
-/// Makes disk images and ISOs from profiles; reads none yet, `installer image` makes disk images.
-#[derive(Debug, Parser)]
-#[command(name = "imager", version, disable_help_subcommand = true)]
-pub struct Imager {
-    /// Any arguments: they are not looked at.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<OsString>,
 }
 
 const EXIT_CODES: &str = "\

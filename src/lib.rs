@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | 4 | [`cli`], [`commands`] | one file per verb, all of the same shape |
 //! | 3 | [`probe`], [`plan`], [`execute`] | look (never writes), decide (pure), do (the only place where a [`plan::Step`] becomes I/O) |
-//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`tools`] | touch the machine |
+//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`durable`], [`tools`] | touch the machine |
 //! | 1 | [`model`] | values and formats, bytes in and bytes out: no file, process, clock or randomness |
 //!
 //! A module uses its own layer and those below, never one above (`tests/layers.rs` checks it); [`error`] and
@@ -42,7 +42,8 @@
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
 //! * the kernel command line: [`model::cmdline`]
-//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
+//! * YAML, with the place of every key: [`model::yaml`]; the machine config on stdin: [`model::config`]; the profiles of
+//!   `imager`: [`model::profile`], and as arguments of `image`: [`cli::Imager::image_args`]; machined's environment variables: [`model::environment`]
 //! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
 //! * live media (ISO, PXE): [`disk_image::Iso`], [`disk_image::Pxe`]; what they carry: [`model::live`]; how an ISO starts:
@@ -64,6 +65,7 @@ pub mod cli;
 pub mod commands;
 pub mod device;
 pub mod disk_image;
+pub mod durable;
 pub mod error;
 pub mod execute;
 pub mod fat;

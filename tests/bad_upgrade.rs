@@ -18,7 +18,7 @@ use slipway::{
     device::{Access, Disk},
     execute::{self, Observer, Sources},
     model::{manifest::Arch, units::MIB},
-    payload::{DirSource, Sums},
+    payload::{DirSource, Sums, image::Look},
     plan::{self, Ask, Origin, UpgradeRequest},
     probe,
 };
@@ -175,7 +175,7 @@ fn a_payload_that_changes_while_it_is_read() {
     let world = World::new();
     let node = Node::installed(&world);
     let source = DirSource::new(node.next.dir());
-    let payload = source.facts(Sums::wanted(false), |_| ()).unwrap();
+    let payload = source.facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
     let request = UpgradeRequest {

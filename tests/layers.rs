@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 /// Layer of every module; `error` and `report` serve layers 3 and 4 and use what they show.
-const LAYERS: [(&str, u8); 15] = [
+const LAYERS: [(&str, u8); 16] = [
     ("model", 1),
     ("device", 2),
     ("payload", 2),
@@ -12,6 +12,7 @@ const LAYERS: [(&str, u8); 15] = [
     ("mkfs", 2),
     ("bootloader", 2),
     ("disk_image", 2),
+    ("durable", 2),
     ("tools", 2),
     ("error", 3),
     ("probe", 3),

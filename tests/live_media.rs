@@ -17,7 +17,8 @@ use assert_cmd::Command;
 use images::{Layout, Pack, built};
 use slipway::model::{digest::Sha256, live::MAX_INITRAMFS_BYTES, units::MIB};
 use world::{
-    Outcome, Payload, Range, SmallFs, World, assert_clean_fat, asset, assets, extract, installer, noise, program, tool,
+    Outcome, Payload, Range, SmallFs, World, assert_clean_fat, asset, assets, extract, installer, noise, program,
+    real_kernel, tool,
 };
 
 /// Exit codes of the public table.
@@ -162,6 +163,36 @@ fn an_iso_starts_as_cd_and_as_disk() {
     // What is left of temporary files: nothing.
     let left: Vec<_> = fs::read_dir(world.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_str().unwrap().starts_with(".slipway")), "{left:?}");
+}
+
+/// Nothing on it is for a BIOS.
+#[test]
+fn an_iso_for_arm64_made_elsewhere() {
+    let world = World::new();
+    world.payload.write(Payload::KERNEL, real_kernel("payload-arm64"));
+    let (iso, report) = made(&world, "iso", "live.iso", &["--arch=arm64"]);
+    let listed = tool!("xorriso", "-no_rc", "-indev", &iso, "-report_el_torito", "plain");
+    let images: Vec<_> = listed.lines().filter_map(|line| line.strip_prefix("El Torito boot img :")).collect();
+    assert!(images.len() == 1 && images[0].contains("UEFI  y   none"), "{listed}");
+    assert!(world::read_at(&iso, 0, 440).iter().all(|byte| *byte == 0), "boot code in the first sector");
+    let sgdisk = tool!("sgdisk", "-v", &iso);
+    assert!(sgdisk.contains("No problems found"), "{sgdisk}");
+    let esp = world.path("esp");
+    extract(&iso, second_partition(&iso), &esp);
+    assert_clean_fat(&esp);
+    let efi = world::finished_bytes(program("mtype").arg("-i").arg(&esp).arg("::EFI/BOOT/BOOTAA64.EFI"));
+    assert!(efi == fs::read(assets().join("arm64/iso.efi")).unwrap(), "not the UEFI boot image");
+    let env = tool!("grub-editenv", unpacked_iso(&world, &iso).join("medium.env"), "list");
+    assert!(env.lines().any(|line| line == "efi=BOOTAA64.EFI"), "{env}");
+    let cmdline = report["cmdline"].as_str().unwrap();
+    assert!(cmdline.contains("console=ttyAMA0 console=tty0"), "{report}");
+    assert!(!cmdline.contains("ttyS"), "a port that arm64 has not: {report}");
+    // For the other machine it is refused, and the same inputs make the same bytes.
+    refused(&world, INPUT, &["the payload's kernel is for arm64, not for amd64"], || {
+        live(&world, "iso", &world.path("other"), &["--arch=amd64"])
+    });
+    let (again, _) = made(&world, "iso", "again.iso", &["--arch=arm64"]);
+    tool!("cmp", &iso, &again);
 }
 
 #[test]

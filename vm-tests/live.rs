@@ -28,14 +28,14 @@ pub struct Live {
 impl Live {
     /// Of the first payload.
     pub fn made(kind: &str, args: &[&str]) -> Self {
-        Self::of(VERSION, kind, args)
+        Self::made_of(World::get().payload(VERSION), kind, args)
     }
 
     /// Of any.
-    pub fn of(version: &str, kind: &str, args: &[&str]) -> Self {
+    pub fn made_of(payload: &Path, kind: &str, args: &[&str]) -> Self {
         let dir = scratch_dir();
         let file = dir.path().join(format!("live.{kind}"));
-        let source = format!("--source=dir:{}", World::get().payload(version).display());
+        let source = format!("--source=dir:{}", payload.display());
         let first = ["image", "--progress=none", "--output=json", "--kind", kind, source.as_str()];
         let args = first.iter().chain(args).map(OsStr::new).chain([OsStr::new("--out"), file.as_os_str()]);
         let report = run(&World::get().installer, args);
@@ -46,6 +46,10 @@ impl Live {
 
     fn iso() -> Self {
         Self::made("iso", &[])
+    }
+
+    fn iso_for_arm64() -> Self {
+        Self::made_of(World::get().payload_for("arm64"), "iso", &["--arch=arm64"])
     }
 }
 
@@ -90,6 +94,27 @@ under_both_firmwares! {
     a_live_usb_stick_starts => a_usb_stick;
     a_live_system_starts_from_the_network => the_network;
     a_medium_that_has_done_its_work_boots_the_disk => a_disk_that_the_medium_installed;
+}
+
+#[test]
+fn a_live_cd_starts_on_arm64() {
+    let live = Live::iso_for_arm64();
+    Machine::new(Firmware::UefiArm64).cd(&live.file).start().expect_live(VERSION, &live.medium);
+}
+
+#[test]
+fn a_live_usb_stick_starts_on_arm64() {
+    let live = Live::iso_for_arm64();
+    Machine::new(Firmware::UefiArm64).stick(&live.file).start().expect_live(VERSION, &live.medium);
+}
+
+#[test]
+fn a_medium_that_has_done_its_work_boots_the_disk_on_arm64() {
+    let firmware = Firmware::UefiArm64;
+    let (live, disk) = (Live::iso_for_arm64(), Image::installed_for(firmware, &[]));
+    disk.set_boot_env(&[&format!("medium={}", live.medium)]);
+    let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
+    machine.start().expect_os(VERSION, 'A', 0);
 }
 
 /// A job in the live system looks at what its medium carries.

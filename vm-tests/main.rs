@@ -1,7 +1,7 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU without
-//! acceleration, SeaBIOS or OVMF, Debian's kernel and the reference OS.
+//! acceleration, SeaBIOS, OVMF or AAVMF, Debian's kernel and the reference OS.
 //!
-//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, three
+//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
 //! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a

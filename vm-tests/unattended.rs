@@ -11,7 +11,7 @@ use crate::{
     medium::Medium,
     oci,
     qemu::{Console, Drive, Firmware, Machine},
-    world::{VERSION, VERSION_2, run, scratch_dir},
+    world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 
 /// Room for two slots of 1 GiB and the smallest EPHEMERAL of a disk.
@@ -30,7 +30,7 @@ fn iso(words: &[&str], args: &[&str]) -> Live {
 
 fn iso_of(version: &str, words: &[&str], args: &[&str]) -> Live {
     let words = words.iter().flat_map(|word| ["--extra-kernel-arg", *word]);
-    Live::of(version, "iso", &words.chain(args.iter().copied()).collect::<Vec<_>>())
+    Live::made_of(World::get().payload(version), "iso", &words.chain(args.iter().copied()).collect::<Vec<_>>())
 }
 
 /// The disk that the media are made for. It comes after the medium in the boot order.

@@ -125,7 +125,7 @@ pub fn source_date_epoch() -> Result<u32, String> {
 fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => Kind::Dependency,
-        ImageError::Target(_) | ImageError::Differs { .. } => Kind::Install,
+        ImageError::Target(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => Kind::Install,
     };
     Failure { kind, error: error.into() }
 }

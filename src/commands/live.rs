@@ -116,8 +116,7 @@ fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failu
 fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
     let fail = |error: ImageError| payload::failure(named, error.into());
     let store = image_store(named, &payload::options(&args.system.source.registry)).map_err(fail)?;
-    let store = store.ok_or_else(|| format!("--container {named}: a directory is no container image"));
-    Archive::new(input(store)?, args.system.arch).map_err(fail)
+    Archive::new(store, args.system.arch).map_err(fail)
 }
 
 /// All that is on a medium.

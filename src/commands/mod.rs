@@ -5,6 +5,7 @@ mod change;
 mod confirm;
 mod generate;
 mod image;
+mod imager;
 mod inspect;
 mod install;
 mod layout;
@@ -29,7 +30,7 @@ use anyhow::Context as _;
 use said::Said;
 
 use crate::{
-    cli::{Cli, DiskArgs, Verb},
+    cli::{Cli, DiskArgs, Imager, Verb},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
@@ -82,9 +83,8 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
 }
 
 /// `imager`, the other name of the program.
-pub fn imager() -> Failure {
-    let error = anyhow::anyhow!("profiles are not read by this version yet; `installer image` makes disk images");
-    Failure { kind: Kind::Unsupported, error }
+pub fn imager(args: &Imager) -> Result<Report, Failure> {
+    imager::run(args)
 }
 
 /// Open an installed disk.

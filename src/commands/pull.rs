@@ -22,7 +22,6 @@ pub fn run(args: &PullArgs, progress: &mut Progress) -> Result<Report, Failure> 
         other => return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(Kind::Input),
     };
     let store = image_store(&args.source, &options(&args.registry)).map_err(|e| failure(&args.source, e.into()))?;
-    let store = store.ok_or_else(|| anyhow!("{}: not a container image", args.source)).or_fail(Kind::Input)?;
     let pull = Pull::new(&*store, args.arch).map_err(|e| failure(&args.source, e.into()))?;
     progress.phase(&format!("pull       {} into {}", args.source, args.to), pull.bytes());
     let pulled = pull.into(dir, tag, &mut |n| progress.advance(n));

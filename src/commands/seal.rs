@@ -1,7 +1,7 @@
 //! `installer seal DIR`.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use super::payload::{self, Payload};
 use crate::{
     cli::SealArgs,
+    durable::publish,
     error::{Failure, Kind, OrFail as _},
     model::{
         digest::{self, Sha256},
@@ -53,12 +54,10 @@ fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
         file.write_all(text.as_bytes())?;
+        // What has no room on the medium says so here, at the latest.
         file.as_file().sync_all()?;
         Ok(file)
     };
     let written = files.iter().map(new).collect::<io::Result<Vec<_>>>()?;
-    for (file, (path, _)) in written.into_iter().zip(files) {
-        file.persist(path)?;
-    }
-    File::open(dir)?.sync_all()
+    written.into_iter().zip(files).try_for_each(|(file, (path, _))| publish(file, path, true))
 }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
-    execute::Sources,
+    execute::{Observer as _, Sources},
     model::{layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
     plan::{self, Origin, SystemFacts, UpgradeRequest},
@@ -54,8 +54,13 @@ fn write(
     let Payload { source, facts: payload } = opened.look(sums, Look::Declared, progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(kept) = origin.kept(&target.system) {
-        // It is the way back. The other is read where it may be kept, or may be the only one that boots.
-        target.check(kept, progress);
+        // It is the way back; a dry run reads only what GRUB loads of it, unless it may be what is asked for. The other is
+        // read where it may be kept, or may be the only one that boots.
+        if !args.change.dry_run || target.system.slots[kept].payload() == Some(digest) {
+            target.check(kept, progress);
+        } else {
+            progress.note(&format!("a dry run does not read all of slot {kept}, which is kept"));
+        }
         let other = &target.system.slots[!kept];
         let default = target.system.env.as_ref().is_some_and(|env| env.default == !kept);
         if other.payload() == Some(digest) || default || target.system.slots[kept].damage().is_some() {

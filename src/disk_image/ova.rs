@@ -9,11 +9,14 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use super::{Target, TargetError, pump, written::Written};
-use crate::model::{
-    digest::{Hasher, Sha256},
-    manifest::Arch,
-    ovf::{self, Ovf},
+use super::{Target, TargetError, written::Written};
+use crate::{
+    model::{
+        digest::Sha256,
+        manifest::Arch,
+        ovf::{self, Ovf},
+    },
+    payload::digest_file,
 };
 
 /// Name of the VMDK in the archive.
@@ -34,10 +37,7 @@ pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) 
 }
 
 fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io::Result<()> {
-    let mut hasher = Hasher::default();
-    pump(&mut File::open(vmdk)?, &mut io::sink(), &mut |bytes| hasher.update(bytes))?;
-    let vmdk_digest = hasher.finish();
-    let file_bytes = std::fs::metadata(vmdk)?.len();
+    let (vmdk_digest, file_bytes) = digest_file(&mut File::open(vmdk)?, &mut |_| ())?;
     let names = [".ovf", ".mf", "-disk1.vmdk"].map(|suffix| format!("{name}{suffix}"));
     let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch }.render();
     let listed = [(names[0].as_str(), Sha256::of(ovf.as_bytes())), (names[2].as_str(), vmdk_digest)];

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::model::disk_image::Compression;
+use crate::{durable, model::disk_image::Compression};
 
 /// Why there is no file to make.
 #[derive(Debug, thiserror::Error)]
@@ -94,15 +94,12 @@ impl Target {
     /// bytes.
     pub fn publish(&self, file: NamedTempFile) -> Result<u64, TargetError> {
         let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
-        file.as_file().sync_all().map_err(|e| self.error(e))?;
-        // It may have come meanwhile.
-        let named = if self.replace { file.persist(&self.path) } else { file.persist_noclobber(&self.path) };
-        named.map_err(|e| match e.error.kind() {
-            io::ErrorKind::AlreadyExists => TargetError::Exists(self.path.clone()),
-            _ => self.error(e.error),
-        })?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| self.error(e))?;
-        Ok(size)
+        match durable::publish(file, &self.path, self.replace) {
+            Ok(()) => Ok(size),
+            // It has come meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(TargetError::Exists(self.path.clone())),
+            Err(e) => Err(self.error(e)),
+        }
     }
 
     /// What the kernel said of it.

@@ -7,8 +7,7 @@ use std::{
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use super::pump;
-use crate::model::digest::Hasher;
+use crate::{model::digest::Hasher, payload::digest_file};
 
 /// Writes to a file and knows the digest of what it should hold then.
 pub struct Written<'a> {
@@ -27,9 +26,8 @@ impl<'a> Written<'a> {
         flush_and_forget(self.file)?;
         let mut file = self.file;
         file.rewind()?;
-        let mut read = Hasher::default();
-        pump(&mut file, &mut io::sink(), &mut |bytes| read.update(bytes))?;
-        if read.finish() == self.hasher.finish() {
+        let (read, _) = digest_file(&mut file, &mut |_| ())?;
+        if read == self.hasher.finish() {
             return Ok(());
         }
         Err(io::Error::other("what was read back is not what was written: the medium lies or is failing"))

@@ -251,11 +251,11 @@ const PLATFORMS: [(&str, &str); 20] = [
     ("vultr", "net.ifnames=0"),
 ];
 
-/// Arguments that differ on arm64.
-const PLATFORMS_ARM64: [(&str, &str); 3] = [
-    ("metal", "console=ttyAMA0 console=tty0"),
-    ("equinixMetal", "console=ttyAMA0,115200"),
-    ("vmware", "talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"),
+/// Platforms whose arguments are others on one architecture.
+const PLATFORMS_BY_ARCH: [(Arch, &str, &str); 3] = [
+    (Arch::Arm64, "metal", "console=ttyAMA0 console=tty0"),
+    (Arch::Arm64, "equinixMetal", "console=ttyAMA0,115200"),
+    (Arch::Arm64, "vmware", "talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"),
 ];
 
 impl Platform {
@@ -282,9 +282,8 @@ impl Platform {
     }
 
     fn args(self, arch: Arch) -> &'static str {
-        let special: &[_] = if arch == Arch::Arm64 { &PLATFORMS_ARM64 } else { &[] };
-        let mut rows = special.iter().chain(&PLATFORMS);
-        rows.find(|(n, _)| *n == self.0).map_or("", |(_, args)| args)
+        let own = PLATFORMS_BY_ARCH.iter().filter(|(a, ..)| *a == arch).map(|(_, name, args)| (*name, *args));
+        own.chain(PLATFORMS).find(|(name, _)| *name == self.0).map_or("", |(_, args)| args)
     }
 }
 
@@ -413,8 +412,26 @@ mod tests {
             "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 \
              net.ifnames=0 q"
         );
-        let arm = assemble(Platform::METAL, "", Arch::Arm64, Some(""), &[]).to_string();
-        assert_eq!(arm, "talos.platform=metal console=ttyAMA0 console=tty0");
+    }
+
+    #[test]
+    fn platforms_on_arm64() {
+        let line = |platform: &str, arch, config: &str| {
+            assemble(Platform::settled(platform).unwrap(), config, arch, Some(""), &[]).to_string()
+        };
+        let arm = |platform| line(platform, Arch::Arm64, "");
+        assert_eq!(arm(""), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(arm("packet"), "talos.platform=equinixMetal console=ttyAMA0,115200");
+        assert_eq!(
+            line("vmware", Arch::Arm64, "none"),
+            "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"
+        );
+        // Every other one is the same.
+        let other = |name: &&str| !["metal", "equinixMetal", "vmware"].contains(name);
+        for name in Platform::names().filter(other) {
+            assert_eq!(arm(name), line(name, Arch::Amd64, ""), "{name}");
+        }
+        assert!(PLATFORMS_BY_ARCH.iter().all(|(_, name, _)| Platform::by_name(name).is_some()));
     }
 
     #[test]

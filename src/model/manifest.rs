@@ -54,6 +54,14 @@ impl Arch {
         }
     }
 
+    /// Whether it has a BIOS.
+    pub const fn has_bios(self) -> bool {
+        match self {
+            Arch::Amd64 => true,
+            Arch::Arm64 => false,
+        }
+    }
+
     /// Its first serial port, as the kernel's `console=` names it.
     pub const fn serial_console(self) -> &'static str {
         match self {

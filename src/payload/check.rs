@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::{Facts, SourceRef, stream::digest_file};
@@ -94,6 +94,13 @@ pub enum PayloadError {
     },
 }
 
+impl PayloadError {
+    /// The list of digests of the payload in `place` and what is there differ in a name.
+    pub fn incomplete(place: &Path, why: &'static str, name: &str) -> Self {
+        PayloadError::SumsIncomplete { path: place.join(SHA256SUMS), why, name: name.to_owned() }
+    }
+}
+
 /// The optional text files of a payload.
 pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
 
@@ -129,20 +136,17 @@ fn is_installed(name: &str) -> bool {
     name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name)
 }
 
-/// Why these first bytes are not those of the kernel or the squashfs of this name.
-pub fn wrong_magic(name: &str, head: &[u8], arch: Arch) -> Option<String> {
+/// Whether these first bytes are those of the kernel or the squashfs of this name, else why not; of a kernel, for what.
+pub fn magic(name: &str, head: &[u8]) -> Result<Option<Arch>, &'static str> {
     match name {
-        KERNEL => match Arch::of_kernel(head) {
-            None => Some(NO_KERNEL.to_owned()),
-            Some(other) if other != arch => Some(format!("a kernel for {other}, not for {arch}")),
-            Some(_) => None,
-        },
-        ROOTFS => (!head.starts_with(SQUASHFS_MAGIC)).then(|| NO_SQUASHFS.to_owned()),
-        _ => None,
+        KERNEL => Arch::of_kernel(head).map(Some).ok_or(NO_KERNEL),
+        ROOTFS if !head.starts_with(SQUASHFS_MAGIC) => Err(NO_SQUASHFS),
+        _ => Ok(None),
     }
 }
 
-const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56)";
+const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56; one that \
+     is compressed as a whole, such as Image.gz, has to be unpacked)";
 const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
 
 /// One file of a source, read to its end.
@@ -217,11 +221,7 @@ impl Found {
             if seen.size == 0 {
                 return Err(PayloadError::Empty { path: self.place.join(name) });
             }
-            if name == KERNEL {
-                arch = Arch::of_kernel(&seen.head);
-            } else if name == ROOTFS && !seen.head.starts_with(SQUASHFS_MAGIC) {
-                return Err(self.wrong(name, NO_SQUASHFS));
-            }
+            arch = arch.or(magic(name, &seen.head).map_err(|why| self.wrong(name, why))?);
             files.push(seen.info(name));
         }
         let arch = arch.ok_or_else(|| self.wrong(KERNEL, NO_KERNEL))?;
@@ -311,7 +311,7 @@ impl Found {
 
     /// The list and what is there differ in a name.
     pub fn incomplete(&self, why: &'static str, name: &str) -> PayloadError {
-        PayloadError::SumsIncomplete { path: self.place.join(SHA256SUMS), why, name: name.to_owned() }
+        PayloadError::incomplete(&self.place, why, name)
     }
 
     fn matches(&self, name: &str, expected: Sha256, actual: Sha256) -> Result<(), PayloadError> {

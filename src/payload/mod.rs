@@ -3,16 +3,25 @@
 mod check;
 mod dir;
 pub mod image;
+mod read_back;
 pub mod registry;
 mod source;
 mod stream;
 
 pub use check::{PayloadError, Sums, TEXTS};
 pub use dir::DirSource;
+pub use read_back::{ReadBack, read_back_digest};
 pub use source::{Source, SourceRef, image_store};
-pub use stream::{StreamError, digest_file, read_back_digest, write_stream};
+pub use stream::{StreamError, digest_file, write_stream};
 
-use std::io::Read;
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use nix::libc;
 
 use crate::model::manifest::{Arch, FileInfo, Manifest};
 
@@ -24,6 +33,14 @@ pub trait PayloadFiles {
     /// Hand each of these files to `take`, once, in the order in which the source has them. `take` reads it to its end.
     /// Of [`TEXTS`] those that are there.
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
+}
+
+/// Open a file for reading. A fifo would block in open without `O_NONBLOCK` (which means nothing to a file), a device never
+/// end.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
+    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong()) }
 }
 
 /// A payload that was looked at: its files read and hashed, or listed by a seal whose digests are compared while they are written.

@@ -106,13 +106,13 @@ pub enum Source {
     Image(Box<ImageSource>),
 }
 
-/// The store of a source that is a container image; none for a directory. `options` are for registries.
-pub fn image_store(source: &SourceRef, options: &Options) -> Result<Option<Box<dyn ImageStore>>, ImageError> {
+/// The store of a source that is a container image. `options` are for registries.
+pub fn image_store(source: &SourceRef, options: &Options) -> Result<Box<dyn ImageStore>, ImageError> {
     Ok(match source {
-        SourceRef::Dir(_) => None,
-        SourceRef::Oci(dir, image) => Some(Box::new(Local::directory(dir, image.clone(), source.to_string())?)),
-        SourceRef::OciArchive(file, image) => Some(Box::new(Local::archive(file, image.clone(), source.to_string())?)),
-        SourceRef::Docker(image) => Some(Box::new(Registry::new(image, options)?)),
+        SourceRef::Dir(_) => return Err(ImageError::invalid(source.to_string(), "not a container image")),
+        SourceRef::Oci(dir, image) => Box::new(Local::directory(dir, image.clone(), source.to_string())?),
+        SourceRef::OciArchive(file, image) => Box::new(Local::archive(file, image.clone(), source.to_string())?),
+        SourceRef::Docker(image) => Box::new(Registry::new(image, options)?),
     })
 }
 
@@ -121,28 +121,24 @@ impl Source {
     pub fn open(source: &SourceRef, arch: Arch, options: &Options) -> Result<Self, ImageError> {
         match source {
             SourceRef::Dir(dir) => Ok(Source::Dir(DirSource::new(dir))),
-            _ => match image_store(source, options)? {
-                Some(store) => {
-                    ImageSource::open(store, source.clone(), arch).map(|image| Source::Image(Box::new(image)))
-                }
-                None => Err(ImageError::invalid(source.to_string(), "not a container image")),
-            },
+            _ => ImageSource::open(image_store(source, options)?, source.clone(), arch)
+                .map(|image| Source::Image(Box::new(image))),
         }
     }
 
     /// Bytes that a look will read, as far as can be known before; else 0.
     pub fn bytes(&self, look: Look) -> u64 {
         match (self, look) {
-            (Source::Dir(dir), _) => dir_bytes(dir.path()),
+            (_, Look::Declared) => 0,
+            (Source::Dir(dir), Look::Everything) => dir_bytes(dir.path()),
             (Source::Image(image), Look::Everything) => image.bytes(),
-            (Source::Image(_), Look::Declared) => 0,
         }
     }
 
-    /// Look at the payload. A directory is always read whole.
+    /// Look at the payload.
     pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
         match self {
-            Source::Dir(dir) => Ok(dir.facts(wanted, progress)?),
+            Source::Dir(dir) => Ok(dir.facts(wanted, look, progress)?),
             Source::Image(image) => image.facts(wanted, look, progress),
         }
     }

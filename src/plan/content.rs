@@ -52,37 +52,36 @@ impl SlotContent<'_> {
         let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
         let all: Vec<&FileInfo> = payload.files.iter().collect();
         let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
-        let mut files: Vec<VolumeFile> =
-            payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
-        files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())]);
+        // What is small first, then the largest: what lies behind a file that grew has moved, and is written anew.
+        let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
+        let large = payload.files.iter().rev();
+        files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));
         Ok((Volume { serial: serial(self.part_guid), time: self.time, files }, cmdline))
     }
 }
 
 /// What of the kernel arguments is not as it was asked for.
 pub fn kernel_args_notes(args: &KernelArgs, payload: &payload::Facts) -> Vec<String> {
-    match (&payload.cmdline, args.payload_only) {
-        (None, true) => vec![
-            "the payload has no file cmdline that could stand alone: the kernel command line is put together here"
-                .to_owned(),
-        ],
-        (Some(own), true) => {
-            // machined always says both: `none`, and what the payload most often says, too.
-            let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
-            let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
-            let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
-            let said = [platform, config].into_iter().flatten();
-            let said: Vec<_> = said.chain(args.extra.iter().cloned()).collect();
-            match said.is_empty() {
-                true => vec![],
-                false => vec![format!(
-                    "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
-                    said.join(" ")
-                )],
-            }
-        }
-        _ => vec![],
+    if !args.payload_only {
+        return vec![];
     }
+    let Some(own) = &payload.cmdline else {
+        let note =
+            "the payload has no file cmdline that could stand alone: the kernel command line is put together here";
+        return vec![note.to_owned()];
+    };
+    // machined always says both: `none`, and what the payload most often says, too.
+    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
+    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
+    let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
+    let said: Vec<_> = platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect();
+    if said.is_empty() {
+        return vec![];
+    }
+    vec![format!(
+        "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
+        said.join(" ")
+    )]
 }
 
 /// Serial number of the FAT32 file system in a partition.

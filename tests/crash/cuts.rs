@@ -143,7 +143,8 @@ impl Scenario {
         let Some(part) = self.wiped else { return Ok(()) };
         let mut magic = [0; 4];
         pages.read(self.judge.table.parts[&part].offset, &mut magic);
-        if &magic == b"XFSB" { Ok(()) } else { Err(format!("partition {part} begins with {magic:?}")) }
+        let should = if matches!(self.verb, Verb::Upgrade { blank: true, .. }) { b"\0\0\0\0" } else { b"XFSB" };
+        if &magic == should { Ok(()) } else { Err(format!("partition {part} begins with {magic:?}")) }
     }
 
     /// Writes to nothing but what it is about, and nothing is left unflushed.

@@ -16,6 +16,7 @@ mod judge;
 mod mutants;
 mod pages;
 mod read;
+mod same;
 mod scenario;
 mod sweep;
 mod system;
@@ -47,6 +48,7 @@ verbs! {
     upgrade_over_tried 4 1,
     upgrade_retry_bad 4 5,
     upgrade_wipe 6 5,
+    upgrade_wipe_encrypted 6 5,
     upgrade_after_rollback_without_marker 4 5,
     upgrade_after_confirm_without_marker 4 5,
     upgrade_with_a_copy_lost 4 5,

@@ -55,6 +55,7 @@ fn plans_out_of_order_are_caught() {
     let rolled_back = scenario::upgrade_after_rollback_without_marker().run("upgrade_after_rollback_without_marker");
     let a_copy_lost = scenario::upgrade_with_a_copy_lost().run("upgrade_with_a_copy_lost");
     let wipe = scenario::upgrade_wipe().run("upgrade_wipe");
+    let encrypted = scenario::upgrade_wipe_encrypted().run("upgrade_wipe_encrypted");
 
     // Everything moves behind the commit.
     let late = |wanted: fn(&Step) -> bool| {
@@ -70,6 +71,8 @@ fn plans_out_of_order_are_caught() {
     );
     caught("META after the commit", with_plan(&fresh, &late(|s| matches!(s, Step::WriteMetaCopy { .. }))));
     caught("EPHEMERAL made after the commit", with_plan(&wipe, &late(|s| matches!(s, Step::WriteXfs { .. }))));
+    let blank = |s: &Step| matches!(s, Step::Blank { part: Part::Ephemeral, .. });
+    caught("EPHEMERAL blanked after the commit", with_plan(&encrypted, &late(blank)));
     caught(
         "not deactivated",
         with_plan(&repeated, &|plan| {

@@ -125,8 +125,8 @@ impl Scenario {
     pub fn volume(&self, pages: &Pages) -> Option<Volume> {
         let part = self.judge.table.parts[&self.wiped?];
         let inside = |op: &&Op| part.contains(op.extent());
-        let anew = self.log.iter().rev().take_while(|op| !matches!(op, Op::Discard(_)));
-        let mut anew = anew.filter(|op| !matches!(op, Op::Sync)).filter(inside);
+        // What a device makes of a discard is its own affair.
+        let mut anew = self.log.iter().filter(|op| !matches!(op, Op::Sync | Op::Discard(_))).filter(inside);
         let mut magic = [0; 4];
         pages.read(part.offset, &mut magic);
         Some(if pages.same(&self.story.pages, part) {
@@ -176,9 +176,9 @@ impl Scenario {
 
 const A0: System = ('A', 0);
 const B1: System = ('B', 1);
-const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false };
-const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false };
-const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false };
+const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
+const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
+const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
 
 /// Payload 1 in slot B is tried and runs.
 fn tried() -> Story {
@@ -226,12 +226,18 @@ pub fn upgrade_over_tried() -> Setup {
 
 /// The same payload again, whose trial was given up.
 pub fn upgrade_retry_bad() -> Setup {
-    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: true };
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: true, blank: false };
     setup(tried().run(&Verb::Rollback).boot('A', false), verb, &[A0], &[B1])
 }
 
 pub fn upgrade_wipe() -> Setup {
-    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false };
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: false };
+    Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
+}
+
+/// The OS encrypts EPHEMERAL: it ends blank.
+pub fn upgrade_wipe_encrypted() -> Setup {
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: true };
     Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
 }
 
@@ -296,7 +302,7 @@ pub fn stage() -> Setup {
 }
 
 pub fn stage_repeated() -> Setup {
-    let verb = Verb::Upgrade { payload: 2, activate: false, preserve: true, retry_bad: false };
+    let verb = Verb::Upgrade { payload: 2, activate: false, preserve: true, retry_bad: false, blank: false };
     marked(setup(confirmed(), verb, &[B1], &[]), A0)
 }
 

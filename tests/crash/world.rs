@@ -16,7 +16,7 @@ use slipway::{
         slot::Slot,
         units::MIB,
     },
-    payload::{self, PayloadFiles, Sums, Take},
+    payload::{self, PayloadFiles, Sums, Take, image::Look},
     plan::{self, ActivateRequest, Ask, InstallRequest, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
     probe,
 };
@@ -54,6 +54,8 @@ pub enum Verb {
         activate: bool,
         preserve: bool,
         retry_bad: bool,
+        /// EPHEMERAL is the OS's to format: it encrypts it.
+        blank: bool,
     },
     /// `unattended` with `slipway.install.preserve=true`, in a live system of [`MEDIUM`].
     FromMedium {
@@ -114,7 +116,7 @@ impl World {
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let source = common::payload(&dir, n);
-            let facts = source.facts(Sums::Compared, |_| ()).unwrap();
+            let facts = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
             let bytes = |name: &String| fs::read(dir.join(name)).unwrap();
             world.payloads.push(facts.files.iter().map(|f| (f.name.clone(), bytes(&f.name))).collect());
             world.facts.push(facts);
@@ -186,14 +188,14 @@ impl World {
         }
         let ask = Ask { disk: "disk".to_owned(), now: 1_800_000_100 };
         let plan = match verb {
-            Verb::Upgrade { payload, activate, preserve, retry_bad } => {
+            Verb::Upgrade { payload, activate, preserve, retry_bad, blank } => {
                 let kept = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
                 let request = UpgradeRequest {
                     ask,
                     origin: Origin::Inside,
                     activate: *activate,
                     preserve: *preserve,
-                    blank_ephemeral: false,
+                    blank_ephemeral: *blank,
                     retry_bad: *retry_bad,
                     allow_any_version: true,
                     args: kept.unwrap_or_default(),

@@ -1,5 +1,5 @@
 //! What the environment says: proxies, authorities, auth files. A process has only one environment, so each of these
-//! runs this test program again.
+//! runs this test program again: the first of them, with a reference to fetch.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -14,7 +14,7 @@ use super::{
     world::{Authority, auth_file, hurried},
 };
 
-/// The reference that [`child`] fetches; `--plain-http` if it begins with `http:`.
+/// The reference that the program run again fetches; `--plain-http` if it begins with `http:`.
 const REFERENCE: &str = "SLIPWAY_TEST_REFERENCE";
 /// What is set around these tests, and must not be seen.
 const CLEARED: [&str; 12] = [
@@ -33,22 +33,30 @@ const CLEARED: [&str; 12] = [
 ];
 
 #[test]
-#[ignore = "the other tests here run it"]
-fn child() {
-    let reference = env::var(REFERENCE).expect("the other tests run this one, with an environment of their making");
+fn without_any_of_it_the_server_itself_is_asked() {
+    if let Ok(reference) = env::var(REFERENCE) {
+        return fetch(&reference);
+    }
+    let home = TempDir::new().unwrap();
+    let server = Server::new(|_, out| reply(out, 200, &[], b"hello"));
+    let said = fetched(&format!("http:127.0.0.1:{}/a/b:1", server.port), home.path(), &[]);
+    assert!(said.contains("fetched 5 bytes"), "{said}");
+}
+
+fn fetch(reference: &str) {
     let plain = reference.strip_prefix("http:");
     let options = Options { plain_http: plain.is_some(), ..hurried() };
-    let image = plain.unwrap_or(&reference).parse().unwrap();
+    let image = plain.unwrap_or(reference).parse().unwrap();
     match Registry::new(&image, &options).and_then(|registry| registry.root()) {
         Ok(document) => println!("fetched {} bytes", document.bytes.len()),
         Err(e) => println!("failed: {e}"),
     }
 }
 
-/// What `child` says in this environment.
+/// What `fetch` says in this environment.
 fn fetched(reference: &str, home: &Path, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "environment::child", "--ignored", "--nocapture"]);
+    command.args(["--exact", "environment::without_any_of_it_the_server_itself_is_asked", "--nocapture"]);
     for name in CLEARED {
         command.env_remove(name);
     }

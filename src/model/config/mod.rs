@@ -6,20 +6,17 @@
 //! there may be the one that names the disk.
 
 mod cel;
-mod field;
 mod selector;
-mod yaml;
 
+pub use super::yaml::ConfigError;
 pub use selector::{DiskTraits, Selector};
-pub use yaml::{ConfigError, Pos};
 
 use std::path::PathBuf;
 
-use super::layout::Part;
-use field::Field;
-
-/// Most bytes of a machine config. Large ones, with manifests in them, have a tenth of it.
-pub const MAX_BYTES: usize = 4 << 20;
+use super::{
+    layout::Part,
+    yaml::{self, Field},
+};
 
 /// What a machine config says of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,11 +53,7 @@ pub enum DiskChoice {
 impl MachineConfig {
     /// Parse; none where there is no document.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConfigError> {
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            let valid = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
-            ConfigError::new(Pos::behind(&valid), "a byte that is no UTF-8")
-        })?;
-        let documents = yaml::documents(text)?;
+        let documents = yaml::documents(yaml::text(bytes)?)?;
         if documents.is_empty() {
             return Ok(None);
         }

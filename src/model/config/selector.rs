@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{field::Field, yaml::ConfigError};
+use crate::model::yaml::{ConfigError, Field};
 
 /// What is known of one disk, under the names of Talos' CEL variable `disk`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,19 +6,24 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use nix::libc;
 use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::{
     Document, ImageError, ImageStore, read_document, sha256_of,
     tar::{Entries, Kind, Skip},
 };
-use crate::model::digest::Sha256;
+use crate::{
+    model::{
+        digest::Sha256,
+        signature::{self, recognise},
+    },
+    payload::open_regular,
+};
 
 /// Annotation that holds the name of an image in a layout (annotations.md).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -169,13 +174,6 @@ impl Files for Directory {
     }
 }
 
-/// A fifo would block in open without `O_NONBLOCK` (which means nothing to a file), a device never end.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
-    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong()) }
-}
-
 /// A tar archive: where each of its files lies.
 struct Archive {
     file: Arc<File>,
@@ -187,15 +185,14 @@ impl Archive {
     fn index(path: &Path) -> io::Result<Self> {
         let file = Arc::new(open_regular(path)?);
         let end = file.metadata()?.len();
-        let mut magic = [0; 4];
-        if end >= 4 {
-            file.read_exact_at(&mut magic, 0)?;
-        }
-        if magic.starts_with(&[0x1f, 0x8b]) || magic == [0x28, 0xb5, 0x2f, 0xfd] {
-            let why = "a compressed archive: decompress it first (its layers may stay compressed)";
+        let mut head = Vec::new();
+        let slice = Slice { file: file.clone(), at: 0, end };
+        Slice { file: file.clone(), ..slice }.take(signature::HEAD_BYTES as u64).read_to_end(&mut head)?;
+        if let Some(packed) = recognise(&head).filter(|s| s.packed) {
+            let why = format!("{}: decompress it first (its layers may stay compressed)", packed.name);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
-        let mut entries = Entries::new(Slice { file: file.clone(), at: 0, end });
+        let mut entries = Entries::new(slice);
         let mut files = BTreeMap::new();
         while let Some(entry) = entries.next()? {
             if entry.kind == Kind::Directory {

@@ -17,7 +17,10 @@ use super::{
     resolve::{Resolved, resolve},
     sha256_of,
 };
-use crate::model::{digest::Sha256, manifest::Arch};
+use crate::{
+    durable::publish,
+    model::{digest::Sha256, manifest::Arch},
+};
 
 /// One image, about to be copied.
 pub struct Pull<'s> {
@@ -122,9 +125,7 @@ fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) 
     let public = fs::Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().prefix(".pull-").permissions(public).tempfile_in(dir).map_err(io)?;
     fill(file.as_file_mut())?;
-    file.as_file().sync_all().map_err(io)?;
-    file.persist(path).map_err(|e| io_error(path, e.error))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
+    publish(file, path, true).map_err(io)
 }
 
 /// index.json with this image in it; the others stay, but for one of the same name.

@@ -21,13 +21,10 @@ use super::{
     tar::{Content, Entries},
 };
 use crate::{
-    model::{
-        digest::Sha256,
-        manifest::{Arch, SHA256SUMS},
-    },
+    model::{digest::Sha256, manifest::Arch},
     payload::{
         Facts, PayloadFiles, SourceRef, Take,
-        check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, wrong_magic},
+        check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, magic},
     },
 };
 
@@ -163,7 +160,10 @@ impl PayloadFiles for ImageSource {
         let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
         self.walk(&mut |name, content, _| {
             if !missing.remove(name) {
-                return if is_used(name) { Err(self.unlisted(name)) } else { Ok(Next::File) };
+                return match is_used(name) {
+                    true => Err(PayloadError::incomplete(&self.place(), "does not list", name).into()),
+                    false => Ok(Next::File),
+                };
             }
             let place = self.place().join(name).display().to_string();
             if names.contains(&name) && self.expected.sizes.contains_key(name) {
@@ -192,8 +192,10 @@ impl ImageSource {
         }
         let mut head = Vec::new();
         content.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
-        if let Some(why) = wrong_magic(name, &head, self.arch) {
-            bail!(why);
+        match magic(name, &head) {
+            Err(why) => bail!(why),
+            Ok(Some(other)) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
+            Ok(_) => {}
         }
         take(name, &mut head.chain(content))
     }
@@ -209,14 +211,5 @@ impl ImageSource {
             return Ok(seen);
         }
         Err(ImageError::invalid(place, "not the content that SHA256SUMS and manifest.json tell of").into())
-    }
-
-    fn unlisted(&self, name: &str) -> anyhow::Error {
-        PayloadError::SumsIncomplete {
-            path: self.place().join(SHA256SUMS),
-            why: "does not list",
-            name: name.to_owned(),
-        }
-        .into()
     }
 }
