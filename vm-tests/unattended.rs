@@ -195,6 +195,21 @@ fn a_machine_config_on_an_iso_volume_is_obeyed() {
     large("a_machine_config_on_an_iso_volume_is_obeyed", Firmware::Uefi, config_on_iso);
 }
 
+/// Whoever has made the volume has meant a config: nothing is installed without it.
+fn config_missing(firmware: Firmware) {
+    let (live, disk, dir) = (iso(&[TARGET], &[]), Image::blank(DISK_BYTES), scratch_dir());
+    let volume = config_volume(dir.path(), false, MACHINE_CONFIG);
+    run("mdel", ["-i", volume.to_str().expect("paths of tests are UTF-8"), "::/config.yaml"]);
+    let machine = Machine::new(firmware).cd(&live.file).drive(&Drive::new(&volume)).drive(&target(&disk));
+    refused(machine, &live, 2, &["is labelled metal-iso, and has no config.yaml that can be read"]);
+    is_blank(&disk);
+}
+
+#[test]
+fn a_config_volume_without_a_config() {
+    large("a_config_volume_without_a_config", Firmware::Bios, config_missing);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // What is left alone.
 
