@@ -65,6 +65,14 @@ pub enum Verb {
     /// Needs neither root nor a loop device. The same inputs give the same bytes ($SOURCE_DATE_EPOCH is the time in it).
     /// A live medium has no disk in it: --disk-size, --sector-size, --slot-size, --format-data and --meta are refused.
     Image(Box<ImageArgs>),
+    /// In a live system: install, or upgrade what is there, as the kernel command line and the machine config on stdin say.
+    ///
+    /// Words of the kernel command line: slipway.install=/dev/… or =KEY:VALUE[,KEY:VALUE…] (keys of
+    /// machine.install.diskSelector) or =config; slipway.install.preserve=true|false, what becomes of an installation that
+    /// is on the disk (without it that is refused); slipway.install.then=reboot|poweroff|stay. A machine config with
+    /// machine.install, or an UnattendedInstallConfig, asks for it, too. What comes next stands in the report as `then`,
+    /// for the caller to do. Nothing asked for: nothing done, exit code 0.
+    Unattended(Box<UnattendedArgs>),
     /// Write a payload into the slot that does not run, and have the next boot try it once.
     ///
     /// The running slot is never touched. Everything is read back from the medium before the new slot may boot. Unless
@@ -219,7 +227,24 @@ pub struct ImageArgs {
     pub system: SystemArgs,
 }
 
-/// What `install` and `image` share: the system, and how it is laid out.
+/// `unattended`.
+#[derive(Debug, Args)]
+pub struct UnattendedArgs {
+    /// How long to wait for another program's lock on a disk, seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lock_timeout: Duration,
+    /// Of an upgrade: write a payload again that was tried and came back.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub retry_bad: bool,
+    /// Of an upgrade: let any version follow any other.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_any_version: bool,
+    /// What is installed. An upgrade takes over from the disk what is not said of the kernel command line.
+    #[command(flatten)]
+    pub system: SystemArgs,
+}
+
+/// What `install`, `unattended` and `image` share: the system, and how it is laid out.
 #[derive(Debug, Args)]
 pub struct SystemArgs {
     /// The payload.

@@ -33,6 +33,8 @@
 //! * the rule by which the machine boots: `assets/grub/grub.cfg`; the same rule as a function, for `status`:
 //!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
+//! * unattended installations: what is asked for, [`model::unattended`]; what is left alone, `src/plan/unattended.rs`; how a
+//!   medium finds out that it has done its work, [`model::medium`]
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
 //! * container images as sources: [`payload::image`]; what of a layer is refused: `src/payload/image/tar.rs` and
 //!   `source.rs`

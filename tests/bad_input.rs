@@ -753,6 +753,7 @@ fn a_file_too_large_for_fat() {
         args: KernelArgs::default(),
         meta: vec![],
         arch: Arch::Amd64,
+        medium: None,
     };
     let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64).unwrap();
     let facts = probe::disk_facts(&disk).unwrap();

@@ -19,7 +19,7 @@ use slipway::{
     execute::{self, Observer, Sources},
     model::{manifest::Arch, units::MIB},
     payload::{DirSource, Sums, image::Look},
-    plan::{self, Ask, UpgradeRequest},
+    plan::{self, Ask, Origin, UpgradeRequest},
     probe,
 };
 use world::{
@@ -180,6 +180,7 @@ fn a_payload_that_changes_while_it_is_read() {
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
     let request = UpgradeRequest {
         ask: Ask { disk: "disk".into(), now: 1 },
+        origin: Origin::Inside,
         activate: true,
         preserve: true,
         blank_ephemeral: false,

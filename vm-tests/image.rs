@@ -180,7 +180,7 @@ impl Image {
 
     /// Make a whole slot zeros.
     pub fn zero_slot(&self, slot: char) {
-        let (offset, len) = self.partition(boot_partition(slot));
+        let (offset, len) = self.place(boot_partition(slot));
         self.zero(offset, len);
     }
 
@@ -205,7 +205,7 @@ impl Image {
 
     /// Make partition 4 what partition 3 is.
     pub fn copy_slot_a_to_slot_b(&self) {
-        let ((from, len), (to, _)) = (self.partition("BOOT-A"), self.partition("BOOT-B"));
+        let ((from, len), (to, _)) = (self.place("BOOT-A"), self.place("BOOT-B"));
         let file = self.open();
         let mut buf = vec![0; MIB as usize];
         for at in (0..len).step_by(buf.len()) {
@@ -257,7 +257,7 @@ impl Image {
     /// Byte offsets on the disk of both copies, while both are whole: they begin with the same words, at
     /// the beginning of a sector, as nothing else on the ESP does.
     pub fn boot_env_offsets(&self) -> [u64; 2] {
-        let (esp, _) = self.partition("EFI");
+        let (esp, _) = self.place("EFI");
         let mut head = vec![0; 16 * MIB as usize];
         self.open().read_exact_at(&mut head, esp).expect("the ESP can be read");
         let sectors = (esp..).step_by(BOOT_ENV_BYTES).zip(head.chunks(BOOT_ENV_BYTES));
@@ -272,10 +272,11 @@ impl Image {
 
     /// What mtools call a FAT in a partition.
     fn volume(&self, partition: &str) -> String {
-        format!("{}@@{}", self.path.display(), self.partition(partition).0)
+        format!("{}@@{}", self.path.display(), self.place(partition).0)
     }
 
-    fn partition(&self, name: &str) -> (u64, u64) {
+    /// Offset and length of a partition, bytes.
+    pub fn place(&self, name: &str) -> (u64, u64) {
         let partition = &self.report("status")["partitions"][name];
         let number = |key: &str| partition[key].as_u64().expect("status lists the partitions");
         (number("offset"), number("len"))

@@ -20,20 +20,22 @@ use crate::{
 /// Size of a USB stick: not a round number, as with real ones.
 const STICK_BYTES: u64 = 2_002_780_160;
 
-/// A live medium of the first payload. It is gone when this is dropped.
-struct Live {
+/// A live medium. It is gone when this is dropped.
+pub struct Live {
     dir: TempDir,
-    file: PathBuf,
+    pub file: PathBuf,
     /// Its name.
-    medium: String,
+    pub medium: String,
 }
 
 impl Live {
-    fn made(kind: &str, args: &[&str]) -> Self {
+    /// Of the first payload.
+    pub fn made(kind: &str, args: &[&str]) -> Self {
         Self::made_of(World::get().payload(VERSION), kind, args)
     }
 
-    fn made_of(payload: &Path, kind: &str, args: &[&str]) -> Self {
+    /// Of any.
+    pub fn made_of(payload: &Path, kind: &str, args: &[&str]) -> Self {
         let dir = scratch_dir();
         let file = dir.path().join(format!("live.{kind}"));
         let source = format!("--source=dir:{}", payload.display());

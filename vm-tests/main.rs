@@ -47,6 +47,7 @@ mod power_cut;
 mod qemu;
 mod trial;
 mod two_disks;
+mod unattended;
 mod upgrade;
 mod world;
 mod write_log;

@@ -402,6 +402,17 @@ impl Console {
         self.started = Instant::now();
     }
 
+    /// Wait until a live system has been told what to do, and has done it: with this exit code, and what comes next.
+    #[track_caller]
+    pub fn expect_unattended(&mut self, code: i32, then: &str) {
+        let line = self.wait_for("SLIPWAY-UNATTENDED");
+        if line != format!("SLIPWAY-UNATTENDED exit={code} then={then}") {
+            self.fail(&format!("`{line}` instead of exit code {code}, then {then}"));
+        }
+        eprintln!("unattended {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
+        self.started = Instant::now();
+    }
+
     /// Wait until the job in a guest has ended; it must have succeeded.
     #[track_caller]
     pub fn expect_job(&mut self) {

@@ -20,6 +20,7 @@ use crate::{
         digest::Sha256,
         layout::{DEFAULT_SLOT_BYTES, Part},
         manifest::KernelArgs,
+        medium::MediumId,
     },
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},
@@ -29,14 +30,26 @@ use crate::{
 };
 
 pub fn run(args: &InstallArgs, path: &Path, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let report = onto(args, path, None, said, progress)?;
+    Ok(Report::Install(Box::new(report)))
+}
+
+/// Install onto a disk; `medium` is what installs unattended.
+pub fn onto(
+    args: &InstallArgs,
+    path: &Path,
+    medium: Option<MediumId>,
+    said: &Said,
+    progress: &mut Progress,
+) -> Result<InstallReport, Failure> {
     let mut request = settle(&args.system, said)?;
     request.force = args.force;
     request.zero = args.zero.unwrap_or_else(|| said.wipe());
+    request.medium = medium;
     request.args.firmware = Said::firmware(request.args.payload_only);
     let install = Install::new(&args.system, request)?;
     let disk = Disk::open(path, Access::Whole, args.system.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    let report = install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)?;
-    Ok(Report::Install(Box::new(report)))
+    install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)
 }
 
 /// Where GUIDs and times come from.
@@ -132,6 +145,7 @@ pub fn settle(args: &SystemArgs, said: &Said) -> Result<InstallRequest, Failure>
         args: kernel_args(args, said),
         meta: said.meta(&args.meta)?,
         arch: args.arch,
+        medium: None,
     })
 }
 

@@ -17,8 +17,9 @@ use crate::{
         cmdline::{Cmdline, Platform, assemble_live},
         digest::{Sha256, Sums},
         disk_image::LiveKind,
-        live::{Medium, MediumId},
+        live::Medium,
         manifest::KernelArgs,
+        medium::MediumId,
     },
     payload::{
         Facts, SourceRef, Sums as Wanted,

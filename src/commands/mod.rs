@@ -18,6 +18,7 @@ mod said;
 mod seal;
 mod status;
 mod stdin;
+mod unattended;
 mod upgrade;
 mod verify;
 mod wipe;
@@ -57,6 +58,10 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
             upgrade::run(args.upgrade_of(disk), &said, &mut progress)
         }
         Verb::Image(args) => image::run(&args, &Said::environment(environment), &mut progress),
+        Verb::Unattended(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            unattended::run(*args, &said, &mut progress)
+        }
         Verb::Upgrade(args) => {
             let said = Said::all(environment, &mut progress)?;
             upgrade::run(*args, &said, &mut progress)

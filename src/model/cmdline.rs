@@ -195,6 +195,19 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
+/// The arguments of a command line: key and value, without the quotes around a value or a whole word (`next_arg`,
+/// lib/cmdline.c). A bare key has no value.
+pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
+    let bare = |text: &str| {
+        let inner = text.strip_prefix('"').map_or(text, |rest| rest.strip_suffix('"').unwrap_or(rest));
+        inner.to_owned()
+    };
+    let words = split_words(text).into_iter().map(|word| bare(&word));
+    words
+        .map(|word| word.split_once('=').map_or((word.clone(), None), |(k, v)| (k.to_owned(), Some(bare(v)))))
+        .collect()
+}
+
 fn split(word: &str) -> (&str, &str) {
     word.split_once('=').unwrap_or((word, ""))
 }
@@ -469,6 +482,21 @@ mod tests {
         let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
         assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
         assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
+    }
+
+    #[test]
+    fn arguments_lose_their_quotes() {
+        let found = arguments("quiet a=1 b=\"x y\" \"c=> 1 TB\" d= e=f=g\n");
+        let some = |value: &str| Some(value.to_owned());
+        let expected = [
+            ("quiet", None),
+            ("a", some("1")),
+            ("b", some("x y")),
+            ("c", some("> 1 TB")),
+            ("d", some("")),
+            ("e", some("f=g")),
+        ];
+        assert_eq!(found, expected.map(|(key, value)| (key.to_owned(), value)));
     }
 
     #[test]

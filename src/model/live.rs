@@ -4,16 +4,11 @@
 //! the payload, sealed, and `/slipway/image.tar`, the container image of the installer, if one was given. So the system
 //! runs from memory, needs no driver for its medium, and finds there what it can install.
 
-use std::fmt;
-
-use serde::Serialize;
-use uuid::Uuid;
-
 use super::{
     cmdline::{Cmdline, QuoteError},
-    digest::{Sha256, Sums},
     envblock::EnvBlock,
     manifest::{Arch, KERNEL},
+    medium::MediumId,
 };
 
 /// The kernel's name on every live medium.
@@ -29,38 +24,6 @@ pub const MEDIUM_ENV: &str = "medium.env";
 /// More than this many bytes of initramfs GRUB cannot give to a kernel: it lies below 2 GiB, the kernel, too.
 /// (`initrd_addr_max`, Documentation/arch/x86/boot.rst)
 pub const MAX_INITRAMFS_BYTES: u64 = (2 << 30) - (128 << 20);
-
-/// Name of a medium: 64 bits, written as 16 lower-case hex digits. Media with the same content have the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(into = "String")]
-#[schemars(with = "String")]
-pub struct MediumId(Sha256);
-
-impl MediumId {
-    /// The name of a medium with this content. `seed` makes another one of it.
-    pub fn new(content: &Sums, seed: Option<&str>) -> Self {
-        MediumId(Sha256::of(format!("{}{}", content.render(), seed.unwrap_or_default()).as_bytes()))
-    }
-
-    /// GUID of the partition table of an ISO: version 8 (RFC 9562), made from the same digest.
-    pub fn guid(self) -> Uuid {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&self.0.0[16..]);
-        Uuid::new_v8(bytes)
-    }
-}
-
-impl fmt::Display for MediumId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl From<MediumId> for String {
-    fn from(id: MediumId) -> String {
-        id.to_string()
-    }
-}
 
 /// What a medium says of itself.
 #[derive(Clone, Debug)]
@@ -122,6 +85,7 @@ impl Medium {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::digest::{Sha256, Sums};
 
     fn medium(version: Option<&str>) -> Medium {
         let content = Sums([("x".to_owned(), Sha256::of(b"x"))].into());

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::model::{
     digest::Sha256,
     disk_image::{Compression, ImageKind},
-    live::MediumId,
+    medium::MediumId,
     units::approx,
 };
 

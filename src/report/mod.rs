@@ -8,6 +8,7 @@ pub mod output;
 pub mod picture;
 mod progress;
 mod status;
+mod unattended;
 
 pub use change::ChangeReport;
 pub use image::ImageReport;
@@ -15,6 +16,7 @@ pub use layout::{InstalledSystem, LayoutReport};
 pub use live::LiveReport;
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
+pub use unattended::{Outcome, UnattendedReport};
 
 use std::{collections::BTreeMap, fmt};
 
@@ -46,6 +48,8 @@ pub enum Report {
     Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
+    /// `unattended`.
+    Unattended(Box<UnattendedReport>),
     /// `status`.
     Status(Box<StatusReport>),
     /// `verify`.
@@ -79,6 +83,7 @@ impl fmt::Display for Report {
             Report::Image(r) => r.fmt(f),
             Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
