@@ -23,7 +23,7 @@ use crate::{
 
 /// Bytes read at once, and how many buffers are on their way. More only cost memory.
 const READ_BYTES: usize = 512 << 10;
-const BUFFERS: usize = 4;
+const BUFFERS: usize = 3;
 /// Bytes between two flushes behind a write: enough that they cost nothing, little enough that there is not much left
 /// to be read at the end.
 const WINDOW_BYTES: u64 = 32 << 20;

@@ -19,7 +19,9 @@ use crate::{
 /// Bytes written at once, whole clusters of any file system of ours, and how many buffers are on their way. More only
 /// cost memory.
 const PIECE_BYTES: usize = 512 << 10;
-const BUFFERS: usize = 6;
+const BUFFERS: usize = 4;
+/// Bytes compared at once with what is to be written.
+const LOOK_BYTES: usize = 256 << 10;
 
 /// What went wrong, and on which side.
 #[derive(Debug, thiserror::Error)]
@@ -103,9 +105,11 @@ impl Old {
             self.unread -= 1;
             return false;
         }
-        let buf = self.buf.get_or_insert_with(|| AlignedBuf::new(PIECE_BYTES));
-        let buf = &mut buf[..bytes.len()];
-        let same = disk.read_back(at, buf).is_ok() && *buf == *bytes;
+        let buf = self.buf.get_or_insert_with(|| AlignedBuf::new(LOOK_BYTES));
+        let same = (at..).step_by(LOOK_BYTES).zip(bytes.chunks(LOOK_BYTES)).all(|(at, bytes)| {
+            let buf = &mut buf[..bytes.len()];
+            disk.read_back(at, buf).is_ok() && *buf == *bytes
+        });
         self.of = if same { 0 } else { 2 * self.of + 1 };
         self.unread = self.of;
         same
