@@ -10,7 +10,7 @@ use super::{
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
-    execute::Sources,
+    execute::{Observer as _, Sources},
     model::{layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
     plan::{self, SystemFacts, UpgradeRequest},
@@ -41,8 +41,13 @@ fn write(
     let Payload { source, facts: payload } = opened.look(sums, Look::Declared, progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(running) = target.system.running.slot() {
-        // It is the way back. The other is read where it may be kept, or may be the only one that boots.
-        target.check(running, progress);
+        // It is the way back; a dry run reads only what GRUB loads of it, unless it may be what is asked for. The other is
+        // read where it may be kept, or may be the only one that boots.
+        if !args.change.dry_run || target.system.slots[running].payload() == Some(digest) {
+            target.check(running, progress);
+        } else {
+            progress.note(&format!("a dry run does not read all of slot {running}, which runs"));
+        }
         let other = &target.system.slots[!running];
         let default = target.system.env.as_ref().is_some_and(|env| env.default == !running);
         if other.payload() == Some(digest) || default || target.system.slots[running].damage().is_some() {

@@ -229,3 +229,135 @@ fn write_pieces(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{
+        model::units::{MIB, SectorSize},
+        payload::{ReadBack, read_back_digest},
+    };
+
+    /// A device with a cache that a power cut empties: what is read is what was flushed.
+    struct Cached(Mutex<State>);
+
+    #[derive(Default)]
+    struct State {
+        cache: Vec<u8>,
+        medium: Vec<u8>,
+        written: usize,
+        read: usize,
+        flushes: usize,
+    }
+
+    impl Cached {
+        fn new(len: u64) -> Self {
+            let (cache, medium) = (vec![0; len as usize], vec![0; len as usize]);
+            Cached(Mutex::new(State { cache, medium, ..State::default() }))
+        }
+
+        /// Bytes written, bytes read, flushes, since it was asked last.
+        fn count(&self) -> (usize, usize, usize) {
+            let mut state = self.0.lock().unwrap();
+            let State { written, read, flushes, .. } = &mut *state;
+            (std::mem::take(written), std::mem::take(read), std::mem::take(flushes))
+        }
+    }
+
+    impl BlockIo for Cached {
+        fn size(&self) -> u64 {
+            self.0.lock().unwrap().medium.len() as u64
+        }
+
+        fn sector_size(&self) -> SectorSize {
+            SectorSize::S4096
+        }
+
+        fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            buf.copy_from_slice(&state.medium[offset as usize..][..buf.len()]);
+            state.read += buf.len();
+            Ok(())
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            assert!(offset.is_multiple_of(4096) && buf.len().is_multiple_of(4096), "not whole sectors");
+            state.cache[offset as usize..][..buf.len()].copy_from_slice(buf);
+            state.written += buf.len();
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            let State { cache, medium, flushes, .. } = &mut *state;
+            medium.copy_from_slice(cache);
+            *flushes += 1;
+            Ok(())
+        }
+    }
+
+    /// No two pieces of it are alike.
+    fn bytes(len: u64) -> Vec<u8> {
+        (0..len).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
+    }
+
+    fn to(len: u64) -> Extent {
+        Extent { offset: MIB, len: len.next_multiple_of(32 << 10) }
+    }
+
+    fn write(disk: &Cached, bytes: &[u8]) {
+        let (len, mut done) = (bytes.len() as u64, 0);
+        let digest = write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
+        assert_eq!((digest, done), (Sha256::of(bytes), len));
+        disk.sync().unwrap();
+        assert_eq!(read_back_digest(disk, &[Extent { len, ..to(len) }], &mut |_| ()).unwrap(), digest);
+    }
+
+    #[test]
+    fn what_is_there_is_not_written_again() {
+        let disk = Cached::new(20 * MIB);
+        let mut old = bytes(16 * MIB + 12_345);
+        write(&disk, &old);
+        let (written, read, _) = disk.count();
+        assert_eq!(written as u64, to(old.len() as u64).len);
+        assert!(read - old.len() < old.len() / 8, "{read} bytes read of a disk that holds something else");
+
+        write(&disk, &old);
+        assert_eq!(disk.count().0, 0);
+
+        old[7 << 20] ^= 1;
+        write(&disk, &old);
+        assert_eq!(disk.count().0, 2 * PIECE_BYTES, "one that differs, and the next, unread");
+    }
+
+    #[test]
+    fn only_what_was_flushed_is_read_behind_a_write() {
+        let (disk, new) = (Cached::new(100 * MIB), bytes(90 * MIB + 1));
+        let len = new.len() as u64;
+        thread::scope(|scope| {
+            let behind = ReadBack::begin(scope, &disk).unwrap();
+            let to = Extent { offset: 0, ..to(len) };
+            let digest = write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
+            disk.sync().unwrap();
+            let mut done = 0;
+            assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [digest]);
+            assert_eq!(done, len);
+            assert_eq!(disk.count().2, 3, "two windows of 32 MiB, and the end");
+        });
+    }
+
+    #[test]
+    fn a_source_of_another_length_is_an_error() {
+        let disk = Cached::new(4 * MIB);
+        for (len, longer) in [(MIB + 1, true), (MIB - 1, false)] {
+            let result = write_stream(&mut &bytes(len)[..], &disk, to(MIB), MIB, None, &mut |_| ());
+            assert!(
+                matches!(result, Err(StreamError::Length { expected: MIB, longer: l }) if l == longer),
+                "{result:?}"
+            );
+        }
+    }
+}

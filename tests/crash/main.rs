@@ -16,6 +16,7 @@ mod judge;
 mod mutants;
 mod pages;
 mod read;
+mod same;
 mod scenario;
 mod sweep;
 mod system;
