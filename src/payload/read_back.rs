@@ -3,13 +3,19 @@
 //! Behind a write ([`ReadBack`]) this begins while the rest is still being written. Before a flush a device may answer a
 //! read from a cache that it has not written down yet, and that it may fail to write down: such a read proves nothing
 //! of the medium. So nothing is read before a flush that came after its write. That takes one flush for every
-//! [`WINDOW_BYTES`]; what is left at the end is read after the flush that ends the write.
+//! [`WINDOW_BYTES`]; what is left at the end is read after the flush that ends the write. So is all the rest where
+//! reading disturbs the write ([`disturbs`]).
 
 use std::{
     collections::VecDeque,
     io,
-    sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
     thread::{self, Scope, ScopedJoinHandle},
+    time::{Duration, Instant},
 };
 
 use super::stream::StreamError;
@@ -61,64 +67,103 @@ impl<'scope> ReadBack<'scope> {
     pub fn begin<'env>(scope: &'scope Scope<'scope, 'env>, disk: &'env dyn BlockIo) -> Result<Self, StreamError> {
         let (written, pieces) = channel();
         let (advanced, progress) = channel();
-        let pieces = Flushed { disk, written: pieces, ready: VecDeque::new(), ended: false };
+        let bytes = Arc::default();
+        let pieces = Flushed {
+            disk,
+            pieces,
+            bytes: Arc::clone(&bytes),
+            ready: VecDeque::new(),
+            window: WINDOW_BYTES,
+            alone: None,
+            both: None,
+        };
         let advance = move |bytes| {
             // Who does not finish does not count.
             let _ = advanced.send(bytes);
         };
         let work = move || digests(disk, pieces, &mut { advance });
         let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
-        Ok(ReadBack { written: Written(written), progress, thread })
+        Ok(ReadBack { written: Written { pieces: written, bytes }, progress, thread })
     }
 
     /// Read what is left; all that was written has been flushed. Digests of the files, in the order in which they came.
     pub fn finish(self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Sha256>, StreamError> {
-        let _ = self.written.0.send(None);
-        self.progress.iter().for_each(progress);
-        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let ReadBack { written, progress: advanced, thread } = self;
+        let _ = written.pieces.send(None);
+        drop(written);
+        advanced.iter().for_each(progress);
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
 /// Tells what has been written.
-pub struct Written(Sender<Option<Piece>>);
+pub struct Written {
+    pieces: Sender<Option<Piece>>,
+    /// Bytes so far.
+    bytes: Arc<AtomicU64>,
+}
 
 impl Written {
     /// These bytes come next.
     pub fn tell(&self, piece: Piece) {
+        self.bytes.fetch_add(piece.at.len, Ordering::Relaxed);
         // Nobody hears it only when reading back has failed, which `finish` tells.
-        let _ = self.0.send(Some(piece));
+        let _ = self.pieces.send(Some(piece));
     }
 }
 
 /// What was written, in its order, as soon as it was flushed.
 struct Flushed<'d> {
     disk: &'d dyn BlockIo,
-    written: Receiver<Option<Piece>>,
+    pieces: Receiver<Option<Piece>>,
+    /// Bytes written so far.
+    bytes: Arc<AtomicU64>,
+    /// Flushed, and to be read.
     ready: VecDeque<Piece>,
-    ended: bool,
+    /// Bytes to the next flush.
+    window: u64,
+    /// The first window while nothing was read: bytes, and how long it took.
+    alone: Option<(u64, Duration)>,
+    /// Since when the current one is read, and bytes written until then.
+    both: Option<(Instant, u64)>,
 }
 
 impl Flushed<'_> {
+    /// Wait for a window to be written, and flush it; none is left once the writer has ended.
     fn next_window(&mut self) -> io::Result<()> {
-        let mut bytes = 0;
-        while bytes < WINDOW_BYTES {
-            match self.written.recv() {
+        if let (Some(alone), Some((since, before))) = (self.alone, self.both) {
+            let bytes = WINDOW_BYTES + self.bytes.load(Ordering::Relaxed) - before;
+            if disturbs(alone, (bytes, since.elapsed())) {
+                self.window = u64::MAX;
+            }
+        }
+        let (mut bytes, begun) = (0, Instant::now());
+        while bytes < self.window {
+            match self.pieces.recv() {
                 Ok(Some(piece)) => {
                     bytes += piece.at.len;
                     self.ready.push_back(piece);
                 }
-                Ok(None) => {
-                    self.ended = true;
-                    return Ok(());
-                }
+                // All has been flushed.
+                Ok(None) => return Ok(()),
+                // The write has failed.
                 Err(_) => {
-                    (self.ended, self.ready) = (true, VecDeque::new());
+                    self.ready.clear();
                     return Ok(());
                 }
             }
         }
-        self.disk.sync()
+        self.alone.get_or_insert((bytes, begun.elapsed()));
+        self.disk.sync()?;
+        self.both = Some((Instant::now(), self.bytes.load(Ordering::Relaxed)));
+        Ok(())
     }
+}
+
+/// Whether a disk moves less than half as much, bytes in a time, when it reads and writes as it wrote before: heads go to
+/// and fro then.
+fn disturbs(alone: (u64, Duration), both: (u64, Duration)) -> bool {
+    2.0 * both.0 as f64 * alone.1.as_secs_f64() < alone.0 as f64 * both.1.as_secs_f64()
 }
 
 impl Iterator for Flushed<'_> {
@@ -126,7 +171,6 @@ impl Iterator for Flushed<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ready.is_empty()
-            && !self.ended
             && let Err(e) = self.next_window()
         {
             return Some(Err(StreamError::Flush(e)));
@@ -190,4 +234,18 @@ fn read_pieces(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_disturbs_a_write() {
+        let alone = (32 << 20, Duration::from_millis(200));
+        let in_time = |millis| disturbs(alone, (40 << 20, Duration::from_millis(millis)));
+        assert!(!in_time(200), "more than before");
+        assert!(!in_time(499), "more than half as much");
+        assert!(in_time(501));
+    }
 }

@@ -345,7 +345,8 @@ mod tests {
             let mut done = 0;
             assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [digest]);
             assert_eq!(done, len);
-            assert_eq!(disk.count().2, 3, "two windows of 32 MiB, and the end");
+            let flushes = disk.count().2;
+            assert!((2..=3).contains(&flushes), "{flushes} flushes: one or two windows of 32 MiB, and the end");
         });
     }
 

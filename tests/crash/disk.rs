@@ -164,7 +164,7 @@ impl RecordingDisk {
     pub fn replaced(&self, n: usize) -> bool {
         let calls = &self.inner.lock().unwrap().calls;
         let (read, extent) = calls[n];
-        read == Call::Read && calls.get(n + 1) == Some(&(Call::Write, extent))
+        read == Call::Read && calls.get(n + 1).is_some_and(|(next, to)| *next == Call::Write && to.contains(extent))
     }
 
     /// Count a call; `work` gets told whether it is to do half or to flip a bit.
