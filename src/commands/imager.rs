@@ -56,14 +56,16 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
         draft.platform = Some(input(Platform::settled(platform).map_err(|e| e.to_string()))?);
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
-    for tag in &own.meta {
-        let (key, value) = input(parse_tag(tag))?;
-        draft.meta.push((key, String::from_utf8_lossy(&value).into_owned()));
-    }
     if let Some(kind) = &own.output_kind {
         let made = OutputKind::by_name(kind).and_then(|kind| kind.image_kind(None).map(|_| kind));
         draft.kind = Some(made.map_err(|fault| failed("--output-kind", fault))?);
     }
+    let mut tags = Vec::new();
+    for tag in &own.meta {
+        let (key, value) = input(parse_tag(tag))?;
+        tags.push((key, String::from_utf8_lossy(&value).into_owned()));
+    }
+    draft.set_meta(tags).map_err(|fault| failed("--meta", fault))?;
     if let Some(name) = &own.base_installer_image {
         let image = name.parse().map_err(|e| format!("--base-installer-image {name:?}: {e}"));
         draft.origin = Some(Origin::Registry { image: input(image)?, insecure: own.insecure });
