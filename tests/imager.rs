@@ -450,16 +450,6 @@ fn a_profile_makes_the_iso_of_image() {
     tool!("sh", "-c", r#"zstd --decompress --stdout "$0" | cmp - "$1""#, &made, &expected);
 }
 
-/// By flags there is no payload but that of a registry or of the container that this is not.
-#[test]
-fn an_iso_by_flags() {
-    let world = World::new();
-    for args in [&["iso", "--arch=arm64"][..], &["metal", "--output-kind=iso", "--arch=arm64"]] {
-        let texts = ["\n  kind: iso\n", "/usr/install/arm64"];
-        Outcome::of(&mut imager(&world, args, "")).exits(INPUT).says(&texts);
-    }
-}
-
 #[test]
 fn a_file_that_is_there_is_kept() {
     let world = World::new();
@@ -753,6 +743,14 @@ fn arguments_that_are_refused() {
     }
     for (args, code, text) in [
         (&["moon"][..], INPUT, "the base profile: \"moon\" is no base profile: metal"),
+        (&["iso.yaml"], INPUT, "a profile in a file goes to stdin, as in `imager - < FILE`"),
+        // What is shown before is the whole profile.
+        (&["iso", "--arch=arm64"], INPUT, "\n  kind: iso\n"),
+        (
+            &["metal", "--output-kind=iso", "--arch=arm64"],
+            INPUT,
+            "/usr/install/arm64: missing; a container image with a payload has it there: name another by --base-inst",
+        ),
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),
         (&["metal", "--meta=x"], INPUT, "META tag \"x\": write KEY=VALUE"),

@@ -68,6 +68,8 @@ impl Draft {
 /// What has no default but that of a base profile.
 fn said<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
     value.ok_or_else(|| {
-        Fault::Wrong(format!("{key} is missing: write it, or start from a base profile that says it, such as metal"))
+        Fault::Wrong(format!(
+            "{key} is missing: write it, or start from a base profile that says it, such as metal or iso"
+        ))
     })
 }

@@ -51,7 +51,11 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     let documents = yaml::documents(yaml::text(bytes)?)?;
     let mut roots = documents.iter().map(|document| Field::root(document));
     let Some(root) = roots.next() else {
-        return Err(yaml::ConfigError::new(yaml::Pos { line: 1, column: 1 }, "there is no profile").into());
+        return Err(yaml::ConfigError::new(
+            yaml::Pos { line: 1, column: 1 },
+            "there is no profile: `imager --help` has one",
+        )
+        .into());
     };
     if let Some(second) = roots.next() {
         return Err(second.wrong("a second document: a profile is one").into());
