@@ -277,15 +277,19 @@ output:
   outFormat: .zst
 "#;
     assert_eq!(profile.to_string(), expected);
-    let iso = Profile {
+}
+
+#[test]
+fn the_printed_profile_of_an_iso() {
+    let profile = Profile {
         arch: Arch::Arm64,
+        platform: Platform::METAL,
         extra_kernel_args: vec![],
         meta: vec![],
         origin: Origin::Directory("/files".into()),
         kind: ImageKind::Iso,
         disk: None,
         compression: None,
-        ..profile
     };
     let expected = "\
 arch: arm64
@@ -302,7 +306,7 @@ output:
     bootloader: grub
   outFormat: raw
 ";
-    assert_eq!(iso.to_string(), expected);
+    assert_eq!(profile.to_string(), expected);
 }
 
 fn any_profile() -> impl Strategy<Value = Profile> {
@@ -744,13 +748,6 @@ fn arguments_that_are_refused() {
     for (args, code, text) in [
         (&["moon"][..], INPUT, "the base profile: \"moon\" is no base profile: metal"),
         (&["iso.yaml"], INPUT, "a profile in a file goes to stdin, as in `imager - < FILE`"),
-        // What is shown before is the whole profile.
-        (&["iso", "--arch=arm64"], INPUT, "\n  kind: iso\n"),
-        (
-            &["metal", "--output-kind=iso", "--arch=arm64"],
-            INPUT,
-            "/usr/install/arm64: missing; a container image with a payload has it there: name another by --base-inst",
-        ),
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),
         (&["metal", "--meta=x"], INPUT, "META tag \"x\": write KEY=VALUE"),
@@ -759,12 +756,6 @@ fn arguments_that_are_refused() {
             &["metal", "--output-kind=cmdline"],
             UNSUPPORTED,
             "--output-kind: the parts of a PXE boot are not made one by",
-        ),
-        (&["iso", "--meta=10=x"], UNSUPPORTED, "--meta: an ISO has no META"),
-        (
-            &["iso", "--output-kind=image"],
-            INPUT,
-            "the base profile iso: output.imageOptions.diskFormat is missing: write",
         ),
         (&["metal", "--base-installer-image=r.example/OS"], INPUT, "--base-installer-image \"r.example/OS\""),
         (&["metal", "--colour=red"], OTHER, "unexpected argument '--colour'"),
@@ -776,6 +767,21 @@ fn arguments_that_are_refused() {
     let nothing = ["--tar-to-stdout=false", "--overlay-name=", "--secureboot-include-well-known-certs=false"];
     let args = [&["metal", "--output-kind=floppy"], &nothing[..]].concat();
     refused(&world, &args, "", INPUT, &["\"floppy\""]);
+}
+
+/// Outside of a container image there is no payload that nobody named.
+#[test]
+fn an_iso_by_flags() {
+    let world = World::new();
+    let missing =
+        "/usr/install/arm64: missing; a container image with a payload has it there: name another by --base-inst";
+    for args in [&["iso", "--arch=arm64"][..], &["metal", "--output-kind=iso", "--arch=arm64"]] {
+        // What is shown before is the whole profile.
+        refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);
+    }
+    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: an ISO has no META"]);
+    let expected = "the base profile iso: output.imageOptions.diskFormat is missing: write it, or start from a base";
+    refused(&world, &["iso", "--output-kind=image"], "", INPUT, &[expected]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn each_code_has_its_cause() {
     run(&["--nosuch"]).exits(OTHER);
     run(&["--platform=nosuch"]).exits(INPUT);
     run(&["--meta=nosuch"]).exits(INPUT);
-    Outcome::of(&mut Container::new(&world).bare("/bin/imager", &["iso"])).exits(UNSUPPORTED);
+    Outcome::of(&mut Container::new(&world).bare("/bin/imager", &["installer"])).exits(UNSUPPORTED);
     Outcome::of(install(&world, &image, &[]).env("SLIPWAY_ASSETS", "/nosuch")).exits(ENVIRONMENT);
     let node = Node::installed(&world);
     node.next.write("os-release", "VERSION_ID=9.0.0\n");

@@ -105,7 +105,7 @@ impl OutFormat {
             OutFormat::Gz => Ok(Some(Compression::Gz)),
             OutFormat::Zst => Ok(Some(Compression::Zst)),
             OutFormat::TarGz => Err(Fault::Unsupported(
-                ".tar.gz is not made: write outFormat raw, and pack it by `tar --format=oldgnu -Sczf`".to_owned(),
+                ".tar.gz is not made: write `outFormat: raw` in a profile on stdin, and pack it by `tar --format=oldgnu -Sczf`".to_owned(),
             )),
         }
     }
