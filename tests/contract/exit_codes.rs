@@ -13,7 +13,7 @@ use crate::{
     world::{Outcome, World, boot::Node, installer, installer_in},
 };
 
-/// 5.1. Code 6 is for images and ISOs, which are not made yet.
+/// 5.1. Code 6 is not given: an image that cannot be written is 7, as a disk.
 #[test]
 fn each_code_has_its_cause() {
     let world = World::new();
