@@ -2,12 +2,14 @@
 //! made is what `installer image` makes.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
+mod images;
 mod world;
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use assert_cmd::Command;
 use clap::Parser as _;
+use images::{Layout, Pack, built};
 use proptest::prelude::*;
 use slipway::{
     cli::{Cli, Imager, Verb},
@@ -15,11 +17,11 @@ use slipway::{
         cmdline::Platform,
         disk_image::{Compression, ImageKind},
         manifest::Arch,
-        profile::{Draft, Fault, Origin, Profile},
+        profile::{DiskOptions, Draft, Fault, Origin, Profile},
         units::{GIB, MIB, SectorSize},
     },
 };
-use world::{Outcome, Payload, World, assets, installer, tool};
+use world::{Outcome, Payload, World, assets, installer, noise, tool};
 
 /// Exit codes of the public table.
 const OTHER: i32 = 1;
@@ -118,6 +120,48 @@ output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: ''}, isoOptions: {
     means(&[], keys, &expected);
 }
 
+/// No disk is asked for; whatever a base profile says of one.
+#[test]
+fn an_iso_is_a_kind_of_output() {
+    let alone = "arch: arm64\nplatform: nocloud\noutput: {kind: iso, isoOptions: {bootloader: grub}, outFormat: .xz}\n";
+    let based = "\
+baseProfileName: iso
+arch: arm64
+platform: nocloud
+customization: {metaContents: []}
+output: {imageOptions: {diskSize: null, bootloader: ''}, outFormat: .xz}
+";
+    let other = "arch: arm64\nbaseProfileName: metal-4k\nplatform: nocloud\noutput: {outFormat: .xz, kind: iso}\n";
+    for profile in [alone, based, other] {
+        let expected = [
+            "--kind=iso",
+            "--out=/out/nocloud-arm64.iso.xz",
+            "--source=dir:/usr/install/arm64",
+            "--platform=nocloud",
+            "--arch=arm64",
+        ];
+        means(&[], profile, &expected);
+    }
+    let expected = [
+        "--kind=iso",
+        "--out=/out/metal-amd64.iso",
+        "--source=oci:/layout",
+        "--extra-kernel-arg=quiet",
+        "--platform=metal",
+        "--arch=amd64",
+    ];
+    let profile = "\
+baseProfileName: iso
+arch: amd64
+customization: {extraKernelArgs: [quiet]}
+input: {baseInstaller: {ociPath: /layout}}
+";
+    means(&[], profile, &expected);
+    // How it is compressed is up to the base.
+    let (profile, _) = Profile::parse(b"baseProfileName: metal\narch: amd64\noutput: {kind: iso}\n").unwrap();
+    assert_eq!(profile.file_name(), "metal-amd64.iso.zst");
+}
+
 #[test]
 fn a_container_image_is_a_source() {
     let cases: [(&str, &[&str], &[&str]); 6] = [
@@ -147,7 +191,7 @@ fn a_container_image_is_a_source() {
 fn base_profiles() {
     let made = |name: &str| {
         let draft = Draft::base(name).unwrap_or_else(|e| panic!("{name}: {e}"));
-        Draft { arch: Some(Arch::Amd64), ..draft }.settle().map(|p| (p.file_name(), p.disk_bytes, p.sector))
+        Draft { arch: Some(Arch::Amd64), ..draft }.settle().map(|p| (p.file_name(), p.disk))
     };
     let s512 = SectorSize::S512;
     for (name, file, gib, sector) in [
@@ -170,9 +214,10 @@ fn base_profiles() {
         ("vmware", "vmware-amd64.ova", 8, s512),
         ("vultr", "vultr-amd64.raw.zst", 8, s512),
     ] {
-        assert_eq!(made(name), Ok((file.to_owned(), gib * GIB, sector)), "{name}");
+        assert_eq!(made(name), Ok((file.to_owned(), Some(DiskOptions { bytes: gib * GIB, sector }))), "{name}");
     }
-    for name in ["gcp", "iso", "installer", "metal-uki"] {
+    assert_eq!(made("iso"), Ok(("metal-amd64.iso".to_owned(), None)));
+    for name in ["gcp", "installer", "metal-uki"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
     for name in ["secureboot-iso", "secureboot-metal", "secureboot-azure", "secureboot-metal-uki"] {
@@ -201,8 +246,7 @@ fn the_printed_profile() {
         meta: vec![(10, "one\ntwo\u{7}".into()), (12, String::new())],
         origin: Origin::Registry { image: "r.example/os:1.2".parse().unwrap(), insecure: true },
         kind: ImageKind::Raw,
-        disk_bytes: 3 * GIB,
-        sector: SectorSize::S4096,
+        disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096 }),
         compression: Some(Compression::Zst),
     };
     let expected = r#"arch: amd64
@@ -235,6 +279,36 @@ output:
     assert_eq!(profile.to_string(), expected);
 }
 
+#[test]
+fn the_printed_profile_of_an_iso() {
+    let profile = Profile {
+        arch: Arch::Arm64,
+        platform: Platform::METAL,
+        extra_kernel_args: vec![],
+        meta: vec![],
+        origin: Origin::Directory("/files".into()),
+        kind: ImageKind::Iso,
+        disk: None,
+        compression: None,
+    };
+    let expected = "\
+arch: arm64
+platform: metal
+secureboot: false
+input:
+  kernel:
+    path: /files/vmlinuz
+  initramfs:
+    path: /files/initramfs.xz
+output:
+  kind: iso
+  isoOptions:
+    bootloader: grub
+  outFormat: raw
+";
+    assert_eq!(profile.to_string(), expected);
+}
+
 fn any_profile() -> impl Strategy<Value = Profile> {
     let path = || "[^/]{1,12}".prop_map(|name| format!("/{name}"));
     let origin = prop_oneof![
@@ -248,22 +322,23 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             Origin::Registry { image: name.parse().unwrap(), insecure }
         }),
     ];
-    let kind = prop::sample::select(vec![ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova]);
+    let kind =
+        prop::sample::select(vec![ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova, ImageKind::Iso]);
     let compression =
         prop::sample::select(vec![None, Some(Compression::Xz), Some(Compression::Gz), Some(Compression::Zst)]);
     let platform = prop::sample::select(Platform::names().collect::<Vec<_>>());
     let texts = prop::collection::vec(any::<String>(), 0..4);
     let meta = prop::collection::vec((1..=255_u8, any::<String>()), 0..4);
     (origin, kind, compression, platform, texts, meta, any::<u64>(), any::<bool>()).prop_map(
-        |(origin, kind, compression, platform, extra_kernel_args, meta, disk_bytes, large)| Profile {
+        |(origin, kind, compression, platform, extra_kernel_args, meta, bytes, large)| Profile {
             arch: if large { Arch::Arm64 } else { Arch::Amd64 },
             platform: Platform::by_name(platform).unwrap(),
             extra_kernel_args,
-            meta,
+            meta: if kind == ImageKind::Iso { vec![] } else { meta },
             origin,
             kind,
-            disk_bytes,
-            sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
+            disk: (kind != ImageKind::Iso)
+                .then_some(DiskOptions { bytes, sector: if large { SectorSize::S4096 } else { SectorSize::S512 } }),
             compression,
         },
     )
@@ -341,6 +416,44 @@ fn a_profile_makes_the_bytes_of_image() {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
+/// Of a directory, of a container image, and for another architecture.
+#[test]
+fn a_profile_makes_the_iso_of_image() {
+    let world = World::new();
+    Outcome::of(&mut installer(["seal", "--progress=none", world.payload.dir().to_str().unwrap()])).succeeds();
+    let layout = Layout::new(&world.path("layout"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let oci = format!("input: {{baseInstaller: {{ociPath: {}}}}}\n", world.path("layout").display());
+    let mut kernel = noise(7, 40_000);
+    kernel[56..60].copy_from_slice(b"ARM\x64");
+    for (arch, input) in [("amd64", input(&world)), ("amd64", oci), ("arm64", input(&world))] {
+        if arch == "arm64" {
+            world.payload.remove("SHA256SUMS");
+            world.payload.remove("manifest.json");
+            world.payload.write(Payload::KERNEL, &kernel);
+        }
+        let extra = ["--force", "--extra-kernel-arg=quiet", &format!("--arch={arch}")];
+        let expected = image(&world, "iso", &extra);
+        let profile =
+            format!("baseProfileName: iso\narch: {arch}\ncustomization: {{extraKernelArgs: [quiet]}}\n{input}");
+        let outcome = Outcome::of(&mut imager(&world, &["-", "--force"], &profile)).succeeds();
+        outcome.says(&["\n  kind: iso\n", "\n  outFormat: raw\n"]);
+        tool!("cmp", &expected, world.path(&format!("out/metal-{arch}.iso")));
+    }
+    // Another kind than that of the base; what is shown there is the profile.
+    let profile = format!("baseProfileName: aws\narch: arm64\n{}output: {{kind: iso}}\n", input(&world));
+    let shown = Outcome::of(&mut imager(&world, &["-"], &profile)).succeeds().stderr;
+    let shown: Vec<_> = shown.lines().skip_while(|line| *line != "arch: arm64").collect();
+    let end = shown.iter().position(|line| line.trim_start().starts_with("outFormat:")).unwrap();
+    Outcome::of(&mut imager(&world, &["-", "--force"], &shown[..=end].join("\n"))).succeeds();
+    let expected = world.path("aws.iso");
+    let mut command = installer(["image", "--progress=none", "--kind=iso", "--platform=aws", "--arch=arm64", "--out"]);
+    command.arg(&expected).arg(format!("--source={}", world.payload.source())).env_remove("SOURCE_DATE_EPOCH");
+    Outcome::of(&mut command).succeeds();
+    let made = world.path("out/aws-arm64.iso.zst");
+    tool!("sh", "-c", r#"zstd --decompress --stdout "$0" | cmp - "$1""#, &made, &expected);
+}
+
 #[test]
 fn a_file_that_is_there_is_kept() {
     let world = World::new();
@@ -363,7 +476,7 @@ fn refused(world: &World, args: &[&str], profile: &str, code: i32, texts: &[&str
 }
 
 /// Profiles that are wrong, behind `baseProfileName: metal` and `arch: amd64`.
-const WRONG: [(&str, &str); 34] = [
+const WRONG: [(&str, &str); 40] = [
     ("colour: red", "line 3, column 1: \"colour\" is no key of it: baseProfileName, "),
     ("arch: x86_64", "line 2, column 7: arch: \"x86_64\" is no architecture: amd64, arm64"),
     ("arch: [amd64]", "line 2, column 7: arch: this must be text"),
@@ -447,6 +560,30 @@ const WRONG: [(&str, &str); 34] = [
         "line 3, column 37: output.imageOptions.bootloader: \"lilo\" is no boot",
     ),
     ("output: {imageOptions: {size: 1}}", "line 3, column 25: output.imageOptions: \"size\" is no key of it: diskSize"),
+    (
+        "output: {imageOptions: {diskSize: 4294967296}, kind: iso}",
+        "line 3, column 35: output.imageOptions.diskSize: what is made is an ISO, and has no disk in it: drop this",
+    ),
+    (
+        "output: {kind: iso, imageOptions: {diskFormat: qcow2}}",
+        "line 3, column 48: output.imageOptions.diskFormat: what is made is an ISO",
+    ),
+    (
+        "output: {kind: iso, imageOptions: {diskSectorSize: 512}}",
+        "line 3, column 52: output.imageOptions.diskSectorSize: what is made is an ISO",
+    ),
+    (
+        "output: {kind: iso, imageOptions: {bootloader: grub}}",
+        "line 3, column 48: output.imageOptions.bootloader: what is made is an ISO",
+    ),
+    (
+        "output: {isoOptions: {bootloader: grub}}",
+        "line 3, column 35: output.isoOptions.bootloader: what is made is no ISO: drop this, or write `kind: iso`",
+    ),
+    (
+        "output: {isoOptions: {volume: x}}",
+        "line 3, column 23: output.isoOptions: \"volume\" is no key of it: bootloader",
+    ),
     ("---\narch: arm64", "line 4, column 1: a second document: a profile is one"),
     ("<<: {arch: arm64}", "line 3, column 1: merge keys (`<<`) are not read here"),
 ];
@@ -486,21 +623,30 @@ const UNDONE: [(&str, &str); 22] = [
         "input: {kernel: {path: /a/vmlinuz}, initramfs: {path: /b/initramfs.xz}}",
         "line 3, column 55: input.initramfs.path: a payload is one directory",
     ),
-    ("output: {kind: iso}", "line 3, column 16: output.kind: ISOs are not made by profile yet"),
-    ("output: {kind: kernel}", "line 3, column 16: output.kind: the parts of a PXE boot are not made by profile yet"),
+    (
+        "output: {kind: kernel}",
+        "line 3, column 16: output.kind: the parts of a PXE boot are not made one by one: `installer image --kind pxe` makes",
+    ),
     ("output: {kind: initramfs}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: cmdline}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: installer}", "line 3, column 16: output.kind: container images are made by"),
     ("output: {kind: uki}", "line 3, column 16: output.kind: unified kernel images are not made"),
     ("output: {outFormat: .tar.gz}", "line 3, column 21: output.outFormat: .tar.gz is not made"),
-    ("output: {isoOptions: {sdBootEnrollKeys: force}}", "line 3, column 22: output.isoOptions: ISOs are not made"),
+    (
+        "output: {kind: iso, isoOptions: {sdBootEnrollKeys: force}}",
+        "line 3, column 52: output.isoOptions.sdBootEnrollKeys: disks and ISOs boot",
+    ),
+    (
+        "customization: {metaContents: [{key: 10, value: x}]}\noutput: {kind: iso}",
+        "line 3, column 31: customization.metaContents: an ISO has no META: give it to the installer",
+    ),
     (
         "output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: 'compat=1.1,cluster_size=8k'}}",
         "line 3, column 63: output.imageOptions.diskFormatOptions: \"cluster_size=8k\" cannot be asked for",
     ),
     (
         "output: {imageOptions: {sdBootEnrollKeys: off}}",
-        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: disks boot",
+        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: disks and ISOs boot",
     ),
 ];
 
@@ -546,13 +692,14 @@ fn profiles_that_ask_for_what_is_not_done() {
         refused(&world, &["-"], &profile, UNSUPPORTED, &["error: profile on stdin: ", expected]);
     }
     for loader in ["dual-boot", "sd-boot", "none"] {
-        let profile = format!("output: {{imageOptions: {{bootloader: {loader}}}}}\n");
-        let expected = format!("line 1, column 37: output.imageOptions.bootloader: {loader} is not what is made");
-        refused(&world, &["-"], &profile, UNSUPPORTED, &[&expected]);
+        for options in ["imageOptions", "isoOptions"] {
+            let profile = format!("output:\n  {options}:\n    bootloader: {loader}\n");
+            let expected = format!("line 3, column 17: output.{options}.bootloader: {loader} is not what is made");
+            refused(&world, &["-"], &profile, UNSUPPORTED, &[&expected]);
+        }
     }
     for (base, expected) in [
         ("gcp", "baseProfileName: .tar.gz is not made"),
-        ("iso", "baseProfileName: ISOs are not made by profile yet"),
         ("installer", "baseProfileName: container images are made by"),
         ("metal-uki", "baseProfileName: unified kernel images are not made"),
         ("secureboot-metal", "baseProfileName: secureboot-metal: Secure Boot is not supported"),
@@ -600,11 +747,16 @@ fn arguments_that_are_refused() {
     }
     for (args, code, text) in [
         (&["moon"][..], INPUT, "the base profile: \"moon\" is no base profile: metal"),
+        (&["iso.yaml"], INPUT, "a profile in a file goes to stdin, as in `imager - < FILE`"),
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),
         (&["metal", "--meta=x"], INPUT, "META tag \"x\": write KEY=VALUE"),
         (&["metal", "--output-kind=floppy"], INPUT, "--output-kind: \"floppy\" is no kind of output"),
-        (&["metal", "--output-kind=iso"], UNSUPPORTED, "--output-kind: ISOs are not made by profile yet"),
+        (
+            &["metal", "--output-kind=cmdline"],
+            UNSUPPORTED,
+            "--output-kind: the parts of a PXE boot are not made one by",
+        ),
         (&["metal", "--base-installer-image=r.example/OS"], INPUT, "--base-installer-image \"r.example/OS\""),
         (&["metal", "--colour=red"], OTHER, "unexpected argument '--colour'"),
         (&[], OTHER, "<PROFILE|->"),
@@ -615,6 +767,21 @@ fn arguments_that_are_refused() {
     let nothing = ["--tar-to-stdout=false", "--overlay-name=", "--secureboot-include-well-known-certs=false"];
     let args = [&["metal", "--output-kind=floppy"], &nothing[..]].concat();
     refused(&world, &args, "", INPUT, &["\"floppy\""]);
+}
+
+/// Outside of a container image there is no payload that nobody named.
+#[test]
+fn an_iso_by_flags() {
+    let world = World::new();
+    let missing =
+        "/usr/install/arm64: missing; a container image with a payload has it there: name another by --base-inst";
+    for args in [&["iso", "--arch=arm64"][..], &["metal", "--output-kind=iso", "--arch=arm64"]] {
+        // What is shown before is the whole profile.
+        refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);
+    }
+    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: an ISO has no META"]);
+    let expected = "the base profile iso: output.imageOptions.diskFormat is missing: write it, or start from a base";
+    refused(&world, &["iso", "--output-kind=image"], "", INPUT, &[expected]);
 }
 
 #[test]

@@ -25,18 +25,19 @@ A profile is YAML:
   input:
     baseInstaller: {imageRef: registry.example/os:1.2}   # or ociPath, tarballPath; or kernel.path and initramfs.path
   output:
+    kind: image               # or iso, without imageOptions
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is PLATFORM-ARCH.FORMAT, as in metal-amd64.raw.zst. An image of exactly these bytes is made by `installer image`, \
-which can do more. Exit codes: those of `installer`; 3 for what a profile or a flag of Talos' imager asks for and is not \
+The file is PLATFORM-ARCH.FORMAT, as in metal-amd64.raw.zst and metal-amd64.iso. An image of exactly these bytes is made by \
+`installer image`, which can do more. Exit codes: those of `installer`; 3 for what a profile or a flag of Talos' imager asks for and is not \
 done here.";
 
-/// Makes disk images from profiles, as Talos' imager does.
+/// Makes disk images and ISOs from profiles, as Talos' imager does.
 #[derive(Debug, Parser)]
 #[command(name = "imager", version, max_term_width = 100, after_help = HELP)]
 pub struct Imager {
-    /// A base profile (metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
+    /// A base profile (iso, metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
     #[arg(value_name = "PROFILE|-")]
     pub profile: String,
     /// Directory for the image; made if it is not there.
@@ -76,7 +77,7 @@ pub struct ImagerOwn {
     /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Kind of output: image [default: that of the base profile].
+    /// Kind of output: image, iso [default: that of the base profile].
     #[arg(long, value_name = "KIND")]
     pub output_kind: Option<String>,
     /// Container image with the payload [default: the files in /usr/install/ARCH].
@@ -169,14 +170,14 @@ impl Imager {
             kind: profile.kind,
             out: self.output.join(profile.file_name()),
             force: self.force,
-            disk_size: Some(ByteSize(profile.disk_bytes)),
+            disk_size: profile.disk.map(|disk| ByteSize(disk.bytes)),
             seed: None,
             container: None,
             system: SystemArgs {
                 source: SourceArgs { source: Some(source), strict: false, registry },
                 dry_run: false,
                 slot_size: None,
-                sector_size: Some(profile.sector),
+                sector_size: profile.disk.map(|disk| disk.sector),
                 format_data: None,
                 extra_kernel_arg: profile.extra_kernel_args.clone(),
                 meta: profile.meta.iter().map(|(key, value)| format!("{key}={value}")).collect(),

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context as _, anyhow};
 
-use super::{image, input, said::Said, stdin};
+use super::{image, input, payload, said::Said, stdin};
 use crate::{
     cli::{Imager, ImagerOwn},
     error::{Failure, Kind, OrFail as _},
@@ -20,6 +20,9 @@ use crate::{
     report::{Progress, Report},
 };
 
+/// For those who name a file.
+const STDIN: &str = "a profile in a file goes to stdin, as in `imager - < FILE`";
+
 pub fn run(args: &Imager) -> Result<Report, Failure> {
     if let Some(flag) = args.unsupported.given() {
         return Err(anyhow!("{flag}: Talos' imager has it, this one does not do it")).or_fail(Kind::Unsupported);
@@ -30,9 +33,13 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
         base => of_base(base, &args.own)?,
     };
     progress.text(&profile.to_string());
+    let image_args = args.image_args(&profile);
+    if let Some(source) = &image_args.system.source.source {
+        payload::is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
+    }
     let made = fs::create_dir_all(&args.output).with_context(|| args.output.display().to_string());
     made.or_fail(Kind::Install)?;
-    image::run(&args.image_args(&profile), &Said::environment(Environment::default()), &mut progress)
+    image::run(&image_args, &Said::environment(Environment::default()), &mut progress)
 }
 
 fn of_stdin(own: &ImagerOwn, progress: &mut Progress) -> Result<Profile, Failure> {
@@ -50,20 +57,25 @@ fn of_stdin(own: &ImagerOwn, progress: &mut Progress) -> Result<Profile, Failure
 
 fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     let failed = |what: &str, fault: Fault| Failure { kind: kind_of(&fault), error: anyhow!("{what}: {fault}") };
-    let mut draft = Draft::base(name).map_err(|fault| failed("the base profile", fault))?;
+    let mut draft = Draft::base(name).map_err(|fault| match fault {
+        Fault::Wrong(what) => failed("the base profile", Fault::Wrong(format!("{what}; {STDIN}"))),
+        fault => failed("the base profile", fault),
+    })?;
     draft.arch = Some(own.arch.unwrap_or(Arch::NATIVE));
     if let Some(platform) = &own.platform {
         draft.platform = Some(input(Platform::settled(platform).map_err(|e| e.to_string()))?);
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
-    for tag in &own.meta {
-        let (key, value) = input(parse_tag(tag))?;
-        draft.meta.push((key, String::from_utf8_lossy(&value).into_owned()));
-    }
     if let Some(kind) = &own.output_kind {
         let made = OutputKind::by_name(kind).and_then(|kind| kind.image_kind(None).map(|_| kind));
         draft.kind = Some(made.map_err(|fault| failed("--output-kind", fault))?);
     }
+    let mut tags = Vec::new();
+    for tag in &own.meta {
+        let (key, value) = input(parse_tag(tag))?;
+        tags.push((key, String::from_utf8_lossy(&value).into_owned()));
+    }
+    draft.set_meta(tags).map_err(|fault| failed("--meta", fault))?;
     if let Some(name) = &own.base_installer_image {
         let image = name.parse().map_err(|e| format!("--base-installer-image {name:?}: {e}"));
         draft.origin = Some(Origin::Registry { image: input(image)?, insecure: own.insecure });

@@ -98,7 +98,9 @@ fn no_disk(args: &ImageArgs, said: &Said) -> Result<(), Failure> {
         ("META (--meta, $INSTALLER_META_BASE64)", !said.meta(&args.system.meta)?.is_empty()),
     ];
     input(match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => Err(format!("{name}: a live medium has no disk in it that this could be said of")),
+        Some((name, _)) => {
+            Err(format!("{name}: a live medium has no disk in it that this could be said of: leave it out"))
+        }
         None => Ok(()),
     })
 }
@@ -118,6 +120,10 @@ fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failu
 
 /// Find the container image and lay it out.
 fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
+    if let SourceRef::Dir(_) = named {
+        let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
+        return input(Err(format!("--container {named}: a directory is no container image: write {forms}")));
+    }
     let fail = |error: ImageError| payload::failure(named, error.into());
     let store = image_store(named, &payload::options(&args.system.source.registry)).map_err(fail)?;
     Archive::new(store, args.system.arch).map_err(fail)

@@ -42,11 +42,7 @@ impl fmt::Display for LiveReport {
         let version = self.version.as_deref().unwrap_or("(no version)");
         match self.file_bytes {
             Some(bytes) => {
-                write!(
-                    f,
-                    "made: {version} is on live medium {medium}, {out}, {}, which is on the medium",
-                    approx(bytes)
-                )
+                write!(f, "made: live medium {medium} with {version}; {out}, {}, is flushed", approx(bytes))
             }
             None => write!(
                 f,

@@ -36,14 +36,21 @@ pub struct Profile {
     pub meta: Vec<(u8, String)>,
     /// Where the payload comes from.
     pub origin: Origin,
-    /// Format of the image.
+    /// Format of the image: one of a disk, or an ISO.
     pub kind: ImageKind,
-    /// Size of its disk, bytes.
-    pub disk_bytes: u64,
-    /// Logical sector size of its disk.
-    pub sector: SectorSize,
+    /// Its disk; an ISO has none.
+    pub disk: Option<DiskOptions>,
     /// How the whole image is compressed.
     pub compression: Option<Compression>,
+}
+
+/// The disk of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Logical sector size.
+    pub sector: SectorSize,
 }
 
 /// Where the payload of a profile comes from.
@@ -82,10 +89,10 @@ impl Profile {
         read::profile(bytes)
     }
 
-    /// Name of the file that is made, as Talos' imager names it: `metal-amd64.raw.zst`.
+    /// Name of the file that is made, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`.
     pub fn file_name(&self) -> String {
         let format = OutFormat::of(self.compression).suffix();
-        format!("{}-{}.{}{format}", self.platform, self.arch, output::disk_format_name(self.kind))
+        format!("{}-{}.{}{format}", self.platform, self.arch, output::format_name(self.kind))
     }
 }
 

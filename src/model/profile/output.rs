@@ -41,17 +41,17 @@ impl OutputKind {
         by_name(&KINDS, name, "kind of output")
     }
 
-    /// The format of what is made; `disk_format` is that of a disk image. Whatever else is made one day has its place
-    /// here.
+    /// The format of what is made; `disk_format` is that of a disk image.
     pub fn image_kind(self, disk_format: Option<ImageKind>) -> Result<Option<ImageKind>, Fault> {
         let what = match self {
             OutputKind::Image => return Ok(disk_format),
-            OutputKind::Iso => "ISOs are not made by profile yet",
+            OutputKind::Iso => return Ok(Some(ImageKind::Iso)),
             OutputKind::Kernel | OutputKind::Initramfs | OutputKind::Cmdline => {
-                "the parts of a PXE boot are not made by profile yet"
+                "the parts of a PXE boot are not made one by one: `installer image --kind pxe` makes a tar archive of \
+                 kernel, initramfs, command line (--extra-kernel-arg) and iPXE script"
             }
             OutputKind::Installer => "container images are made by `docker build` from the image of the installer",
-            OutputKind::Uki => "unified kernel images are not made: disks boot by GRUB",
+            OutputKind::Uki => "unified kernel images are not made: disks and ISOs boot by GRUB",
         };
         Err(Fault::Unsupported(what.to_owned()))
     }
@@ -105,7 +105,7 @@ impl OutFormat {
             OutFormat::Gz => Ok(Some(Compression::Gz)),
             OutFormat::Zst => Ok(Some(Compression::Zst)),
             OutFormat::TarGz => Err(Fault::Unsupported(
-                ".tar.gz is not made: write outFormat raw, and pack it by `tar --format=oldgnu -Sczf`".to_owned(),
+                ".tar.gz is not made: write `outFormat: raw` in a profile on stdin, and pack it by `tar --format=oldgnu -Sczf`".to_owned(),
             )),
         }
     }
@@ -135,12 +135,12 @@ const DISK_FORMATS: [ImageKind; 4] = [ImageKind::Raw, ImageKind::Qcow2, ImageKin
 
 /// A format of a disk image by its name.
 pub fn disk_format(name: &str) -> Result<ImageKind, Fault> {
-    let formats = DISK_FORMATS.map(|kind| (disk_format_name(kind), kind));
+    let formats = DISK_FORMATS.map(|kind| (format_name(kind), kind));
     by_name(&formats.each_ref().map(|(name, kind)| (name.as_str(), *kind)), name, "disk format")
 }
 
-/// What it is called, which is also how the name of its file ends.
-pub fn disk_format_name(kind: ImageKind) -> String {
+/// What a format is called, which is also how the name of its file ends.
+pub fn format_name(kind: ImageKind) -> String {
     kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
@@ -152,18 +152,18 @@ pub fn disk_format_options(kind: ImageKind, options: &str) -> Result<(), Fault> 
         None => Ok(()),
         Some(option) => {
             let all = if ours.is_empty() { "none" } else { ours };
-            let format = disk_format_name(kind);
+            let format = format_name(kind);
             Err(Fault::Unsupported(format!("{option:?} cannot be asked for: the options of {format} are fixed, {all}")))
         }
     }
 }
 
-/// `output.imageOptions.bootloader`: there is one.
+/// `bootloader` of `output.imageOptions` and `output.isoOptions`: there is one.
 pub fn bootloader(name: &str) -> Result<(), Fault> {
     match name {
         "grub" => Ok(()),
         "dual-boot" | "sd-boot" | "none" => Err(Fault::Unsupported(format!(
-            "{name} is not what is made: disks boot by GRUB, under BIOS and UEFI; write grub, or leave it out"
+            "{name} is not what is made: disks and ISOs boot by GRUB; write grub, or leave it out"
         ))),
         other => Err(Fault::Wrong(format!("{other:?} is no boot loader: none, dual-boot, sd-boot, grub"))),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{INITRAMFS_NAME, KERNEL_NAME, Origin, OutFormat, Profile, output::disk_format_name};
+use super::{DiskOptions, INITRAMFS_NAME, KERNEL_NAME, Origin, OutFormat, Profile, output::format_name};
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,10 +24,15 @@ impl fmt::Display for Profile {
         }
         writeln!(f, "input:")?;
         self.origin.fmt(f)?;
-        writeln!(f, "output:\n  kind: image\n  imageOptions:")?;
-        writeln!(f, "    diskSize: {}", self.disk_bytes)?;
-        writeln!(f, "    diskFormat: {}", disk_format_name(self.kind))?;
-        writeln!(f, "    diskSectorSize: {}\n    bootloader: grub", self.sector.bytes())?;
+        writeln!(f, "output:")?;
+        match self.disk {
+            Some(DiskOptions { bytes, sector }) => {
+                writeln!(f, "  kind: image\n  imageOptions:\n    diskSize: {bytes}")?;
+                writeln!(f, "    diskFormat: {}", format_name(self.kind))?;
+                writeln!(f, "    diskSectorSize: {}\n    bootloader: grub", sector.bytes())?;
+            }
+            None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: grub", format_name(self.kind))?,
+        }
         writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
     }
 }

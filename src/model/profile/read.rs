@@ -44,13 +44,18 @@ const CONTAINER: [&str; 4] = ["imageRef", "forceInsecure", "tarballPath", "ociPa
 const OUTPUT: [&str; 4] = ["kind", "imageOptions", "isoOptions", "outFormat"];
 const IMAGE_OPTIONS: [&str; 6] =
     ["diskSize", "diskFormat", "diskFormatOptions", "diskSectorSize", "bootloader", "sdBootEnrollKeys"];
+const ISO_OPTIONS: [&str; 2] = ["bootloader", "sdBootEnrollKeys"];
 
 /// A profile, and what is ignored.
 pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     let documents = yaml::documents(yaml::text(bytes)?)?;
     let mut roots = documents.iter().map(|document| Field::root(document));
     let Some(root) = roots.next() else {
-        return Err(yaml::ConfigError::new(yaml::Pos { line: 1, column: 1 }, "there is no profile").into());
+        return Err(yaml::ConfigError::new(
+            yaml::Pos { line: 1, column: 1 },
+            "there is no profile: `imager --help` has one",
+        )
+        .into());
     };
     if let Some(second) = roots.next() {
         return Err(second.wrong("a second document: a profile is one").into());
@@ -75,14 +80,15 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
         return Err(unsupported(root.get("secureboot")?.as_ref().unwrap_or(&root), "Secure Boot is not supported"));
     }
     refuse(&root, "overlay", "overlays are not supported")?;
-    if let Some(field) = root.get("customization")? {
-        customization(&field, &mut draft)?;
-    }
     if let Some(field) = root.get("input")? {
         draft.origin = input(&field)?;
     }
     if let Some(field) = root.get("output")? {
         output(&field, &mut draft)?;
+    }
+    // Behind the output: not every kind takes all of it.
+    if let Some(field) = root.get("customization")? {
+        customization(&field, &mut draft)?;
     }
     let mut ignored = Vec::new();
     for (key, why) in [("name", "nothing that is made carries it"), ("version", "the payload's os-release says it")] {
@@ -132,7 +138,7 @@ fn customization(field: &Field, draft: &mut Draft) -> Result<()> {
         draft.extra_kernel_args = args.texts()?;
     }
     if let Some(contents) = field.get("metaContents")? {
-        draft.meta = meta(&contents)?;
+        at(&contents, draft.set_meta(meta(&contents)?))?;
     }
     refuse(
         field,
@@ -249,14 +255,33 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
         at(&kind, known.image_kind(None))?;
         draft.kind = Some(known);
     }
-    refuse(field, "isoOptions", "ISOs are not made by profile yet")?;
     if let Some(options) = field.get("imageOptions")? {
         image_options(&options, draft)?;
+        if draft.kind == Some(OutputKind::Iso) {
+            no_effect(&options, &IMAGE_OPTIONS, "what is made is an ISO, and has no disk in it: drop this")?;
+        }
+    }
+    if let Some(options) = field.get("isoOptions")? {
+        options.only(&ISO_OPTIONS)?;
+        boot_options(&options)?;
+        if draft.kind != Some(OutputKind::Iso) {
+            no_effect(&options, &ISO_OPTIONS, "what is made is no ISO: drop this, or write `kind: iso`")?;
+        }
     }
     if let Some(format) = field.get("outFormat")? {
         let known = at(&format, OutFormat::by_name(format.text()?))?;
         at(&format, known.compression())?;
         draft.out_format = Some(known);
+    }
+    Ok(())
+}
+
+/// Options of another kind of output that ask for something.
+fn no_effect(options: &Field, keys: &[&str], why: &str) -> Result<()> {
+    for key in keys {
+        if let Some(field) = options.get(key)?.filter(|field| !field.asks_nothing()) {
+            return Err(field.wrong(why).into());
+        }
     }
     Ok(())
 }
@@ -280,8 +305,13 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
         let sector = size.text()?.parse::<SectorSize>().map_err(|what| size.wrong(what))?;
         draft.sector = Some(sector);
     }
+    boot_options(options)
+}
+
+/// What images of disks and ISOs have in common.
+fn boot_options(options: &Field) -> Result<()> {
     if let Some(loader) = options.get("bootloader")?.filter(|field| !field.asks_nothing()) {
         at(&loader, bootloader(loader.text()?))?;
     }
-    refuse(options, "sdBootEnrollKeys", "disks boot by GRUB, not by sd-boot")
+    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot by GRUB, not by sd-boot")
 }
