@@ -116,7 +116,7 @@ impl Old {
     }
 }
 
-/// Write exactly `size` bytes of `reader` to the beginning of `to`, which ends less than [`PIECE_BYTES`] behind them, and
+/// Write exactly `size` bytes of `reader` to the beginning of `to`, which ends less than `PIECE_BYTES` behind them, and
 /// zeros up to its end; return the digest of what was read. Reading, hashing and writing run beside each other; nothing
 /// is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does `progress`.
 pub fn write_stream(
