@@ -35,10 +35,11 @@ fn write(
     progress: &mut Progress,
 ) -> Result<Report, Failure> {
     let mut target = Target::open(&args.change.target, activate == Some(false))?;
+    target.limit(args.limit_rate);
     let opened = payload::open(&args.source, args.arch)?;
     // The running slot stays as it is whatever comes of this one: the files are compared while they are written.
     let sums = Sums::wanted(args.source.strict);
-    let Payload { source, facts: payload } = opened.look(sums, Look::Declared, progress)?;
+    let Payload { source, facts: payload } = opened.look_at_pace(sums, Look::Declared, target.pace(), progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(running) = target.system.running.slot() {
         // It is the way back. The other is read where it may be kept, or may be the only one that boots.

@@ -16,6 +16,7 @@ pub mod mbr;
 pub mod meta;
 pub mod ovf;
 pub mod parttype;
+pub mod rate;
 pub mod region;
 pub mod running;
 pub mod signature;
