@@ -1,0 +1,85 @@
+//! The hot parts, one by one: `cargo bench --bench parts`. What they add up to is measured by `hack/bench`.
+#![allow(clippy::unwrap_used, missing_docs, reason = "ends with its first error")]
+
+use std::{
+    fs::File,
+    io::{self, Read, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use slipway::{
+    device::{Access, BlockIo, CHUNK_BYTES, Disk},
+    model::{digest::Sha256, units::Extent},
+    payload::{read_back_digest, write_stream},
+};
+
+/// What is read, decompressed and written in one round, bytes.
+const BYTES: usize = 64 << 20;
+
+/// Bytes without a pattern, as kernels and squashfs are.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let words = (0..len.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(len).collect()
+}
+
+fn hashing(c: &mut Criterion) {
+    let chunk = noise(CHUNK_BYTES);
+    let mut group = c.benchmark_group("sha256");
+    group.throughput(Throughput::Bytes(chunk.len() as u64));
+    group.bench_function("a chunk of 1 MiB", |b| b.iter(|| Sha256::of(&chunk)));
+    group.finish();
+}
+
+/// With the libraries that layers are read with.
+fn decompressing(c: &mut Criterion) {
+    let plain = noise(BYTES);
+    let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+    gzip.write_all(&plain).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = zstd::encode_all(&plain[..], 3).unwrap();
+    let mut group = c.benchmark_group("decompress");
+    group.throughput(Throughput::Bytes(BYTES as u64));
+    let drain = |mut reader: &mut dyn Read| io::copy(&mut reader, &mut io::sink()).unwrap();
+    group.bench_function("gzip", |b| b.iter(|| drain(&mut flate2::read::MultiGzDecoder::new(&gzip[..]))));
+    group.bench_function("zstd", |b| b.iter(|| drain(&mut zstd::Decoder::new(&zstd[..]).unwrap())));
+    group.finish();
+}
+
+/// An image file on a file system with direct I/O, and one in memory without.
+fn streaming(c: &mut Criterion) {
+    let plain = noise(BYTES);
+    let mut group = c.benchmark_group("stream");
+    group.throughput(Throughput::Bytes(BYTES as u64));
+    for (name, dir) in [("disk", env!("CARGO_TARGET_TMPDIR")), ("tmpfs", "/dev/shm")] {
+        let dir = tempfile::tempdir_in(Path::new(dir)).unwrap();
+        let path = dir.path().join("image");
+        File::create(&path).unwrap().set_len(BYTES as u64).unwrap();
+        let disk = Disk::open(&path, Access::Whole, None, Duration::ZERO).unwrap();
+        let extent = Extent { offset: 0, len: BYTES as u64 };
+        let write = || {
+            write_stream(&mut &plain[..], &disk, extent, extent.len, &mut |_| ()).unwrap();
+            disk.sync().unwrap();
+        };
+        // Blocks that are there already, as in a slot.
+        write();
+        group.bench_function(BenchmarkId::new("write and flush", name), |b| b.iter(write));
+        let read = || read_back_digest(&disk, &[extent], &mut |_| ()).unwrap();
+        group.bench_function(BenchmarkId::new("read back", name), |b| b.iter(read));
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = parts;
+    config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3));
+    targets = hashing, decompressing, streaming
+}
+criterion_main!(parts);
