@@ -1,8 +1,10 @@
 """Arguments and order of hack/bench, which says what is measured."""
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +23,10 @@ class Bench:
 
     def __init__(self, args):
         self.quick, self.rounds = args.quick, 2 if args.quick else args.rounds
-        self.where = Path(args.dir).resolve()
-        self.where.mkdir(parents=True, exist_ok=True)
+        self.where = Path(args.dir).resolve() / "work"
+        shutil.rmtree(self.where, ignore_errors=True)
+        self.where.mkdir(parents=True)
+        atexit.register(lambda: shutil.rmtree(self.where, ignore_errors=True))
         self.installer, self.peers = Path("out/installer").resolve(), Path("out/bench/peers").resolve()
         self.registry = Registry(self.where)
         self.sources = Sources(self.where, 64 if args.quick else args.mib, self.installer, self.registry)

@@ -22,7 +22,17 @@ def loop(file, *options):
     return device
 
 
+def throttle(device, bytes_per_second):
+    """By cgroup v1, for all groups, so also for what the kernel writes later; 0 is no limit."""
+    number = Path(f"/sys/block/{device.name}/dev").read_text().strip()
+    for limit in ("read", "write"):
+        (BLKIO / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} {bytes_per_second}")
+
+
 def detach(device):
+    # Limit and scheduler would be there for whoever gets this device next.
+    throttle(device, 0)
+    Path(f"/sys/block/{device.name}/queue/scheduler").write_text("none")
     attached.discard(device)
     quiet("losetup", "-d", device)
 
@@ -34,7 +44,7 @@ class Disk:
     """A disk and its slot A, each as a device. `other` is overwritten over the slot before each run: what stands there is
     never what is going to be written."""
 
-    def __init__(self, where, mib):
+    def __init__(self, where, mib, slots=2):
         self.file = where / "disk.raw"
         self.slot_bytes = max(mib + mib // 16 + 16, 64) * MIB
         self.file.unlink(missing_ok=True)
@@ -44,8 +54,8 @@ class Disk:
         self.slot = loop(self.file, "-o", SLOT_A, "--sizelimit", self.slot_bytes)
         self.other = where / "other.raw"
         quiet("sh", "-c", f"head -c {self.slot_bytes} /dev/urandom > {self.other}")
-        # Both slots: the first write to blocks that are fresh is slower.
-        for slot in (0, 1):
+        # The first write to blocks that are fresh is slower.
+        for slot in range(slots):
             self.overwrite(slot)
 
     def close(self):
@@ -59,11 +69,8 @@ class Disk:
         quiet("dd", f"if={self.other}", f"of={self.device}", "bs=1M", f"seek={at}", "oflag=direct", "conv=notrunc,fsync")
 
     def throttle(self, bytes_per_second):
-        """Of both devices, by cgroup v1 (for all groups, so also for what the kernel writes later); 0 is no limit."""
         for device in (self.device, self.slot):
-            number = Path(f"/sys/block/{device.name}/dev").read_text().strip()
-            for limit in ("read", "write"):
-                (BLKIO / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} {bytes_per_second}")
+            throttle(device, bytes_per_second)
 
     def scheduler(self, name):
         Path(f"/sys/block/{self.device.name}/queue/scheduler").write_text(name)

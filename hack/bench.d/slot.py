@@ -1,14 +1,18 @@
 """Section `slot`: a slot written from every source beside the limits of the machine and other installers. Sections
 `throttle` and `growth`: the same on slower disks, and with larger payloads and disks."""
 
+import shutil
+
 from disk import Disk
 from peers import peers
-from run import MIB, Contender
+from run import MIB, Contender, say
 from sources import Sources
 from table import goal, rows_of, show, there
 
 HASHED = "file digests"
 IMAGE = "blob, diff_id and file digests"
+# What main.rs tells the C library: freed buffers go back to the system.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
 
 
 def seconds_w(m):
@@ -64,7 +68,7 @@ def ours(disk, sources, slot, wanted=None):
                 continue
             argv = [slot, "write", disk.device, source, str(disk.slot_bytes), *(["--read-back"] if back else [])]
             verifies = (HASHED if name == "dir" else IMAGE) + (", read-back" if back else ", no read-back")
-            found.append(Contender(f"{name}{', read-back' if back else ''}", argv, verifies, ours=True, env=env,
+            found.append(Contender(f"{name}{', read-back' if back else ''}", argv, verifies, ours=True, env=env | MALLOC,
                                    before=disk.overwrite, goal=goals.get((name, back))))
     return found
 
@@ -128,9 +132,15 @@ def throttle_section(disk, sources, slot, bench):
 def growth_section(slot, bench):
     """Seconds by size of the payload; peak memory of every source at the largest; seconds by size of the disk."""
     rows = []
-    for size in (32, 256) if bench.quick else (30, 300, 3072):
-        sources = Sources(bench.where / "growth", size, bench.installer, bench.registry)
-        disk = Disk(bench.where / "growth", size)
+    where = bench.where / "growth"
+    largest = 3072
+    if shutil.disk_usage(bench.where).free < 10 * largest * MIB:
+        largest = 1024
+        say(f"LESS THAN 30 GiB FREE: growth up to {largest} MiB only")
+    for size in (32, 256) if bench.quick else (30, 300, largest):
+        sources = Sources(where, size, bench.installer, bench.registry)
+        sources.raw.unlink()
+        disk = Disk(where, size, slots=1)
         cases = ours(disk, sources, slot, None if size > 300 else {"dir"})
         part = [row | {"name": f"{size} MiB: {row['name']}"} for row in rows_of([c for c in cases if "read-back" in c.name], 1 if size > 300 else bench.rounds, bench.where)]
         bounded(part)
@@ -138,6 +148,7 @@ def growth_section(slot, bench):
             row["verifies"] = f"{row['seconds'] / size * 1000:.2f} ms a MiB"
         rows += part
         disk.close()
+        shutil.rmtree(where)
     first, last = rows[0], next(row for row in reversed(rows) if ": dir" in row["name"])
     per = lambda row: row["seconds"] / int(row["name"].split()[0])
     goal(last, "1.2 of the cost a MiB of the smallest", per(last), 1.2 * per(first))

@@ -1,6 +1,8 @@
 //! The hot parts, one by one: `cargo bench --bench parts`. What they add up to is measured by `hack/bench`.
 #![allow(clippy::unwrap_used, missing_docs, reason = "ends with its first error")]
 
+mod image;
+
 use std::{
     fs::File,
     io::{self, Read, Write as _},
@@ -9,9 +11,10 @@ use std::{
 };
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use image::{Image, archive};
 use slipway::{
     device::{Access, BlockIo, CHUNK_BYTES, Disk},
-    model::{digest::Sha256, units::Extent},
+    model::{digest::Sha256, manifest::Arch, units::Extent},
     payload::{read_back_digest, write_stream},
 };
 
@@ -38,18 +41,58 @@ fn hashing(c: &mut Criterion) {
     group.finish();
 }
 
+fn gzipped(plain: &[u8]) -> Vec<u8> {
+    let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+    gzip.write_all(plain).unwrap();
+    gzip.finish().unwrap()
+}
+
 /// With the libraries that layers are read with.
 fn decompressing(c: &mut Criterion) {
     let plain = noise(BYTES);
-    let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
-    gzip.write_all(&plain).unwrap();
-    let gzip = gzip.finish().unwrap();
-    let zstd = zstd::encode_all(&plain[..], 3).unwrap();
+    let (gzip, zstd) = (gzipped(&plain), zstd::encode_all(&plain[..], 3).unwrap());
     let mut group = c.benchmark_group("decompress");
     group.throughput(Throughput::Bytes(BYTES as u64));
     let drain = |mut reader: &mut dyn Read| io::copy(&mut reader, &mut io::sink()).unwrap();
     group.bench_function("gzip", |b| b.iter(|| drain(&mut flate2::read::MultiGzDecoder::new(&gzip[..]))));
     group.bench_function("zstd", |b| b.iter(|| drain(&mut zstd::Decoder::new(&zstd[..]).unwrap())));
+    group.finish();
+}
+
+const PAYLOAD_DIR: &str = "usr/install";
+
+/// A payload with a squashfs of this many bytes, by path in an image.
+fn payload(rootfs: usize) -> Vec<(String, Vec<u8>)> {
+    let mut kernel = noise(1 << 20);
+    kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    kernel[0x202..0x206].copy_from_slice(b"HdrS");
+    let rootfs = [b"hsqs".to_vec(), noise(rootfs)].concat();
+    let files = [("vmlinuz", kernel), ("initramfs.xz", noise(1 << 20)), ("rootfs.squashfs", rootfs)];
+    files.map(|(name, bytes)| (format!("{PAYLOAD_DIR}/{}/{name}", Arch::Amd64), bytes)).into()
+}
+
+/// A whole layer: blob and its digest, decompression, diff_id, entries, digests of the files.
+fn layers(c: &mut Criterion) {
+    let files = payload(BYTES);
+    let plain = archive(files.iter().map(|(path, bytes)| (path.clone(), &bytes[..])));
+    let mut group = c.benchmark_group("layer");
+    group.throughput(Throughput::Bytes(plain.len() as u64));
+    let packed = [("", plain.clone()), ("+gzip", gzipped(&plain)), ("+zstd", zstd::encode_all(&plain[..], 3).unwrap())];
+    for (packing, blob) in packed {
+        let image = Image::new(&plain, blob, packing);
+        group.bench_function(format!("tar{packing}"), |b| b.iter(|| image.look()));
+    }
+    group.finish();
+
+    // Other people's files beside a small payload: what the entries cost themselves.
+    const ENTRIES: usize = 20_000;
+    let files = payload(1 << 20);
+    let small = (0..ENTRIES).map(|n| (format!("usr/share/{}/{n}", n % 100), &b"a few bytes"[..]));
+    let plain = archive(small.chain(files.iter().map(|(path, bytes)| (path.clone(), &bytes[..]))));
+    let image = Image::new(&plain, plain.clone(), "");
+    let mut group = c.benchmark_group("entries");
+    group.throughput(Throughput::Elements(ENTRIES as u64));
+    group.bench_function("small files", |b| b.iter(|| image.look()));
     group.finish();
 }
 
@@ -80,6 +123,6 @@ fn streaming(c: &mut Criterion) {
 criterion_group! {
     name = parts;
     config = Criterion::default().sample_size(20).measurement_time(Duration::from_secs(3));
-    targets = hashing, decompressing, streaming
+    targets = hashing, decompressing, layers, streaming
 }
 criterion_main!(parts);

@@ -51,7 +51,7 @@ fn main() {
 fn write(disk: &str, source: &str, slot_bytes: u64, read_back: bool) {
     let disk = Disk::open(Path::new(disk), Access::Write, None, Duration::from_secs(10)).unwrap();
     let named: SourceRef = source.parse().unwrap();
-    let mut source = Source::open(&named, Arch::NATIVE, &Options::default()).unwrap();
+    let mut source = Source::open(&named, Arch::Amd64, &Options::default()).unwrap();
     let payload = source.facts(Sums::Compared, Look::Declared, &mut |_| ()).unwrap();
     let assets = common::assets();
     let request = InstallRequest { slot_bytes, format_data: false, ..common::request(1) };
