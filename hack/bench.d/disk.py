@@ -51,7 +51,8 @@ class Disk:
         with self.file.open("wb") as file:
             file.truncate(SLOT_A + 2 * self.slot_bytes + 4096 * MIB)
         self.device = loop(self.file)
-        self.slot = loop(self.file, "-o", SLOT_A, "--sizelimit", self.slot_bytes)
+        # As one that may have partitions: coreos-installer wants a whole disk.
+        self.slot = loop(self.file, "-P", "-o", SLOT_A, "--sizelimit", self.slot_bytes)
         self.other = where / "other.raw"
         quiet("sh", "-c", f"head -c {self.slot_bytes} /dev/urandom > {self.other}")
         # The first write to blocks that are fresh is slower.

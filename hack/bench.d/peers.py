@@ -52,7 +52,8 @@ def rauc(disk, sources, where):
         atexit.register(bus.terminate)
         c.env = {"DBUS_SESSION_BUS_ADDRESS": bus.stdout.readline().strip(), "DBUS_STARTER_BUS_TYPE": "session"}
         service = subprocess.Popen(["rauc", "service", f"--conf={home}/system.conf", "--override-boot-slot=A"],
-                                   env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **c.env}, stderr=subprocess.DEVNULL)
+                                   env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **c.env},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         atexit.register(service.terminate)
         time.sleep(2)
         if service.poll() is not None:

@@ -19,7 +19,7 @@ def rounds(contenders, n, scratch):
             except (RuntimeError, OSError) as e:
                 if c.ours or number:
                     raise
-                c.missing = "DOES NOT RUN HERE: " + " ".join(str(e).split())[-200:]
+                c.missing = "DOES NOT RUN HERE: " + " ".join(str(e).split("exit code")[-1].split())[:200]
                 say(f"{c.name}: {c.missing}")
                 continue
             if number:
@@ -65,14 +65,14 @@ def show(title, rows, against=(), extra=()):
     """Print a section. `against`: (heading, seconds) to divide by; `extra`: (heading, function of a row)."""
     print(f"\n{title}")
     width = max(len(row["name"]) for row in rows)
-    heads = [f"{head:>9}" for head, _ in against] + [f"{head:>10}" for head, _ in extra]
+    heads = [f"{head:>9}" for head, _ in against] + [f"{head:>12}" for head, _ in extra]
     print(f"  {'':<{width}}  median s (from to)    {''.join(heads)}   CPU s  peak MiB")
     for row in rows:
         name = f"  {row['name']:<{width}}"
         if "seconds" not in row:
             print(f"{name}  {row.get('missing') or ''}{row.get('text', '')}  {verdict(row)}".rstrip())
             continue
-        cells = [f"{row['seconds'] / by:>9.2f}" for _, by in against] + [f"{show_cell(of(row)):>10}" for _, of in extra]
+        cells = [f"{row['seconds'] / by:>9.2f}" for _, by in against] + [f"{show_cell(of(row)):>12}" for _, of in extra]
         spread = f"({row['least']:.2f} {row['most']:.2f})"
         print(f"{name}  {row['seconds']:8.3f} {spread:<13}{''.join(cells)} {row['cpu']:7.2f} {row['peak_mib']:9.1f}  "
               f"{'  '.join(filter(None, (row['verifies'], verdict(row))))}".rstrip(), flush=True)
