@@ -39,6 +39,7 @@
 //! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
+//! * how `stage --limit-rate` spares the disk: [`device::Paced`], with the arithmetic in [`model::rate`]
 //! * the kernel command line: [`model::cmdline`]
 //! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
 //! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:

@@ -10,6 +10,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fill;
 
 use std::{
     env,
@@ -22,11 +23,7 @@ use std::{
 
 use slipway::{
     device::{Access, Disk},
-    execute::{self, Sources},
-    model::{digest::Sha256, layout::Part, manifest::Arch},
-    payload::{Source, SourceRef, Sums, image::Look, registry::Options},
-    plan::{self, InstallRequest, Step},
-    probe,
+    model::digest::Sha256,
 };
 
 fn main() {
@@ -47,21 +44,7 @@ fn main() {
     }
 }
 
-/// The steps of an install that fill slot A, and no others.
 fn write(disk: &str, source: &str, slot_bytes: u64, read_back: bool) {
     let disk = Disk::open(Path::new(disk), Access::Write, None, Duration::from_secs(10)).unwrap();
-    let named: SourceRef = source.parse().unwrap();
-    let mut source = Source::open(&named, Arch::Amd64, &Options::default()).unwrap();
-    let payload = source.facts(Sums::Compared, Look::Declared, &mut |_| ()).unwrap();
-    let assets = common::assets();
-    let request = InstallRequest { slot_bytes, format_data: false, ..common::request(1) };
-    let facts = probe::disk_facts(&disk).unwrap();
-    let mut plan = plan::install(&request, &facts, &payload, &probe::asset_facts(&assets, request.arch)).unwrap();
-    plan.steps.retain(|step| match step {
-        Step::WriteVolume { part, .. } => *part == Part::BootA,
-        Step::Verify { part, .. } => *part == Part::BootA && read_back,
-        _ => false,
-    });
-    assert_eq!(plan.steps.len(), 1 + usize::from(read_back), "the plan writes and verifies a slot in other steps");
-    execute::run(&plan, &disk, Sources { payload: Some(&source), assets: Some(&assets) }, &mut common::Silent).unwrap();
+    fill::fill(&disk, source, slot_bytes, read_back);
 }
