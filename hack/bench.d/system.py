@@ -3,6 +3,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import time
 
@@ -149,12 +150,14 @@ def beside(disk, argv, offset, where):
         ["fio", "--name=reader", f"--filename={disk.device}", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=psync",
          f"--offset={offset}", "--size=1000M", "--time_based", "--runtime=600", "--output-format=json", f"--output={report}",
          "--percentile_list=50:99"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(0.5)
-    begun = time.monotonic()
-    quiet(*argv) if argv else time.sleep(3)
-    seconds = time.monotonic() - begun
-    fio.send_signal(2)
-    fio.wait()
+    try:
+        time.sleep(0.5)
+        begun = time.monotonic()
+        quiet(*argv) if argv else time.sleep(3)
+        seconds = time.monotonic() - begun
+    finally:
+        fio.send_signal(signal.SIGINT)
+        fio.wait()
     text = report.read_text()
     read = json.loads(text[text.index("{"):])["jobs"][0]["read"]
     half, most = (read["clat_ns"]["percentile"][f"{p}.000000"] / 1000 for p in (50, 99))
