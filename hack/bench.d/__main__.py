@@ -5,6 +5,7 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,8 @@ def main():
     print(f"\n{sum(g['met'] for g in goals)} of {len(goals)} goals met; load at the end {os.getloadavg()[0]:.1f}")
 
 
+# What was made is given back whatever ends the run.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
 try:
     main()
 except (RuntimeError, subprocess.SubprocessError) as e:
