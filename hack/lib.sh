@@ -48,10 +48,44 @@ static_build() {
     built=$top/target/$target/release
 }
 
+# GRUB's images for these architectures, in out/assets: boot_assets ARCH…
+boot_assets() {
+    local arch targets modules version list
+    need grub-mkimage:grub-common dpkg-query:dpkg
+    for arch; do
+        targets=$("$top/assets/build" --packages "$arch")
+        if [[ $arch = "$(dpkg --print-architecture)" ]]; then
+            modules=/usr/lib/grub
+            mapfile -t list < <(awk -v dir=$modules '{ print dir "/" $1 "/moddep.lst:" $2 }' <<<"$targets")
+            need "${list[@]}"
+        else
+            # Of grub-mkimage's own version.
+            version=$(dpkg-query --show --showformat '${Version}' grub-common)
+            modules=$top/out/cache/grub-$arch-$version
+            mapfile -t list < <(awk -v "version=$version" '{ print $2 "=" version }' <<<"$targets")
+            [[ -d $modules ]] || unpack_grub "$arch" "$modules" "${list[@]}"
+        fi
+        "$top/assets/build" --modules "$modules" "$top/out/assets" "$arch"
+    done
+}
+
+# GRUB's modules for another architecture, in a directory and not installed: unpack_grub ARCH DIR PACKAGE=VERSION…
+unpack_grub() {
+    local tmp file
+    mkdir -p "$top/out/cache"
+    tmp=$(mktemp -d "$top/out/cache/grub.XXXXXX")
+    say "downloading ${*:3} for $1"
+    (cd "$tmp" && "$top/hack/apt" "$1" apt-get -qq download "${@:3}" >&2) ||
+        die "${*:3} for $1, as old as this machine's grub-common, cannot be fetched: see above"
+    for file in "$tmp"/*.deb; do dpkg-deb -x "$file" "$tmp/root"; done
+    mv -T "$tmp/root/usr/lib/grub" "$2"
+    rm -rf "$tmp"
+}
+
 # What builds and boots the sample system.
 need_demo() {
-    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils /bin/busybox:busybox-static \
-        dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
+    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils busybox:busybox-static \
+        readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
         /usr/share/seabios/bios-256k.bin:seabios /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf
 }
 

@@ -22,7 +22,7 @@ const IMAGE_DIR: &str = "/usr/share/slipway/assets";
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
     /// None of the places has them.
-    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build` or set {ASSETS_ENV}", places.join(", "))]
+    #[error("no boot assets for {arch}: looked in {}; build them with `hack/build {arch}` or set {ASSETS_ENV}", places.join(", "))]
     NotFound {
         /// Architecture.
         arch: Arch,
@@ -44,8 +44,26 @@ pub enum AssetError {
 pub struct Assets {
     /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images; only x86 has a BIOS.
+    /// BIOS boot images, where there is a BIOS.
     pub bios: Option<BiosAssets>,
+}
+
+/// What starts a live medium, checked against its SHA256SUMS.
+#[derive(Clone, Debug)]
+pub struct IsoAssets {
+    /// UEFI boot image.
+    pub efi: Vec<u8>,
+    /// BIOS boot images, where there is a BIOS.
+    pub bios: Option<IsoBios>,
+}
+
+/// GRUB's BIOS images for a live medium.
+#[derive(Clone, Debug)]
+pub struct IsoBios {
+    /// El Torito image: what a CD starts.
+    pub eltorito: Vec<u8>,
+    /// Boot code for the first sector, where the medium is a USB stick: it loads the former.
+    pub mbr: Vec<u8>,
 }
 
 /// GRUB's two BIOS images.
@@ -55,10 +73,15 @@ pub struct BiosAssets {
     core: Vec<u8>,
 }
 
-impl Assets {
-    /// Load the assets of `arch` from `$SLIPWAY_ASSETS`, from `assets/` beside the program, or from the
-    /// container image's fixed place.
-    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+/// The directory with the boot assets of one architecture: `$SLIPWAY_ASSETS`, `assets/` beside the program, or the
+/// container image's fixed place.
+struct AssetDir {
+    path: PathBuf,
+    sums: Sums,
+}
+
+impl AssetDir {
+    fn find(arch: Arch) -> Result<Self, AssetError> {
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("assets")));
         let places = match std::env::var_os(ASSETS_ENV) {
             Some(dir) => vec![PathBuf::from(dir)],
@@ -66,33 +89,64 @@ impl Assets {
         };
         let dirs: Vec<PathBuf> = places.iter().map(|p| p.join(arch.to_string())).collect();
         match dirs.iter().find(|d| d.is_dir()) {
-            Some(dir) => Self::load_from(dir, arch),
+            Some(dir) => Self::open(dir),
             None => Err(AssetError::NotFound { arch, places: dirs.iter().map(|d| d.display().to_string()).collect() }),
         }
     }
 
+    fn open(path: &Path) -> Result<Self, AssetError> {
+        let list = AssetDir { path: path.to_owned(), sums: Sums::default() };
+        let sums = Sums::parse(&list.read(SHA256SUMS)?).map_err(|e| list.bad(SHA256SUMS, e.to_string()))?;
+        Ok(AssetDir { sums, ..list })
+    }
+
+    fn bad(&self, name: &str, why: String) -> AssetError {
+        AssetError::Bad { path: self.path.join(name), why }
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, AssetError> {
+        fs::read(self.path.join(name)).map_err(|e| self.bad(name, e.to_string()))
+    }
+
+    /// A file that is what the list says.
+    fn checked(&self, name: &str) -> Result<Vec<u8>, AssetError> {
+        let bytes = self.read(name)?;
+        match self.sums.0.get(name) {
+            Some(expected) if *expected == Sha256::of(&bytes) => Ok(bytes),
+            Some(_) => Err(self.bad(name, format!("its SHA-256 is not the one in {SHA256SUMS}"))),
+            None => Err(self.bad(SHA256SUMS, format!("does not list {name}"))),
+        }
+    }
+}
+
+impl Assets {
+    /// Load the assets of `arch` from where they are.
+    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+        Self::of(&AssetDir::find(arch)?, arch)
+    }
+
     /// Load the assets of `arch` from one directory.
     pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
-        let bad = |path: &Path, why: String| AssetError::Bad { path: path.to_owned(), why };
-        let read = |name: &str| {
-            let path = dir.join(name);
-            fs::read(&path).map_err(|e| bad(&path, e.to_string()))
+        Self::of(&AssetDir::open(dir)?, arch)
+    }
+
+    fn of(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
+        let bios = || {
+            let (boot, core) = (dir.checked("boot.img")?, dir.checked("core.img")?);
+            BiosAssets::new(boot, core).map_err(|e| dir.bad("", e))
         };
-        let list = dir.join(SHA256SUMS);
-        let sums = Sums::parse(&read(SHA256SUMS)?).map_err(|e| bad(&list, e.to_string()))?;
-        let checked = |name: &str| {
-            let bytes = read(name)?;
-            match sums.0.get(name) {
-                Some(expected) if *expected == Sha256::of(&bytes) => Ok(bytes),
-                Some(_) => Err(bad(&dir.join(name), format!("its SHA-256 is not the one in {SHA256SUMS}"))),
-                None => Err(bad(&list, format!("does not list {name}"))),
-            }
-        };
-        let bios = match arch {
-            Arch::Amd64 => Some(BiosAssets::new(checked("boot.img")?, checked("core.img")?).map_err(|e| bad(dir, e))?),
-            Arch::Arm64 => None,
-        };
-        Ok(Assets { efi: checked(arch.efi_image())?, bios })
+        let bios = arch.has_bios().then(bios).transpose()?;
+        Ok(Assets { efi: dir.checked(arch.efi_image())?, bios })
+    }
+}
+
+impl IsoAssets {
+    /// Load what starts live media of `arch`.
+    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+        let dir = AssetDir::find(arch)?;
+        let bios = || Ok(IsoBios { eltorito: dir.checked("iso.img")?, mbr: dir.checked("boot_hybrid.img")? });
+        let bios = arch.has_bios().then(bios).transpose()?;
+        Ok(IsoAssets { efi: dir.checked("iso.efi")?, bios })
     }
 }
 

@@ -1,6 +1,10 @@
 //! The command line: clap types only. What they mean is settled in `commands`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
 
+mod imager;
+
+pub use imager::{Imager, ImagerOwn, ImagerUnsupported};
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{
@@ -11,8 +15,7 @@ use clap::{
 use crate::{
     model::{
         digest::Sha256,
-        disk_image::{DEFAULT_IMAGE_BYTES, ImageKind},
-        layout::DEFAULT_SLOT_BYTES,
+        disk_image::ImageKind,
         manifest::Arch,
         rate::ByteRate,
         units::{ByteSize, SectorSize},
@@ -34,15 +37,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-}
-
-/// Makes disk images and ISOs from profiles; reads none yet, `installer image` makes disk images.
-#[derive(Debug, Parser)]
-#[command(name = "imager", version, disable_help_subcommand = true)]
-pub struct Imager {
-    /// Any arguments: they are not looked at.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub args: Vec<OsString>,
 }
 
 const EXIT_CODES: &str = "\
@@ -67,10 +61,19 @@ pub enum Verb {
     /// Everything is checked before the first write. The partition table is written last: until then the disk
     /// has none, and a power cut leaves a disk without a table or the complete system, never half of one.
     Install(Box<InstallArgs>),
-    /// Make a disk image: an install onto a file, in the format a cloud or a hypervisor takes.
+    /// Make a disk image, an install onto a file, in the format a cloud or a hypervisor takes; or a live medium, ISO or PXE.
     ///
     /// Needs neither root nor a loop device. The same inputs give the same bytes ($SOURCE_DATE_EPOCH is the time in it).
+    /// A live medium has no disk in it: --disk-size, --sector-size, --slot-size, --format-data and --meta are refused.
     Image(Box<ImageArgs>),
+    /// In a live system: install, or upgrade what is there, as the kernel command line and the machine config on stdin say.
+    ///
+    /// Words of the kernel command line: slipway.install=/dev/… or =KEY:VALUE[,KEY:VALUE…] (keys of
+    /// machine.install.diskSelector) or =config; slipway.install.preserve=true|false, what becomes of an installation that
+    /// is on the disk (without it that is refused); slipway.install.then=reboot|poweroff|stay. A machine config with
+    /// machine.install, or an UnattendedInstallConfig, asks for it, too. What comes next stands in the report as `then`,
+    /// for the caller to do. Nothing asked for: nothing done, exit code 0.
+    Unattended(Box<UnattendedArgs>),
     /// Write a payload into the slot that does not run, and have the next boot try it once.
     ///
     /// The running slot is never touched. Everything is read back from the medium before the new slot may boot. Unless
@@ -209,19 +212,40 @@ pub struct ImageArgs {
     /// Take the place of a file that is there.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
-    /// Size of the disk.
-    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_IMAGE_BYTES))]
-    pub disk_size: ByteSize,
-    /// What GUIDs are made from; any text. The same inputs and the same seed give the same image [default: the digest
-    /// of everything that is asked for, payload and boot images included].
+    /// Size of the disk [default: 4GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub disk_size: Option<ByteSize>,
+    /// What GUIDs, and the names of live media, are made from; any text. The same inputs and the same seed give the same
+    /// image [default: the digest of everything that is asked for, payload and boot images included].
     #[arg(long, value_name = "TEXT")]
     pub seed: Option<String>,
+    /// Of a live medium: the installer's container image to carry, from which the system in memory can install itself:
+    /// oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
+    #[arg(long, value_name = "SOURCE")]
+    pub container: Option<SourceRef>,
     /// What is installed.
     #[command(flatten)]
     pub system: SystemArgs,
 }
 
-/// What `install` and `image` share: the system, and how it is laid out.
+/// `unattended`.
+#[derive(Debug, Args)]
+pub struct UnattendedArgs {
+    /// How long to wait for another program's lock on a disk, seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lock_timeout: Duration,
+    /// Of an upgrade: write a payload again that was tried and came back.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub retry_bad: bool,
+    /// Of an upgrade: let any version follow any other.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_any_version: bool,
+    /// What is installed. An upgrade takes over from the disk what is not said of the kernel command line.
+    #[command(flatten)]
+    pub system: SystemArgs,
+}
+
+/// What `install`, `unattended` and `image` share: the system, and how it is laid out.
 #[derive(Debug, Args)]
 pub struct SystemArgs {
     /// The payload.
@@ -230,9 +254,9 @@ pub struct SystemArgs {
     /// Print the plan and stop; nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
-    /// Size of each of the two slots.
-    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(DEFAULT_SLOT_BYTES))]
-    pub slot_size: ByteSize,
+    /// Size of each of the two slots [default: 1GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub slot_size: Option<ByteSize>,
     /// Logical sector size of an image file, 512 or 4096 bytes [default: what its GPT has, else 512]; a disk has its
     /// own.
     #[arg(long, value_name = "BYTES")]

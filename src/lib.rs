@@ -33,6 +33,8 @@
 //! * the rule by which the machine boots: `assets/grub/grub.cfg`; the same rule as a function, for `status`:
 //!   [`model::bootrule::next_boot`]
 //! * partition numbers, sizes, types: [`model::layout`]; the GPT: [`model::gpt`]
+//! * unattended installations: what is asked for, [`model::unattended`]; what is left alone, `src/plan/unattended.rs`; how a
+//!   medium finds out that it has done its work, [`model::medium`]
 //! * which system runs: [`model::running`]; which version may follow which: [`model::version`]
 //! * container images as sources: [`payload::image`]; what of a layer is refused: `src/payload/image/tar.rs` and
 //!   `source.rs`
@@ -41,9 +43,12 @@
 //! * META (Talos ADV): [`model::meta`]
 //! * how `stage --limit-rate` spares the disk: [`device::Paced`], with the arithmetic in [`model::rate`]
 //! * the kernel command line: [`model::cmdline`]
-//! * the machine config on stdin: [`model::config`]; machined's environment variables: [`model::environment`]
+//! * YAML, with the place of every key: [`model::yaml`]; the machine config on stdin: [`model::config`]; the profiles of
+//!   `imager`: [`model::profile`], and as arguments of `image`: [`cli::Imager::image_args`]; machined's environment variables: [`model::environment`]
 //! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
+//! * live media (ISO, PXE): [`disk_image::Iso`], [`disk_image::Pxe`]; what they carry: [`model::live`]; how an ISO starts:
+//!   `assets/grub/iso.cfg`
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
 //! * the picture of a disk: [`report::picture`]; what is free, and whose the rest is: [`model::region`]

@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::{Parser as _, error::ErrorKind};
+use nix::libc;
 use slipway::{
     cli::{Cli, Imager, Output},
     commands,
@@ -17,12 +18,22 @@ use slipway::{
     report::{Report, output},
 };
 
+/// Freed buffers go back to the system at once. Left to itself the C library keeps what it has seen freed before: as much
+/// as the window of a zstd layer, for each thread.
+#[allow(unsafe_code, reason = "nix has no mallopt")]
+fn keep_no_freed_memory() {
+    const LARGE_BYTES: i32 = 128 << 10;
+    // SAFETY: it sets a number (mallopt(3)), and there is no other thread yet.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
+}
+
 fn main() -> ExitCode {
+    keep_no_freed_memory();
     // One program under two names, as in Talos' images.
     let name = env::args_os().next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == "imager") {
         return match Imager::try_parse() {
-            Ok(_) => failed(&commands::imager()),
+            Ok(imager) => ended(commands::imager(&imager), Output::Human),
             Err(error) => usage(&error),
         };
     }
@@ -37,7 +48,11 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let output = cli.output;
-    match commands::run(cli, environment) {
+    ended(commands::run(cli, environment), output)
+}
+
+fn ended(result: Result<Report, Failure>, output: Output) -> ExitCode {
+    match result {
         Ok(report) => print(&report, output),
         Err(failure) => failed(&failure),
     }

@@ -174,8 +174,14 @@ impl PreparedXfs {
         let mut buf = AlignedBuf::new(CHUNK_BYTES);
         for range in ranges {
             for at in (range.offset..range.end()).step_by(CHUNK_BYTES) {
-                let chunk = &mut buf[..(range.end() - at).min(CHUNK_BYTES as u64) as usize];
-                self.side.read_exact_at(chunk, at).map_err(side_error)?;
+                let len = (range.end() - at).min(CHUNK_BYTES as u64);
+                let chunk = &mut buf[..len as usize];
+                // A hole is not worth the page cache it would fill: the log of a large disk has 2 GiB.
+                if self.data.iter().any(|data| data.offset < at + len && at < data.end()) {
+                    self.side.read_exact_at(chunk, at).map_err(side_error)?;
+                } else {
+                    chunk.fill(0);
+                }
                 each(at, chunk)?;
             }
         }

@@ -3,8 +3,8 @@
 use std::{
     ffi::OsStr,
     io::{BufRead as _, BufReader, Read as _},
-    path::PathBuf,
-    process::{Command, Stdio},
+    path::{self, Path, PathBuf},
+    process::{ChildStdout, Command, Stdio},
     thread,
 };
 
@@ -15,6 +15,10 @@ pub enum Tool {
     MkfsXfs,
     /// Converts disk images.
     QemuImg,
+    /// Makes ISO 9660 file systems that machines start from.
+    Xorrisofs,
+    /// Reads them: the same program under its other name.
+    Xorriso,
 }
 
 /// A program that is missing or failed.
@@ -39,6 +43,8 @@ impl Tool {
         match self {
             Tool::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
             Tool::QemuImg => ("qemu-img", "qemu-utils"),
+            Tool::Xorrisofs => ("xorrisofs", "xorriso"),
+            Tool::Xorriso => ("xorriso", "xorriso"),
         }
     }
 
@@ -57,16 +63,32 @@ impl Tool {
     }
 
     /// Run it to its end; `heard` gets its stdout piece by piece, as carriage returns divide it.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn run_heard<S: AsRef<OsStr>>(
         self,
         args: impl IntoIterator<Item = S>,
         heard: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ToolError> {
+        self.run_piped(Path::new("."), args, |stdout| {
+            BufReader::new(stdout).split(b'\r').map_while(Result::ok).for_each(|piece| heard(&piece));
+        })
+    }
+
+    /// Run it in a directory, to its end; `take` gets its stdout. A program whose stdout is dropped before its end is ended by that.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub fn run_piped<S: AsRef<OsStr>>(
+        self,
+        dir: &Path,
+        args: impl IntoIterator<Item = S>,
+        take: impl FnOnce(ChildStdout),
+    ) -> Result<(), ToolError> {
         let (program, _) = self.names();
         let failed = |why: String| ToolError::Failed { program, why };
-        let mut command = Command::new(self.find()?);
-        command.args(args).env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // PATH may have names of directories that are relative, to another one than `dir`.
+        let path = path::absolute(self.find()?).map_err(|e| failed(e.to_string()))?;
+        let mut command = Command::new(path);
+        // Nothing of this machine's language and time zone.
+        command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Both at once: a program waits for the one that nobody reads.
@@ -76,16 +98,25 @@ impl Tool {
                 stderr.map(|mut pipe| pipe.read_to_end(&mut text));
                 text
             });
-            let pieces = stdout.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\r'));
-            pieces.map_while(Result::ok).for_each(|piece| heard(&piece));
+            stdout.map(take);
             errors.join().unwrap_or_default()
         });
         let status = child.wait().map_err(|e| failed(e.to_string()))?;
         if status.success() {
             return Ok(());
         }
-        // The first line says what is wrong; mkfs.xfs lets all its options follow.
-        let text = String::from_utf8_lossy(&text);
-        Err(failed(format!("{status}: {}", text.trim().lines().next().unwrap_or_default())))
+        Err(failed(format!("{status}: {}", self.complaint(&String::from_utf8_lossy(&text)))))
+    }
+
+    /// The line that says what is wrong.
+    fn complaint(self, text: &str) -> &str {
+        let mut lines = text.trim().lines();
+        let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));
+        match self {
+            // mkfs.xfs lets all its options follow.
+            Tool::MkfsXfs | Tool::QemuImg => lines.next(),
+            Tool::Xorrisofs | Tool::Xorriso => lines.find(severe).or_else(|| text.trim().lines().last()),
+        }
+        .unwrap_or_default()
     }
 }

@@ -16,6 +16,7 @@ mod world;
 use std::{
     ffi::OsStr,
     fs::{self, OpenOptions},
+    io::Write as _,
     os::unix::ffi::OsStrExt as _,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -23,6 +24,7 @@ use std::{
 };
 
 use assert_cmd::Command;
+use flate2::{Compression, write::GzEncoder};
 use nix::{
     fcntl::{Flock, FlockArg},
     libc,
@@ -35,7 +37,7 @@ use slipway::{
         manifest::{Arch, KernelArgs},
         units::MIB,
     },
-    payload::{DirSource, Sums},
+    payload::{DirSource, Sums, image::Look},
     plan::{self, Ids, InstallRequest},
     probe,
 };
@@ -43,7 +45,7 @@ use uuid::Uuid;
 use world::{
     Content, DISK_BYTES, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, Swap,
     World, assert_clean_fat, assets, extract, finished, flip, installer, installer_in, json_of, noise, on_disk,
-    partition, program, tool, wait_until_unclaimed, write_at,
+    partition, program, real_kernel, tool, wait_until_unclaimed, write_at,
 };
 
 /// Exit codes of the public table.
@@ -599,6 +601,21 @@ fn a_kernel_that_is_none() {
     }
 }
 
+/// GRUB starts arm64's `Image` only.
+#[test]
+fn a_kernel_that_is_compressed_as_a_whole() {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&real_kernel("payload-arm64")).unwrap();
+    let packed = packed.finish().unwrap();
+    // CONFIG_EFI_ZBOOT: a program for UEFI that unpacks (drivers/firmware/efi/libstub/zboot-header.S).
+    let zboot = [b"MZ\0\0zimg".as_slice(), &noise(9, 40_000)].concat();
+    for kernel in [packed, zboot] {
+        bad_payload(&["--arch=arm64"], &["vmlinuz", "not a Linux kernel", "has to be unpacked"], |p| {
+            p.write(Payload::KERNEL, kernel);
+        });
+    }
+}
+
 #[test]
 fn a_rootfs_that_is_none() {
     let texts = ["rootfs.squashfs", "not a squashfs", "`hsqs` at byte 0"];
@@ -606,13 +623,15 @@ fn a_rootfs_that_is_none() {
 }
 
 #[test]
-fn a_kernel_for_another_machine() {
+fn a_kernel_for_arm64_on_amd64() {
     let texts = ["kernel is for arm64, not for amd64", "--arch arm64"];
-    bad_payload(&["--arch=amd64"], &texts, |p| {
-        let mut kernel = noise(9, 4096);
-        kernel[56..60].copy_from_slice(b"ARM\x64");
-        p.write(Payload::KERNEL, kernel);
-    });
+    bad_payload(&["--arch=amd64"], &texts, |p| p.write(Payload::KERNEL, real_kernel("payload-arm64")));
+}
+
+#[test]
+fn a_kernel_for_amd64_on_arm64() {
+    let texts = ["kernel is for amd64, not for arm64", "--arch amd64"];
+    bad_payload(&["--arch=arm64"], &texts, |p| p.write(Payload::KERNEL, real_kernel("payload")));
 }
 
 #[test]
@@ -719,7 +738,7 @@ fn a_cmdline_that_is_no_text() {
 #[test]
 fn a_file_too_large_for_fat() {
     let world = World::new();
-    let mut payload = DirSource::new(world.payload.dir()).facts(Sums::wanted(false), |_| ()).unwrap();
+    let mut payload = DirSource::new(world.payload.dir()).facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
     payload.files[2].size = 1 << 32;
     let disk = world.sparse("disk.img", 20 << 30);
     let disk = Disk::open(&disk, Access::Whole, None, Duration::ZERO).unwrap();
@@ -734,6 +753,7 @@ fn a_file_too_large_for_fat() {
         args: KernelArgs::default(),
         meta: vec![],
         arch: Arch::Amd64,
+        medium: None,
     };
     let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64).unwrap();
     let facts = probe::disk_facts(&disk).unwrap();

@@ -18,8 +18,8 @@ use slipway::{
     device::{Access, Disk},
     execute::{self, Observer, Sources},
     model::{manifest::Arch, units::MIB},
-    payload::{DirSource, Sums},
-    plan::{self, Ask, UpgradeRequest},
+    payload::{DirSource, Sums, image::Look},
+    plan::{self, Ask, Origin, UpgradeRequest},
     probe,
 };
 use world::{
@@ -175,6 +175,32 @@ fn a_payload_larger_than_the_slot() {
     refused(&node, INPUT, &["does not fit into a slot of 64.0 MiB", "too few", "slots cannot grow"], || node.upgrade());
 }
 
+/// A seal is believed until its files are written: then they are compared, and the slot stays empty.
+#[test]
+fn a_sealed_directory_that_is_not_what_its_seal_tells() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let payload = &world.payload;
+    Outcome::of(world::installer(["seal", "--progress=none"]).arg(payload.dir())).succeeds();
+    let source = format!("--source={}", payload.source());
+    let upgrade =
+        || node.run('B', false, &["upgrade", "--progress=none", "--retry-bad", "--extra-kernel-arg=x", &source]);
+
+    let size = payload.read(Payload::ROOTFS).len() as u64;
+    payload.resize(Payload::ROOTFS, size + 1);
+    refused(&node, INPUT, &["rootfs.squashfs", "SHA256SUMS says"], upgrade);
+    payload.resize(Payload::ROOTFS, size);
+
+    flip(&payload.path(Payload::ROOTFS), 50_000);
+    upgrade().exits(INSTALL).says(&["rootfs.squashfs", "its manifest.json lies", "slot B, which runs, still boots"]);
+    let slots = &json_of(&node.disk, &["status"])["slots"];
+    assert_eq!((&slots["A"]["state"], &slots["B"]["state"]), (&"empty".into(), &"good".into()));
+    assert_eq!(read_at(&node.disk, partition(&node.disk, "BOOT-A").offset, 512), [0; 512], "a file system");
+
+    flip(&payload.path(Payload::ROOTFS), 50_000);
+    upgrade().succeeds();
+}
+
 /// Between the moment it was checked and the moment it is written.
 #[test]
 fn a_payload_that_changes_while_it_is_read() {
@@ -187,11 +213,12 @@ fn a_payload_that_changes_while_it_is_read() {
     let world = World::new();
     let node = Node::installed(&world);
     let source = DirSource::new(node.next.dir());
-    let payload = source.facts(Sums::wanted(false), |_| ()).unwrap();
+    let payload = source.facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
     let request = UpgradeRequest {
         ask: Ask { disk: "disk".into(), now: 1 },
+        origin: Origin::Inside,
         activate: true,
         preserve: true,
         blank_ephemeral: false,

@@ -25,6 +25,7 @@ use slipway::{
         bootenv::{BootEnv, MARKER, Marker, PATHS},
         digest::Sha256,
         layout::Part,
+        medium::MediumId,
         slot::{PerSlot, Slot, SlotState},
     },
     plan::InstallRequest,
@@ -166,6 +167,7 @@ fn a_save_keeps_what_grub_does_not_know() {
         since: PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) },
         last_trial: Some(Slot::B),
         format_ephemeral: true,
+        medium: Some(MediumId(0x0123_4567_89ab_cdef)),
         ..BootEnv::installed(0)
     };
     (0..4).for_each(|n| env.remember_bad(Some(Sha256([n; 32]))));

@@ -99,6 +99,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
             let required: &[&str] = match words[0].as_str() {
                 "image" => &["--kind=raw", "--out=x"],
                 "inspect" => &["dir:x"],
+                "unattended" => &[],
                 "pull" => &["oci:x", "oci:y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],

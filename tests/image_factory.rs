@@ -16,7 +16,7 @@ use assert_cmd::Command;
 use slipway::model::{digest::Sha256, units::MIB};
 use world::{
     Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of, noise,
-    on_disk, partition, program, tool,
+    on_disk, partition, program, read_at, real_kernel, tool,
 };
 
 /// Exit codes of the public table.
@@ -176,22 +176,19 @@ fn sectors_of_4096_bytes() {
 #[test]
 fn an_image_for_arm64_made_elsewhere() {
     let world = World::new();
-    let mut kernel = noise(7, 40_000);
-    kernel[56..60].copy_from_slice(b"ARM\x64");
-    world.payload.write(Payload::KERNEL, kernel);
-    // Stands for GRUB's image: it is copied, not run.
-    let boot = world.path("assets/arm64");
-    fs::create_dir_all(&boot).unwrap();
-    let efi = noise(8, 5_000);
-    fs::write(boot.join("BOOTAA64.EFI"), &efi).unwrap();
-    fs::write(boot.join("SHA256SUMS"), format!("{}  BOOTAA64.EFI\n", Sha256::of(&efi))).unwrap();
-    let out = world.path("os.raw");
-    let mut command = image_command(&world, "raw", &out, &["--arch=arm64"]);
-    Outcome::of(command.env("SLIPWAY_ASSETS", world.path("assets"))).succeeds();
+    world.payload.write(Payload::KERNEL, real_kernel("payload-arm64"));
+    let out = made(&world, "raw", "os.raw", &["--arch=arm64"]);
     let esp = world.path("esp");
     extract(&out, partition(&out, "EFI"), &esp);
     let found = world::finished_bytes(program("mtype").arg("-i").arg(&esp).arg("::EFI/BOOT/BOOTAA64.EFI"));
-    assert!(found == efi, "not the UEFI boot image");
+    assert!(found == fs::read(assets().join("arm64/BOOTAA64.EFI")).unwrap(), "not the UEFI boot image");
+    // PE format, 3.3.1: the type of the machine follows the signature, whose offset is at 0x3c; 0xaa64 is arm64.
+    let header = u32::from_le_bytes(found[0x3c..0x40].try_into().unwrap()) as usize;
+    assert_eq!(found[header..header + 6], *b"PE\0\0\x64\xaa");
+    // There is no BIOS that would start anything.
+    assert!(read_at(&out, 0, 440).iter().all(|byte| *byte == 0), "boot code in LBA 0");
+    let bios = partition(&out, "BIOS");
+    assert!(read_at(&out, bios.offset, bios.len as usize).iter().all(|byte| *byte == 0), "a BIOS boot image");
 }
 
 /// Both volumes, by xfs_repair and by the kernel.
@@ -377,10 +374,15 @@ fn a_path_that_cannot_be_written() {
 fn a_full_disk() {
     let world = World::new();
     let small = SmallFs::new(&world);
-    for (kind, code, free) in [("raw", INSTALL, 4 * MIB), ("qcow2", DEPENDENCY, 8 * MIB)] {
+    for kind in ["raw", "qcow2", "vhd", "vmdk", "ova"] {
+        let (free, text) = match kind {
+            "raw" => (4 * MIB, "failed (reserve"),
+            _ => (7 * MIB, "os.img: No space left on device"),
+        };
         small.leave_free(free);
         let out = small.path("os.img");
-        image(&world, kind, &out, &["--format-data=false"]).exits(code).says(&["No space left on device"]);
+        let outcome = image(&world, kind, &out, &["--format-data=false"]);
+        outcome.exits(INSTALL).says(&[text, "No space left on device"]);
         let left = tool!("ls", "-A", small.path(""));
         assert_eq!(left, "filler\nlost+found\n");
         fs::remove_file(small.path("filler")).unwrap();

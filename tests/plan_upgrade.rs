@@ -18,11 +18,11 @@ use slipway::{
         units::SectorSize,
         version::Version,
     },
-    plan::{self, ActivateRequest, Goal, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Goal, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
 };
 use system::{
     ask, installed, payload,
-    random::{decide, random_system, view},
+    random::{MEDIUM, decide, random_system, view},
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -71,6 +71,9 @@ fn texts() {
     golden("upgrade-not-preserved.txt", &plan::upgrade(&forced, &facts, &payload(1)).unwrap());
     let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
     golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
+    let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
+    let from_medium = UpgradeRequest { origin: Origin::Medium(Some(MEDIUM)), ..request.clone() };
+    golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
     let activate = ActivateRequest { ask: ask(3), preserve: true };
@@ -208,14 +211,20 @@ fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
 }
 
 /// What is written to a slot may be, and META names the slot to come back to as long as there is a trial.
-fn payload_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 4], n: u8) -> Result<(), TestCaseError> {
+fn payload_laws(
+    plan: &Plan,
+    facts: &SystemFacts,
+    kept: Option<Slot>,
+    flags: [bool; 4],
+    n: u8,
+) -> Result<(), TestCaseError> {
     let [_, retry_bad, allow_any_version, _] = flags;
-    if let (Some(system), Some(running)) = (&plan.system, facts.running.slot()) {
-        prop_assert_eq!(system.slot, !running);
+    if let (Some(system), Some(kept)) = (&plan.system, kept) {
+        prop_assert_eq!(system.slot, !kept);
         let digest = payload(n).manifest().payload_digest();
         let bad = facts.env.as_ref().is_some_and(|env| env.bad.contains(&digest));
         prop_assert!(!bad || retry_bad);
-        let version = facts.slots[running].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
+        let version = facts.slots[kept].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
         let new = payload(n).version.as_deref().and_then(Version::parse);
         if let (Some(old), Some(new)) = (version, new) {
             prop_assert!(allow_any_version || old.may_become(new).is_ok());
@@ -226,9 +235,29 @@ fn payload_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 4], n: u8) -> Re
     match plan.goal {
         Goal::Confirm | Goal::Rollback => prop_assert_eq!(label, None),
         Goal::Upgrade | Goal::Activate if meta && plan.steps.iter().any(arms) => {
-            prop_assert_eq!(label, facts.running.slot().map(|slot| slot.to_string()));
+            prop_assert_eq!(label, kept.map(|slot| slot.to_string()));
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// Only an upgrade from a live system says that a medium has done its work, and says so in the sector that arms its trial;
+/// the others keep what is said. It writes to no slot but the one that does not boot, unless no slot is to be written.
+fn medium_laws(plan: &Plan, facts: &SystemFacts, from_medium: bool) -> Result<(), TestCaseError> {
+    let before = facts.env.as_ref().and_then(|env| env.medium);
+    for step in &plan.steps {
+        if let Step::WriteBootEnv { env, .. } = step {
+            let done = env.once.is_some() || plan.system.is_none();
+            let expected = if from_medium && done { Some(MEDIUM) } else { before };
+            prop_assert_eq!(env.medium, expected, "in {} of {}", plan.describe(step), plan);
+        }
+        if let (true, Step::WriteVolume { part, .. }) = (from_medium, step) {
+            let env = facts.env.as_ref().unwrap();
+            prop_assert_eq!(Part::from(!env.default), *part);
+            let own = env.once.is_some() && before == Some(MEDIUM);
+            prop_assert!(own || facts.next.slot == Some(env.default), "what boots is without a doubt");
+        }
     }
     Ok(())
 }
@@ -241,7 +270,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn laws(facts in random_system(), verb in 0u8..6, flags: [bool; 4], n in 0u8..3) {
+    fn laws(mut facts in random_system(), verb in 0u8..7, flags: [bool; 4], n in 0u8..3) {
+        let from_medium = verb == 6;
+        // A live system runs from no disk; a few times it is asked for from the disk itself.
+        if from_medium && !flags[0] {
+            facts.running = Running::Unknown;
+        }
         let plan = match decide(verb, flags, n, &facts) {
             Ok(plan) => plan,
             Err(refusals) => {
@@ -270,14 +304,16 @@ proptest! {
         }
         // Volumes of the OS are touched when asked for, and only then.
         let wiped = plan.steps.iter().any(|s| allowed(s, &facts) == Some(Part::Ephemeral));
-        prop_assert!(!wiped || verb == 5 || !flags[0]);
+        prop_assert!(!wiped || verb == 5 || (!flags[0] && !from_medium));
         let formatted = plan.steps.iter().any(|s| matches!(s, Step::WriteXfs { .. } | Step::PrepareXfs { .. }));
         prop_assert!(!(formatted && verb == 0 && flags[3]), "an encrypted EPHEMERAL is left blank");
         prop_assert!(plan.steps.iter().all(|s| allowed(s, &facts) != Some(Part::State)));
         boot_state_laws(&plan, &facts)?;
         order_laws(&plan, &facts)?;
-        payload_laws(&plan, &facts, flags, n)?;
+        let kept = if from_medium { facts.env.as_ref().map(|env| env.default) } else { facts.running.slot() };
+        payload_laws(&plan, &facts, kept, flags, n)?;
         always_boots(&plan, &facts)?;
+        medium_laws(&plan, &facts, from_medium)?;
     }
 }
 

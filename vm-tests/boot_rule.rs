@@ -17,8 +17,13 @@ fn a_disk_that_lost_both_boot_envs_boots_under_uefi() {
     boots_without_any_boot_env(Firmware::Uefi);
 }
 
+#[test]
+fn a_disk_that_lost_both_boot_envs_boots_under_uefi_on_arm64() {
+    boots_without_any_boot_env(Firmware::UefiArm64);
+}
+
 fn boots_without_any_boot_env(firmware: Firmware) {
-    let image = Image::installed(VERSION, &[]);
+    let image = Image::installed_for(firmware, &[]);
     for offset in image.boot_env_offsets() {
         image.write_boot_env(offset, &[0; 512]);
     }
@@ -38,8 +43,13 @@ fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi() {
     boots_by_the_other_boot_env(Firmware::Uefi);
 }
 
+#[test]
+fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi_on_arm64() {
+    boots_by_the_other_boot_env(Firmware::UefiArm64);
+}
+
 fn boots_by_the_other_boot_env(firmware: Firmware) {
-    let image = Image::installed(VERSION, &[]);
+    let image = Image::installed_for(firmware, &[]);
     let [first, _] = image.boot_env_offsets();
     // The head of a newer state, then noise: what a disk may leave that does not write a sector whole.
     let mut torn = b"# GRUB Environment Block\nseq=2\ndef".to_vec();
@@ -64,8 +74,13 @@ fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi() {
     empty_trial_comes_back(Firmware::Uefi);
 }
 
+#[test]
+fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi_on_arm64() {
+    empty_trial_comes_back(Firmware::UefiArm64);
+}
+
 fn empty_trial_comes_back(firmware: Firmware) {
-    let image = Image::installed(VERSION, &[]);
+    let image = Image::installed_for(firmware, &[]);
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     assert_eq!(image.next_boot(), ('A', false));
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
@@ -87,8 +102,13 @@ fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi() {
     trial_is_booted_once(Firmware::Uefi);
 }
 
+#[test]
+fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi_on_arm64() {
+    trial_is_booted_once(Firmware::UefiArm64);
+}
+
 fn trial_is_booted_once(firmware: Firmware) {
-    let image = Image::installed(VERSION, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"]);
+    let image = Image::installed_for(firmware, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"]);
     image.copy_slot_a_to_slot_b();
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
@@ -112,8 +132,13 @@ fn a_kernel_with_one_flipped_bit_never_starts_under_uefi() {
     flipped_kernel_never_starts(Firmware::Uefi);
 }
 
+#[test]
+fn a_kernel_with_one_flipped_bit_never_starts_under_uefi_on_arm64() {
+    flipped_kernel_never_starts(Firmware::UefiArm64);
+}
+
 fn flipped_kernel_never_starts(firmware: Firmware) {
-    let image = Image::installed(VERSION, &[]);
+    let image = Image::installed_for(firmware, &[]);
     image.flip_bit_of('A', "vmlinuz");
     assert_eq!(image.next_boot(), ('-', false), "there is no other slot");
     let mut console = start(firmware, &image);
@@ -122,6 +147,32 @@ fn flipped_kernel_never_starts(firmware: Firmware) {
     if console.shows("try=0: booting") {
         console.fail("GRUB has started a kernel that does not verify");
     }
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_bios() {
+    no_kernel_never_starts(Firmware::Bios);
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_uefi() {
+    no_kernel_never_starts(Firmware::Uefi);
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_under_uefi_on_arm64() {
+    no_kernel_never_starts(Firmware::UefiArm64);
+}
+
+/// GRUB looks at the header of a kernel itself.
+fn no_kernel_never_starts(firmware: Firmware) {
+    let image = Image::installed_for(firmware, &[]);
+    let (offset, size) = image.file_of_slot('A', "vmlinuz");
+    image.zero(offset, size);
+    image.set_boot_env(&["check=off"]);
+    let mut console = start(firmware, &image);
+    console.wait_for("slipway: slot A: kernel does not load");
+    console.wait_for("slipway: no slot can be booted");
 }
 
 /// A machine whose writes are thrown away.

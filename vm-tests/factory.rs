@@ -1,6 +1,9 @@
 //! What `installer image` makes boots as it is, in the format it is in.
 
-use std::{ffi::OsStr, path::PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use tempfile::TempDir;
 
@@ -11,9 +14,13 @@ use crate::{
 
 /// A disk image of the first payload. It is gone with the directory.
 fn made(kind: &str, args: &[&str]) -> (TempDir, PathBuf) {
+    made_of(World::get().payload(VERSION), kind, args)
+}
+
+fn made_of(payload: &Path, kind: &str, args: &[&str]) -> (TempDir, PathBuf) {
     let dir = scratch_dir();
     let out = dir.path().join("disk.img");
-    let source = format!("--source=dir:{}", World::get().payload(VERSION).display());
+    let source = format!("--source=dir:{}", payload.display());
     let first = ["image", "--progress=none", "--kind", kind, source.as_str(), "--out"].map(OsStr::new);
     run(&World::get().installer, first.into_iter().chain([out.as_os_str()]).chain(args.iter().map(OsStr::new)));
     (dir, out)
@@ -42,4 +49,11 @@ under_both_firmwares! {
 fn a_raw_image_for_sectors_of_4096_bytes_boots_under_uefi() {
     let (_dir, image) = made("raw", &["--sector-size=4096"]);
     boots(Firmware::Uefi, &Drive::new(&image).boot_index(1).block_bytes(4096));
+}
+
+#[test]
+fn a_raw_image_for_arm64_and_sectors_of_4096_bytes_boots_under_uefi() {
+    let args = ["--arch=arm64", "--sector-size=4096"];
+    let (_dir, image) = made_of(World::get().payload_for("arm64"), "raw", &args);
+    boots(Firmware::UefiArm64, &Drive::new(&image).boot_index(1).block_bytes(4096));
 }

@@ -10,7 +10,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir};
+use crate::{
+    qemu::Firmware,
+    world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir},
+};
 
 const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
@@ -45,8 +48,18 @@ impl Image {
     /// A payload installed onto a new image file, with more arguments. It takes half a second, so every
     /// test makes its own.
     pub fn installed(version: &str, args: &[&str]) -> Self {
+        Self::of(World::get().payload(version), args)
+    }
+
+    /// The same with the first version, for the machine of a firmware.
+    pub fn installed_for(firmware: Firmware, args: &[&str]) -> Self {
+        let arch = firmware.arch();
+        Self::of(World::get().payload_for(arch), &[&["--arch", arch], args].concat())
+    }
+
+    fn of(payload: &Path, args: &[&str]) -> Self {
         let image = Image::blank(IMAGE_BYTES);
-        let source = format!("dir:{}", World::get().payload(version).display());
+        let source = format!("dir:{}", payload.display());
         let ended = image.installer("install", &[&["--source", source.as_str()], args].concat());
         assert!(ended.code == 0, "the install failed, exit code {}:\n{}", ended.code, ended.stderr);
         image
@@ -54,11 +67,22 @@ impl Image {
 
     /// Version 1 in slot A, which is the default, and another version in slot B, to be tried at the next boot.
     pub fn upgraded(version: &str, args: &[&str]) -> Self {
-        let image = Image::installed(VERSION, &[]);
-        let source = format!("dir:{}", World::get().payload(version).display());
-        image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], args].concat());
-        assert_eq!(image.next_boot(), ('B', true), "the upgrade has armed the trial");
-        image
+        Image::installed(VERSION, &[]).with_trial(World::get().payload(version), args)
+    }
+
+    /// The first version in both slots, for the machine of a firmware: in slot B with more arguments, to be tried at
+    /// the next boot.
+    pub fn upgraded_for(firmware: Firmware, args: &[&str]) -> Self {
+        let arch = firmware.arch();
+        let args = [&["--arch", arch], args].concat();
+        Image::installed_for(firmware, &[]).with_trial(World::get().payload_for(arch), &args)
+    }
+
+    fn with_trial(self, payload: &Path, args: &[&str]) -> Self {
+        let source = format!("dir:{}", payload.display());
+        self.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], args].concat());
+        assert_eq!(self.next_boot(), ('B', true), "the upgrade has armed the trial");
+        self
     }
 
     /// Two good slots: version 1 in slot A, version 2, which is the default, in slot B.
@@ -156,7 +180,7 @@ impl Image {
 
     /// Make a whole slot zeros.
     pub fn zero_slot(&self, slot: char) {
-        let (offset, len) = self.partition(boot_partition(slot));
+        let (offset, len) = self.place(boot_partition(slot));
         self.zero(offset, len);
     }
 
@@ -181,7 +205,7 @@ impl Image {
 
     /// Make partition 4 what partition 3 is.
     pub fn copy_slot_a_to_slot_b(&self) {
-        let ((from, len), (to, _)) = (self.partition("BOOT-A"), self.partition("BOOT-B"));
+        let ((from, len), (to, _)) = (self.place("BOOT-A"), self.place("BOOT-B"));
         let file = self.open();
         let mut buf = vec![0; MIB as usize];
         for at in (0..len).step_by(buf.len()) {
@@ -233,7 +257,7 @@ impl Image {
     /// Byte offsets on the disk of both copies, while both are whole: they begin with the same words, at
     /// the beginning of a sector, as nothing else on the ESP does.
     pub fn boot_env_offsets(&self) -> [u64; 2] {
-        let (esp, _) = self.partition("EFI");
+        let (esp, _) = self.place("EFI");
         let mut head = vec![0; 16 * MIB as usize];
         self.open().read_exact_at(&mut head, esp).expect("the ESP can be read");
         let sectors = (esp..).step_by(BOOT_ENV_BYTES).zip(head.chunks(BOOT_ENV_BYTES));
@@ -248,10 +272,11 @@ impl Image {
 
     /// What mtools call a FAT in a partition.
     fn volume(&self, partition: &str) -> String {
-        format!("{}@@{}", self.path.display(), self.partition(partition).0)
+        format!("{}@@{}", self.path.display(), self.place(partition).0)
     }
 
-    fn partition(&self, name: &str) -> (u64, u64) {
+    /// Offset and length of a partition, bytes.
+    pub fn place(&self, name: &str) -> (u64, u64) {
         let partition = &self.report("status")["partitions"][name];
         let number = |key: &str| partition[key].as_u64().expect("status lists the partitions");
         (number("offset"), number("len"))

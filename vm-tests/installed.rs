@@ -21,6 +21,13 @@ fn an_installed_image_boots_under_uefi() {
 }
 
 #[test]
+fn an_installed_image_boots_under_uefi_on_arm64() {
+    let image = Image::installed_for(Firmware::UefiArm64, &[]);
+    let mut console = Machine::new(Firmware::UefiArm64).drive(&Drive::new(image.path()).boot_index(1)).start();
+    console.expect_os(VERSION, 'A', 0);
+}
+
+#[test]
 fn a_disk_with_sectors_of_4096_bytes_boots_under_uefi() {
     let image = Image::installed(VERSION, &["--sector-size", "4096"]);
     let drive = Drive::new(image.path()).boot_index(1).block_bytes(4096);

@@ -1,7 +1,7 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU without
-//! acceleration, SeaBIOS or OVMF, Debian's kernel and the reference OS.
+//! acceleration, SeaBIOS, OVMF or AAVMF, Debian's kernel and the reference OS.
 //!
-//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, three
+//! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
 //! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
@@ -38,6 +38,7 @@ mod image;
 mod in_guest;
 mod installed;
 mod larger_disk;
+mod live;
 mod machined;
 mod medium;
 #[path = "../tests/oci/mod.rs"]
@@ -46,6 +47,7 @@ mod power_cut;
 mod qemu;
 mod trial;
 mod two_disks;
+mod unattended;
 mod upgrade;
 mod world;
 mod write_log;

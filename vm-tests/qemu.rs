@@ -14,7 +14,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::{
     debugger,
-    world::{ovmf, scratch_file},
+    world::{firmware_file, scratch_file},
 };
 
 /// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
@@ -44,6 +44,62 @@ pub enum Firmware {
     Bios,
     /// OVMF on the `q35` machine, with fresh variables.
     Uefi,
+    /// AAVMF on arm64's `virt` machine, with fresh variables.
+    UefiArm64,
+}
+
+/// What a kind of machine is made of.
+#[derive(Clone, Copy)]
+struct Board {
+    name: &'static str,
+    /// Its architecture, as `--arch` names it.
+    arch: &'static str,
+    qemu: &'static str,
+    machine: &'static str,
+    cpu: &'static str,
+    /// Firmware that is not QEMU's own: its code, and its variables to begin with.
+    flash: Option<[&'static str; 2]>,
+    /// What a CD drive is plugged in with, if it must be, and the drive.
+    cd: &'static [&'static str],
+}
+
+/// A PC, with the firmware QEMU brings.
+const PC: Board = Board {
+    name: "BIOS",
+    arch: "amd64",
+    qemu: "qemu-system-x86_64",
+    machine: "pc",
+    cpu: "qemu64",
+    flash: None,
+    cd: &["ide-cd"],
+};
+
+impl Firmware {
+    const fn board(self) -> Board {
+        match self {
+            Firmware::Bios => PC,
+            Firmware::Uefi => Board {
+                name: "UEFI",
+                machine: "q35",
+                flash: Some(["/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"]),
+                ..PC
+            },
+            Firmware::UefiArm64 => Board {
+                name: "UEFI on arm64",
+                arch: "arm64",
+                qemu: "qemu-system-aarch64",
+                machine: "virt",
+                cpu: "cortex-a57",
+                flash: Some(["/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"]),
+                cd: &["virtio-scsi-pci", "scsi-cd"],
+            },
+        }
+    }
+
+    /// Architecture of its machine, as `--arch` names it.
+    pub const fn arch(self) -> &'static str {
+        self.board().arch
+    }
 }
 
 /// A disk of a machine.
@@ -102,7 +158,7 @@ impl<'a> Drive<'a> {
 
 /// A machine that is not yet running.
 pub struct Machine {
-    name: &'static str,
+    board: Board,
     args: Vec<OsString>,
     drives: usize,
     resets: bool,
@@ -115,38 +171,39 @@ pub struct Machine {
 impl Machine {
     /// One that boots from a disk.
     pub fn new(firmware: Firmware) -> Self {
-        match firmware {
-            Firmware::Bios => Self::of("BIOS", "pc"),
-            Firmware::Uefi => Self::of("UEFI", "q35").with_ovmf(),
-        }
+        Self::of(firmware.board())
     }
 
     /// One that starts a kernel without any bootloader.
     pub fn with_kernel(kernel: &Path, initrd: &Path, cmdline: &str) -> Self {
-        let mut machine = Self::of("kernel", "pc");
+        let mut machine = Self::of(Board { name: "kernel", ..PC });
         machine.args.extend(["-kernel".into(), kernel.into(), "-initrd".into(), initrd.into()]);
         machine.args.extend(["-append".into(), cmdline.into()]);
         machine
     }
 
-    fn of(name: &'static str, board: &str) -> Self {
+    fn of(board: Board) -> Self {
         let mut args: Vec<OsString> = Vec::new();
         // Emulation only: the same everywhere, and a nested KVM is often none.
-        args.extend(["-M", board, "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "1"].map(Into::into));
-        args.extend(["-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
+        args.extend(["-M", board.machine, "-accel", "tcg,thread=multi", "-cpu", board.cpu].map(Into::into));
+        args.extend(["-smp", "1", "-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
         args.extend(["-display", "none", "-serial", "stdio"].map(Into::into));
-        Machine { name, args, drives: 0, resets: false, vars: None, debugger: None }
+        let machine = Machine { board, args, drives: 0, resets: false, vars: None, debugger: None };
+        match board.flash {
+            Some(flash) => machine.with_flash(flash),
+            None => machine,
+        }
     }
 
-    fn with_ovmf(mut self) -> Self {
+    fn with_flash(mut self, [code, fresh]: [&str; 2]) -> Self {
         let vars = scratch_file();
-        std::fs::copy(ovmf("OVMF_VARS_4M.fd"), vars.path()).expect("OVMF's variables can be copied");
+        std::fs::copy(firmware_file(fresh), vars.path()).expect("the firmware's variables can be copied");
         let flash = |unit, more: &str, file: &Path| {
             let mut text = OsString::from(format!("if=pflash,format=raw,unit={unit}{more},file="));
             text.push(file);
             text
         };
-        self.args.extend(["-drive".into(), flash(0, ",readonly=on", &ovmf("OVMF_CODE_4M.fd"))]);
+        self.args.extend(["-drive".into(), flash(0, ",readonly=on", firmware_file(code))]);
         self.args.extend(["-drive".into(), flash(1, "", vars.path())]);
         self.vars = Some(vars);
         self
@@ -161,6 +218,42 @@ impl Machine {
             Some(log) => self.logged(id, drive.file, log),
             None => self.plain(id, drive),
         }
+        self
+    }
+
+    /// Put in a CD: the first thing the firmware starts.
+    pub fn cd(self, iso: &Path) -> Self {
+        let cd = self.board.cd;
+        self.medium(cd, "media=cdrom,readonly=on", iso)
+    }
+
+    /// Plug in a USB stick with these bytes: the first thing the firmware starts. What the machine writes to it is thrown
+    /// away.
+    pub fn stick(self, bytes: &Path) -> Self {
+        self.medium(&["qemu-xhci", "usb-storage"], "snapshot=on", bytes)
+    }
+
+    /// The last one of the devices is the one that has the medium in it.
+    fn medium(mut self, devices: &[&str], option: &str, file: &Path) -> Self {
+        let mut text = OsString::from(format!("if=none,id=medium,format=raw,{option},file="));
+        text.push(file);
+        self.args.extend(["-drive".into(), text]);
+        for device in devices {
+            self.args.extend(["-device".into(), (*device).into()]);
+        }
+        if let Some(device) = self.args.last_mut() {
+            device.push(",drive=medium,bootindex=0");
+        }
+        self
+    }
+
+    /// Plug in a network card, from which the firmware starts first: QEMU's iPXE gets `script` from this directory by
+    /// TFTP.
+    pub fn network(mut self, dir: &Path, script: &str) -> Self {
+        let mut text = OsString::from(format!("user,id=net,restrict=on,bootfile={script},tftp="));
+        text.push(dir);
+        let device = "virtio-net-pci,netdev=net,bootindex=0";
+        self.args.extend(["-netdev".into(), text, "-device".into(), device.into()]);
         self
     }
 
@@ -220,13 +313,13 @@ impl Machine {
         // setpriv becomes QEMU (same process id) and has it killed when the thread of this test dies,
         // even where the whole test run is killed and nothing of ours can clean up.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]).args(&self.args);
+        command.args(["--pdeathsig", "KILL", self.board.qemu]).args(&self.args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("setpriv (util-linux) can be started");
         let (sender, output) = channel();
         forward(child.stdout.take(), sender.clone());
         forward(child.stderr.take(), sender);
-        let (Machine { name, vars, debugger, .. }, started) = (self, Instant::now());
+        let (Machine { board: Board { name, .. }, vars, debugger, .. }, started) = (self, Instant::now());
         Console { name, child, output, log: Vec::new(), seen: 0, started, _vars: vars, debugger }
     }
 }
@@ -294,6 +387,29 @@ impl Console {
         }
         eprintln!("boot {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
         // A later boot of the same machine is counted from here.
+        self.started = Instant::now();
+    }
+
+    /// Wait until the reference OS is up in memory, from this live medium.
+    #[track_caller]
+    pub fn expect_live(&mut self, version: &str, medium: &str) {
+        let line = self.wait_for("SLIPWAY-OK");
+        let expected = format!("SLIPWAY-OK version={version} slot=- try=0 medium={medium}");
+        if line != expected {
+            self.fail(&format!("`{line}` instead of `{expected}`"));
+        }
+        eprintln!("live boot {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
+        self.started = Instant::now();
+    }
+
+    /// Wait until a live system has been told what to do, and has done it: with this exit code, and what comes next.
+    #[track_caller]
+    pub fn expect_unattended(&mut self, code: i32, then: &str) {
+        let line = self.wait_for("SLIPWAY-UNATTENDED");
+        if line != format!("SLIPWAY-UNATTENDED exit={code} then={then}") {
+            self.fail(&format!("`{line}` instead of exit code {code}, then {then}"));
+        }
+        eprintln!("unattended {} {:.1} s", self.name, self.started.elapsed().as_secs_f32());
         self.started = Instant::now();
     }
 

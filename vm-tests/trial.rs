@@ -66,6 +66,14 @@ under_both_firmwares! {
     };
 }
 
+/// How a machine of another architecture starts anew is its own.
+#[test]
+fn a_panic_of_the_userland_under_uefi_on_arm64() {
+    let firmware = Firmware::UefiArm64;
+    let image = Image::upgraded_for(firmware, &["--extra-kernel-arg", "slipway.scenario=panic"]);
+    comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 10 seconds"]);
+}
+
 /// The bootloader finds out.
 fn never_starts(firmware: Firmware, damage: impl Fn(&Image)) {
     let image = Image::upgraded(VERSION_2, &[]);

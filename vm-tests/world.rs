@@ -23,6 +23,7 @@ pub struct World {
     /// GRUB's images, in a directory per architecture.
     pub assets: PathBuf,
     payloads: [PathBuf; 3],
+    payload_arm64: PathBuf,
 }
 
 impl World {
@@ -34,6 +35,7 @@ impl World {
             assets: built("out/assets", Some("amd64/SHA256SUMS")),
             payloads: ["out/payload", "out/payload-2", "out/payload-watchdog"]
                 .map(|path| built(path, Some("SHA256SUMS"))),
+            payload_arm64: built("out/payload-arm64", Some("SHA256SUMS")),
         })
     }
 
@@ -44,6 +46,15 @@ impl World {
             VERSION_2 => &self.payloads[1],
             VERSION_WATCHDOG => &self.payloads[2],
             other => panic!("there is no payload {other}"),
+        }
+    }
+
+    /// The sealed payload of the first version for an architecture.
+    pub fn payload_for(&self, arch: &str) -> &Path {
+        match arch {
+            "amd64" => self.payload(VERSION),
+            "arm64" => &self.payload_arm64,
+            other => panic!("there is no payload for {other}"),
         }
     }
 }
@@ -58,8 +69,8 @@ fn built(path: &str, last: Option<&str>) -> PathBuf {
 }
 
 /// A firmware file of the host.
-pub fn ovmf(name: &str) -> PathBuf {
-    let path = Path::new("/usr/share/OVMF").join(name);
+pub fn firmware_file(path: &str) -> &Path {
+    let path = Path::new(path);
     assert!(path.exists(), "{} is missing: run hack/test, it installs what these tests need", path.display());
     path
 }

@@ -19,5 +19,5 @@ pub fn run(args: &ActivateArgs, progress: &mut Progress) -> Result<Report, Failu
     let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
         plan::activate(&ActivateRequest { ask: ask.clone(), preserve: args.preserve }, system)
     };
-    target.change(&args.change, Sources::default(), payload, decide, progress)
+    target.change(&args.change, Sources::default(), payload, decide, progress).map(Report::Change)
 }

@@ -11,7 +11,7 @@ use crate::{
     model::{digest::Sha256, layout::Part, rate::ByteRate, slot::Slot},
     plan::{Ask, Plan, Refusals, Step, SystemFacts},
     probe,
-    report::{ChangeReport, Progress, Report},
+    report::{ChangeReport, Progress},
 };
 
 /// An installed disk, opened and looked at.
@@ -59,7 +59,7 @@ impl Target {
         payload: Option<Sha256>,
         decide: impl Fn(&Ask, &SystemFacts) -> Result<Plan, Refusals>,
         progress: &mut Progress,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Box<ChangeReport>, Failure> {
         let decide = |now| {
             decide(&Ask { disk: self.name.clone(), now }, &self.system).map_err(|refusals| Failure {
                 kind: refusals.kind(),
@@ -91,13 +91,6 @@ impl Target {
             done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
         }
         let disk = self.disk.identity().clone();
-        Ok(Report::Change(Box::new(ChangeReport {
-            changed,
-            dry_run: args.dry_run,
-            disk,
-            payload,
-            plan_hash: hash,
-            plan,
-        })))
+        Ok(Box::new(ChangeReport { changed, dry_run: args.dry_run, disk, payload, plan_hash: hash, plan }))
     }
 }

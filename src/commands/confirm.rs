@@ -16,5 +16,5 @@ pub fn run(args: &ChangeArgs, progress: &mut Progress) -> Result<Report, Failure
         target.check(slot, progress);
     }
     let payload = running.and_then(|s| target.system.slots[s].payload());
-    target.change(args, Sources::default(), payload, plan::confirm, progress)
+    target.change(args, Sources::default(), payload, plan::confirm, progress).map(Report::Change)
 }

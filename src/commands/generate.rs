@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
-    cli::Cli,
+    cli::{Cli, Imager},
     error::{Failure, Kind, OrFail as _},
     report::Report,
 };
@@ -20,7 +20,8 @@ pub fn completions(shell: clap_complete::Shell) -> Report {
 pub fn man(dir: &Path) -> Result<Report, Failure> {
     let write = || {
         std::fs::create_dir_all(dir)?;
-        clap_mangen::generate_to(Cli::command(), dir)
+        clap_mangen::generate_to(Cli::command(), dir)?;
+        clap_mangen::generate_to(Imager::command(), dir)
     };
     write().with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(Kind::Input)?;
     Ok(Report::Text(format!("manual pages are in {}", dir.display())))

@@ -3,10 +3,12 @@
 use std::{env, time::Duration};
 
 use anyhow::anyhow;
+use tempfile::NamedTempFile;
 
 use super::{
     input,
     install::{Identities, Install, settle},
+    live,
     said::Said,
 };
 use crate::{
@@ -17,20 +19,30 @@ use crate::{
     execute::Observer as _,
     model::{
         digest::Sha256,
-        disk_image::{Compression, Stamp},
-        units::{ByteSize, SectorSize},
+        disk_image::{Compression, DEFAULT_IMAGE_BYTES, Stamp},
+        units::SectorSize,
     },
     report::{ImageReport, Progress, Report},
     tools::Tool,
 };
 
 /// The time in an image unless `SOURCE_DATE_EPOCH` says another: 2026-01-01 00:00:00 UTC.
-const TIME: u64 = 1_767_225_600;
+const TIME: u32 = 1_767_225_600;
 
 pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    match args.kind.live() {
+        Some(kind) => live::run(args, kind, said, progress),
+        None => disk(args, said, progress),
+    }
+}
+
+fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
     let ImageArgs { kind, system, .. } = args;
+    if args.container.is_some() {
+        return input(Err("--container: only a live medium (--kind iso, pxe) carries a container image".to_owned()));
+    }
     let disk_bytes = input(whole_sectors(args))?;
-    let time = input(source_date_epoch())?;
+    let time = input(source_date_epoch())?.into();
     let request = settle(system, said)?;
     if kind.qemu_format().is_some() {
         Tool::QemuImg.find().or_fail(Kind::Dependency)?;
@@ -48,7 +60,6 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
     if system.dry_run {
         return Ok(Report::Install(Box::new(install)));
     }
-    let compression = Compression::of(&args.out);
     if kind.qemu_format().is_some() {
         progress
             .phase(&format!("convert    {}, and compare it", target.path().display()), disk_bytes.saturating_mul(2));
@@ -56,13 +67,7 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
     let stamp = Stamp { id: install.plan.disk_guid, time };
     let converted = disk_image::convert(raw, *kind, system.arch, stamp, &target, &mut |n| progress.advance(n));
     let image = converted.map_err(failure)?;
-    if compression.is_some() {
-        let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
-        progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);
-    }
-    let image = disk_image::compress(image, compression, &target, &mut |n| progress.advance(n)).map_err(failure)?;
-    progress.phase(&format!("flush      {}", target.path().display()), 0);
-    let file_bytes = target.publish(image).or_fail(Kind::Install)?;
+    let (compression, file_bytes) = finish(image, &target, progress)?;
     Ok(Report::Image(Box::new(ImageReport {
         out: target.path().display().to_string(),
         kind: *kind,
@@ -74,13 +79,29 @@ pub fn run(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Rep
     })))
 }
 
+/// Compress it if its name says so, and give it that name: how it is compressed, and how many bytes it has.
+pub fn finish(
+    image: NamedTempFile,
+    target: &Target,
+    progress: &mut Progress,
+) -> Result<(Option<Compression>, u64), Failure> {
+    let compression = Compression::of(target.path());
+    if compression.is_some() {
+        let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
+        progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);
+    }
+    let image = disk_image::compress(image, compression, target, &mut |n| progress.advance(n)).map_err(failure)?;
+    progress.phase(&format!("flush      {}", target.path().display()), 0);
+    Ok((compression, target.publish(image).or_fail(Kind::Install)?))
+}
+
 /// The sector size; an empty file has none of its own.
 fn sector(args: &ImageArgs) -> SectorSize {
     args.system.sector_size.unwrap_or(SectorSize::S512)
 }
 
 fn whole_sectors(args: &ImageArgs) -> Result<u64, String> {
-    let (ByteSize(bytes), sector) = (args.disk_size, sector(args));
+    let (bytes, sector) = (args.disk_size.map_or(DEFAULT_IMAGE_BYTES, |size| size.0), sector(args));
     if !args.kind.takes(sector) {
         return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
     }
@@ -92,17 +113,19 @@ fn whole_sectors(args: &ImageArgs) -> Result<u64, String> {
 
 /// Seconds since 1970 UTC, by <https://reproducible-builds.org/specs/source-date-epoch/>. Up to 2106: 32 bits are what
 /// FAT and others have room for.
-fn source_date_epoch() -> Result<u64, String> {
+pub fn source_date_epoch() -> Result<u32, String> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
     let Some(value) = env::var_os(NAME) else { return Ok(TIME) };
-    let seconds = value.to_str().and_then(|text| text.parse::<u32>().ok());
-    seconds.map(u64::from).ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
+    value
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("${NAME}: {value:?} is not a number of seconds, 0 to {}", u32::MAX))
 }
 
 fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => Kind::Dependency,
-        ImageError::Target(_) | ImageError::Differs { .. } => Kind::Install,
+        ImageError::Target(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => Kind::Install,
     };
     Failure { kind, error: error.into() }
 }

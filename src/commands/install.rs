@@ -15,7 +15,13 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{cmdline::Platform, digest::Sha256, layout::Part, manifest::KernelArgs},
+    model::{
+        cmdline::Platform,
+        digest::Sha256,
+        layout::{DEFAULT_SLOT_BYTES, Part},
+        manifest::KernelArgs,
+        medium::MediumId,
+    },
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},
     probe,
@@ -24,14 +30,26 @@ use crate::{
 };
 
 pub fn run(args: &InstallArgs, path: &Path, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let report = onto(args, path, None, said, progress)?;
+    Ok(Report::Install(Box::new(report)))
+}
+
+/// Install onto a disk; `medium` is what installs unattended.
+pub fn onto(
+    args: &InstallArgs,
+    path: &Path,
+    medium: Option<MediumId>,
+    said: &Said,
+    progress: &mut Progress,
+) -> Result<InstallReport, Failure> {
     let mut request = settle(&args.system, said)?;
     request.force = args.force;
     request.zero = args.zero.unwrap_or_else(|| said.wipe());
+    request.medium = medium;
     request.args.firmware = Said::firmware(request.args.payload_only);
     let install = Install::new(&args.system, request)?;
     let disk = Disk::open(path, Access::Whole, args.system.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    let report = install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)?;
-    Ok(Report::Install(Box::new(report)))
+    install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)
 }
 
 /// Where GUIDs and times come from.
@@ -122,16 +140,22 @@ pub fn settle(args: &SystemArgs, said: &Said) -> Result<InstallRequest, Failure>
         format_data: args.format_data.unwrap_or(true),
         encrypted: if args.format_data.is_none() { said.encrypted() } else { vec![] },
         bootable_mbr: said.legacy_bios_support(),
-        slot_bytes: args.slot_size.0,
+        slot_bytes: args.slot_size.map_or(DEFAULT_SLOT_BYTES, |size| size.0),
         ids: Ids::none(0),
-        args: KernelArgs {
-            platform: args.platform.clone(),
-            config: args.config.clone(),
-            extra: args.extra_kernel_arg.clone(),
-            payload_only: said.payload_only().unwrap_or(false),
-            firmware: vec![],
-        },
+        args: kernel_args(args, said),
         meta: said.meta(&args.meta)?,
         arch: args.arch,
+        medium: None,
     })
+}
+
+/// What was said of the kernel command line; nothing of this machine's firmware.
+pub fn kernel_args(args: &SystemArgs, said: &Said) -> KernelArgs {
+    KernelArgs {
+        platform: args.platform.clone(),
+        config: args.config.clone(),
+        extra: args.extra_kernel_arg.clone(),
+        payload_only: said.payload_only().unwrap_or(false),
+        firmware: vec![],
+    }
 }

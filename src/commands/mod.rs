@@ -5,9 +5,11 @@ mod change;
 mod confirm;
 mod generate;
 mod image;
+mod imager;
 mod inspect;
 mod install;
 mod layout;
+mod live;
 mod meta;
 mod payload;
 mod pull;
@@ -16,6 +18,7 @@ mod said;
 mod seal;
 mod status;
 mod stdin;
+mod unattended;
 mod upgrade;
 mod verify;
 mod wipe;
@@ -27,7 +30,7 @@ use anyhow::Context as _;
 use said::Said;
 
 use crate::{
-    cli::{Cli, DiskArgs, Verb},
+    cli::{Cli, DiskArgs, Imager, Verb},
     device::{Access, Disk},
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
@@ -55,6 +58,10 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
             upgrade::run(args.upgrade_of(disk), &said, &mut progress)
         }
         Verb::Image(args) => image::run(&args, &Said::environment(environment), &mut progress),
+        Verb::Unattended(args) => {
+            let said = Said::all(environment, &mut progress)?;
+            unattended::run(*args, &said, &mut progress)
+        }
         Verb::Upgrade(args) => {
             let said = Said::all(environment, &mut progress)?;
             upgrade::run(*args, &said, &mut progress)
@@ -76,9 +83,8 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
 }
 
 /// `imager`, the other name of the program.
-pub fn imager() -> Failure {
-    let error = anyhow::anyhow!("profiles are not read by this version yet; `installer image` makes disk images");
-    Failure { kind: Kind::Unsupported, error }
+pub fn imager(args: &Imager) -> Result<Report, Failure> {
+    imager::run(args)
 }
 
 /// Open an installed disk.

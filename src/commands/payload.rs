@@ -1,5 +1,6 @@
 //! Opening a source and looking at its payload, with progress and the right exit code.
 
+use super::input;
 use crate::{
     cli::{RegistryArgs, SourceArgs},
     device::Pace,
@@ -29,7 +30,19 @@ pub struct Payload {
 /// Open the source that was asked for, else the one a container image carries. A reference that leads nowhere fails here.
 pub fn open(args: &SourceArgs, arch: Arch) -> Result<Opened, Failure> {
     let named = args.source.clone().unwrap_or_else(|| SourceRef::default_of(arch));
+    is_there(&named, arch, "--source")?;
     open_ref(named, arch, &options(&args.registry))
+}
+
+/// Refuse the payload that a container image carries, outside of such an image; `other` names another.
+pub fn is_there(named: &SourceRef, arch: Arch, other: &str) -> Result<(), Failure> {
+    match named {
+        SourceRef::Dir(dir) if *named == SourceRef::default_of(arch) && !dir.exists() => input(Err(format!(
+            "{}: missing; a container image with a payload has it there: name another by {other}",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Open this source.

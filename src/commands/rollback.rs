@@ -14,5 +14,5 @@ pub fn run(args: RollbackArgs, progress: &mut Progress) -> Result<Report, Failur
     let change = ChangeArgs { dry_run: args.change.dry_run || args.check, ..args.change };
     let mut target = Target::open(&change.target, false)?;
     Slot::BOTH.into_iter().for_each(|slot| target.check(slot, progress));
-    target.change(&change, Sources::default(), None, plan::rollback, progress)
+    target.change(&change, Sources::default(), None, plan::rollback, progress).map(Report::Change)
 }

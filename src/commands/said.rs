@@ -39,6 +39,11 @@ impl Said {
         Said { environment, config: None }
     }
 
+    /// The machine config, if there is one.
+    pub const fn config(&self) -> Option<&MachineConfig> {
+        self.config.as_ref()
+    }
+
     /// META tags: those of the arguments if there is one, else those of the environment.
     pub fn meta(&self, args: &[String]) -> Result<Vec<(u8, Vec<u8>)>, Failure> {
         match args {
@@ -94,7 +99,7 @@ impl Said {
             (None, Some(DiskChoice::Path(path))) => Ok(path.clone()),
             (None, Some(DiskChoice::Selector(selector))) => {
                 let disks = device::disks().or_fail(Kind::Environment)?;
-                let path = the_one(selector, &disks).or_fail(Kind::Input)?;
+                let path = the_one(selector, &disks, "the machine config").or_fail(Kind::Input)?;
                 progress.note(&format!("{} is the disk that the machine config selects", path.display()));
                 Ok(path)
             }
@@ -104,8 +109,8 @@ impl Said {
     }
 }
 
-/// The one disk that is meant.
-fn the_one(selector: &Selector, disks: &[DiskTraits]) -> anyhow::Result<PathBuf> {
+/// The one disk that is meant; `by` says who selects it.
+pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::Result<PathBuf> {
     let (meant, others): (Vec<_>, Vec<_>) =
         disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
     let lines = |disks: Vec<(&DiskTraits, Option<String>)>| {
@@ -119,7 +124,7 @@ fn the_one(selector: &Selector, disks: &[DiskTraits]) -> anyhow::Result<PathBuf>
     match meant[..] {
         [(disk, _)] => Ok(PathBuf::from(&disk.dev_path)),
         [] => Err(anyhow!(
-            "no disk is what the machine config selects, {selector}; nothing was written. The disks of this machine:{}",
+            "no disk is what {by} selects, {selector}; nothing was written. The disks of this machine:{}",
             lines(others)
         )),
         _ => Err(anyhow!(
@@ -150,7 +155,7 @@ mod tests {
     #[test]
     fn exactly_one_disk_is_taken() {
         let disks = [disk("/dev/sda", 1), disk("/dev/sdb", 2), disk("/dev/sdc", 3)];
-        let one = |expression: &str| the_one(&selector(expression), &disks);
+        let one = |expression: &str| the_one(&selector(expression), &disks, "the machine config");
         assert_eq!(one("disk.size == 2u").unwrap(), Path::new("/dev/sdb"));
         let none = one("disk.size > 9u").unwrap_err().to_string();
         for line in

@@ -1,4 +1,4 @@
-//! The machine config on stdin.
+//! What is said on stdin: the machine config, or a profile.
 //!
 //! machined always gives a pipe with the config, or nothing, and then the end. A person has a terminal there, which is
 //! never read; a service has /dev/null. What is left is a pipe that somebody keeps open and says nothing on, such as
@@ -19,7 +19,7 @@ use nix::{
 
 use crate::{
     error::{Failure, Kind, OrFail as _},
-    model::config::{MAX_BYTES, MachineConfig},
+    model::{config::MachineConfig, yaml::MAX_BYTES},
 };
 
 /// Longest silence, milliseconds. machined has the config before it starts the installer.
@@ -30,16 +30,27 @@ pub fn machine_config() -> Result<Option<MachineConfig>, Failure> {
     if io::stdin().is_terminal() {
         return Ok(None);
     }
-    let bytes = read().context("stdin (the machine config)").or_fail(Kind::Input)?;
+    let remedy = "give the machine config and close it, or redirect stdin from /dev/null if there is none";
+    let bytes = read(remedy).context("stdin (the machine config)").or_fail(Kind::Input)?;
     MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(Kind::Input)
 }
 
-fn read() -> anyhow::Result<Vec<u8>> {
+/// The text of a profile.
+pub fn profile() -> Result<Vec<u8>, Failure> {
+    const REMEDY: &str = "give the profile and close it, as in `imager - < profile.yaml`";
+    if io::stdin().is_terminal() {
+        return Err(anyhow!("stdin is a terminal: {REMEDY}")).or_fail(Kind::Input);
+    }
+    read(REMEDY).context("stdin (the profile)").or_fail(Kind::Input)
+}
+
+/// All of it; `remedy` is told to whoever keeps it open and says nothing.
+fn read(remedy: &str) -> anyhow::Result<Vec<u8>> {
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
     loop {
-        wait(&stdin)?;
+        wait(&stdin, remedy)?;
         match stdin.read(&mut chunk) {
             Ok(0) => return Ok(bytes),
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
@@ -49,20 +60,16 @@ fn read() -> anyhow::Result<Vec<u8>> {
             Err(e) => return Err(e.into()),
         }
         if bytes.len() > MAX_BYTES {
-            bail!("more than {MAX_BYTES} bytes: this is no machine config");
+            bail!("more than {MAX_BYTES} bytes: this is no config");
         }
     }
 }
 
 /// Until there is something to read, or the end.
-fn wait(stdin: &File) -> anyhow::Result<()> {
+fn wait(stdin: &File, remedy: &str) -> anyhow::Result<()> {
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::from(PATIENCE)) {
-        Ok(0) => Err(anyhow!(
-            "it is open, and nothing came for {} seconds: give the machine config and close it, or redirect stdin from \
-             /dev/null if there is none",
-            PATIENCE / 1000
-        )),
+        Ok(0) => Err(anyhow!("it is open, and nothing came for {} seconds: {remedy}", PATIENCE / 1000)),
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(e) => Err(e.into()),
     }

@@ -10,50 +10,69 @@ use super::{
 use crate::{
     cli::{StageArgs, UpgradeArgs},
     error::{Failure, Kind, OrFail as _},
-    execute::Sources,
+    execute::{Observer as _, Sources},
     model::{layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
-    plan::{self, SystemFacts, UpgradeRequest},
-    report::{Progress, Report},
+    plan::{self, Origin, SystemFacts, UpgradeRequest},
+    report::{ChangeReport, Progress, Report},
 };
 
 pub fn run(args: UpgradeArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    from(Origin::Inside, &args, said, progress).map(Report::Change)
+}
+
+/// An upgrade, asked for from inside or from a live system.
+pub fn from(
+    origin: Origin,
+    args: &UpgradeArgs,
+    said: &Said,
+    progress: &mut Progress,
+) -> Result<Box<ChangeReport>, Failure> {
     let meta = said.meta(&args.meta)?;
-    write(&args.stage, Some(args.preserve), meta, said, progress)
+    write(origin, &args.stage, Some(args.preserve), meta, said, progress)
 }
 
 pub fn stage(args: StageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
-    write(&args, None, vec![], said, progress)
+    write(Origin::Inside, &args, None, vec![], said, progress).map(Report::Change)
 }
 
 /// `activate`: whether to activate it, too, and then whether to preserve EPHEMERAL.
 fn write(
+    origin: Origin,
     args: &StageArgs,
     activate: Option<bool>,
     meta: Vec<(u8, Vec<u8>)>,
     said: &Said,
     progress: &mut Progress,
-) -> Result<Report, Failure> {
-    let mut target = Target::open(&args.change.target, activate == Some(false))?;
+) -> Result<Box<ChangeReport>, Failure> {
+    // Nothing of a disk is in use that nothing runs from.
+    let whole = activate == Some(false) || origin != Origin::Inside;
+    let mut target = Target::open(&args.change.target, whole)?;
     target.limit(args.limit_rate);
     let opened = payload::open(&args.source, args.arch)?;
-    // The running slot stays as it is whatever comes of this one: the files are compared while they are written.
+    // The slot that is kept stays as it is whatever comes of this one: the files are compared while they are written.
     let sums = Sums::wanted(args.source.strict);
     let Payload { source, facts: payload } = opened.look_at_pace(sums, Look::Declared, target.pace(), progress)?;
     let digest = payload.manifest().payload_digest();
-    if let Some(running) = target.system.running.slot() {
-        // It is the way back. The other is read where it may be kept, or may be the only one that boots.
-        target.check(running, progress);
-        let other = &target.system.slots[!running];
-        let default = target.system.env.as_ref().is_some_and(|env| env.default == !running);
-        if other.payload() == Some(digest) || default || target.system.slots[running].damage().is_some() {
-            target.check(!running, progress);
+    if let Some(kept) = origin.kept(&target.system) {
+        // It is the way back; a dry run reads only what GRUB loads of it, unless it may be what is asked for. The other is
+        // read where it may be kept, or may be the only one that boots.
+        if !args.change.dry_run || target.system.slots[kept].payload() == Some(digest) {
+            target.check(kept, progress);
+        } else {
+            progress.note(&format!("a dry run does not read all of slot {kept}, which is kept"));
+        }
+        let other = &target.system.slots[!kept];
+        let default = target.system.env.as_ref().is_some_and(|env| env.default == !kept);
+        if other.payload() == Some(digest) || default || target.system.slots[kept].damage().is_some() {
+            target.check(!kept, progress);
         }
     }
-    let kernel_args = kernel_args(args, said, &target.system).or_fail(Kind::Install)?;
+    let kernel_args = kernel_args(origin, args, said, &target.system).or_fail(Kind::Install)?;
     let decide = |ask: &plan::Ask, system: &SystemFacts| {
         let request = UpgradeRequest {
             ask: ask.clone(),
+            origin,
             activate: activate.is_some(),
             preserve: activate.unwrap_or(true),
             blank_ephemeral: said.encrypted().contains(&Part::Ephemeral),
@@ -69,14 +88,14 @@ fn write(
     target.change(&args.change, sources, Some(digest), decide, progress)
 }
 
-/// What is not said is kept from the running slot; where that cannot be read, everything must be said.
-fn kernel_args(args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
+/// What is not said is taken over from the slot that is kept; where that cannot be read, everything must be said.
+fn kernel_args(origin: Origin, args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
     let extra = &args.extra_kernel_arg;
     let all_said = args.platform.is_some() && args.config.is_some() && !extra.is_empty();
     let none_said = args.platform.is_none() && args.config.is_none() && extra.is_empty();
-    let kept = match system.running.slot().map(|s| (s, &system.slots[s].manifest)) {
+    let kept = match origin.kept(system).map(|s| (s, &system.slots[s].manifest)) {
         Some((slot, None)) if args.keep_kernel_args && !all_said => bail!(
-            "slot {slot}, which runs, has no manifest.json that can be read: its kernel arguments would be lost; give \
+            "slot {slot}, which is kept, has no manifest.json that can be read: its kernel arguments would be lost; give \
              --platform, --config and --extra-kernel-arg"
         ),
         Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),

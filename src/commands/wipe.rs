@@ -23,5 +23,5 @@ pub fn run(args: &WipeArgs, progress: &mut Progress) -> Result<Report, Failure> 
     let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
         plan::wipe(&WipeRequest { ask: ask.clone(), parts: parts.clone(), format: args.format_data }, system)
     };
-    target.change(&args.change, Sources::default(), None, decide, progress)
+    target.change(&args.change, Sources::default(), None, decide, progress).map(Report::Change)
 }

@@ -1,17 +1,27 @@
-//! LAYER 2: disk images in files: under which name, in which format.
+//! LAYER 2: disk images and live media in files: under which name, in which format.
 //!
 //! Power loss: a file has its name only once it is complete and on the medium ([`Target`]). Until then it is a temporary
 //! file beside it, `.slipway-*`, which a killed program leaves behind.
 
 mod compress;
+mod iso;
+mod live;
 mod ova;
+mod pxe;
 mod target;
 mod written;
 
+pub use iso::Iso;
+pub use live::{Cargo, Event, LiveError};
+pub use pxe::Pxe;
 pub use target::{Target, TargetError};
 
 use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt as _};
 
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, fallocate},
+};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -31,6 +41,16 @@ pub enum ImageError {
     /// The files beside it.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// The medium has no room for the image, or fails.
+    #[error("{path}: {cause} ({tool})")]
+    Medium {
+        /// The file that is made.
+        path: String,
+        /// What the kernel said.
+        cause: io::Error,
+        /// What qemu-img said.
+        tool: ToolError,
+    },
     /// The image does not hold the disk.
     #[error("{path}: read back from the medium, it is not the disk that was converted: {source}")]
     Differs {
@@ -64,7 +84,8 @@ pub fn convert(
     let inner = dir.path().join(name);
     // Absolute paths: qemu-img takes what stands before a colon for a protocol.
     let convert = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
-    watched(convert.into_iter().chain([raw.path().as_os_str(), inner.as_os_str()]), disk_bytes, advanced)?;
+    watched(convert.into_iter().chain([raw.path().as_os_str(), inner.as_os_str()]), disk_bytes, advanced)
+        .map_err(|error| of_medium(error, target))?;
     let converted = target.adopt(&inner)?;
     settle(converted.as_file(), kind, stamp).map_err(|e| target.error(e))?;
     written::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
@@ -82,7 +103,7 @@ fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
     // A VMDK's header is one sector; its descriptor follows and is made of no more than 20.
     const DESCRIPTOR: (u64, usize) = (512, 20 * 512);
     match kind {
-        ImageKind::Raw | ImageKind::Qcow2 => Ok(()),
+        ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => Ok(()),
         ImageKind::Vhd => {
             let at = image.metadata()?.len().saturating_sub(VHD_FOOTER_BYTES as u64);
             let mut footer = [0; VHD_FOOTER_BYTES];
@@ -96,6 +117,29 @@ fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
             stamp_vmdk(&mut descriptor, stamp).map_err(io::Error::other)?;
             image.write_all_at(&descriptor, DESCRIPTOR.0)
         }
+    }
+}
+
+/// What the kernel says of a medium that has no room for a file, or fails.
+const OF_MEDIUM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::EIO];
+
+/// Less room than this is none: qemu-img writes no more at once.
+const ROOM_BYTES: i64 = 2 << 20;
+
+/// What qemu-img could not write for want of the medium is no fault of qemu-img's. Its last words end with what the kernel
+/// said, in the C library's words; but not always (a full disk is an "Invalid argument" to its streamOptimized VMDK), so
+/// the medium is asked, too. What was made lies there still.
+fn of_medium(tool: ToolError, target: &Target) -> ImageError {
+    let ToolError::Failed { why, .. } = &tool else { return tool.into() };
+    let said = |cause: &io::Error| cause.to_string().split(" (os error").next().is_some_and(|text| why.ends_with(text));
+    let told = OF_MEDIUM.map(io::Error::from).into_iter().find(said);
+    let asked = || {
+        let room = fallocate(target.side().ok()?.as_file(), FallocateFlags::empty(), 0, ROOM_BYTES);
+        room.err().filter(|errno| OF_MEDIUM.contains(errno)).map(io::Error::from)
+    };
+    match told.or_else(asked) {
+        Some(cause) => ImageError::Medium { path: target.path().display().to_string(), cause, tool },
+        None => tool.into(),
     }
 }
 

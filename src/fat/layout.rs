@@ -1,13 +1,16 @@
 //! From names and sizes to a complete FAT32 file system (Microsoft FAT specification, 2005).
 
-use crate::model::units::{Extent, SectorSize, round_up};
+use std::rc::Rc;
+
+use super::name::{checksum, display_short, long_name_entries, short_label, short_name};
+use crate::model::units::{Extent, MIB, SectorSize, round_up};
 
 /// Fewest clusters of a FAT32 volume; with fewer, every reader takes it for FAT16.
 pub const MIN_CLUSTERS: u64 = 65_525;
 /// Room above the minimum, so that no reader's rounding brings it below.
 const CLUSTER_MARGIN: u64 = 16;
 const MAX_CLUSTER_BYTES: u64 = 32 << 10;
-const DIR_ENTRY: usize = 32;
+pub(super) const DIR_ENTRY: usize = 32;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const ATTR_VOLUME_LABEL: u8 = 0x08;
 const ATTR_DIRECTORY: u8 = 0x10;
@@ -81,8 +84,8 @@ pub struct Placed {
 pub struct VolumeLayout {
     /// First sector: written last, it makes the rest a file system.
     pub boot_sector: Vec<u8>,
-    /// All other metadata, by byte offset from the start of the volume.
-    pub metadata: Vec<(u64, Vec<u8>)>,
+    /// All other metadata, by byte offset from the start of the volume. Both copies of the table are one in memory.
+    pub metadata: Vec<(u64, Rc<[u8]>)>,
     /// The files, in the order given.
     pub files: Vec<Placed>,
 }
@@ -148,6 +151,12 @@ impl Geometry {
 
     const fn offset(&self, cluster: u32) -> u64 {
         self.data + (cluster as u64 - 2) * self.cluster
+    }
+
+    /// The first cluster from this one on that begins on a MiB; clusters and the beginning of the first divide one.
+    const fn next_mib(&self, cluster: u64) -> u64 {
+        let at = self.data + (cluster - 2) * self.cluster;
+        cluster + (at.next_multiple_of(MIB) - at) / self.cluster
     }
 }
 
@@ -225,8 +234,12 @@ impl Builder<'_> {
 
     fn place_files(&mut self) -> Result<Vec<Placed>, FatError> {
         let mut placed = Vec::new();
+        let spaced = self.fit_spaced();
         for file in &self.spec.files {
             let size = u32::try_from(file.size).map_err(|_| FatError::FileTooLarge(file.path.clone(), file.size))?;
+            if spaced && file.size >= MIB {
+                self.fat.resize(self.geometry.next_mib(self.fat.len() as u64) as usize, 0);
+            }
             let (cluster, clusters) = match size {
                 0 => (0, 0),
                 _ => self.allocate(file.size)?,
@@ -242,6 +255,16 @@ impl Builder<'_> {
             });
         }
         Ok(placed)
+    }
+
+    /// Whether there is room for every large file to begin on a MiB: the ones behind it keep their places when its size
+    /// changes a little, and need not be written again.
+    fn fit_spaced(&self) -> bool {
+        let end = self.spec.files.iter().fold(self.fat.len() as u64, |next, file| {
+            let first = if file.size >= MIB { self.geometry.next_mib(next) } else { next };
+            first + file.size.div_ceil(self.geometry.cluster)
+        });
+        end - 2 <= self.geometry.clusters
     }
 
     /// The next clusters in one run: first cluster and count.
@@ -284,12 +307,16 @@ impl Builder<'_> {
         }
         let mut fat: Vec<u8> = self.fat.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         fat.resize(g.fat_bytes as usize, 0);
-        let mut metadata =
-            vec![(g.sector, reserved.split_off(sector)), (g.reserved, fat.clone()), (g.reserved + g.fat_bytes, fat)];
+        let fat: Rc<[u8]> = fat.into();
+        let mut metadata = vec![
+            (g.sector, reserved.split_off(sector).into()),
+            (g.reserved, Rc::clone(&fat)),
+            (g.reserved + g.fat_bytes, fat),
+        ];
         for dir in self.dirs {
             let mut entries = dir.entries;
             entries.resize((dir.clusters * g.cluster) as usize, 0);
-            metadata.push((g.offset(dir.cluster), entries));
+            metadata.push((g.offset(dir.cluster), entries.into()));
         }
         VolumeLayout { boot_sector, metadata, files }
     }
@@ -324,7 +351,8 @@ impl Builder<'_> {
     fn fs_info(&self) -> Vec<u8> {
         let mut b = vec![0; self.geometry.sector as usize];
         let next = self.fat.len() as u32;
-        let free = self.geometry.clusters as u32 - (next - 2);
+        let used = self.fat.iter().skip(2).filter(|entry| **entry != 0).count();
+        let free = self.geometry.clusters as u32 - used as u32;
         b[..4].copy_from_slice(b"RRaA");
         b[484..488].copy_from_slice(b"rrAa");
         b[488..492].copy_from_slice(&free.to_le_bytes());
@@ -351,88 +379,6 @@ fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -
     e
 }
 
-fn short_label(label: &str) -> [u8; 11] {
-    let mut out = [b' '; 11];
-    for (to, from) in out.iter_mut().zip(label.bytes()) {
-        *to = from.to_ascii_uppercase();
-    }
-    out
-}
-
-/// The 8.3 alias of a name: itself where it fits in upper case, else `PREFIX~N`. `None` where FAT cannot
-/// hold the name at all.
-fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b"$%'-_@~`!(){}^#&".contains(&b);
-    let long_legal = |c: char| !c.is_control() && !"\"*/:<>?\\|".contains(c);
-    if name.is_empty() || name.len() > 255 || !name.chars().all(long_legal) || name.ends_with(['.', ' ']) {
-        return None;
-    }
-    let (base, ext) = name.rsplit_once('.').unwrap_or((name, ""));
-    let pack = |base: &str, ext: &str| {
-        let mut out = [b' '; 11];
-        for (to, from) in out[..8].iter_mut().zip(base.bytes()) {
-            *to = from;
-        }
-        for (to, from) in out[8..].iter_mut().zip(ext.bytes()) {
-            *to = from;
-        }
-        out
-    };
-    let clean =
-        |s: &str| -> String { s.bytes().filter(|b| legal(*b)).map(|b| b.to_ascii_uppercase() as char).collect() };
-    let fits = (1..=8).contains(&base.len()) && ext.len() <= 3 && base.bytes().chain(ext.bytes()).all(legal);
-    if fits {
-        let short = pack(&clean(base), &clean(ext));
-        return (!taken.contains(&short)).then_some(short);
-    }
-    let (base, ext) = (clean(base), clean(ext));
-    (1..1000).find_map(|n| {
-        let tail = format!("~{n}");
-        let base = &base[..base.len().min(8 - tail.len())];
-        let short = pack(&format!("{base}{tail}"), &ext[..ext.len().min(3)]);
-        (!taken.contains(&short)).then_some(short)
-    })
-}
-
-/// An 8.3 entry as text, `NAME.EXT`.
-pub(super) fn display_short(short: &[u8; 11]) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    match (text(&short[..8]), text(&short[8..])) {
-        (base, ext) if ext.is_empty() => base,
-        (base, ext) => format!("{base}.{ext}"),
-    }
-}
-
-/// Checksum of an 8.3 name, which ties long-name entries to it.
-pub(super) fn checksum(short: &[u8; 11]) -> u8 {
-    short.iter().fold(0u8, |sum, b| sum.rotate_right(1).wrapping_add(*b))
-}
-
-/// Byte positions of the 13 UTF-16 units in a long-name entry.
-pub(super) const LONG_NAME_UNITS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
-
-/// Long-name entries stand in reverse order in front of the 8.3 entry.
-fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
-    let units: Vec<u16> = name.encode_utf16().collect();
-    let parts = units.chunks(LONG_NAME_UNITS.len()).enumerate();
-    let last = units.len().div_ceil(LONG_NAME_UNITS.len());
-    let mut entries: Vec<[u8; DIR_ENTRY]> = parts
-        .map(|(i, part)| {
-            let mut e = [0; DIR_ENTRY];
-            e[0] = (i + 1) as u8 | if i + 1 == last { 0x40 } else { 0 };
-            e[11] = ATTR_LONG_NAME;
-            e[13] = checksum;
-            let padded = part.iter().copied().chain([0]).chain(std::iter::repeat(0xffff));
-            for (at, unit) in LONG_NAME_UNITS.into_iter().zip(padded) {
-                e[at..at + 2].copy_from_slice(&unit.to_le_bytes());
-            }
-            e
-        })
-        .collect();
-    entries.reverse();
-    entries.concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -447,16 +393,27 @@ mod tests {
         assert_eq!(FatTime(0).words(), (1 << 5 | 1, 0));
     }
 
+    /// A volume with a slot's 300 MiB of files in 512 MiB.
+    fn slot(files: [(&str, u64); 3]) -> VolumeLayout {
+        let files = files.map(|(path, size)| FileSpec { path: path.to_owned(), size });
+        let spec = VolumeSpec { label: "X".to_owned(), serial: 1, time: FatTime(0), files: files.to_vec() };
+        VolumeLayout::new(Extent { offset: MIB, len: 512 * MIB }, SectorSize::S512, &spec).unwrap()
+    }
+
     #[test]
-    fn short_names() {
-        let name = |s, taken: &[[u8; 11]]| short_name(s, taken).map(|n| String::from_utf8(n.to_vec()).unwrap());
-        assert_eq!(name("vmlinuz", &[]).unwrap(), "VMLINUZ    ");
-        assert_eq!(name("BOOTX64.EFI", &[]).unwrap(), "BOOTX64 EFI");
-        assert_eq!(name("initramfs.xz", &[]).unwrap(), "INITRA~1XZ ");
-        assert_eq!(name("rootfs.squashfs", &[]).unwrap(), "ROOTFS~1SQU");
-        assert_eq!(name("rootfs.squashfz", &[*b"ROOTFS~1SQU"]).unwrap(), "ROOTFS~2SQU");
-        for bad in ["", "a/b", "a:b", "x.", "x "] {
-            assert_eq!(name(bad, &[]), None, "{bad:?}");
-        }
+    fn a_file_that_grows_a_little_moves_no_other() {
+        let old = slot([("big", 266 * MIB), ("middle", 20 * MIB + 1), ("last", 14 * MIB)]);
+        let new = slot([("big", 266 * MIB), ("middle", 20 * MIB + 70_000), ("last", 14 * MIB)]);
+        let offsets = |layout: &VolumeLayout| layout.files.iter().map(|f| f.offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&old), offsets(&new));
+        assert!(offsets(&new).iter().all(|at| at % MIB == 0), "{:?}", offsets(&new));
+    }
+
+    #[test]
+    fn where_there_is_no_room_between_them_files_lie_close() {
+        // The tables take more than 1 MiB: one file begins at 2 MiB, all end at 511 MiB and some.
+        let layout = slot([("a", 255 * MIB + 1), ("b", 255 * MIB), ("c", MIB / 4)]);
+        let [a, b, _] = &layout.files[..] else { panic!("{:?}", layout.files) };
+        assert_eq!(a.offset + a.padded, b.offset);
     }
 }

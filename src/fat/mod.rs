@@ -10,6 +10,7 @@
 //! for the one and our own for the other. `fatfs`, dosfstools, mtools, GRUB and Linux judge it in the tests.
 
 mod layout;
+mod name;
 mod read;
 
 pub use layout::{FatError, FatTime, FileSpec, Placed, VolumeLayout, VolumeSpec};

@@ -3,7 +3,10 @@
 
 use std::io;
 
-use super::layout::{ATTR_LONG_NAME, LONG_NAME_UNITS, MIN_CLUSTERS, checksum, display_short};
+use super::{
+    layout::{ATTR_LONG_NAME, MIN_CLUSTERS},
+    name::{LONG_NAME_UNITS, checksum, display_short},
+};
 use crate::{
     device::BlockIo,
     model::units::{Extent, MIB},

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     digest::Sha256,
     envblock::EnvBlock,
+    medium::MediumId,
     slot::{PerSlot, Slot, SlotState},
 };
 
@@ -43,6 +44,10 @@ pub struct BootEnv {
     pub bad: Vec<Sha256>,
     /// EPHEMERAL is being made anew and is to hold XFS in the end: for the run that finishes what a cut left.
     pub format_ephemeral: bool,
+    /// The medium that installed this disk unattended, the last one that did. It stays through upgrades and rollbacks: a
+    /// medium that is left in the machine has done its work for ever, whatever the disk holds later, and boots the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub medium: Option<MediumId>,
 }
 
 impl BootEnv {
@@ -58,6 +63,7 @@ impl BootEnv {
             last_trial: None,
             bad: Vec::new(),
             format_ephemeral: false,
+            medium: None,
         }
     }
 
@@ -88,6 +94,7 @@ impl BootEnv {
             last_trial: slot("last_trial"),
             bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
             format_ephemeral: block.get("format") == Some("ephemeral"),
+            medium: block.get("medium").and_then(|v| v.parse().ok()),
         })
     }
 
@@ -115,6 +122,7 @@ impl BootEnv {
         if self.format_ephemeral {
             pairs.push(("format", "ephemeral".to_owned()));
         }
+        pairs.extend(self.medium.map(|id| ("medium", id.to_string())));
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
 
@@ -175,6 +183,11 @@ impl BootEnv {
             next.set(target, SlotState::Trial, now);
             (next.once, next.last_trial) = (Some(target), Some(target));
         })
+    }
+
+    /// `medium` has done its work on this disk.
+    pub fn installed_by(&self, medium: MediumId) -> Self {
+        self.changed(|next| next.medium = Some(medium))
     }
 
     /// EPHEMERAL is what it is to be.
@@ -280,6 +293,7 @@ mod tests {
                     let mut e = env(Slot::B, once, a, b);
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
                     e.check = false;
+                    e.medium = Some(MediumId(0xbeef));
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
                 }
             }
@@ -313,6 +327,7 @@ mod tests {
     fn the_longest_state_fits_into_a_sector() {
         let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
         e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
+        e.medium = Some(MediumId(u64::MAX));
         e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
         for n in 0..9 {
             e.remember_bad(Some(Sha256([n; 32])));
@@ -377,5 +392,10 @@ mod tests {
         assert_eq!(g.confirmed(Slot::B, digest, 9).bad, []);
         let r = c.rolled_back(Slot::A, digest);
         assert_eq!((r.default, r.states.a, r.states.b, r.bad.len()), (Slot::A, Good, Good, 1));
+        // A medium that is left in the machine must never install again what was upgraded since.
+        let by = e.installed_by(MediumId(5));
+        let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, None, 8);
+        let later = later.rolled_back(Slot::A, None).given_up(Slot::B, None, 9).disarmed().wiped();
+        assert_eq!((by.seq, by.medium, later.medium), (8, Some(MediumId(5)), Some(MediumId(5))));
     }
 }

@@ -109,6 +109,19 @@ impl Cmdline {
         Ok(quoted.join(" "))
     }
 
+    /// The command line as it stands in an iPXE script. iPXE takes lines apart at white space and puts the words together
+    /// with single spaces; quotes mean nothing to it. It expands `${...}` anywhere, and `||`, `&&` and `;` are its own
+    /// where they are words. (<https://ipxe.org/scripting>; `core/exec.c`)
+    pub fn for_ipxe(&self) -> Result<String, QuoteError> {
+        // What does not reach the kernel through GRUB is refused here, too: a medium is a medium.
+        self.quote_for_grub()?;
+        let own = |word: &str| word.contains("${") || word.contains("  ") || ["||", "&&", ";"].contains(&word);
+        match self.words().find(|word| word.split(' ').any(own) || own(word)) {
+            Some(word) => Err(QuoteError::Ipxe(word)),
+            None => Ok(self.to_string()),
+        }
+    }
+
     /// The words, `key=value` each.
     pub fn words(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(key, values)| {
@@ -136,6 +149,11 @@ pub enum QuoteError {
          byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
     )]
     Character(String),
+    /// Words that mean something to iPXE.
+    #[error(
+        "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
+    )]
+    Ipxe(String),
     /// More than the kernel takes.
     #[error("{bytes} bytes, at most {max} reach the kernel")]
     TooLong {
@@ -175,6 +193,19 @@ fn split_words(text: &str) -> Vec<String> {
     }
     words.retain(|w| !w.is_empty());
     words
+}
+
+/// The arguments of a command line: key and value, without the quotes around a value or a whole word (`next_arg`,
+/// lib/cmdline.c). A bare key has no value.
+pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
+    let bare = |text: &str| {
+        let inner = text.strip_prefix('"').map_or(text, |rest| rest.strip_suffix('"').unwrap_or(rest));
+        inner.to_owned()
+    };
+    let words = split_words(text).into_iter().map(|word| bare(&word));
+    words
+        .map(|word| word.split_once('=').map_or((word.clone(), None), |(k, v)| (k.to_owned(), Some(bare(v)))))
+        .collect()
 }
 
 fn split(word: &str) -> (&str, &str) {
@@ -220,11 +251,11 @@ const PLATFORMS: [(&str, &str); 20] = [
     ("vultr", "net.ifnames=0"),
 ];
 
-/// Arguments that differ on arm64.
-const PLATFORMS_ARM64: [(&str, &str); 3] = [
-    ("metal", "console=ttyAMA0 console=tty0"),
-    ("equinixMetal", "console=ttyAMA0,115200"),
-    ("vmware", "talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"),
+/// Platforms whose arguments are others on one architecture.
+const PLATFORMS_BY_ARCH: [(Arch, &str, &str); 3] = [
+    (Arch::Arm64, "metal", "console=ttyAMA0 console=tty0"),
+    (Arch::Arm64, "equinixMetal", "console=ttyAMA0,115200"),
+    (Arch::Arm64, "vmware", "talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"),
 ];
 
 impl Platform {
@@ -251,9 +282,8 @@ impl Platform {
     }
 
     fn args(self, arch: Arch) -> &'static str {
-        let special: &[_] = if arch == Arch::Arm64 { &PLATFORMS_ARM64 } else { &[] };
-        let mut rows = special.iter().chain(&PLATFORMS);
-        rows.find(|(n, _)| *n == self.0).map_or("", |(_, args)| args)
+        let own = PLATFORMS_BY_ARCH.iter().filter(|(a, ..)| *a == arch).map(|(_, name, args)| (*name, *args));
+        own.chain(PLATFORMS).find(|(name, _)| *name == self.0).map_or("", |(_, args)| args)
     }
 }
 
@@ -267,21 +297,67 @@ impl fmt::Display for Platform {
 /// their keys), the payload's own `cmdline` or the defaults (appended), extra arguments.
 pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&str>, extra: &[String]) -> Cmdline {
     let mut cmdline = Cmdline::default();
-    cmdline.set("talos.platform", [platform.0]);
-    if !config.is_empty() {
-        cmdline.set("talos.config", [config]);
-    }
-    for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
-        cmdline.set(key, values.iter().map(String::as_str));
-    }
-    let defaults = payload.map_or_else(|| DEFAULTS.join(" "), str::to_owned);
-    for word in Cmdline::parse(&defaults).words() {
-        cmdline.append(&word);
-    }
-    // One flag may hold several words, as in Talos, which joins all of them and splits again.
-    let extra: Vec<String> = extra.iter().flat_map(|arg| split_words(arg)).collect();
-    cmdline.apply_extra(extra.iter().map(String::as_str));
+    cmdline.begin(platform, config, arch);
+    cmdline.payload(payload);
+    cmdline.extra(extra);
     cmdline
+}
+
+/// Assemble the command line of a live medium: as that of a slot, with words of its own before the payload's, and with
+/// a screen and a serial port to watch it on.
+pub fn assemble_live(
+    platform: Platform,
+    config: &str,
+    arch: Arch,
+    own: Option<&str>,
+    payload: Option<&str>,
+    extra: &[String],
+) -> Cmdline {
+    let mut cmdline = Cmdline::default();
+    cmdline.begin(platform, config, arch);
+    own.into_iter().for_each(|word| cmdline.append(word));
+    cmdline.payload(payload);
+    cmdline.both_consoles(arch);
+    cmdline.extra(extra);
+    cmdline
+}
+
+impl Cmdline {
+    fn begin(&mut self, platform: Platform, config: &str, arch: Arch) {
+        self.set("talos.platform", [platform.0]);
+        if !config.is_empty() {
+            self.set("talos.config", [config]);
+        }
+        for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
+            self.set(key, values.iter().map(String::as_str));
+        }
+    }
+
+    fn payload(&mut self, own: Option<&str>) {
+        let words = own.map_or_else(|| DEFAULTS.join(" "), str::to_owned);
+        for word in Cmdline::parse(&words).words() {
+            self.append(&word);
+        }
+    }
+
+    fn extra(&mut self, extra: &[String]) {
+        // One flag may hold several words, as in Talos, which joins all of them and splits again.
+        let extra: Vec<String> = extra.iter().flat_map(|arg| split_words(arg)).collect();
+        self.apply_extra(extra.iter().map(String::as_str));
+    }
+
+    /// Add the screen and the first serial port where they are missing, before the others: the last one stays the
+    /// last, which is /dev/console. (Documentation/admin-guide/serial-console.rst)
+    fn both_consoles(&mut self, arch: Arch) {
+        for device in ["tty0", arch.serial_console()] {
+            let name = |value: &str| value.split(',').next().map(str::to_owned);
+            match self.0.iter_mut().find(|(key, _)| key == "console") {
+                Some((_, values)) if values.iter().any(|value| name(value) == name(device)) => {}
+                Some((_, values)) => values.insert(0, device.to_owned()),
+                None => self.append(&format!("console={device}")),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -336,8 +412,63 @@ mod tests {
             "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 \
              net.ifnames=0 q"
         );
-        let arm = assemble(Platform::METAL, "", Arch::Arm64, Some(""), &[]).to_string();
-        assert_eq!(arm, "talos.platform=metal console=ttyAMA0 console=tty0");
+    }
+
+    #[test]
+    fn platforms_on_arm64() {
+        let line = |platform: &str, arch, config: &str| {
+            assemble(Platform::settled(platform).unwrap(), config, arch, Some(""), &[]).to_string()
+        };
+        let arm = |platform| line(platform, Arch::Arm64, "");
+        assert_eq!(arm(""), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(arm("packet"), "talos.platform=equinixMetal console=ttyAMA0,115200");
+        assert_eq!(
+            line("vmware", Arch::Arm64, "none"),
+            "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"
+        );
+        // Every other one is the same.
+        let other = |name: &&str| !["metal", "equinixMetal", "vmware"].contains(name);
+        for name in Platform::names().filter(other) {
+            assert_eq!(arm(name), line(name, Arch::Amd64, ""), "{name}");
+        }
+        assert!(PLATFORMS_BY_ARCH.iter().all(|(_, name, _)| Platform::by_name(name).is_some()));
+    }
+
+    #[test]
+    fn a_live_medium_has_both_consoles() {
+        let line = |platform: &str, own: Option<&str>, payload: Option<&str>, arch| {
+            assemble_live(Platform::by_name(platform).unwrap(), "", arch, own, payload, &[]).to_string()
+        };
+        let halt = Some("talos.halt_if_installed=1");
+        assert_eq!(
+            line("metal", halt, Some("console=ttyS0 quiet"), Arch::Amd64),
+            "talos.platform=metal console=tty0 console=ttyS0 talos.halt_if_installed=1 quiet"
+        );
+        assert_eq!(
+            line("metal", None, Some(""), Arch::Amd64),
+            "talos.platform=metal console=ttyS0,115200 console=tty0"
+        );
+        assert_eq!(
+            line("equinixMetal", None, Some(""), Arch::Amd64),
+            "talos.platform=equinixMetal console=ttyS0,115200 console=tty0 console=ttyS1,115200n8"
+        );
+        assert_eq!(line("metal", None, Some(""), Arch::Arm64), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(
+            line("upcloud", None, Some("q"), Arch::Arm64),
+            "talos.platform=upcloud net.ifnames=0 q console=ttyAMA0,115200 console=tty0"
+        );
+        let extra = ["console=ttyS1".to_owned()];
+        let replaced = assemble_live(Platform::METAL, "", Arch::Amd64, None, Some(""), &extra);
+        assert_eq!(replaced.to_string(), "talos.platform=metal console=ttyS1", "what is asked for stands alone");
+    }
+
+    #[test]
+    fn words_for_ipxe() {
+        let line = |text: &str| Cmdline::parse(text).for_ipxe();
+        assert_eq!(line("a=1 quiet x=$y b=\"c d\"").unwrap(), "a=1 quiet x=$y b=\"c d\"");
+        for bad in ["a=${net0/ip}", "||", "a &&", "; b", "a=b\"c\"", "a=\"b  c\""] {
+            assert!(matches!(line(bad), Err(QuoteError::Ipxe(_) | QuoteError::Character(_))), "{bad}");
+        }
     }
 
     #[test]
@@ -351,6 +482,21 @@ mod tests {
         let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
         assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
         assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
+    }
+
+    #[test]
+    fn arguments_lose_their_quotes() {
+        let found = arguments("quiet a=1 b=\"x y\" \"c=> 1 TB\" d= e=f=g\n");
+        let some = |value: &str| Some(value.to_owned());
+        let expected = [
+            ("quiet", None),
+            ("a", some("1")),
+            ("b", some("x y")),
+            ("c", some("> 1 TB")),
+            ("d", some("")),
+            ("e", some("f=g")),
+        ];
+        assert_eq!(found, expected.map(|(key, value)| (key.to_owned(), value)));
     }
 
     #[test]

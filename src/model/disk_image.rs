@@ -25,13 +25,26 @@ pub enum ImageKind {
     Vmdk,
     /// OVF 1.1 in a tar archive, with a streamOptimized VMDK: vSphere, VirtualBox.
     Ova,
+    /// A live system on a CD or a USB stick, for BIOS and UEFI.
+    Iso,
+    /// A live system for a boot from the network: kernel, initramfs, command line and iPXE script in a tar archive.
+    Pxe,
+}
+
+/// A medium that brings a live system: the payload boots from memory, and is there to be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveKind {
+    /// CD or USB stick.
+    Iso,
+    /// Network.
+    Pxe,
 }
 
 impl ImageKind {
     /// What `qemu-img convert` is told; none where nothing is converted. (qemu-img(1), "Disk image file formats")
     pub const fn qemu_format(self) -> Option<(&'static str, &'static str)> {
         match self {
-            ImageKind::Raw => None,
+            ImageKind::Raw | ImageKind::Iso | ImageKind::Pxe => None,
             ImageKind::Qcow2 => Some(("qcow2", "compat=1.1")),
             // Without force_size the size is rounded to cylinders.
             ImageKind::Vhd => Some(("vpc", "subformat=fixed,force_size=on")),
@@ -40,11 +53,20 @@ impl ImageKind {
         }
     }
 
+    /// Which live medium it is; none for an installed disk.
+    pub const fn live(self) -> Option<LiveKind> {
+        match self {
+            ImageKind::Iso => Some(LiveKind::Iso),
+            ImageKind::Pxe => Some(LiveKind::Pxe),
+            ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Vhd | ImageKind::Vmdk | ImageKind::Ova => None,
+        }
+    }
+
     /// Whether a disk with these logical sectors can be told apart in this format: VHD and VMDK count 512-byte sectors,
     /// and what runs them shows these to the machine.
     pub const fn takes(self, sector: SectorSize) -> bool {
         match self {
-            ImageKind::Raw | ImageKind::Qcow2 => true,
+            ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => true,
             ImageKind::Vhd | ImageKind::Vmdk | ImageKind::Ova => matches!(sector, SectorSize::S512),
         }
     }

@@ -54,6 +54,22 @@ impl Arch {
         }
     }
 
+    /// Whether it has a BIOS.
+    pub const fn has_bios(self) -> bool {
+        match self {
+            Arch::Amd64 => true,
+            Arch::Arm64 => false,
+        }
+    }
+
+    /// Its first serial port, as the kernel's `console=` names it.
+    pub const fn serial_console(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "ttyS0,115200",
+            Arch::Arm64 => "ttyAMA0,115200",
+        }
+    }
+
     /// Which kernel this is, by its first 1 KiB: the x86 boot protocol's `HdrS` at 0x202
     /// (Documentation/arch/x86/boot.rst) or arm64's `ARM\x64` at 56 (Documentation/arch/arm64/booting.rst).
     pub fn of_kernel(head: &[u8]) -> Option<Arch> {

@@ -51,6 +51,11 @@ const SIGNATURES: [Signature; 21] = [
     held("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
 ];
 
+/// Whether it is an ISO 9660 image: the identifier of a volume descriptor in sector 16 (ECMA-119, 8.1.2).
+pub fn is_iso9660(head: &[u8]) -> bool {
+    recognise(head).is_some_and(|s| s.magic == b"CD001")
+}
+
 /// What begins with these bytes, [`HEAD_BYTES`] of them or as many as there are.
 pub fn recognise(head: &[u8]) -> Option<&'static Signature> {
     SIGNATURES.iter().find(|s| head.get(s.at..s.at + s.magic.len()) == Some(s.magic))

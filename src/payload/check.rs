@@ -145,7 +145,8 @@ pub fn magic(name: &str, head: &[u8]) -> Result<Option<Arch>, &'static str> {
     }
 }
 
-const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56)";
+const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56; one that \
+     is compressed as a whole, such as Image.gz, has to be unpacked)";
 const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
 
 /// One file of a source, read to its end.
@@ -169,9 +170,14 @@ impl Seen {
         Ok(Seen { size, sha256, head })
     }
 
+    /// All of it, where it is a small file.
+    pub fn small(&self) -> Option<&[u8]> {
+        (self.size <= SMALL_FILE_BYTES && self.size == self.head.len() as u64).then_some(&self.head[..])
+    }
+
     /// Its text, where it is a small file: without white space around it, as kernel arguments are taken.
     pub fn trimmed(&self) -> Option<&[u8]> {
-        (self.size <= SMALL_FILE_BYTES).then(|| self.head.trim_ascii())
+        self.small().map(<[u8]>::trim_ascii)
     }
 
     fn info(&self, name: &str) -> FileInfo {

@@ -3,14 +3,16 @@
 mod check;
 mod dir;
 pub mod image;
+mod read_back;
 pub mod registry;
 mod source;
 mod stream;
 
 pub use check::{PayloadError, Sums, TEXTS};
 pub use dir::DirSource;
+pub use read_back::{ReadBack, read_back_digest};
 pub use source::{Source, SourceRef, image_store};
-pub use stream::{StreamError, digest_file, read_back_digest, write_stream};
+pub use stream::{StreamError, digest_file, write_stream};
 
 use std::{
     fs::File,
@@ -29,6 +31,7 @@ pub type Take<'t> = dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()
 /// Hands out the files of a payload for streaming.
 pub trait PayloadFiles {
     /// Hand each of these files to `take`, once, in the order in which the source has them. `take` reads it to its end.
+    /// Of [`TEXTS`] those that are there.
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()>;
 }
 

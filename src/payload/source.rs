@@ -129,16 +129,16 @@ impl Source {
     /// Bytes that a look will read, as far as can be known before; else 0.
     pub fn bytes(&self, look: Look) -> u64 {
         match (self, look) {
-            (Source::Dir(dir), _) => dir_bytes(dir.path()),
+            (_, Look::Declared) => 0,
+            (Source::Dir(dir), Look::Everything) => dir_bytes(dir.path()),
             (Source::Image(image), Look::Everything) => image.bytes(),
-            (Source::Image(_), Look::Declared) => 0,
         }
     }
 
-    /// Look at the payload. A directory is always read whole.
+    /// Look at the payload.
     pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
         match self {
-            Source::Dir(dir) => Ok(dir.facts(wanted, progress)?),
+            Source::Dir(dir) => Ok(dir.facts(wanted, look, progress)?),
             Source::Image(image) => image.facts(wanted, look, progress),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    slots::{Draft, Ephemeral, Slots},
+    slots::{Draft, Ephemeral, Origin, Slots},
 };
 use crate::model::{layout::Part, slot::SlotState};
 
@@ -18,7 +18,7 @@ pub struct ActivateRequest {
 
 /// Decide.
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut slots = Slots::of(system, request.ask.now)?;
+    let mut slots = Slots::of(Origin::Inside, system, request.ask.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
     if env.states[target] != SlotState::Trial || env.default == target {
         return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());
@@ -34,6 +34,6 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Anew })?;
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
-    let meanwhile = format!("slot {} still boots; run the same command again", slots.running);
+    let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
     Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

@@ -52,9 +52,10 @@ impl SlotContent<'_> {
         let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
         let all: Vec<&FileInfo> = payload.files.iter().collect();
         let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
-        let mut files: Vec<VolumeFile> =
-            payload.files.iter().map(|f| VolumeFile::copied(&f.name, f, Content::Payload)).collect();
-        files.extend([cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())]);
+        // What is small first, then the largest: what lies behind a file that grew has moved, and is written anew.
+        let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
+        let large = payload.files.iter().rev();
+        files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));
         Ok((Volume { serial: serial(self.part_guid), time: self.time, files }, cmdline))
     }
 }

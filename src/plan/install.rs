@@ -9,8 +9,8 @@
 //!    the new one, complete.
 //! 2. The old labels are cleared, and the contents written while nothing refers to them: ESP, BIOS core
 //!    image, BOOT-A with the payload.
-//! 3. They are read back past the page cache and compared with their digests. A disk that lies or a
-//!    payload that changed ends here, with no table.
+//! 3. They are read back past the page cache and compared with their digests; that begins behind the write, after a
+//!    flush of what is read. A disk that lies or a payload that changed ends here, with no table.
 //! 4. BOOT-B is blank, META and the data volumes are written.
 //! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
 
@@ -27,6 +27,7 @@ use crate::{
         bootenv::{BootEnv, Marker, PATHS},
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
         manifest::{Arch, KernelArgs},
+        medium::MediumId,
         meta::{ADV_BYTES, Adv},
         slot::{Slot, SlotState},
         units::{Extent, MIB, SectorSize},
@@ -57,6 +58,8 @@ pub struct InstallRequest {
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Architecture of the machine.
     pub arch: Arch,
+    /// The medium that installs unattended: boot.env says so, and is in force with the commit.
+    pub medium: Option<MediumId>,
 }
 
 impl InstallRequest {
@@ -251,7 +254,7 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &payload::Facts
 }
 
 fn esp(request: &InstallRequest, assets: &AssetFacts) -> Volume {
-    let env = BootEnv::installed(request.ids.time).render();
+    let env = BootEnv { medium: request.medium, ..BootEnv::installed(request.ids.time) }.render();
     let image = format!("EFI/BOOT/{}", request.arch.efi_image());
     let mut files = vec![VolumeFile::copied(&image, &assets.efi, Content::EfiImage)];
     files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));

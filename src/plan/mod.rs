@@ -11,19 +11,22 @@ mod refusal;
 mod rollback;
 mod slots;
 mod step;
+mod unattended;
 mod upgrade;
 mod volume;
 mod wipe;
 
 pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
+pub use content::kernel_args_notes;
 pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, Held, LabelFacts, SlotFacts, SystemFacts};
 pub use install::{InstallRequest, install};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use rollback::rollback;
-pub use slots::Ask;
+pub use slots::{Ask, Origin};
 pub use step::Step;
+pub use unattended::{Action, Holding, LeftAlone, unattended};
 pub use upgrade::{UpgradeRequest, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
 pub use wipe::{WipeRequest, wipe};
@@ -239,12 +242,13 @@ impl Plan {
             Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
             Step::Discard { part, extent } => format!("discard    {part}: {}", at(extent)),
             Step::WriteBootEnv { copy, env, .. } => format!(
-                "write      {}: default={} once={} a={} b={} (copy {copy} of 2, seq {}){commit}",
+                "write      {}: default={} once={} a={} b={}{} (copy {copy} of 2, seq {}){commit}",
                 PATHS[usize::from(copy.saturating_sub(1)).min(1)],
                 env.default,
                 env.once.map_or_else(|| "-".to_owned(), |s| s.to_string()),
                 env.states.a,
                 env.states.b,
+                env.medium.map_or_else(String::new, |id| format!(" medium={id}")),
                 env.seq,
             ),
             Step::WriteMarker { slot, marker, .. } => {

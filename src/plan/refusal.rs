@@ -106,6 +106,12 @@ pub enum Refusal {
         /// What is wrong with it.
         why: String,
     },
+    /// What a disk boots that nothing runs from is not without a doubt.
+    #[error(
+        "the installation on it is not at rest: {0}; which slot may be written is not guessed: boot the disk and settle it \
+         there (`installer status` tells)"
+    )]
+    Unsettled(String),
     /// boot.env cannot be written in place.
     #[error(
         "slipway/boot.env and slipway/boot2.env on the ESP are not there, or not one sector each: the boot state cannot \
@@ -211,6 +217,7 @@ impl Refusal {
             | Refusal::NotDefault { .. }
             | Refusal::NotGood { .. }
             | Refusal::OnlyWayBack { .. }
+            | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
             | Refusal::BootEnvLost
             | Refusal::KnownBad(_)

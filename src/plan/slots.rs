@@ -5,6 +5,7 @@ use super::{Goal, Held, Plan, Refusal, Refusals, Step, SystemFacts, meta::MetaCh
 use crate::model::{
     bootenv::{BootEnv, Marker},
     layout::Part,
+    medium::MediumId,
     meta::Adv,
     running::Running,
     slot::{PerSlot, Slot, SlotState},
@@ -23,6 +24,33 @@ pub enum Ephemeral {
     Anew,
     /// It is left blank.
     Blank,
+}
+
+/// Where the system runs that asks for an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// On this disk. The slot that runs is kept.
+    Inside,
+    /// In memory, started from a medium, which is to be known by the disk if it has a name. The slot that boots by default is
+    /// kept.
+    Medium(Option<MediumId>),
+}
+
+impl Origin {
+    /// The slot that is kept, as far as anybody knows.
+    pub fn kept(self, system: &SystemFacts) -> Option<Slot> {
+        match self {
+            Origin::Inside => system.running.slot(),
+            Origin::Medium(_) => system.env.as_ref().map(|env| env.default),
+        }
+    }
+
+    const fn medium(self) -> Option<MediumId> {
+        match self {
+            Origin::Inside => None,
+            Origin::Medium(id) => id,
+        }
+    }
 }
 
 /// What every request carries.
@@ -88,50 +116,50 @@ impl EnvCopies {
     }
 }
 
-/// The running slot, which is the one to come back to, and the target, which is the other.
+/// The slot that is kept, which is the one to come back to, and the target, which is the other.
 pub struct Slots {
-    pub running: Slot,
+    pub kept: Slot,
+    /// What it is, for people: `slot A, which runs`.
+    pub name: String,
     pub target: Slot,
     pub copies: EnvCopies,
+    /// The medium that is at work.
+    medium: Option<MediumId>,
 }
 
 impl Slots {
     /// Who is who, where an upgrade may take place at all.
-    pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
-        let Running::This { slot: running, trial } = system.running else {
-            return Err(Refusal::NotRunning(system.running));
+    pub fn of(origin: Origin, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
+        let (kept, what) = match origin {
+            Origin::Inside => (running(system, now)?, "runs"),
+            Origin::Medium(medium) => (default(system, medium)?, "boots by default"),
         };
-        let copies = EnvCopies::of(system, now)?;
-        let (env, target) = (&copies.env, !running);
-        let state = env.states[running];
-        if trial && state != SlotState::Good {
-            return Err(Refusal::Unconfirmed(running));
-        }
-        if env.default == target && system.slots[target].damage().is_none() {
-            return Err(Refusal::NotDefault { running, default: target });
-        }
-        if env.default == target && state != SlotState::Good {
-            return Err(Refusal::NotGood { slot: running, state });
-        }
-        Ok(Slots { running, target, copies })
+        let (name, medium) = (format!("slot {kept}, which {what}"), origin.medium());
+        Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, medium })
     }
 
-    /// What there is to come back to while the target is written or not tried: the running slot. If that is damaged on
+    /// What there is to come back to while the target is written or not tried: the slot that is kept. If that is damaged on
     /// the disk, the target is left as it is where it is the only one that boots; else there is a warning.
     pub fn way_back(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
-        let (running, target, env) = (self.running, self.target, &self.copies.env);
+        let (kept, target, env) = (self.kept, self.target, &self.copies.env);
         let boots =
             env.states[target] == SlotState::Good || env.once == Some(target) || system.next.slot == Some(target);
-        match system.slots[running].damage() {
+        match system.slots[kept].damage() {
             None => Ok(None),
             Some(why) if boots && system.slots[target].damage().is_none() => {
-                Err(Refusal::OnlyWayBack { running, target, why: why.to_owned() })
+                Err(Refusal::OnlyWayBack { running: kept, target, why: why.to_owned() })
             }
             Some(why) => Ok(Some(format!(
-                "slot {running}, which runs, is damaged on the disk ({why}): until slot {target} is confirmed there is \
-                 nothing to come back to"
+                "{}, is damaged on the disk ({why}): until slot {target} is confirmed there is nothing to come back to",
+                self.name
             ))),
         }
+    }
+
+    /// What the medium that is at work still has to say in boot.env, where the upgrade itself changes nothing there.
+    pub fn unsaid(&self) -> Option<BootEnv> {
+        let medium = self.medium.filter(|id| self.copies.env.medium != Some(*id))?;
+        Some(self.copies.env.installed_by(medium))
     }
 
     /// META, the wipe of EPHEMERAL if that is asked for, and the commit.
@@ -141,16 +169,57 @@ impl Slots {
         tags: &[(u8, Vec<u8>)],
         ephemeral: Ephemeral,
     ) -> Result<(), Refusals> {
-        let label = [(META_UPGRADE, self.running.to_string().into_bytes())];
+        let label = [(META_UPGRADE, self.kept.to_string().into_bytes())];
         draft.set_meta(draft.meta_with(tags.iter().chain(&label))?);
         if ephemeral != Ephemeral::Kept {
             draft.wipe_ephemeral(&mut self.copies, ephemeral == Ephemeral::Blank);
         }
         let mut armed = self.copies.env.armed(self.target, draft.ask.now);
         armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
+        armed.medium = self.medium.or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
         Ok(())
     }
+}
+
+/// The slot that runs, seen from inside.
+fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
+    let Running::This { slot: running, trial } = system.running else {
+        return Err(Refusal::NotRunning(system.running));
+    };
+    let (env, target) = (EnvCopies::of(system, now)?.env, !running);
+    let state = env.states[running];
+    if trial && state != SlotState::Good {
+        return Err(Refusal::Unconfirmed(running));
+    }
+    if env.default == target && system.slots[target].damage().is_none() {
+        return Err(Refusal::NotDefault { running, default: target });
+    }
+    if env.default == target && state != SlotState::Good {
+        return Err(Refusal::NotGood { slot: running, state });
+    }
+    Ok(running)
+}
+
+/// The slot that boots by default on a disk that nothing runs from. Only where there is one answer to what boots: nothing
+/// is rebuilt from outside, and no trial is pending but this medium's own. (A try that is spent leaves one answer.)
+fn default(system: &SystemFacts, medium: Option<MediumId>) -> Result<Slot, Refusal> {
+    let unsettled = |why: String| Err(Refusal::Unsettled(why));
+    if let Some(slot) = system.running.slot() {
+        return unsettled(format!("slot {slot} of it runs"));
+    }
+    let Some(env) = &system.env else { return unsettled("both copies of boot.env are lost".to_owned()) };
+    let (default, state) = (env.default, env.states[env.default]);
+    if let Some(trial) = env.once.filter(|_| medium.is_none() || env.medium != medium) {
+        return unsettled(format!("slot {trial} is to be tried at the next boot"));
+    }
+    if state != SlotState::Good {
+        return unsettled(format!("slot {default} is the default, and {state}"));
+    }
+    if let Some(why) = system.slots[default].damage() {
+        return unsettled(format!("slot {default}, the default, is damaged on the disk ({why})"));
+    }
+    Ok(default)
 }
 
 /// A plan being put together.

@@ -52,7 +52,8 @@ pub enum Step {
         /// The BIOS boot partition.
         extent: Extent,
     },
-    /// Read back every byte written to a partition, past the page cache, and compare with its digest.
+    /// Read back every byte written to a partition, past the page cache, and compare with its digest. What was flushed
+    /// in the middle of the write is read while that goes on.
     Verify {
         /// This partition.
         part: Part,

@@ -8,12 +8,17 @@
 //!    target from here on, the boot rule does not look at it.
 //! 2. The beginning of the target is zeroed. If both copies of boot.env are lost later on, GRUB goes by what the
 //!    slots themselves say: a slot that is half old, half new must say nothing.
-//! 3. The payload is **written** into the target, its boot sector last.
-//! 4. It is **verified**: read back past the page cache and compared with its digests.
+//! 3. The payload is **written** into the target, its boot sector last. What is in its place already is left there.
+//! 4. It is **verified**: every byte, written or left, is read back past the page cache and compared with its digest.
+//!    That begins behind the write, after a flush of what is read.
 //! 5. META gets the label to return to (tag 0x06, for machined), and EPHEMERAL is wiped if that was asked for: not
 //!    before the new system is known to be whole.
 //! 6. **Activate**, the commit point: one sector of boot.env says that the next boot tries the target, once. GRUB
 //!    spends the try before it touches the slot; without `confirm` from inside, the boot after that is the old one.
+//!
+//! Asked for from a live system that a medium started, it is the same with the slot that boots by default in place of the
+//! running one; there must be no doubt which one that is ([`Origin::Medium`]). The commit then says, too, which medium
+//! has done its work.
 //!
 //! `stage` ends after step 4 with the target marked as one that may be tried; `activate` does the rest.
 
@@ -22,7 +27,7 @@ use std::collections::BTreeMap;
 use super::{
     Ask, Goal, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
     content::{SlotContent, kernel_args_notes},
-    slots::{Draft, Ephemeral, Slots, blank_slot},
+    slots::{Draft, Ephemeral, Origin, Slots, blank_slot},
 };
 use crate::{
     model::{
@@ -41,6 +46,8 @@ use crate::{
 pub struct UpgradeRequest {
     /// Disk and time.
     pub ask: Ask,
+    /// Where the system runs that asks for it.
+    pub origin: Origin,
     /// Activate it, too; else it is only staged.
     pub activate: bool,
     /// Keep EPHEMERAL.
@@ -81,8 +88,8 @@ struct Candidate<'a> {
 
 /// Decide.
 pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &payload::Facts) -> Result<Plan, Refusals> {
-    let slots = Slots::of(system, request.ask.now)?;
-    let (running, target) = (slots.running, slots.target);
+    let slots = Slots::of(request.origin, system, request.ask.now)?;
+    let (kept, target) = (slots.kept, slots.target);
     let content = SlotContent {
         payload,
         args: &request.args,
@@ -97,7 +104,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &payload
     let new = Candidate { request, system, payload, digest, volume, cmdline };
     let mut draft = Draft::new(&request.ask, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
-    if new.is_in(running) {
+    if new.is_in(kept) {
         return new.nothing_new(slots, draft);
     }
     new.allowed(&slots, &mut draft.warnings)?;
@@ -130,7 +137,7 @@ impl Candidate<'_> {
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad(self.digest));
         }
-        let from = self.system.slots[slots.running].manifest.as_ref().and_then(|m| m.version.clone());
+        let from = self.system.slots[slots.kept].manifest.as_ref().and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
             (Some(old), Some(new)) => {
                 if let (Err(why), false) = (old.may_become(new), request.allow_any_version) {
@@ -158,13 +165,14 @@ impl Candidate<'_> {
         if self.request.activate { Goal::Upgrade } else { Goal::Stage }
     }
 
-    /// The running slot holds it: the target is left alone. What is still asked for is that no other trial is pending,
-    /// and an EPHEMERAL that is not preserved.
+    /// The slot that is kept holds it: the target is left alone. What is still asked for is that no other trial is
+    /// pending, an EPHEMERAL that is not preserved, and that the medium is known.
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
-        let (request, running) = (self.request, slots.running);
-        let mut result = format!("slot {running}, which runs, holds {} already, verified", self.name());
-        match slots.copies.env.once {
-            Some(other) if request.activate => {
+        let (request, kept) = (self.request, slots.kept);
+        let mut result = format!("{}, holds {} already, verified", slots.name, self.name());
+        match (slots.copies.env.once, slots.unsaid()) {
+            (_, Some(said)) => draft.extend(Part::Esp, slots.copies.write(&said, true)),
+            (Some(other), None) if request.activate => {
                 draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.disarmed(), true));
                 draft.forget_label();
                 result = format!("{result}; the trial of slot {other} is cancelled");
@@ -181,7 +189,7 @@ impl Candidate<'_> {
             }
             result = format!("{result}; EPHEMERAL is made anew");
         }
-        let meanwhile = format!("slot {running} still boots; run the same command again");
+        let meanwhile = format!("slot {kept} still boots; run the same command again");
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
@@ -200,19 +208,19 @@ impl Candidate<'_> {
         }
         let next = if armed || request.activate { "; the next boot tries it once" } else { "" };
         let result = format!("slot {target} holds {} already, verified{next}", self.name());
-        let meanwhile = format!("slot {} still boots; run the same command again", slots.running);
+        let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
     /// THE order of writes: the safety argument at the head of this file.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
-        let (request, system, running, target) = (self.request, self.system, slots.running, slots.target);
+        let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
         let (now, part, extent) = (request.ask.now, Part::from(target), system.label.part(target.into()));
         let before = slots.copies.env.clone();
         // What GRUB goes by if both copies of boot.env are lost while the target says nothing.
-        let marked = system.slots[running].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
-        if before.states[running] == SlotState::Good && !marked {
-            draft.mark_good(running, before.seq);
+        let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
+        if before.states[kept] == SlotState::Good && !marked {
+            draft.mark_good(kept, before.seq);
         }
         let mut inactive = before.deactivated(target, now);
         if matches!(before.states[target], SlotState::Tried | SlotState::Bad) {
@@ -230,9 +238,8 @@ impl Candidate<'_> {
             "`installer activate` has the next boot try it"
         };
         let result = format!("slot {target} holds {}, every byte read back from the medium; {next}", self.name());
-        let meanwhile = format!(
-            "slot {running}, which runs, still boots, and slot {target} is not tried; run the same command again"
-        );
+        let meanwhile =
+            format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
         let plan = draft.plan(self.goal(), result, meanwhile);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();

@@ -35,7 +35,7 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
 
 /// A disk is empty when its first and last MiB are zero, or hold a GPT without partitions and nothing else.
 /// Whatever else is there, known or not, is somebody's.
-fn found(disk: &dyn BlockIo) -> io::Result<Found> {
+pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {
         return Ok(Found::Nothing);

@@ -3,16 +3,20 @@
 mod change;
 mod image;
 mod layout;
+mod live;
 pub mod output;
 pub mod picture;
 mod progress;
 mod status;
+mod unattended;
 
 pub use change::ChangeReport;
 pub use image::ImageReport;
 pub use layout::{InstalledSystem, LayoutReport};
+pub use live::LiveReport;
 pub use progress::{Progress, ProgressMode};
 pub use status::{SlotStatus, StatusReport};
+pub use unattended::{Outcome, UnattendedReport};
 
 use std::{collections::BTreeMap, fmt};
 
@@ -38,10 +42,14 @@ use crate::{
 pub enum Report {
     /// `install`.
     Install(Box<InstallReport>),
-    /// `image`.
+    /// `image`: an installed disk.
     Image(Box<ImageReport>),
+    /// `image`: a live medium.
+    Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
     Change(Box<ChangeReport>),
+    /// `unattended`.
+    Unattended(Box<UnattendedReport>),
     /// `status`.
     Status(Box<StatusReport>),
     /// `verify`.
@@ -73,7 +81,9 @@ impl fmt::Display for Report {
         match self {
             Report::Install(r) => r.fmt(f),
             Report::Image(r) => r.fmt(f),
+            Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),

@@ -61,6 +61,16 @@ impl Progress {
         self.json("phase", &[("text", sentence.into()), ("total_bytes", bytes.into())]);
     }
 
+    /// A text of several lines, as it is.
+    pub fn text(&mut self, text: &str) {
+        self.finish_bar();
+        match self.mode {
+            ProgressMode::Json => self.json("note", &[("text", text.into())]),
+            ProgressMode::None => {}
+            _ => self.line(text.trim_end()),
+        }
+    }
+
     fn begin(&mut self, sentence: &str, bytes: u64) {
         self.finish_bar();
         (self.total, self.done, self.begun) = (bytes, 0, Instant::now());

@@ -14,7 +14,7 @@ use slipway::{
         manifest::{Arch, KernelArgs},
         units::MIB,
     },
-    payload::{DirSource, Sums},
+    payload::{DirSource, Sums, image::Look},
     plan::{self, Ids, InstallRequest, Plan},
     probe,
 };
@@ -68,12 +68,13 @@ pub fn request(n: u8) -> InstallRequest {
         args: KernelArgs::default(),
         meta: vec![(0x0a, vec![n; 5])],
         arch: Arch::Amd64,
+        medium: None,
     }
 }
 
 /// The plan to install a payload onto a disk.
 pub fn plan(request: &InstallRequest, disk: &Disk, source: &DirSource, assets: &Assets) -> Plan {
-    let payload = source.facts(Sums::Compared, |_| ()).unwrap();
+    let payload = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
     let facts = probe::disk_facts(disk).unwrap();
     plan::install(request, &facts, &payload, &probe::asset_facts(assets, request.arch)).unwrap()
 }

@@ -1,6 +1,6 @@
 //! 1: how machined calls it.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use serde_json::Value;
 
@@ -95,15 +95,26 @@ fn flags_of_old_hosts_are_tolerated_and_unknown_flags_are_not() {
 
 /// 1.5
 #[test]
-fn imager_is_reachable_and_says_what_it_does_not_do_yet() {
+fn imager_makes_disk_images_of_profiles() {
     let world = World::new();
     let container = Container::new(&world);
     let help = Outcome::of(&mut container.bare("/bin/imager", &["--help"])).succeeds();
     assert!(help.stdout.contains("Usage: imager"), "{}", help.stdout);
-    for args in [&["metal"][..], &["-", "--output", "/out", "--arch=amd64"], &[]] {
-        let outcome = Outcome::of(container.bare("/bin/imager", args).write_stdin("arch: amd64\n"));
-        outcome.exits(UNSUPPORTED).says(&["profiles are not read by this version yet"]);
+    Outcome::of(&mut container.bare("/bin/imager", &["secureboot-metal"])).exits(UNSUPPORTED).says(&["Secure Boot"]);
+    // The payload of the container, and the directory of the image, are where Talos has them.
+    let run = |args: &[&str]| container.run(world.payload.dir(), "", "/bin/imager", args);
+    let args = ["metal", "--arch=amd64", "--platform=nocloud", "--extra-kernel-arg", "-pti", "--meta", "0x0b=x"];
+    let outcome = Outcome::of(run(&args).arg("--progress=json")).succeeds();
+    let first: Value = serde_json::from_str(outcome.stderr.lines().next().unwrap()).unwrap();
+    let profile = first["text"].as_str().unwrap();
+    for line in ["platform: nocloud", "    - \"-pti\"", "    - key: 11", "    path: /usr/install/amd64/vmlinuz"] {
+        assert!(profile.lines().any(|l| l == line), "{line} is not in:\n{profile}");
     }
+    let image = container.path("out/nocloud-amd64.raw.zst");
+    let bytes = fs::read(&image).unwrap();
+    // The profile that is shown makes the same image.
+    Outcome::of(run(&["-", "--force"]).write_stdin(profile)).succeeds();
+    assert!(fs::read(&image).unwrap() == bytes, "other bytes");
     // Nothing of it under the other name.
     Outcome::of(&mut installer(["metal"])).exits(OTHER);
 }

@@ -13,7 +13,7 @@ use crate::{
     world::{Outcome, World, boot::Node, installer, installer_in},
 };
 
-/// 5.1. Code 6 is for images and ISOs, which are not made yet.
+/// 5.1. Code 6 is not given: an image that cannot be written is 7, as a disk.
 #[test]
 fn each_code_has_its_cause() {
     let world = World::new();
@@ -23,7 +23,7 @@ fn each_code_has_its_cause() {
     run(&["--nosuch"]).exits(OTHER);
     run(&["--platform=nosuch"]).exits(INPUT);
     run(&["--meta=nosuch"]).exits(INPUT);
-    Outcome::of(&mut Container::new(&world).bare("/bin/imager", &["iso"])).exits(UNSUPPORTED);
+    Outcome::of(&mut Container::new(&world).bare("/bin/imager", &["installer"])).exits(UNSUPPORTED);
     Outcome::of(install(&world, &image, &[]).env("SLIPWAY_ASSETS", "/nosuch")).exits(ENVIRONMENT);
     let node = Node::installed(&world);
     node.next.write("os-release", "VERSION_ID=9.0.0\n");

@@ -7,7 +7,7 @@
 //! | 1.2 | argv as machined sends it, upgrade | `argv::an_upgrade_as_machined_calls_it` |
 //! | 1.3 | `--help` anywhere: no /dev, /proc, /sys, stdin or config | `argv::help_exits_0_anywhere` |
 //! | 1.4 | flags of old hosts are tolerated, others are not | `argv::flags_of_old_hosts_are_tolerated_and_unknown_flags_are_not` |
-//! | 1.5 | argv\[0\] `imager` | `argv::imager_is_reachable_and_says_what_it_does_not_do_yet` |
+//! | 1.5 | argv\[0\] `imager` | `argv::imager_makes_disk_images_of_profiles` |
 //! | 2.1 | no config: empty, closed, /dev/null, unreadable stdin | `stdin::no_config_is_no_error` |
 //! | 2.2 | a config of many documents | `stdin::a_config_of_many_documents_is_read` |
 //! | 2.3 | an invalid config, with line and column | `stdin::an_invalid_config_exits_2_with_line_and_column` |

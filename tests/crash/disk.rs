@@ -160,6 +160,13 @@ impl RecordingDisk {
         self.inner.lock().unwrap().calls.clone()
     }
 
+    /// Whether call `n` was a look at what a write then replaced: what cannot be read there is written all the same.
+    pub fn replaced(&self, n: usize) -> bool {
+        let calls = &self.inner.lock().unwrap().calls;
+        let (read, extent) = calls[n];
+        read == Call::Read && calls.get(n + 1).is_some_and(|(next, to)| *next == Call::Write && to.contains(extent))
+    }
+
     /// Count a call; `work` gets told whether it is to do half or to flip a bit.
     fn call<T>(
         &self,

@@ -69,7 +69,7 @@ impl Scenario {
                 seen.runs += 1;
                 let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
                 let result = self.again(&disk);
-                let (soft, why) = match self.judge_fault(*call, fault, probing, &disk, &result) {
+                let (soft, why) = match self.judge_fault(n, *call, fault, probing, &disk, &result) {
                     Ok(None) => continue,
                     Ok(Some(why)) => (true, why),
                     Err(why) => (false, why),
@@ -89,6 +89,7 @@ impl Scenario {
     /// `Ok` with text: the disk is right, but not all that it was to be.
     fn judge_fault(
         &self,
+        n: usize,
         call: Call,
         fault: Fault,
         probing: bool,
@@ -116,9 +117,8 @@ impl Scenario {
         match result {
             Err(failed) if failed.kind.exit_code() != 7 => Err(format!("exit code {:?}: {}", failed.kind, failed.text)),
             // A device need not be able to discard.
-            Ok(_) if !probing && call != Call::Discard && !matches!(fault, Fault::Flip { .. }) => {
-                Err("success, though a call failed".to_owned())
-            }
+            Ok(_) if probing || call == Call::Discard || matches!(fault, Fault::Flip { .. }) => Ok(forgotten),
+            Ok(_) if !disk.replaced(n) => Err("success, though a call failed".to_owned()),
             _ => Ok(forgotten),
         }
     }

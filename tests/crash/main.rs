@@ -16,6 +16,7 @@ mod judge;
 mod mutants;
 mod pages;
 mod read;
+mod same;
 mod scenario;
 mod sweep;
 mod system;
@@ -53,6 +54,10 @@ verbs! {
     upgrade_with_a_copy_lost 4 5,
     upgrade_with_both_copies_lost 4 5,
     upgrade_at_the_last_number 4 5,
+    from_medium_fresh 4 1,
+    from_medium_over_older 4 5,
+    from_medium_over_tried 4 5,
+    from_medium_nothing_new 1 5,
     stage 4 1,
     stage_repeated 4 5,
     activate 1 1,

@@ -1,7 +1,7 @@
 //! The sweep must see what it is there to see: plans out of order, flushes left out and disks that lie are found.
 
 use slipway::{
-    model::{layout::Part, units::Extent},
+    model::{layout::Part, medium::MediumId, units::Extent},
     plan::{Plan, Step},
 };
 
@@ -12,6 +12,7 @@ use super::{
     pages::SECTOR,
     read,
     scenario::{self, Scenario},
+    world::MEDIUM,
 };
 
 /// States in which a mutant must show.
@@ -145,6 +146,23 @@ fn a_disk_that_lies_is_caught_by_verify_in_its_place_only() {
     });
     assert!(!ok && state.is_err(), "the error comes after the commit, and {state:?}");
     caught("verified after the commit", broken);
+}
+
+/// A medium that is named too early never finishes its work, one that is not named begins it again.
+#[test]
+fn a_medium_named_at_another_time_is_caught() {
+    let fresh = scenario::from_medium_fresh().run("from_medium_fresh");
+    let named = |medium: Option<MediumId>| {
+        move |plan: &mut Plan| {
+            for step in &mut plan.steps {
+                if let Step::WriteBootEnv { env, .. } = step {
+                    env.medium = medium;
+                }
+            }
+        }
+    };
+    caught("the medium is named before the commit", with_plan(&fresh, &named(Some(MEDIUM))));
+    caught("the medium is not named", with_plan(&fresh, &named(None)));
 }
 
 /// Whichever sector of whatever is written is lost: an error, or nothing is missing.

@@ -12,7 +12,7 @@ use super::{
     pages::{Pages, SECTOR},
     read::{self, env_block_with},
     system::{Expect, Judge, System},
-    world::{Failed, Verb, World},
+    world::{Failed, MEDIUM, Verb, World},
 };
 
 /// A disk with a past, and the system that runs from it.
@@ -92,7 +92,8 @@ impl Setup {
 
 /// What boots next once a verb is done, and whether as a trial: of what may boot, the last.
 fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
-    let trial = matches!(verb, Verb::Upgrade { activate: true, .. } | Verb::Activate { .. });
+    let tries = matches!(verb, Verb::Upgrade { activate: true, .. } | Verb::Activate { .. } | Verb::FromMedium { .. });
+    let trial = tries && !expect.trial.is_empty();
     let last = if trial { expect.trial.last() } else { expect.plain.last() };
     last.map(|(slot, payload)| (*slot, *payload, trial)).unwrap()
 }
@@ -147,11 +148,14 @@ impl Scenario {
         let copies = self.judge.machine.copies(&self.story.pages).map(|copy| sector(copy.unwrap().1));
         let marker = |slot_| sector(read::file(&self.story.pages, slot(slot_), "slot.env").unwrap().1);
         let adv = Extent { offset: part(5).offset, len: 512 << 10 };
-        let runs = if self.story.cmdline.contains("slot=A") { 'A' } else { 'B' };
+        let default = self.judge.machine.env(&self.story.pages).is_some_and(|env| env["default"] == "A");
+        let from_medium = matches!(self.verb, Verb::FromMedium { .. });
+        let a = if from_medium { default } else { self.story.cmdline.contains("slot=A") };
+        let runs = if a { 'A' } else { 'B' };
         let other = if runs == 'A' { 'B' } else { 'A' };
         let mut may: Vec<Extent> = match self.verb {
-            // The marker of the slot that runs only if a cut has left it out.
-            Verb::Upgrade { .. } => {
+            // The marker of the slot that is kept only if a cut has left it out.
+            Verb::Upgrade { .. } | Verb::FromMedium { .. } => {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
@@ -187,7 +191,8 @@ fn confirmed() -> Story {
 }
 
 fn setup(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
-    let expect = Expect { plain: plain.to_vec(), trial: trial.to_vec(), marked: plain.to_vec(), env_lost: false };
+    let (plain, trial, marked) = (plain.to_vec(), trial.to_vec(), plain.to_vec());
+    let expect = Expect { plain, trial, marked, env_lost: false, medium: None };
     Setup { story, verb, expect, wiped: None }
 }
 
@@ -263,6 +268,33 @@ pub fn upgrade_at_the_last_number() -> Setup {
     let last = "999999999".to_owned();
     let story = Story::installed().with_env(|_, old| env_block_with(old, &[("seq", Some(&last))]).unwrap());
     setup(story, UPGRADE, &[A0], &[B1])
+}
+
+/// `verb` in a live system.
+fn live(story: Story, payload: usize, plain: &[System], trial: &[System]) -> Setup {
+    let story = Story { cmdline: format!("slipway.medium={MEDIUM} slipway.install.preserve=true"), ..story };
+    let mut setup = setup(story, Verb::FromMedium { payload }, plain, trial);
+    setup.expect.medium = Some(MEDIUM.to_string());
+    setup
+}
+
+pub fn from_medium_fresh() -> Setup {
+    live(Story::installed(), 1, &[A0], &[B1])
+}
+
+/// The other slot holds the system before this one, and the default is B.
+pub fn from_medium_over_older() -> Setup {
+    marked(live(confirmed(), 2, &[B1], &[('A', 2)]), A0)
+}
+
+/// The other slot was tried and came back.
+pub fn from_medium_over_tried() -> Setup {
+    live(tried().boot('A', false), 2, &[A0], &[('B', 2)])
+}
+
+/// The default is what the medium brings: only the medium is not known yet.
+pub fn from_medium_nothing_new() -> Setup {
+    live(Story::installed(), 0, &[A0], &[])
 }
 
 pub fn stage() -> Setup {

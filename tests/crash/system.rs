@@ -31,6 +31,8 @@ pub struct Expect {
     pub marked: Vec<System>,
     /// Both copies are lost to begin with.
     pub env_lost: bool,
+    /// The medium that boot.env names if the verb's trial is armed, and else not.
+    pub medium: Option<String>,
 }
 
 /// The files of a payload, which every slot with it must hold.
@@ -96,6 +98,12 @@ impl Judge {
         let meta = self.meta(pages).ok_or("META cannot be read")?;
         if !self.tags.contains(&meta) {
             return Err(format!("META has tags of its own: {meta:?}"));
+        }
+        if let (Some(medium), false) = (&self.expect.medium, self.expect.trial.is_empty()) {
+            let named = self.machine.whole_env(pages).is_some_and(|env| env.get("medium") == Some(medium));
+            if named == var("once").is_empty() {
+                return Err(format!("boot.env names the medium: {named}, and tries {:?}", var("once")));
+            }
         }
         if !var("once").is_empty() && meta.get(&LABEL).map(Vec::as_slice) != Some(var("default").as_bytes()) {
             return Err("a trial is armed, and META has no label to return to".to_owned());

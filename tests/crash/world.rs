@@ -11,12 +11,13 @@ use slipway::{
         gpt,
         layout::Part,
         manifest::{Arch, KernelArgs},
+        medium::MediumId,
         meta::{ADV_BYTES, Adv},
         slot::Slot,
         units::MIB,
     },
-    payload::{self, PayloadFiles, Sums, Take},
-    plan::{self, ActivateRequest, Ask, InstallRequest, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    payload::{self, PayloadFiles, Sums, Take, image::Look},
+    plan::{self, ActivateRequest, Ask, InstallRequest, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
     probe,
 };
 use tempfile::TempDir;
@@ -28,6 +29,9 @@ use super::{
     pages::Pages,
     system::Payload,
 };
+
+/// The medium that [`Verb::FromMedium`] comes from.
+pub const MEDIUM: MediumId = MediumId(0x5eed);
 
 /// How many payloads there are.
 const PAYLOADS: u8 = 3;
@@ -52,6 +56,10 @@ pub enum Verb {
         retry_bad: bool,
         /// EPHEMERAL is the OS's to format: it encrypts it.
         blank: bool,
+    },
+    /// `unattended` with `slipway.install.preserve=true`, in a live system of [`MEDIUM`].
+    FromMedium {
+        payload: usize,
     },
     Activate {
         preserve: bool,
@@ -85,7 +93,9 @@ impl PayloadFiles for Files<'_> {
 /// is, the files begin behind the first MiB: blanking that leaves all of their old data.
 fn request(n: u8) -> InstallRequest {
     let args = KernelArgs { extra: vec!["kept=1".to_owned()], ..KernelArgs::default() };
-    InstallRequest { args, slot_bytes: 64 * MIB, ..common::request(n) }
+    // Installed by another medium.
+    let medium = Some(MediumId(n.into()));
+    InstallRequest { args, medium, slot_bytes: 64 * MIB, ..common::request(n) }
 }
 
 impl World {
@@ -106,7 +116,7 @@ impl World {
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let source = common::payload(&dir, n);
-            let facts = source.facts(Sums::Compared, |_| ()).unwrap();
+            let facts = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
             let bytes = |name: &String| fs::read(dir.join(name)).unwrap();
             world.payloads.push(facts.files.iter().map(|f| (f.name.clone(), bytes(&f.name))).collect());
             world.facts.push(facts);
@@ -151,7 +161,7 @@ impl World {
         };
         edit(&mut plan);
         let files = match verb {
-            Verb::Upgrade { payload, .. } => Some(Files(&self.payloads[*payload])),
+            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } => Some(Files(&self.payloads[*payload])),
             _ => None,
         };
         let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), assets: None };
@@ -182,6 +192,7 @@ impl World {
                 let kept = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
                 let request = UpgradeRequest {
                     ask,
+                    origin: Origin::Inside,
                     activate: *activate,
                     preserve: *preserve,
                     blank_ephemeral: *blank,
@@ -189,6 +200,25 @@ impl World {
                     allow_any_version: true,
                     args: kept.unwrap_or_default(),
                     meta: if *activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
+                    arch: Arch::Amd64,
+                };
+                plan::upgrade(&request, &system, &self.facts[*payload])
+            }
+            Verb::FromMedium { payload } => {
+                let origin = Origin::Medium(Some(MEDIUM));
+                let kept = origin.kept(&system).map(|s| system.slots[s].manifest.as_ref());
+                // As the command has it: kernel arguments that cannot be read would be lost.
+                let Some(manifest) = kept.flatten() else { return Err(no_manifest()) };
+                let request = UpgradeRequest {
+                    ask,
+                    origin,
+                    activate: true,
+                    preserve: true,
+                    blank_ephemeral: false,
+                    retry_bad: false,
+                    allow_any_version: true,
+                    args: manifest.kernel_args.clone().unwrap_or_default(),
+                    meta: vec![(0x0b, b"said".to_vec())],
                     arch: Arch::Amd64,
                 };
                 plan::upgrade(&request, &system, &self.facts[*payload])
@@ -212,6 +242,10 @@ impl World {
                 let same = system.slots[*slot].payload() == Some(digest);
                 running == Some(*slot) || same || default == Some(*slot) || damaged(running)
             }
+            Verb::FromMedium { payload } => {
+                let digest = self.facts[*payload].manifest().payload_digest();
+                default == Some(*slot) || system.slots[*slot].payload() == Some(digest)
+            }
             Verb::Activate { .. } | Verb::Rollback => true,
             Verb::Confirm => running == Some(*slot) && default.is_some_and(|d| d != *slot),
             Verb::Wipe(_) | Verb::MetaSet(..) | Verb::MetaDelete(_) => false,
@@ -231,6 +265,10 @@ fn change_meta(verb: &Verb, disk: &dyn BlockIo) -> Result<Plan, Failed> {
         _ => {}
     }
     Ok(plan::meta("disk", label.part(Part::Meta), &meta, &adv, forget))
+}
+
+fn no_manifest() -> Failed {
+    Failed { kind: Kind::Install, text: "no manifest.json that can be read".to_owned(), promise: None }
 }
 
 fn damaged(error: probe::ProbeError) -> Failed {

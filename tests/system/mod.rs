@@ -19,7 +19,7 @@ use slipway::{
         units::{GIB, MIB, SectorSize},
     },
     payload,
-    plan::{Ask, GptCopies, Held, LabelFacts, SlotFacts, SystemFacts, UpgradeRequest},
+    plan::{Ask, GptCopies, Held, LabelFacts, Origin, SlotFacts, SystemFacts, UpgradeRequest},
 };
 use uuid::Uuid;
 
@@ -37,6 +37,7 @@ pub fn ask(now: u64) -> Ask {
 pub fn upgrade() -> UpgradeRequest {
     UpgradeRequest {
         ask: ask(0),
+        origin: Origin::Inside,
         activate: true,
         preserve: true,
         blank_ephemeral: false,

@@ -8,16 +8,19 @@ use slipway::{
         bootenv::{BootEnv, Marker},
         bootrule::{SlotView, next_boot},
         layout::Part,
+        medium::MediumId,
         meta::{ADV_BYTES, Adv, Meta},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         units::SectorSize,
     },
-    plan::{self, ActivateRequest, Held, Plan, Refusals, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Held, Origin, Plan, Refusals, SystemFacts, UpgradeRequest, WipeRequest},
 };
 
 use super::{ask, blank, installed, payload};
 
+/// The medium of an upgrade from a live system.
+pub const MEDIUM: MediumId = MediumId(0x5eed);
 const STATES: [SlotState; 5] = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
 
 /// What is drawn at random of one slot.
@@ -47,10 +50,12 @@ prop_compose! {
         usual in 0u8..4,
         bad in prop::collection::vec(0u8..3, 0..3),
         format_ephemeral: bool,
+        medium in 0u8..3,
     ) -> BootEnv {
         let default = if default_b { Slot::B } else { Slot::A };
         let mut env = BootEnv { seq, default, format_ephemeral, ..BootEnv::installed(0) };
         env.once = armed.then_some(!default);
+        env.medium = [None, Some(MEDIUM), Some(MediumId(1))][usize::from(medium)];
         env.states = PerSlot { a: STATES[a], b: STATES[b] };
         // Most boot states are such as the installer makes.
         if usual > 0 {
@@ -151,6 +156,11 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
         2 => plan::activate(&ActivateRequest { ask: ask(100), preserve }, facts),
         3 => plan::confirm(&ask(100), facts),
         4 => plan::rollback(&ask(100), facts),
+        6 => {
+            let request =
+                UpgradeRequest { origin: Origin::Medium(Some(MEDIUM)), activate: true, preserve: true, ..request };
+            plan::upgrade(&request, facts, &payload(n))
+        }
         _ => plan::wipe(&WipeRequest { ask: ask(100), parts: vec![Part::Ephemeral], format: None }, facts),
     }
 }

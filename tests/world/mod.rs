@@ -117,6 +117,13 @@ pub fn asset(name: &str) -> Vec<u8> {
     fs::read(assets().join("amd64").join(name)).unwrap()
 }
 
+/// The kernel of a payload that `hack/test` builds: `payload`, `payload-arm64`.
+pub fn real_kernel(payload: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("out").join(payload).join(Payload::KERNEL);
+    fs::read(&path)
+        .unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds the payloads first", path.display()))
+}
+
 /// Bytes without a pattern, the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);

@@ -6,20 +6,17 @@
 //! there may be the one that names the disk.
 
 mod cel;
-mod field;
 mod selector;
-mod yaml;
 
+pub use super::yaml::ConfigError;
 pub use selector::{DiskTraits, Selector};
-pub use yaml::{ConfigError, Pos};
 
 use std::path::PathBuf;
 
-use super::layout::Part;
-use field::Field;
-
-/// Most bytes of a machine config. Large ones, with manifests in them, have a tenth of it.
-pub const MAX_BYTES: usize = 4 << 20;
+use super::{
+    layout::Part,
+    yaml::{self, Field},
+};
 
 /// What a machine config says of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +31,10 @@ pub struct MachineConfig {
     pub legacy_bios_support: bool,
     /// Whether the payload's own kernel arguments are to stand alone.
     pub payload_cmdline: bool,
+    /// Whether it asks for an installation: it has `machine.install`, or is an `UnattendedInstallConfig`.
+    pub installs: bool,
+    /// Whether to reboot after an unattended installation, where that is said.
+    pub reboot: Option<bool>,
     /// Volumes of the OS that it encrypts itself: STATE, EPHEMERAL.
     pub encrypted: Vec<Part>,
     /// What is understood and ignored all the same.
@@ -52,11 +53,7 @@ pub enum DiskChoice {
 impl MachineConfig {
     /// Parse; none where there is no document.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConfigError> {
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            let valid = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
-            ConfigError::new(Pos::behind(&valid), "a byte that is no UTF-8")
-        })?;
-        let documents = yaml::documents(text)?;
+        let documents = yaml::documents(yaml::text(bytes)?)?;
         if documents.is_empty() {
             return Ok(None);
         }
@@ -189,6 +186,7 @@ impl<'n> Reader<'n> {
         if let Some(first) = self.unattended.replace(root.clone()) {
             return Err(root.wrong(format!("a second UnattendedInstallConfig; the first one begins at {}", first.at())));
         }
+        self.config.reboot = root.truth_of("reboot")?;
         let provisioning = root.get("provisioning")?;
         if let Some(provisioning) = &provisioning {
             provisioning.only(&["diskSelector", "wipe"])?;
@@ -212,6 +210,7 @@ impl<'n> Reader<'n> {
             return Err(install.wrong(text));
         }
         // Without machine.install there is nobody who has asked for arguments put together here.
+        self.config.installs = self.install.is_some() || self.unattended.is_some();
         self.config.payload_cmdline = self.uki_cmdline || self.install.is_none();
         Ok(self.config)
     }
@@ -263,6 +262,8 @@ provisioning: 5
             wipe: Some(false),
             legacy_bios_support: true,
             payload_cmdline: false,
+            installs: true,
+            reboot: None,
             encrypted: vec![Part::Ephemeral, Part::State],
             warnings: vec![],
         };
@@ -304,6 +305,8 @@ provisioning:
         let expected = cel::parse("disk.size > 10000000000u").unwrap();
         assert_eq!(config.disk, Some(DiskChoice::Selector(expected)));
         assert_eq!((config.wipe, config.legacy_bios_support), (Some(true), false));
+        assert_eq!((config.installs, config.reboot), (true, Some(true)));
+        assert!(!parse("machine: {type: worker}\n").installs);
     }
 
     #[test]

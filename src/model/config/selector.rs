@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{field::Field, yaml::ConfigError};
+use crate::model::yaml::{ConfigError, Field};
 
 /// What is known of one disk, under the names of Talos' CEL variable `disk`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -208,45 +208,74 @@ impl Selector {
 
     /// `machine.install.diskSelector`: all of its keys hold, texts as patterns.
     pub fn of_keys(field: &Field) -> Result<Self, ConfigError> {
-        const TEXTS: [(&str, &str); 7] = [
-            ("name", "name"),
-            ("model", "model"),
-            ("serial", "serial"),
-            ("modalias", "modalias"),
-            ("uuid", "uuid"),
-            ("wwid", "wwid"),
-            ("busPath", "bus_path"),
-        ];
-        field.only(&["size", "name", "model", "serial", "modalias", "uuid", "wwid", "type", "busPath"])?;
+        field.only(&KEYS)?;
         let mut parts = Vec::new();
-        if let Some(size) = field.get("size")? {
-            let (op, bytes) = condition(size.text()?).map_err(|what| size.wrong(what))?;
-            parts.push(Selector::Number("size", op, bytes));
-        }
-        for (key, name) in TEXTS {
-            parts.extend(field.text_of(key)?.map(|pattern| Selector::Glob(name, pattern.to_owned())));
-        }
-        let transport = |name: &str| Selector::Text("transport", Op::Equal, name.to_owned());
-        let kind = field.get("type")?;
-        match kind.as_ref().map(Field::text).transpose()? {
-            None | Some("") => {}
-            Some("ssd") => parts.push(Selector::Not(Box::new(Selector::Truth("rotational")))),
-            Some("hdd") => parts.push(Selector::Truth("rotational")),
-            Some("nvme") => parts.push(transport("nvme")),
-            Some("sd") => parts.push(transport("mmc")),
-            Some(other) => {
-                let wrong = |kind: Field| kind.wrong(format!("{other:?} is not ssd, hdd, nvme or sd"));
-                return Err(kind.map_or_else(|| field.wrong("type"), wrong));
+        for key in KEYS {
+            if let Some(value) = field.get(key)? {
+                parts.extend(of_key(key, value.text()?).map_err(|what| value.wrong(what))?);
             }
         }
-        if parts.is_empty() {
-            return Err(field.wrong("it selects every disk: give it size, model, serial or another key"));
-        }
-        // As Talos has it: real disks that can be written.
-        parts.push(Selector::Text("transport", Op::NotEqual, String::new()));
-        parts.extend(["readonly", "cdrom"].map(|name| Selector::Not(Box::new(Selector::Truth(name)))));
-        Ok(Selector::All(parts))
+        real_disks(parts).map_err(|what| field.wrong(what))
     }
+
+    /// The same keys as `key:value,key:value`; what follows the first colon is the value, and no value has a comma in it.
+    pub fn of_words(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut seen = Vec::new();
+        for word in text.split(',') {
+            let (key, value) = word.split_once(':').ok_or_else(|| format!("{word:?} is not KEY:VALUE"))?;
+            if !KEYS.contains(&key) {
+                return Err(format!("{key:?} is no key of a disk selector: {}", KEYS.join(", ")));
+            }
+            if value.is_empty() || seen.contains(&key) {
+                return Err(format!(
+                    "{key}: {}",
+                    if value.is_empty() { "the value is missing" } else { "it stands twice" }
+                ));
+            }
+            seen.push(key);
+            parts.extend(of_key(key, value).map_err(|what| format!("{key}: {what}"))?);
+        }
+        real_disks(parts)
+    }
+}
+
+/// The keys of `machine.install.diskSelector`.
+const KEYS: [&str; 9] = ["size", "name", "model", "serial", "modalias", "uuid", "wwid", "busPath", "type"];
+
+/// What one key asks for; an empty text asks for nothing.
+fn of_key(key: &str, value: &str) -> Result<Option<Selector>, String> {
+    let glob = |name| (!value.is_empty()).then(|| Selector::Glob(name, value.to_owned()));
+    let transport = |name: &str| Selector::Text("transport", Op::Equal, name.to_owned());
+    Ok(match (key, value) {
+        ("size", size) => {
+            let (op, bytes) = condition(size)?;
+            Some(Selector::Number("size", op, bytes))
+        }
+        ("type", "") => None,
+        ("type", "ssd") => Some(Selector::Not(Box::new(Selector::Truth("rotational")))),
+        ("type", "hdd") => Some(Selector::Truth("rotational")),
+        ("type", "nvme") => Some(transport("nvme")),
+        ("type", "sd") => Some(transport("mmc")),
+        ("type", other) => return Err(format!("{other:?} is not ssd, hdd, nvme or sd")),
+        ("name", _) => glob("name"),
+        ("model", _) => glob("model"),
+        ("serial", _) => glob("serial"),
+        ("modalias", _) => glob("modalias"),
+        ("uuid", _) => glob("uuid"),
+        ("wwid", _) => glob("wwid"),
+        _ => glob("bus_path"),
+    })
+}
+
+/// All of these, of real disks that can be written, as Talos has it.
+fn real_disks(mut parts: Vec<Selector>) -> Result<Selector, String> {
+    if parts.is_empty() {
+        return Err("it selects every disk: give it size, model, serial or another key".to_owned());
+    }
+    parts.push(Selector::Text("transport", Op::NotEqual, String::new()));
+    parts.extend(["readonly", "cdrom"].map(|name| Selector::Not(Box::new(Selector::Truth(name)))));
+    Ok(Selector::All(parts))
 }
 
 impl fmt::Display for Selector {
@@ -338,6 +367,33 @@ mod tests {
         }
         for bad in ["", ">", "big", "> GB", "!= 4GB", "=> 4GB", "1 XB", "1.2.3GB", "-1GB", "16EiB", "ib", "9e9"] {
             assert!(condition(bad).is_err(), "{bad}: {:?}", condition(bad));
+        }
+    }
+
+    #[test]
+    fn keys_and_values_in_one_word() {
+        let text = |words: &str| Selector::of_words(words).map(|selector| selector.to_string());
+        let real = "disk.transport != \"\" && !(disk.readonly) && !(disk.cdrom)";
+        assert_eq!(
+            text("size:>=1TB,type:ssd").unwrap(),
+            format!("disk.size >= 1000000000000u && !(disk.rotational) && {real}")
+        );
+        assert_eq!(
+            text("busPath:/pci0000:00/*,model:WDC W*").unwrap(),
+            format!("glob(\"/pci0000:00/*\", disk.bus_path) && glob(\"WDC W*\", disk.model) && {real}")
+        );
+        for (words, error) in [
+            ("", "\"\" is not KEY:VALUE"),
+            ("sda", "\"sda\" is not KEY:VALUE"),
+            ("serial:a,", "\"\" is not KEY:VALUE"),
+            ("colour:red", "\"colour\" is no key of a disk selector: size, name"),
+            ("serial:", "serial: the value is missing"),
+            ("serial:a,serial:b", "serial: it stands twice"),
+            ("size:big", "size: \"big\" is not a size such as 4GB"),
+            ("type:floppy", "type: \"floppy\" is not ssd, hdd, nvme or sd"),
+        ] {
+            let found = Selector::of_words(words).unwrap_err();
+            assert!(found.starts_with(error), "{words}: {found}");
         }
     }
 

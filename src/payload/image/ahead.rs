@@ -10,7 +10,7 @@ use std::{
 use super::tar::Skip;
 
 /// Size of a buffer, bytes, and how many are on their way. More only cost memory.
-const BUFFER_BYTES: usize = 256 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 const BUFFERS: usize = 4;
 
 /// Bytes of a reader that is ahead of whoever reads this.

@@ -2,6 +2,7 @@
 //! hands out is never trusted: sizes and digests are checked here, in one place for all of them.
 
 mod ahead;
+mod archive;
 mod checked;
 mod error;
 mod layer;
@@ -12,6 +13,7 @@ mod resolve;
 mod source;
 mod tar;
 
+pub use archive::Archive;
 pub use error::ImageError;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};

@@ -82,7 +82,7 @@ impl<'s> Pull<'s> {
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
-        let index = index(dir, &self.image, pulled.manifest, tag)?;
+        let index = index(dir, &self.image, tag)?;
         write(&dir.join("index.json"), index.as_bytes())?;
         Ok(pulled)
     }
@@ -129,7 +129,7 @@ fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) 
 }
 
 /// index.json with this image in it; the others stay, but for one of the same name.
-fn index(dir: &Path, image: &Resolved, manifest: Sha256, tag: Option<&str>) -> Result<String, ImageError> {
+fn index(dir: &Path, image: &Resolved, tag: Option<&str>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
     let mut index: ImageIndex = match File::open(&path) {
@@ -137,15 +137,10 @@ fn index(dir: &Path, image: &Resolved, manifest: Sha256, tag: Option<&str>) -> R
             let bytes = super::read_document(file, &path.display().to_string())?;
             serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not an image index: {e}")))?
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let builder = ImageIndexBuilder::default().schema_version(2u32).media_type(MediaType::ImageIndex);
-            builder.manifests(Vec::new()).build().map_err(|e| wrong(e.to_string()))?
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => empty_index()?,
         Err(e) => return Err(io_error(&path, e)),
     };
-    let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
-    let digest = Sha256Digest::from_str(&manifest.to_string()).map_err(|e| wrong(e.to_string()))?;
-    let mut descriptor = Descriptor::new(media_type, image.manifest.bytes.len() as u64, digest);
+    let mut descriptor = manifest_descriptor(image)?;
     if let Some(tag) = tag {
         descriptor.set_annotations(Some([(REF_NAME.to_owned(), tag.to_owned())].into()));
     }
@@ -158,6 +153,20 @@ fn index(dir: &Path, image: &Resolved, manifest: Sha256, tag: Option<&str>) -> R
     manifests.push(descriptor);
     index.set_manifests(manifests);
     serde_json::to_string(&index).map_err(|e| wrong(e.to_string()))
+}
+
+/// An index without an image.
+pub fn empty_index() -> Result<ImageIndex, ImageError> {
+    let builder = ImageIndexBuilder::default().schema_version(2u32).media_type(MediaType::ImageIndex);
+    builder.manifests(Vec::new()).build().map_err(|e| ImageError::invalid("index.json", e.to_string()))
+}
+
+/// What an index says of an image.
+pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {
+    let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+    let digest = Sha256::of(&image.manifest.bytes).to_string();
+    let digest = Sha256Digest::from_str(&digest).map_err(|e| ImageError::invalid("index.json", e.to_string()))?;
+    Ok(Descriptor::new(media_type, image.manifest.bytes.len() as u64, digest))
 }
 
 fn io_error(path: &Path, source: io::Error) -> ImageError {

@@ -49,7 +49,7 @@ pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<Stri
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split_inclusive(' ') {
-        let bare = width(word.trim_end());
+        let bare = width(word.trim_end_matches(' '));
         if used + bare > columns && used > indent && indent + bare <= columns {
             lines.push(" ".repeat(indent));
             used = indent;
@@ -70,7 +70,7 @@ pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<Stri
             }
         }
     }
-    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
+    lines.into_iter().map(|line| line.trim_end_matches(' ').to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -101,6 +101,7 @@ mod tests {
     fn wrapped() {
         assert_eq!(wrap("one two three", 9, 2, ASCII), ["one two", "  three"]);
         assert_eq!(wrap("abcdefghijklm no", 6, 2, ASCII), ["abcdef", "  ghij", "  klm", "  no"]);
+        assert_eq!(wrap("a b\u{3000} ", 9, 2, UNICODE), ["a b\u{3000}"], "another blank may be part of a name");
     }
 
     proptest! {

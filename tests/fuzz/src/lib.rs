@@ -6,13 +6,14 @@ mod config;
 mod disk;
 mod image;
 mod judge;
+mod profile;
 mod text;
 
 /// Takes any bytes, and tells whether the code under test accepted them as what they are meant to be.
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 11] = [
+pub const TARGETS: [(&str, Body); 12] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -22,6 +23,7 @@ pub const TARGETS: [(&str, Body); 11] = [
     ("gpt", disk::gpt),
     ("cmdline", cmdline::cmdline),
     ("config", config::config),
+    ("profile", profile::profile),
     ("image_ref", text::image_ref),
     ("running", text::running),
 ];

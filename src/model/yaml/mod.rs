@@ -3,6 +3,10 @@
 //! The input is whatever somebody piped in. An alias is the node it names, shared and not copied, so that aliases of
 //! aliases take no room; how deep nodes nest (also through aliases) and how many there are is limited.
 
+mod field;
+
+pub use field::Field;
+
 use std::{
     collections::{HashMap, HashSet},
     fmt,
@@ -11,6 +15,8 @@ use std::{
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
+/// Most bytes of a text. A large machine config, with manifests in it, has a tenth of it.
+pub const MAX_BYTES: usize = 4 << 20;
 /// Deepest nesting; a machine config has about 10 levels.
 const MAX_DEPTH: usize = 64;
 /// Most nodes of all documents; a large machine config has some thousands.
@@ -43,7 +49,7 @@ impl fmt::Display for Pos {
     }
 }
 
-/// What is wrong with a machine config, and where.
+/// What is wrong with a config, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {what}")]
 pub struct ConfigError {
@@ -112,10 +118,18 @@ impl Node {
     }
 }
 
+/// The text of a config, which is UTF-8.
+pub fn text(bytes: &[u8]) -> Result<&str, ConfigError> {
+    std::str::from_utf8(bytes).map_err(|e| {
+        let valid = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
+        ConfigError::new(Pos::behind(&valid), "a byte that is no UTF-8")
+    })
+}
+
 /// All documents of a text, empty ones left out.
 pub fn documents(text: &str) -> Result<Vec<Rc<Node>>, ConfigError> {
     if let Some((at, _)) = text.match_indices([',', '[', '{']).nth(MAX_FLOW) {
-        let what = format!("more than {MAX_FLOW} commas and opening brackets: this is no machine config");
+        let what = format!("more than {MAX_FLOW} commas and opening brackets: this is no config");
         return Err(ConfigError::new(Pos::behind(&text[..at]), what));
     }
     let mut composer = Composer::default();
@@ -184,7 +198,7 @@ impl Composer {
     fn close(&mut self, at: Pos, anchor: usize, value: Value) -> Result<(), ConfigError> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(ConfigError::new(at, format!("more than {MAX_NODES} nodes: this is no machine config")));
+            return Err(ConfigError::new(at, format!("more than {MAX_NODES} nodes: this is no config")));
         }
         let height = match &value {
             Value::Scalar { .. } => 0,

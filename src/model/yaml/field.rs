@@ -1,6 +1,6 @@
 //! A node under its path, and what it may be: a wrong type is an error with path, line and column.
 
-use super::yaml::{ConfigError, Entry, Node, Pos, Value};
+use super::{ConfigError, Entry, MAX_BYTES, Node, Pos, Value};
 
 /// A node and the path it was reached by.
 #[derive(Clone)]
@@ -85,13 +85,42 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// A list of texts.
-    pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
+    /// Whether it asks for nothing: no value, no text, `false`, an empty list, or a mapping with nothing else in it.
+    pub fn asks_nothing(&self) -> bool {
+        let nothing = |node: &Node| match &node.value {
+            Value::Scalar { text, .. } => text.is_empty() || text == "false" || node.is_null(),
+            Value::List(items) => items.is_empty(),
+            Value::Map(entries) => entries.is_empty(),
+        };
+        match &self.node.value {
+            Value::Map(entries) => entries.iter().all(|entry| nothing(&entry.node)),
+            _ => nothing(self.node),
+        }
+    }
+
+    /// The items of a list.
+    pub fn items(&self) -> Result<impl Iterator<Item = Field<'n>>, ConfigError> {
         let Value::List(items) = &self.node.value else {
             return Err(self.wrong("this must be a list, `- item`"));
         };
         let item = |(n, node): (usize, &'n std::rc::Rc<Node>)| Field { node, path: format!("{}[{n}]", self.path) };
-        items.iter().enumerate().map(item).map(|field| field.text().map(str::to_owned)).collect()
+        Ok(items.iter().enumerate().map(item))
+    }
+
+    /// A list of texts.
+    pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
+        let mut texts = Vec::new();
+        // An alias is short, and what it names may be long.
+        let mut bytes = 0;
+        for item in self.items()? {
+            let text = item.text()?;
+            bytes += text.len();
+            if bytes > MAX_BYTES {
+                return Err(self.wrong(format!("more than {MAX_BYTES} bytes")));
+            }
+            texts.push(text.to_owned());
+        }
+        Ok(texts)
     }
 
     /// The truth value of a key.

@@ -2,9 +2,14 @@
 //!
 //! The loop is the durability argument: a step's writes are flushed, then read back past the page cache and
 //! compared, and only then the next step starts. The bulk (FAT32 volumes) is read back by the `verify` steps
-//! of the plan itself.
+//! of the plan itself (`volume.rs`).
 
-use std::{collections::BTreeMap, io::Read};
+mod volume;
+
+use std::{
+    collections::BTreeMap,
+    thread::{self, Scope},
+};
 
 use anyhow::{Context as _, anyhow, bail};
 use uuid::Uuid;
@@ -13,18 +18,16 @@ use crate::{
     bootloader::Assets,
     device::{BlockIo, CHUNK_BYTES},
     error::Kind,
-    fat::{Placed, VolumeLayout},
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     model::{
-        digest::Sha256,
         envblock::SECTOR_BLOCK_BYTES,
         gpt::{self, Label},
         layout::Part,
         meta::Adv,
         units::{Extent, GIB},
     },
-    payload::{PayloadFiles, read_back_digest, write_stream},
-    plan::{Content, Plan, Step, Table, Volume, VolumeFile},
+    payload::PayloadFiles,
+    plan::{Plan, Step, Table},
 };
 
 /// Hears how far it is.
@@ -67,7 +70,15 @@ pub struct Sources<'a> {
 
 /// Carry out a plan.
 pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
-    let mut executor = Executor { plan, disk, sources, observer, prepared: BTreeMap::new() };
+    // What is read back behind a write goes on beside the steps that follow it, and ends with its `verify` step.
+    thread::scope(|scope| {
+        let (prepared, unverified) = (BTreeMap::new(), BTreeMap::new());
+        steps(Executor { scope, plan, disk, sources, observer, prepared, unverified })
+    })
+}
+
+fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
+    let plan = executor.plan;
     let of = plan.steps.len();
     let mut wrote = false;
     for (n, step) in plan.steps.iter().enumerate() {
@@ -94,22 +105,15 @@ fn kind_of(error: &anyhow::Error) -> Kind {
     }
 }
 
-/// The payload's bytes are not those that were checked.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json lies"
-)]
-struct PayloadChanged {
-    expected: Sha256,
-    actual: Sha256,
-}
-
-struct Executor<'a> {
+struct Executor<'scope, 'a> {
+    scope: &'scope Scope<'scope, 'a>,
     plan: &'a Plan,
     disk: &'a dyn BlockIo,
     sources: Sources<'a>,
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
+    /// What was written and is still to be verified.
+    unverified: BTreeMap<Part, volume::Unverified<'scope>>,
 }
 
 /// What must be on the medium once a step is flushed.
@@ -122,7 +126,7 @@ enum Expect {
     Zeros(Extent),
 }
 
-impl Executor<'_> {
+impl<'a> Executor<'_, 'a> {
     fn durably(&mut self, step: &Step) -> anyhow::Result<()> {
         let written = self.apply(step)?;
         // What writes nothing has nothing to flush.
@@ -268,91 +272,13 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn assets(&self) -> anyhow::Result<&Assets> {
+    fn assets(&self) -> anyhow::Result<&'a Assets> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
 
     fn label(&self) -> anyhow::Result<Label> {
         let table = self.table()?;
         Ok(Label::new(&table.layout, table.ids.disk, &table.ids.parts))
-    }
-
-    fn volume(&self, part: Part, extent: Extent) -> anyhow::Result<(Volume, VolumeLayout)> {
-        let volume = self.plan.system.as_ref().and_then(|s| s.volumes.get(&part));
-        let volume = volume.ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
-        Ok((volume.clone(), volume.lay_out(part, extent, self.disk.sector_size())?))
-    }
-
-    fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
-        let (volume, layout) = self.volume(part, extent)?;
-        let to = |placed: &Placed| Extent { offset: extent.offset + placed.offset, len: placed.padded };
-        let files: Vec<_> = volume.files.iter().zip(layout.files.iter().map(to)).collect();
-        for (file, to) in &files {
-            let context = || format!("{part}: {}", file.path);
-            match &file.from {
-                Content::Text(text) => self.write_file(file, *to, &mut text.as_bytes()).with_context(context)?,
-                Content::EfiImage => {
-                    let image = self.assets()?.efi.clone();
-                    self.write_file(file, *to, &mut &image[..]).with_context(context)?;
-                }
-                Content::Payload => {}
-            }
-        }
-        let payload: Vec<_> = files.into_iter().filter(|(file, _)| file.from == Content::Payload).collect();
-        if !payload.is_empty() {
-            self.write_payload(&payload).with_context(|| part.to_string())?;
-        }
-        for (offset, bytes) in &layout.metadata {
-            self.write(extent.offset + offset, bytes)?;
-        }
-        // Without it there is no file system. With it in the same flush a cut could leave new tables over old files.
-        self.disk.sync().context("flushing the disk")?;
-        self.write(extent.offset, &layout.boot_sector)?;
-        Ok(vec![])
-    }
-
-    /// In the order in which the source has them: each goes straight to its place.
-    fn write_payload(&mut self, files: &[(&VolumeFile, Extent)]) -> anyhow::Result<()> {
-        let payload = self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))?;
-        let names: Vec<_> = files.iter().map(|(file, _)| file.path.as_str()).collect();
-        payload.each(&names, &mut |name, reader| {
-            let found = files.iter().find(|(file, _)| file.path == name);
-            let (file, to) = found.ok_or_else(|| anyhow!("{name} was not asked for"))?;
-            self.write_file(file, *to, reader).with_context(|| name.to_owned())
-        })
-    }
-
-    fn write_file(&mut self, file: &VolumeFile, to: Extent, reader: &mut (dyn Read + Send)) -> anyhow::Result<()> {
-        let observer = &mut *self.observer;
-        let actual = write_stream(reader, self.disk, to, file.size, &mut |n| observer.advance(n))?;
-        if actual == file.sha256 { Ok(()) } else { Err(PayloadChanged { expected: file.sha256, actual }.into()) }
-    }
-
-    fn verify(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
-        if part == Part::Bios {
-            self.compare(extent.offset, &self.core_image(extent)?)?;
-            return Ok(vec![]);
-        }
-        let (volume, layout) = self.volume(part, extent)?;
-        self.compare(extent.offset, &layout.boot_sector)?;
-        for (offset, bytes) in &layout.metadata {
-            self.compare(extent.offset + offset, bytes)?;
-        }
-        for (file, placed) in volume.files.iter().zip(&layout.files) {
-            let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
-            let observer = &mut *self.observer;
-            let actual = read_back_digest(self.disk, &[at], &mut |n| observer.advance(n))?;
-            if actual != file.sha256 {
-                bail!(
-                    "{part}: {} (byte {} of the disk): read back SHA-256 {actual}, written {}: the medium lies or is failing",
-                    file.path,
-                    at.offset,
-                    file.sha256
-                );
-            }
-            self.compare_zeros(Extent { offset: at.end(), len: placed.padded - placed.size })?;
-        }
-        Ok(vec![])
     }
 
     fn core_image(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {

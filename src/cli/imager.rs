@@ -1,0 +1,190 @@
+//! The command line of the program's other name.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser};
+
+use super::{ImageArgs, RegistryArgs, SourceArgs, SystemArgs};
+use crate::{
+    model::{
+        manifest::Arch,
+        profile::{Origin, Profile},
+        units::ByteSize,
+    },
+    payload::{SourceRef, image::LocalRef},
+    report::ProgressMode,
+};
+
+const HELP: &str = "\
+A profile is YAML:
+  baseProfileName: metal      # or say everything: platform, output.kind, diskSize, diskFormat, outFormat
+  arch: amd64
+  customization:
+    extraKernelArgs: [console=ttyS1]
+    metaContents: [{key: 0x0a, value: text}]
+  input:
+    baseInstaller: {imageRef: registry.example/os:1.2}   # or ociPath, tarballPath; or kernel.path and initramfs.path
+  output:
+    kind: image               # or iso, without imageOptions
+    imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
+    outFormat: .zst           # raw, .xz, .gz, .zst
+
+The file is PLATFORM-ARCH.FORMAT, as in metal-amd64.raw.zst and metal-amd64.iso. An image of exactly these bytes is made by \
+`installer image`, which can do more. Exit codes: those of `installer`; 3 for what a profile or a flag of Talos' imager asks for and is not \
+done here.";
+
+/// Makes disk images and ISOs from profiles, as Talos' imager does.
+#[derive(Debug, Parser)]
+#[command(name = "imager", version, max_term_width = 100, after_help = HELP)]
+pub struct Imager {
+    /// A base profile (iso, metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
+    #[arg(value_name = "PROFILE|-")]
+    pub profile: String,
+    /// Directory for the image; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "/out")]
+    pub output: PathBuf,
+    /// Take the place of a file that is there.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub force: bool,
+    /// How progress on stderr is shown.
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
+    pub progress: ProgressMode,
+    /// What a profile on stdin says itself.
+    #[command(flatten)]
+    pub own: ImagerOwn,
+    /// How a registry is reached.
+    #[command(flatten)]
+    pub registry: RegistryArgs,
+    /// What is not done here.
+    #[command(flatten)]
+    pub unsupported: ImagerUnsupported,
+}
+
+/// What goes before the base profile; a profile on stdin says it itself.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "With a base profile")]
+pub struct ImagerOwn {
+    /// Architecture of the machine [default: that of this one].
+    #[arg(long, value_enum)]
+    pub arch: Option<Arch>,
+    /// Platform the machine runs on [default: that of the base profile].
+    #[arg(long, value_name = "NAME")]
+    pub platform: Option<String>,
+    /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE removes.
+    /// Repeatable.
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    pub extra_kernel_arg: Vec<String>,
+    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub meta: Vec<String>,
+    /// Kind of output: image, iso [default: that of the base profile].
+    #[arg(long, value_name = "KIND")]
+    pub output_kind: Option<String>,
+    /// Container image with the payload [default: the files in /usr/install/ARCH].
+    #[arg(long, value_name = "HOST/REPOSITORY[:TAG][@DIGEST]")]
+    pub base_installer_image: Option<String>,
+    /// Do not check the registry's certificate: the same as --tls-verify=false.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub insecure: bool,
+}
+
+/// Flags of Talos' imager that are known, and refused where they ask for something.
+#[derive(Debug, Args)]
+#[expect(missing_docs, reason = "each is the flag of its name")]
+pub struct ImagerUnsupported {
+    #[arg(long, hide = true)]
+    pub image_cache: Vec<String>,
+    #[arg(long, hide = true)]
+    pub system_extension_image: Vec<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub tar_to_stdout: Vec<String>,
+    #[arg(long, hide = true)]
+    pub overlay_name: Vec<String>,
+    #[arg(long, hide = true)]
+    pub overlay_image: Vec<String>,
+    #[arg(long, hide = true)]
+    pub overlay_option: Vec<String>,
+    #[arg(long, hide = true)]
+    pub embedded_config_path: Vec<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub secureboot_include_well_known_certs: Vec<String>,
+    #[arg(long, hide = true)]
+    pub secureboot_signer_address: Vec<String>,
+    #[arg(long, hide = true)]
+    pub pcr_signer_address: Vec<String>,
+    #[arg(long, hide = true)]
+    pub secureboot_enroll_keys: Vec<String>,
+}
+
+impl ImagerOwn {
+    /// The first flag of these that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            ("--arch", self.arch.is_some()),
+            ("--platform", self.platform.is_some()),
+            ("--extra-kernel-arg", !self.extra_kernel_arg.is_empty()),
+            ("--meta", !self.meta.is_empty()),
+            ("--output-kind", self.output_kind.is_some()),
+            ("--base-installer-image", self.base_installer_image.is_some()),
+            ("--insecure", self.insecure),
+        ];
+        flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
+    }
+}
+
+impl ImagerUnsupported {
+    /// The first flag of these that asks for something.
+    pub fn given(&self) -> Option<&'static str> {
+        let flags = [
+            ("--image-cache", &self.image_cache),
+            ("--system-extension-image", &self.system_extension_image),
+            ("--tar-to-stdout", &self.tar_to_stdout),
+            ("--overlay-name", &self.overlay_name),
+            ("--overlay-image", &self.overlay_image),
+            ("--overlay-option", &self.overlay_option),
+            ("--embedded-config-path", &self.embedded_config_path),
+            ("--secureboot-include-well-known-certs", &self.secureboot_include_well_known_certs),
+            ("--secureboot-signer-address", &self.secureboot_signer_address),
+            ("--pcr-signer-address", &self.pcr_signer_address),
+            ("--secureboot-enroll-keys", &self.secureboot_enroll_keys),
+        ];
+        let asks = |values: &[String]| values.iter().any(|value| !matches!(value.as_str(), "" | "false"));
+        flags.into_iter().find(|(_, values)| asks(values)).map(|(flag, _)| flag)
+    }
+}
+
+impl Imager {
+    /// The arguments of `installer image` that say the same as a profile.
+    pub fn image_args(&self, profile: &Profile) -> ImageArgs {
+        let mut registry = self.registry.clone();
+        let source = match profile.origin.clone() {
+            Origin::Directory(dir) => SourceRef::Dir(dir.into()),
+            Origin::Layout(dir) => SourceRef::Oci(dir.into(), LocalRef::Only),
+            Origin::Archive(file) => SourceRef::OciArchive(file.into(), LocalRef::Only),
+            Origin::Registry { image, insecure } => {
+                registry.tls_verify &= !insecure;
+                SourceRef::Docker(image)
+            }
+        };
+        ImageArgs {
+            kind: profile.kind,
+            out: self.output.join(profile.file_name()),
+            force: self.force,
+            disk_size: profile.disk.map(|disk| ByteSize(disk.bytes)),
+            seed: None,
+            container: None,
+            system: SystemArgs {
+                source: SourceArgs { source: Some(source), strict: false, registry },
+                dry_run: false,
+                slot_size: None,
+                sector_size: profile.disk.map(|disk| disk.sector),
+                format_data: None,
+                extra_kernel_arg: profile.extra_kernel_args.clone(),
+                meta: profile.meta.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+                platform: profile.platform.to_string(),
+                config: String::new(),
+                arch: profile.arch,
+            },
+        }
+    }
+}

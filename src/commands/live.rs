@@ -1,0 +1,180 @@
+//! `installer image --kind iso|pxe`: the payload as a system that boots from memory.
+
+use super::{
+    image::{finish, source_date_epoch},
+    input,
+    install::kernel_args,
+    payload::{self, Payload},
+    said::Said,
+};
+use crate::{
+    bootloader::IsoAssets,
+    cli::ImageArgs,
+    disk_image::{Cargo, Event, Iso, LiveError, Pxe, Target},
+    error::{Failure, Kind, OrFail as _},
+    execute::Observer as _,
+    model::{
+        cmdline::{Cmdline, Platform, assemble_live},
+        digest::{Sha256, Sums},
+        disk_image::LiveKind,
+        live::Medium,
+        manifest::KernelArgs,
+        medium::MediumId,
+    },
+    payload::{
+        Facts, SourceRef, Sums as Wanted,
+        image::{Archive, ImageError, Look},
+        image_store,
+    },
+    plan::{Refusal, kernel_args_notes},
+    report::{LiveReport, Progress, Report},
+    tools::Tool,
+};
+
+pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
+    let ImageArgs { system, out, .. } = args;
+    no_disk(args, said)?;
+    let time = input(source_date_epoch())?;
+    let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
+    let assets = starters(kind, args)?;
+    let target = Target::new(out, args.force).or_fail(Kind::Install)?;
+    let opened = payload::open(&system.source, system.arch)?;
+    let Payload { source, facts } = opened.look(Wanted::wanted(system.source.strict), Look::Declared, progress)?;
+    if facts.arch != system.arch {
+        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(Kind::Input);
+    }
+    if !facts.sealed {
+        progress.note("the payload has no SHA256SUMS: its files are taken as they are, and sealed on the medium");
+    }
+    let container = args.container.as_ref().map(|named| container(named, args)).transpose()?;
+    let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
+    let kernel_args = kernel_args(system, said);
+    kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| progress.note(note));
+    let medium = medium(args, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
+    let cmdline = medium.cmdline.to_string();
+    // Before anything is written: whether the kernel gets what was asked for.
+    let text = match kind {
+        LiveKind::Iso => medium.env(),
+        LiveKind::Pxe => medium.ipxe(),
+    };
+    let text = text.map_err(Refusal::from).or_fail(Kind::Input)?;
+    let mut report = LiveReport {
+        changed: false,
+        out: target.path().display().to_string(),
+        kind: args.kind,
+        compression: None,
+        file_bytes: None,
+        medium: medium.id,
+        version: facts.version.clone(),
+        payload: facts.manifest().payload_digest(),
+        container: container.as_ref().map(Archive::manifest),
+        cmdline: cmdline.clone(),
+    };
+    if system.dry_run {
+        return Ok(Report::Live(Box::new(report)));
+    }
+    let cargo = Cargo { source: &source, facts: &facts, container: container.as_ref(), time };
+    let observe = &mut |event: Event| match event {
+        Event::Phase(sentence, bytes) => progress.phase(sentence, bytes),
+        Event::Bytes(bytes) => progress.advance(bytes),
+    };
+    let made = match &assets {
+        Some(assets) => Iso { medium: &medium, env: &text, assets, time }.make(&cargo, &target, observe),
+        None => Pxe { script: &text, cmdline: &cmdline, time }.make(&cargo, &target, observe),
+    };
+    let image = made.map_err(|error| failure(error, &facts, args.container.as_ref()))?;
+    let (compression, file_bytes) = finish(image, &target, progress)?;
+    (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
+    Ok(Report::Live(Box::new(report)))
+}
+
+/// Options that mean a disk.
+fn no_disk(args: &ImageArgs, said: &Said) -> Result<(), Failure> {
+    let given = [
+        ("--disk-size", args.disk_size.is_some()),
+        ("--slot-size", args.system.slot_size.is_some()),
+        ("--sector-size", args.system.sector_size.is_some()),
+        ("--format-data", args.system.format_data.is_some()),
+        ("META (--meta, $INSTALLER_META_BASE64)", !said.meta(&args.system.meta)?.is_empty()),
+    ];
+    input(match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => {
+            Err(format!("{name}: a live medium has no disk in it that this could be said of: leave it out"))
+        }
+        None => Ok(()),
+    })
+}
+
+/// What starts a medium; from the network that is somebody else's.
+fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failure> {
+    match kind {
+        LiveKind::Iso => {
+            for tool in [Tool::Xorrisofs, Tool::Xorriso] {
+                tool.find().or_fail(Kind::Dependency)?;
+            }
+            Ok(Some(IsoAssets::load(args.system.arch).or_fail(Kind::Environment)?))
+        }
+        LiveKind::Pxe => Ok(None),
+    }
+}
+
+/// Find the container image and lay it out.
+fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
+    if let SourceRef::Dir(_) = named {
+        let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
+        return input(Err(format!("--container {named}: a directory is no container image: write {forms}")));
+    }
+    let fail = |error: ImageError| payload::failure(named, error.into());
+    let store = image_store(named, &payload::options(&args.system.source.registry)).map_err(fail)?;
+    Archive::new(store, args.system.arch).map_err(fail)
+}
+
+/// All that is on a medium.
+struct Parts<'a> {
+    facts: &'a Facts,
+    assets: Option<&'a IsoAssets>,
+    container: Option<&'a Archive>,
+}
+
+/// The kernel's arguments, but for the name of the medium.
+fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &Facts) -> Cmdline {
+    let halt = match kind {
+        LiveKind::Iso => Some("talos.halt_if_installed=1"),
+        LiveKind::Pxe => None,
+    };
+    match (&payload.cmdline, args.payload_only) {
+        (Some(own), true) => Cmdline::parse(own),
+        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &args.extra),
+    }
+}
+
+/// What the medium says of itself. Its name is made of all that is on it.
+fn medium(args: &ImageArgs, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
+    let Parts { facts, assets, container } = parts;
+    let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
+    let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
+    content.0.extend([
+        text("kind", &format!("{kind:?} {}", facts.arch)),
+        text("version", facts.version.as_deref().unwrap_or_default()),
+        text("cmdline", &cmdline.to_string()),
+    ]);
+    if let Some(assets) = assets {
+        content.0.insert("efi".to_owned(), Sha256::of(&assets.efi));
+        let bios = assets.bios.iter().flat_map(|bios| [("bios", &bios.eltorito), ("mbr", &bios.mbr)]);
+        content.0.extend(bios.map(|(name, bytes)| (name.to_owned(), Sha256::of(bytes))));
+    }
+    content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
+    let id = MediumId::new(&content, args.seed.as_deref());
+    cmdline.append(&format!("slipway.medium={id}"));
+    Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }
+}
+
+fn failure(error: LiveError, facts: &Facts, container: Option<&SourceRef>) -> Failure {
+    match error {
+        LiveError::Payload(error) => payload::failure(&facts.source, error),
+        LiveError::Container(error) => payload::failure(container.unwrap_or(&facts.source), error),
+        LiveError::TooLarge { .. } => Failure { kind: Kind::Input, error: error.into() },
+        LiveError::Tool(_) => Failure { kind: Kind::Dependency, error: error.into() },
+        LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: Kind::Install, error: error.into() },
+    }
+}

@@ -1,0 +1,307 @@
+//! An ISO 9660 file system that starts as a CD and as a USB stick, under BIOS and UEFI: xorriso makes it of files in a
+//! directory beside the target, and every file in it is read back from the medium.
+//!
+//! Room: kernel and initramfs lie beside the ISO once more while it is made.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read as _},
+    ops::Range,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tempfile::{NamedTempFile, TempDir};
+
+use super::{
+    Target,
+    live::{Cargo, Event, LiveError, Region, read},
+    pump,
+    written::flush_and_forget,
+};
+use crate::{
+    bootloader::IsoAssets,
+    fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+    model::{
+        digest::{Hasher, Sha256, Sums},
+        live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium},
+        manifest::SHA256SUMS,
+        units::{Extent, MIB, SectorSize},
+    },
+    tools::Tool,
+};
+
+/// Directory of everything on the medium.
+const DIR: &str = "boot";
+/// The EFI system partition: UEFI starts it, from a CD by its place in the El Torito catalogue.
+const ESP: &str = "efi.img";
+/// The El Torito image for BIOS.
+const ELTORITO: &str = "bios.img";
+/// Boot code for the first sector; no file on the medium.
+const MBR: &str = "mbr.img";
+/// The smallest FAT32 there is, and some room.
+const ESP_BYTES: u64 = 36 * MIB;
+/// Bytes of a block of an ISO.
+const BLOCK_BYTES: u64 = 2048;
+/// What xorriso writes into the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
+/// GRUB's own place for where the image lies (xorrisofs(1), `--grub2-boot-info`).
+const PATCHED: [Range<usize>; 2] = [8..64, 2548..2556];
+
+/// Everything beside what it carries.
+pub struct Iso<'a> {
+    /// What the medium says of itself.
+    pub medium: &'a Medium,
+    /// `medium.env`.
+    pub env: &'a str,
+    /// What starts it.
+    pub assets: &'a IsoAssets,
+    /// Time of everything, seconds since 1970 UTC.
+    pub time: u32,
+}
+
+/// What a file on the ISO has to be.
+enum Expected {
+    Digest(Sha256),
+    /// But for what xorriso writes into it.
+    Patched(Vec<u8>),
+}
+
+impl Iso<'_> {
+    /// Make it; it is flushed and was read back, and has no name of its own yet.
+    pub fn make(
+        &self,
+        cargo: &Cargo,
+        target: &Target,
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<NamedTempFile, LiveError> {
+        let error = |e: io::Error| LiveError::from(target.error(e));
+        let dir = target.side_dir()?;
+        observe(Event::Phase("write      kernel and initramfs", cargo.bytes()));
+        let create = |name| File::options().read(true).write(true).create_new(true).open(dir.path().join(name));
+        let (kernel, initramfs) = (create(LIVE_KERNEL).map_err(error)?, create(LIVE_INITRAMFS).map_err(error)?);
+        let [kernel_at, initramfs_at] = [&kernel, &initramfs].map(|file| Region { file, at: 0 });
+        let written = cargo.write(kernel_at, initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
+        observe(Event::Phase("check      initramfs", written.size));
+        let initramfs_digest = written.digest(initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
+        let mut expected = BTreeMap::from([
+            (LIVE_KERNEL, Expected::Digest(cargo.facts.kernel().sha256)),
+            (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
+        ]);
+        self.rest(&dir, &mut expected).map_err(error)?;
+        let bytes = self.total(&dir).map_err(error)?;
+        observe(Event::Phase("make       ISO", bytes));
+        let iso = self.run(&dir, target, observe)?;
+        drop(dir);
+        observe(Event::Phase("read back  ISO", bytes));
+        flush_and_forget(iso.as_file()).map_err(error)?;
+        self.compare(&iso, &expected, target, observe)?;
+        Ok(iso)
+    }
+
+    /// The small files.
+    fn rest(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
+        let listed = expected.iter().filter_map(|(name, file)| match file {
+            Expected::Digest(digest) => Some(((*name).to_owned(), *digest)),
+            Expected::Patched(_) => None,
+        });
+        let sums = Sums(listed.collect()).render();
+        for (name, text) in [(MEDIUM_ENV, self.env), (SHA256SUMS, &sums)] {
+            fs::write(dir.path().join(name), text)?;
+            expected.insert(name, Expected::Digest(Sha256::of(text.as_bytes())));
+        }
+        expected.insert(ESP, Expected::Digest(self.esp(&dir.path().join(ESP))?));
+        if let Some(bios) = &self.assets.bios {
+            fs::write(dir.path().join(ELTORITO), &bios.eltorito)?;
+            fs::write(dir.path().join(MBR), &bios.mbr)?;
+            expected.insert(ELTORITO, Expected::Patched(bios.eltorito.clone()));
+        }
+        Ok(())
+    }
+
+    /// The file system that UEFI starts from; its digest.
+    fn esp(&self, path: &Path) -> io::Result<Sha256> {
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        file.set_len(ESP_BYTES)?;
+        let image =
+            FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
+        let serial = self.medium.id.guid().as_fields().0;
+        let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
+        // Where it lies on the medium is known to none yet; nobody starts from what says so (the hidden sectors).
+        let layout = VolumeLayout::new(Extent { offset: 0, len: ESP_BYTES }, SectorSize::S512, &spec);
+        let layout = layout.map_err(io::Error::other)?;
+        file.write_all_at(&layout.boot_sector, 0)?;
+        for (at, bytes) in &layout.metadata {
+            file.write_all_at(bytes, *at)?;
+        }
+        for placed in &layout.files {
+            file.write_all_at(&self.assets.efi, placed.offset)?;
+        }
+        let mut hasher = Hasher::default();
+        read(Region { file: &file, at: 0 }, 0, ESP_BYTES, &mut |bytes| hasher.update(bytes))?;
+        Ok(hasher.finish())
+    }
+
+    fn total(&self, dir: &TempDir) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in fs::read_dir(dir.path())? {
+            bytes += file?.metadata()?.len().next_multiple_of(BLOCK_BYTES);
+        }
+        Ok(bytes)
+    }
+
+    /// Have xorriso make it. It comes through a pipe: what goes wrong with the file is known here, not guessed from what
+    /// xorriso says.
+    fn run(&self, dir: &TempDir, target: &Target, observe: &mut dyn FnMut(Event)) -> Result<NamedTempFile, LiveError> {
+        let iso = target.side()?;
+        let mut moved = Ok(());
+        // In that directory: names in it need no escaping.
+        let ran = Tool::Xorrisofs.run_piped(dir.path(), self.args(), |mut stdout| {
+            let mut to = iso.as_file();
+            moved = pump(&mut stdout, &mut to, &mut |bytes| observe(Event::Bytes(bytes.len() as u64)));
+        });
+        moved.map_err(|e| target.error(e))?;
+        ran?;
+        Ok(iso)
+    }
+
+    /// xorrisofs(1). The layout is that of grub-mkrescue: GPT, with the ESP in it, and GRUB's boot code in the first
+    /// sector; and an empty entry in the MBR that is marked active, without which some BIOSes start no stick.
+    fn args(&self) -> Vec<String> {
+        let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.time.into())).to_string();
+        let date: String = time.chars().filter(char::is_ascii_digit).collect();
+        // --no_rc, which has to be first: nobody's own configuration. -r: everything is root's, and may be read.
+        let mut args: Vec<String> =
+            ["--no_rc", "-o", "-", "-quiet", "-r", "-graft-points", "-V"].map(str::to_owned).to_vec();
+        args.push(self.medium.volume_id());
+        args.push(format!("--modification-date={date}00"));
+        args.extend(["--set_all_file_dates".to_owned(), format!("={}", self.time)]);
+        args.extend(["--gpt_disk_guid".to_owned(), self.medium.id.guid().to_string()]);
+        if self.assets.bios.is_some() {
+            args.extend(["-b".to_owned(), format!("{DIR}/{ELTORITO}")]);
+            args.extend(
+                ["-no-emul-boot", "-boot-load-size", "4", "-boot-info-table", "--grub2-boot-info"].map(str::to_owned),
+            );
+            args.extend(["--grub2-mbr", MBR].map(str::to_owned));
+        }
+        args.extend(["--efi-boot".to_owned(), format!("{DIR}/{ESP}")]);
+        args.extend(
+            ["-efi-boot-part", "--efi-boot-image", "--protective-msdos-label", "--mbr-force-bootable"]
+                .map(str::to_owned),
+        );
+        // Heaviest first: otherwise the order is that of inode numbers.
+        let names = self.names();
+        for (name, weight) in names.iter().zip((1..=names.len()).rev()) {
+            args.extend(["--sort-weight".to_owned(), weight.to_string(), format!("/{DIR}/{name}")]);
+        }
+        args.extend(names.iter().map(|name| format!("/{DIR}/{name}={name}")));
+        args
+    }
+
+    /// The files on the medium, in the order in which they lie.
+    fn names(&self) -> Vec<&'static str> {
+        let bios = self.assets.bios.as_ref().map(|_| ELTORITO);
+        bios.into_iter().chain([ESP, MEDIUM_ENV, SHA256SUMS, LIVE_KERNEL, LIVE_INITRAMFS]).collect()
+    }
+
+    /// Compare every file with what is on the medium.
+    fn compare(
+        &self,
+        iso: &NamedTempFile,
+        expected: &BTreeMap<&str, Expected>,
+        target: &Target,
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<(), LiveError> {
+        let found = extents(iso.path())?;
+        for (name, expected) in expected {
+            let path = target.path().display().to_string();
+            let differs = || LiveError::Differs { path, what: format!("/{DIR}/{name}") };
+            let Some(&Extent { offset, len }) = found.get(&format!("/{DIR}/{name}")) else { return Err(differs()) };
+            let region = Region { file: iso.as_file(), at: offset };
+            let same = match expected {
+                Expected::Digest(digest) => {
+                    let mut hasher = Hasher::default();
+                    let taken = read(region, 0, len, &mut |bytes| {
+                        hasher.update(bytes);
+                        observe(Event::Bytes(bytes.len() as u64));
+                    });
+                    taken.is_ok() && hasher.finish() == *digest
+                }
+                Expected::Patched(bytes) => {
+                    let mut actual = Vec::new();
+                    read(region, 0, len, &mut |bytes| actual.extend_from_slice(bytes)).is_ok()
+                        && unpatched(&actual) == unpatched(bytes)
+                }
+            };
+            if !same {
+                return Err(differs());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the files of an ISO lie on it, by path.
+fn extents(iso: &Path) -> Result<BTreeMap<String, Extent>, LiveError> {
+    let mut listed = Vec::new();
+    let args = ["-no_rc", "-indev"].map(OsStr::new).into_iter().chain([iso.as_os_str()]);
+    let find = ["-find", "/", "-type", "f", "-exec", "report_lba", "--"].map(OsStr::new);
+    Tool::Xorriso.run_piped(Path::new("."), args.chain(find), |mut stdout| {
+        // What is missing in it is missing on the medium.
+        let _ = stdout.read_to_end(&mut listed);
+    })?;
+    Ok(String::from_utf8_lossy(&listed).lines().filter_map(extent).collect())
+}
+
+/// A line of xorriso's report_lba: `File data lba:  0 , 18466 , 94 , 191115 , '/boot/bios.img'`, which is the section of
+/// the file, its first block, how many they are, its size in bytes.
+fn extent(line: &str) -> Option<(String, Extent)> {
+    let [section, block, _, bytes, path] = line.strip_prefix("File data lba:")?.splitn(5, " ,").collect::<Vec<_>>()[..]
+    else {
+        return None;
+    };
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let path = path.trim().strip_prefix('\'')?.strip_suffix('\'')?.to_owned();
+    // Ours have one section each.
+    number(section).filter(|section| *section == 0)?;
+    Some((path, Extent { offset: number(block)?.checked_mul(BLOCK_BYTES)?, len: number(bytes)? }))
+}
+
+/// A boot image without what xorriso writes into it.
+fn unpatched(image: &[u8]) -> Vec<u8> {
+    let mut image = image.to_vec();
+    for range in PATCHED {
+        image.get_mut(range).unwrap_or_default().fill(0);
+    }
+    image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xorriso_lists_is_understood() {
+        let line = "File data lba:  0 ,    18466 ,       94 ,   191115 , '/boot/bios.img'";
+        let at = Extent { offset: 18466 * 2048, len: 191_115 };
+        assert_eq!(extent(line), Some(("/boot/bios.img".to_owned(), at)));
+        for nothing in
+            ["Report layout: xt , Startlba ,   Blocks , Filesize , ISO image path", "", "File data lba:  0 , 1"]
+        {
+            assert_eq!(extent(nothing), None, "{nothing}");
+        }
+        assert_eq!(extent(&line.replace("  0 ,", "  1 ,")), None);
+    }
+
+    #[test]
+    fn only_what_xorriso_writes_may_differ() {
+        let image = vec![7; 4096];
+        for (at, same) in [(7, false), (8, true), (63, true), (64, false), (2547, false), (2548, true), (2556, false)] {
+            let mut other = image.clone();
+            other[at] = 8;
+            assert_eq!(unpatched(&other) == unpatched(&image), same, "{at}");
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Kernel and initramfs of a live medium: the payload is streamed into both, each file once and straight to its place,
+//! in whatever order its source has them.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt as _,
+};
+
+use anyhow::anyhow;
+
+use super::{Target, TargetError};
+use crate::{
+    model::{
+        cpio::{Entry, Newc},
+        digest::{Hasher, Sha256, Sums},
+        live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
+        manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
+    },
+    payload::{Facts, PayloadFiles, TEXTS, image::Archive},
+    tools::ToolError,
+};
+
+/// Bytes that are moved at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Why a live medium was not made. There is nothing under its name, or what was there before.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// Its payload cannot be read, or is not the one that was looked at.
+    #[error(transparent)]
+    Payload(anyhow::Error),
+    /// The same of the container image.
+    #[error(transparent)]
+    Container(anyhow::Error),
+    /// More than a machine can start from memory.
+    #[error("the initramfs would have {bytes} bytes; with more than {MAX_INITRAMFS_BYTES} no kernel starts from GRUB")]
+    TooLarge {
+        /// Bytes of all that goes into it.
+        bytes: u64,
+    },
+    /// xorriso.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// The files beside it.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// What the medium has is not what was written.
+    #[error("{path}: {what}, read back from the medium, is not what was written: the medium lies or is failing")]
+    Differs {
+        /// The file that is made.
+        path: String,
+        /// What of it.
+        what: String,
+    },
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'t> {
+    /// What is done now, and how many bytes it takes.
+    Phase(&'t str, u64),
+    /// That many more of them are done.
+    Bytes(u64),
+}
+
+/// What a live medium carries.
+pub struct Cargo<'a> {
+    /// The payload.
+    pub source: &'a dyn PayloadFiles,
+    /// What a look at it found.
+    pub facts: &'a Facts,
+    /// The container image of the installer.
+    pub container: Option<&'a Archive>,
+    /// Time of every file, seconds since 1970 UTC.
+    pub time: u32,
+}
+
+/// A file that is being made, or a part of one. Where nothing is written it holds zeros.
+#[derive(Clone, Copy)]
+pub struct Region<'f> {
+    /// The file.
+    pub file: &'f File,
+    /// Where the part begins, byte offset.
+    pub at: u64,
+}
+
+impl Region<'_> {
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.at + at)
+    }
+}
+
+impl Cargo<'_> {
+    /// Bytes that are written: the payload, its kernel and initramfs once more, and the container image.
+    pub fn bytes(&self) -> u64 {
+        let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
+        let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes));
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Write kernel and initramfs. Digests of the payload are compared on the way. `advanced` hears of bytes.
+    pub fn write(
+        &self,
+        kernel: Region,
+        initramfs: Region,
+        target: &Target,
+        advanced: &mut dyn FnMut(u64),
+    ) -> Result<Initramfs, LiveError> {
+        // What is small beside the payload is a few KiB: far from where the format ends.
+        if self.bytes() > MAX_INITRAMFS_BYTES {
+            return Err(LiveError::TooLarge { bytes: self.bytes() });
+        }
+        let error = |e| LiveError::from(target.error(e));
+        let (first, time) = (self.facts.initramfs(), self.time);
+        let mut to = Builder { region: initramfs, archive: Newc::new(first.size, time), pieces: vec![] };
+        to.expect(first, 0);
+        to.dirs(PAYLOAD_DIR).map_err(error)?;
+        let mut places = BTreeMap::new();
+        for file in &self.facts.files {
+            let at = to.header(&format!("{PAYLOAD_DIR}/{}", file.name), file.size).map_err(error)?;
+            to.expect(file, at);
+            places.insert(file.name.as_str(), at);
+        }
+        let names: Vec<_> = places.keys().copied().chain(TEXTS).collect();
+        let mut texts = BTreeMap::new();
+        let take = &mut |name: &str, reader: &mut (dyn Read + Send)| {
+            let Some(file) = self.facts.files.iter().find(|file| file.name == name) else {
+                let mut text = Vec::new();
+                reader.read_to_end(&mut text)?;
+                texts.insert(name.to_owned(), text);
+                return Ok(());
+            };
+            let mut regions = vec![Region { at: initramfs.at + places[name], ..initramfs }];
+            regions.extend((file == self.facts.kernel()).then_some(kernel));
+            // It is what a kernel unpacks first.
+            regions.extend((file == first).then_some(initramfs));
+            copy(reader, file, &regions, target, advanced)
+        };
+        self.source.each(&names, take).map_err(|error| of_source(error, LiveError::Payload))?;
+        self.seal(&mut texts)?;
+        for (name, text) in texts {
+            to.text(&format!("{PAYLOAD_DIR}/{name}"), &text).map_err(error)?;
+        }
+        if let Some(container) = self.container {
+            let begin = to.header(CONTAINER, container.bytes()).map_err(error)?;
+            let take = &mut |at: u64, part: &FileInfo, reader: &mut dyn Read| {
+                to.expect(part, begin + at);
+                let region = Region { at: initramfs.at + begin + at, ..initramfs };
+                copy(reader, part, &[region], target, advanced)
+            };
+            container.each(take).map_err(|error| of_source(error, LiveError::Container))?;
+        }
+        to.finish().map_err(error)
+    }
+
+    /// Add what `installer seal` would write, and compare what it does not.
+    fn seal(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
+        let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
+        let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()
+            && text("os-release").as_deref().and_then(version_id) == self.facts.version;
+        if !same {
+            return Err(LiveError::Payload(anyhow!("cmdline or os-release of the payload changed while it was read")));
+        }
+        let mut sums = Sums(self.facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
+        texts.insert(MANIFEST.to_owned(), self.facts.manifest().render().into_bytes());
+        sums.0.extend(texts.iter().map(|(name, text)| (name.clone(), Sha256::of(text))));
+        texts.insert(SHA256SUMS.to_owned(), sums.render().into_bytes());
+        Ok(())
+    }
+}
+
+/// What goes wrong while a source is read: with the source, or with the file that is made of it.
+fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> LiveError {
+    match error.downcast::<TargetError>() {
+        Ok(error) => error.into(),
+        Err(error) => source(error),
+    }
+}
+
+/// Exactly one file, to several places at once.
+fn copy(
+    reader: &mut dyn Read,
+    file: &FileInfo,
+    regions: &[Region],
+    target: &Target,
+    advanced: &mut dyn FnMut(u64),
+) -> anyhow::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let (mut at, mut hasher) = (0, Hasher::default());
+    // One byte more than it should have would show.
+    let mut reader = reader.take(file.size + 1);
+    loop {
+        let n = match reader.read(&mut chunk) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(anyhow::Error::new(e).context(file.name.clone())),
+        };
+        if n == 0 {
+            break;
+        }
+        hasher.update(&chunk[..n]);
+        if at + n as u64 > file.size {
+            break;
+        }
+        for region in regions {
+            region.write(at, &chunk[..n]).map_err(|e| target.error(e))?;
+            advanced(n as u64);
+        }
+        at += n as u64;
+    }
+    let actual = hasher.finish();
+    match actual == file.sha256 {
+        true => Ok(()),
+        false => Err(anyhow!("{}: its SHA-256 is {actual}, not {} as was announced", file.name, file.sha256)),
+    }
+}
+
+/// Bytes with a digest.
+#[derive(Clone, Debug)]
+struct Piece {
+    name: String,
+    at: u64,
+    size: u64,
+    sha256: Sha256,
+}
+
+/// An initramfs while it is written.
+struct Builder<'f> {
+    region: Region<'f>,
+    archive: Newc,
+    pieces: Vec<Piece>,
+}
+
+impl Builder<'_> {
+    /// What will be at this offset.
+    fn expect(&mut self, file: &FileInfo, at: u64) {
+        self.pieces.push(Piece { name: file.name.clone(), at, size: file.size, sha256: file.sha256 });
+    }
+
+    fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let sha256 = Sha256::of(bytes);
+        self.pieces.push(Piece { name: name.to_owned(), at, size: bytes.len() as u64, sha256 });
+        self.region.write(at, bytes)
+    }
+
+    fn entry(&mut self, name: &str, entry: &Entry) -> io::Result<u64> {
+        self.write(name, entry.at, &entry.header)?;
+        Ok(entry.content_at)
+    }
+
+    /// A directory and those above it.
+    fn dirs(&mut self, path: &str) -> io::Result<()> {
+        for end in path.match_indices('/').map(|(at, _)| at).chain([path.len()]) {
+            let entry = self.archive.dir(&path[..end]);
+            self.entry(&path[..end], &entry)?;
+        }
+        Ok(())
+    }
+
+    /// The beginning of a file: where its content belongs.
+    fn header(&mut self, path: &str, size: u64) -> io::Result<u64> {
+        let size = u32::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let entry = self.archive.file(path, size);
+        self.entry(path, &entry)
+    }
+
+    fn text(&mut self, path: &str, text: &[u8]) -> io::Result<()> {
+        let at = self.header(path, text.len() as u64)?;
+        self.write(path, at, text)
+    }
+
+    fn finish(mut self) -> io::Result<Initramfs> {
+        let (trailer, size) = self.archive.clone().finish();
+        self.entry("the end of the archive", &trailer)?;
+        // Zeros up to there, even where the file ends before.
+        let end = self.region.at + size;
+        if self.region.file.metadata()?.len() < end {
+            self.region.file.set_len(end)?;
+        }
+        self.pieces.sort_by_key(|piece| piece.at);
+        Ok(Initramfs { size, pieces: self.pieces })
+    }
+}
+
+/// An initramfs that was written, and what it has to be.
+pub struct Initramfs {
+    /// Its size in bytes.
+    pub size: u64,
+    pieces: Vec<Piece>,
+}
+
+impl Initramfs {
+    /// Read it, compare every piece of it with its digest, and get the digest of the whole. `advanced` hears of bytes.
+    pub fn digest(&self, region: Region, target: &Target, advanced: &mut dyn FnMut(u64)) -> Result<Sha256, LiveError> {
+        let mut whole = Hasher::default();
+        let mut at = 0;
+        for piece in &self.pieces {
+            // Between pieces there are zeros.
+            at += read(region, at, piece.at - at, &mut |bytes| whole.update(bytes)).map_err(|e| target.error(e))?;
+            let mut own = Hasher::default();
+            let taken = read(region, at, piece.size, &mut |bytes| {
+                whole.update(bytes);
+                own.update(bytes);
+                advanced(bytes.len() as u64);
+            });
+            at += taken.map_err(|e| target.error(e))?;
+            if own.finish() != piece.sha256 {
+                let (path, what) = (target.path().display().to_string(), piece.name.clone());
+                return Err(LiveError::Differs { path, what });
+            }
+        }
+        read(region, at, self.size - at, &mut |bytes| whole.update(bytes)).map_err(|e| target.error(e))?;
+        Ok(whole.finish())
+    }
+}
+
+/// Read `size` bytes at an offset of a region; how many they were.
+pub fn read(region: Region, at: u64, size: u64, taken: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+    let mut chunk = vec![0; CHUNK_BYTES.min(size as usize)];
+    let mut done = 0;
+    while done < size {
+        let n = (size - done).min(chunk.len() as u64) as usize;
+        region.file.read_exact_at(&mut chunk[..n], region.at + at + done)?;
+        taken(&chunk[..n]);
+        done += n as u64;
+    }
+    Ok(size)
+}

@@ -1,0 +1,116 @@
+//! What a machine starts from the network, in a tar archive to unpack where a server of HTTP or TFTP finds it: one file,
+//! which is complete or not there, as for every other kind. (A directory could not be replaced whole by a rename.)
+
+use std::{
+    io::{self, Write as _},
+    os::unix::fs::FileExt as _,
+};
+
+use tempfile::NamedTempFile;
+
+use super::{
+    Target,
+    live::{Cargo, Event, LiveError, Region, read},
+    written::flush_and_forget,
+};
+use crate::model::{
+    digest::{Hasher, Sha256, Sums},
+    live::{LIVE_INITRAMFS, LIVE_KERNEL},
+    manifest::SHA256SUMS,
+};
+
+/// Bytes of a block of a tar archive.
+const BLOCK_BYTES: u64 = 512;
+
+/// Everything beside what it carries.
+pub struct Pxe<'a> {
+    /// `boot.ipxe`.
+    pub script: &'a str,
+    /// `cmdline`: the kernel's arguments, for other boot loaders.
+    pub cmdline: &'a str,
+    /// Time of everything, seconds since 1970 UTC.
+    pub time: u32,
+}
+
+impl Pxe<'_> {
+    /// Make it; it is flushed and was read back, and has no name of its own yet.
+    pub fn make(
+        &self,
+        cargo: &Cargo,
+        target: &Target,
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<NamedTempFile, LiveError> {
+        let error = |e: io::Error| LiveError::from(target.error(e));
+        let tar = target.side()?;
+        let file = tar.as_file();
+        observe(Event::Phase("write      kernel and initramfs", cargo.bytes()));
+        let kernel = cargo.facts.kernel();
+        let kernel_at = BLOCK_BYTES;
+        let initramfs_at = (kernel_at + kernel.size).next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+        let [kernel_to, initramfs_to] = [kernel_at, initramfs_at].map(|at| Region { file, at });
+        let written = cargo.write(kernel_to, initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
+        observe(Event::Phase("read back  kernel and initramfs", kernel.size + written.size));
+        flush_and_forget(file).map_err(error)?;
+        let initramfs = written.digest(initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
+        let mut digest = Hasher::default();
+        let read_back = read(kernel_to, 0, kernel.size, &mut |bytes| {
+            digest.update(bytes);
+            observe(Event::Bytes(bytes.len() as u64));
+        });
+        read_back.map_err(error)?;
+        let differs =
+            |what: &str| LiveError::Differs { path: target.path().display().to_string(), what: what.to_owned() };
+        if digest.finish() != kernel.sha256 {
+            return Err(differs(LIVE_KERNEL));
+        }
+
+        let mut frame = vec![
+            (0, self.header(LIVE_KERNEL, kernel.size).map_err(error)?),
+            (initramfs_at - BLOCK_BYTES, self.header(LIVE_INITRAMFS, written.size).map_err(error)?),
+        ];
+        let digests = [(LIVE_KERNEL.to_owned(), kernel.sha256), (LIVE_INITRAMFS.to_owned(), initramfs)];
+        let rest = self.rest(Sums(digests.into())).map_err(error)?;
+        frame.push(((initramfs_at + written.size).next_multiple_of(BLOCK_BYTES), rest));
+        for (at, bytes) in &frame {
+            file.write_all_at(bytes, *at).map_err(error)?;
+        }
+        flush_and_forget(file).map_err(error)?;
+        for (at, bytes) in &frame {
+            let mut actual = vec![0; bytes.len()];
+            file.read_exact_at(&mut actual, *at).map_err(error)?;
+            if actual != *bytes {
+                return Err(differs("the list of files"));
+            }
+        }
+        Ok(tar)
+    }
+
+    /// Owner root, and one time: nothing of the machine it was made on.
+    fn header(&self, name: &str, size: u64) -> io::Result<Vec<u8>> {
+        let mut header = tar::Header::new_ustar();
+        header.set_path(name)?;
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(self.time.into());
+        header.set_cksum();
+        Ok(header.as_bytes().to_vec())
+    }
+
+    /// The small files, and the end of the archive.
+    fn rest(&self, mut sums: Sums) -> io::Result<Vec<u8>> {
+        let cmdline = format!("{}\n", self.cmdline);
+        let texts = [("cmdline", cmdline.as_str()), ("boot.ipxe", self.script)];
+        sums.0.extend(texts.map(|(name, text)| (name.to_owned(), Sha256::of(text.as_bytes()))));
+        let sums = sums.render();
+        let mut bytes = Vec::new();
+        for (name, text) in texts.into_iter().chain([(SHA256SUMS, sums.as_str())]) {
+            bytes.write_all(&self.header(name, text.len() as u64)?)?;
+            bytes.write_all(text.as_bytes())?;
+            bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+        }
+        bytes.resize(bytes.len() + 2 * BLOCK_BYTES as usize, 0);
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,141 @@
+//! FAT32 volumes: written in one pass, each file straight to its place, and read back behind that.
+
+use std::io::Read;
+
+use anyhow::{Context as _, anyhow, bail};
+
+use super::{Executor, Expect};
+use crate::{
+    fat::{Placed, VolumeLayout},
+    model::{digest::Sha256, layout::Part, units::Extent},
+    payload::{ReadBack, write_stream},
+    plan::{Content, Step, Volume, VolumeFile},
+};
+
+/// The payload's bytes are not those that were checked.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json lies"
+)]
+struct PayloadChanged {
+    expected: Sha256,
+    actual: Sha256,
+}
+
+/// A volume that was written.
+pub(super) struct Unverified<'scope> {
+    behind: ReadBack<'scope>,
+    /// Paths of its files, in the order in which they were written.
+    written: Vec<String>,
+}
+
+impl<'scope, 'a> Executor<'scope, 'a> {
+    fn volume(&self, part: Part, extent: Extent) -> anyhow::Result<(Volume, VolumeLayout)> {
+        let volume = self.plan.system.as_ref().and_then(|s| s.volumes.get(&part));
+        let volume = volume.ok_or_else(|| anyhow!("the plan has no content for {part}"))?;
+        Ok((volume.clone(), volume.lay_out(part, extent, self.disk.sector_size())?))
+    }
+
+    pub(super) fn write_volume(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+        let (volume, layout) = self.volume(part, extent)?;
+        let to = |placed: &Placed| Extent { offset: extent.offset + placed.offset, len: placed.padded };
+        let files: Vec<_> = volume.files.iter().zip(layout.files.iter().map(to)).collect();
+        let mut unverified = self.read_behind(part)?;
+        for (file, to) in &files {
+            let context = || format!("{part}: {}", file.path);
+            let to = *to;
+            match &file.from {
+                Content::Text(text) => {
+                    self.write_file(file, to, &mut text.as_bytes(), &mut unverified).with_context(context)?;
+                }
+                Content::EfiImage => {
+                    let image = &self.assets()?.efi;
+                    self.write_file(file, to, &mut &image[..], &mut unverified).with_context(context)?;
+                }
+                Content::Payload => {}
+            }
+        }
+        let payload: Vec<_> = files.into_iter().filter(|(file, _)| file.from == Content::Payload).collect();
+        if !payload.is_empty() {
+            self.write_payload(&payload, &mut unverified).with_context(|| part.to_string())?;
+        }
+        for (offset, bytes) in &layout.metadata {
+            self.write(extent.offset + offset, bytes)?;
+        }
+        // Without it there is no file system. With it in the same flush a cut could leave new tables over old files.
+        self.disk.sync().context("flushing the disk")?;
+        self.write(extent.offset, &layout.boot_sector)?;
+        self.unverified.extend(unverified.map(|unverified| (part, unverified)));
+        Ok(vec![])
+    }
+
+    /// Nothing is read back that no step of the plan asks for.
+    fn read_behind(&self, part: Part) -> anyhow::Result<Option<Unverified<'scope>>> {
+        let asked = |step: &Step| matches!(step, Step::Verify { part: p, .. } if *p == part);
+        if !self.plan.steps.iter().any(asked) {
+            return Ok(None);
+        }
+        Ok(Some(Unverified { behind: ReadBack::begin(self.scope, self.disk)?, written: vec![] }))
+    }
+
+    /// In the order in which the source has them.
+    fn write_payload(
+        &mut self,
+        files: &[(&VolumeFile, Extent)],
+        unverified: &mut Option<Unverified>,
+    ) -> anyhow::Result<()> {
+        let payload = self.sources.payload.ok_or_else(|| anyhow!("the plan needs a payload"))?;
+        let names: Vec<_> = files.iter().map(|(file, _)| file.path.as_str()).collect();
+        payload.each(&names, &mut |name, reader| {
+            let found = files.iter().find(|(file, _)| file.path == name);
+            let (file, to) = found.ok_or_else(|| anyhow!("{name} was not asked for"))?;
+            self.write_file(file, *to, reader, unverified).with_context(|| name.to_owned())
+        })
+    }
+
+    fn write_file(
+        &mut self,
+        file: &VolumeFile,
+        to: Extent,
+        reader: &mut dyn Read,
+        unverified: &mut Option<Unverified>,
+    ) -> anyhow::Result<()> {
+        let behind = unverified.as_ref().map(|unverified| &unverified.behind.written);
+        let actual = write_stream(reader, self.disk, to, file.size, behind, &mut |n| self.observer.advance(n))?;
+        if actual != file.sha256 {
+            return Err(PayloadChanged { expected: file.sha256, actual }.into());
+        }
+        if let Some(unverified) = unverified {
+            unverified.written.push(file.path.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn verify(&mut self, part: Part, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+        if part == Part::Bios {
+            self.compare(extent.offset, &self.core_image(extent)?)?;
+            return Ok(vec![]);
+        }
+        let (volume, layout) = self.volume(part, extent)?;
+        let unverified = self.unverified.remove(&part);
+        let Unverified { behind, written } = unverified.ok_or_else(|| anyhow!("{part} was not written"))?;
+        let digests = behind.finish(&mut |n| self.observer.advance(n)).with_context(|| part.to_string())?;
+        let read_back = |path: &str| written.iter().position(|p| p == path).and_then(|n| digests.get(n));
+        for (file, placed) in volume.files.iter().zip(&layout.files) {
+            let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
+            let actual = read_back(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))?;
+            if *actual != file.sha256 {
+                bail!(
+                    "{part}: {} (byte {} of the disk): read back SHA-256 {actual}, written {}: the medium lies or is failing",
+                    file.path,
+                    at.offset,
+                    file.sha256
+                );
+            }
+            self.compare_zeros(Extent { offset: at.end(), len: placed.padded - placed.size })?;
+        }
+        self.compare(extent.offset, &layout.boot_sector)?;
+        layout.metadata.iter().try_for_each(|(offset, bytes)| self.compare(extent.offset + offset, bytes))?;
+        Ok(vec![])
+    }
+}

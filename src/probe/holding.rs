@@ -1,0 +1,46 @@
+//! What a disk holds that is looked at from a live system.
+
+use super::{ProbeError, content::found, partitions::partitions, system::system};
+use crate::{
+    device::BlockIo,
+    model::{
+        layout::{META_BYTES, Part},
+        signature::{HEAD_BYTES, is_iso9660},
+    },
+    plan::{Found, Holding},
+};
+
+/// Look; `cmdline` is the command line of the running kernel.
+pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<Holding, ProbeError> {
+    if is_medium(disk)? {
+        return Ok(Holding::Medium);
+    }
+    match system(disk, cmdline) {
+        Ok(system) => return Ok(Holding::System(Box::new(system))),
+        Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => {}
+        Err(e) => return Err(e),
+    }
+    let meta = match partitions(disk) {
+        Ok(table) => {
+            let mut parts = table.regions.iter().filter_map(|region| region.partition());
+            parts.any(|part| part.name == Part::Meta.name() && part.extent.len == META_BYTES)
+        }
+        Err(ProbeError::NoTable(_)) => false,
+        Err(e) => return Err(e),
+    };
+    if meta {
+        return Ok(Holding::Talos);
+    }
+    match found(disk).map_err(|source| ProbeError::Io { offset: 0, source })? {
+        Found::Nothing => Ok(Holding::Nothing),
+        Found::Something(what) => Ok(Holding::Something(what)),
+    }
+}
+
+/// Whether it is an installation medium, or another ISO 9660 image.
+pub fn is_medium(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
+    let len = usize::try_from(disk.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
+    let mut head = vec![0; len];
+    super::system::read(disk, 0, &mut head)?;
+    Ok(is_iso9660(&head))
+}
