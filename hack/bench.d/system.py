@@ -22,7 +22,7 @@ def upgrade_section(disk, sources, bench):
     (changed / "initramfs.xz").write_bytes((sources.payload / "initramfs.xz").read_bytes())
     seal(changed, bench.installer, "1.2.0")
     verb = lambda payload, *extra: node.argv("upgrade", f"--source=dir:{payload}", "--retry-bad", *extra)
-    dry = Contender("upgrade --dry-run", verb(new, "--dry-run"), "the plan only", ours=True,
+    dry = Contender("upgrade --dry-run", verb(changed, "--dry-run"), "the plan only", ours=True,
                     goal=("100 ms", lambda _: 0.1))
     whole = Contender("upgrade, whole", verb(new), "everything, read-back", ours=True)
     whole.before = node.go_back
