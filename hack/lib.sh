@@ -34,6 +34,20 @@ need_rust() {
     need cc:gcc /usr/include/stdlib.h:libc6-dev
 }
 
+# A static release build: static_build ARGUMENTS of cargo build. It is in the directory $built then.
+# crt-static for the target only: procedural macros, which run here, cannot be static. Random numbers by the
+# system call: without libc's symbols the crate would wait for /dev/random to become ready, which on a machine
+# without a hardware source nothing makes it.
+static_build() {
+    local target flags
+    target=$(uname -m)-unknown-linux-gnu
+    flags=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS
+    env "$flags=-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" \
+        cargo build --quiet --release --locked --target "$target" "$@"
+    # shellcheck disable=SC2034 # for who sources this
+    built=$top/target/$target/release
+}
+
 # GRUB's images for these architectures, in out/assets: boot_assets ARCH…
 boot_assets() {
     local arch targets modules version list

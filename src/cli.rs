@@ -17,6 +17,7 @@ use crate::{
         digest::Sha256,
         disk_image::ImageKind,
         manifest::Arch,
+        rate::ByteRate,
         units::{ByteSize, SectorSize},
     },
     payload::{SourceRef, registry::Mirror},
@@ -325,6 +326,10 @@ pub struct StageArgs {
     /// Architecture of the machine.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    /// Read and write no more than this a second, while workloads run: 1MiB/s or more. Reading back counts, too [default:
+    /// as fast as the disk can].
+    #[arg(long, value_name = "RATE")]
+    pub limit_rate: Option<ByteRate>,
     /// What is not said of the kernel command line is kept from the running slot. machined says everything.
     #[arg(skip = true)]
     pub keep_kernel_args: bool,
@@ -364,6 +369,7 @@ impl InstallArgs {
                 platform: Some(system.platform),
                 config: Some(system.config),
                 arch: system.arch,
+                limit_rate: None,
                 keep_kernel_args: false,
             },
             preserve: !self.force,

@@ -41,6 +41,7 @@
 //! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
 //!   `src/payload/registry/rounds.rs`
 //! * META (Talos ADV): [`model::meta`]
+//! * how `stage --limit-rate` spares the disk: [`device::Paced`], with the arithmetic in [`model::rate`]
 //! * the kernel command line: [`model::cmdline`]
 //! * YAML, with the place of every key: [`model::yaml`]; the machine config on stdin: [`model::config`]; the profiles of
 //!   `imager`: [`model::profile`], and as arguments of `image`: [`cli::Imager::image_args`]; machined's environment variables: [`model::environment`]

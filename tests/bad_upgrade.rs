@@ -108,6 +108,18 @@ fn a_running_system_that_is_not_known() {
     }
 }
 
+#[test]
+fn a_limit_that_is_none() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for (rate, text) in [("0", "at least 1 MiB"), ("100KiB/s", "at least 1 MiB"), ("50MiB/h", "is not a unit")] {
+        for verb in ["stage", "upgrade"] {
+            let limit = format!("--limit-rate={rate}");
+            refused(&node, INPUT, &[text], || node.run('A', false, &[verb, "--source", &node.next.source(), &limit]));
+        }
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------
 // META and boot.env.
 

@@ -14,11 +14,13 @@ mod world;
 use std::{
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
-use world::{Content, Outcome, Payload, World, assert_clean_fat, boot::Node, extract, json_of, on_disk, partition};
+use world::{
+    Content, Outcome, Payload, World, assert_clean_fat, boot::Node, extract, json_of, noise, on_disk, partition,
+};
 
 const ENVIRONMENT: i32 = 4;
 const INSTALL: i32 = 7;
@@ -156,6 +158,26 @@ fn the_two_halves() {
     node.run('A', false, &["activate"]).succeeds();
     assert_eq!((next_boot(&node), states(&node)), (("B".into(), true), pair("good", "trial")));
     assert_eq!(status(&node)["meta"], json!({ "0x06": "A" }));
+}
+
+/// The same plan and the same slot, only later: 4 MiB are written and read back, of which one piece does not wait. Only
+/// a lower bound: a slow machine makes no difference.
+#[test]
+fn staging_keeps_to_a_limit() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.write("rootfs.squashfs", [b"hsqs".to_vec(), noise(9, 4 << 20)].concat());
+    let source = node.next.source();
+    let plan_hash = |extra: &[&str]| {
+        let args = [&["stage", "--dry-run", "--output=json", "--source", &source], extra].concat();
+        node.run('A', false, &args).succeeds().json()["plan_hash"].clone()
+    };
+    assert_eq!(plan_hash(&[]), plan_hash(&["--limit-rate=1GiB/s"]), "how fast is no part of the plan");
+    let begun = Instant::now();
+    node.run('A', false, &["stage", "--limit-rate=16MiB/s", "--source", &source]).succeeds();
+    assert!(begun.elapsed() >= Duration::from_secs(7) / 16, "{:?}", begun.elapsed());
+    assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "trial")));
+    node.run('A', false, &["activate"]).succeeds();
 }
 
 #[test]

@@ -5,10 +5,10 @@ use anyhow::{Context as _, anyhow};
 use super::look;
 use crate::{
     cli::{ChangeArgs, DiskArgs},
-    device::{Access, BlockIo as _, Disk},
+    device::{Access, BlockIo as _, Disk, Pace, Paced},
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{digest::Sha256, layout::Part, slot::Slot},
+    model::{digest::Sha256, layout::Part, rate::ByteRate, slot::Slot},
     plan::{Ask, Plan, Refusals, Step, SystemFacts},
     probe,
     report::{ChangeReport, Progress},
@@ -17,6 +17,8 @@ use crate::{
 /// An installed disk, opened and looked at.
 pub struct Target {
     disk: Disk,
+    /// How fast it may be used, where that is limited.
+    pace: Option<Pace>,
     pub system: SystemFacts,
     name: String,
 }
@@ -27,14 +29,25 @@ impl Target {
         let access = if whole { Access::Whole } else { Access::Write };
         let (disk, system) = look(args, access)?;
         let name = disk.identity().path.display().to_string();
-        Ok(Target { disk, system, name })
+        Ok(Target { disk, pace: None, system, name })
+    }
+
+    /// Use the disk no faster than this.
+    pub fn limit(&mut self, rate: Option<ByteRate>) {
+        self.pace = rate.map(Pace::new);
+    }
+
+    /// The limit.
+    pub const fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
     }
 
     /// Compare every file of a slot with its digest.
     pub fn check(&mut self, slot: Slot, progress: &mut Progress) {
         let label = &self.system.label;
         progress.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(&self.disk, label, slot));
-        let whole = probe::slot_is_whole(&self.disk, label, slot, &mut |n| progress.advance(n));
+        let disk = Paced::new(&self.disk, self.pace.as_ref());
+        let whole = probe::slot_is_whole(&disk, label, slot, &mut |n| progress.advance(n));
         self.system.slots[slot].whole = Some(whole);
     }
 
@@ -73,7 +86,8 @@ impl Target {
             self.disk.claim_parts(&claims).context("claiming what is going to be written").or_fail(Kind::Install)?;
             // What somebody left there unwritten must not come after what is written now.
             self.disk.forget_cached(label.part(Part::Meta)).context("META").or_fail(Kind::Install)?;
-            let done = execute::run(&plan, &self.disk, sources, progress);
+            let disk = Paced::new(&self.disk, self.pace.as_ref());
+            let done = execute::run(&plan, &disk, sources, progress);
             done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
         }
         let disk = self.disk.identity().clone();

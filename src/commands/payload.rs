@@ -3,6 +3,7 @@
 use super::input;
 use crate::{
     cli::{RegistryArgs, SourceArgs},
+    device::Pace,
     error::{Failure, Kind},
     execute::Observer as _,
     model::manifest::Arch,
@@ -65,10 +66,26 @@ pub fn options(args: &RegistryArgs) -> Options {
 }
 
 impl Opened {
-    /// Look at the payload.
-    pub fn look(mut self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
+    /// Look at the payload, as fast as it can be read.
+    pub fn look(self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
+        self.look_at_pace(sums, look, None, progress)
+    }
+
+    /// Look at the payload, no faster than `pace`: it may lie on the disk that is to be spared.
+    pub fn look_at_pace(
+        mut self,
+        sums: Sums,
+        look: Look,
+        pace: Option<&Pace>,
+        progress: &mut Progress,
+    ) -> Result<Payload, Failure> {
         progress.phase(&format!("check      payload {}", self.named), self.source.bytes(look));
-        let facts = self.source.facts(sums, look, &mut |n| progress.advance(n));
+        let facts = self.source.facts(sums, look, &mut |n| {
+            if let Some(pace) = pace {
+                pace.wait(n);
+            }
+            progress.advance(n);
+        });
         let facts = facts.map_err(|e| failure(&self.named, e))?;
         Ok(Payload { source: self.source, facts })
     }

@@ -148,6 +148,7 @@ impl Machine {
                     source: system.source,
                     retry_bad,
                     allow_any_version,
+                    limit_rate: None,
                     extra_kernel_arg: system.extra_kernel_arg,
                     platform: word(system.platform),
                     config: word(system.config),

@@ -48,10 +48,11 @@ fn write(
     // Nothing of a disk is in use that nothing runs from.
     let whole = activate == Some(false) || origin != Origin::Inside;
     let mut target = Target::open(&args.change.target, whole)?;
+    target.limit(args.limit_rate);
     let opened = payload::open(&args.source, args.arch)?;
     // The slot that is kept stays as it is whatever comes of this one: the files are compared while they are written.
     let sums = Sums::wanted(args.source.strict);
-    let Payload { source, facts: payload } = opened.look(sums, Look::Declared, progress)?;
+    let Payload { source, facts: payload } = opened.look_at_pace(sums, Look::Declared, target.pace(), progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(kept) = origin.kept(&target.system) {
         // It is the way back; a dry run reads only what GRUB loads of it, unless it may be what is asked for. The other is

@@ -6,12 +6,14 @@ mod firmware;
 mod identity;
 mod ioctl;
 mod list;
+mod pace;
 
 pub use busy::Busy;
 pub use disk::{Access, Disk, OpenError};
 pub use firmware::kernel_args as firmware_kernel_args;
 pub use identity::{Identity, Kind};
 pub use list::disks;
+pub use pace::{Pace, Paced};
 
 use std::io;
 

@@ -20,6 +20,7 @@ pub mod meta;
 pub mod ovf;
 pub mod parttype;
 pub mod profile;
+pub mod rate;
 pub mod region;
 pub mod running;
 pub mod signature;

@@ -1,0 +1,175 @@
+"""Section `slot`: a slot written from every source beside the limits of the machine and other installers. Sections
+`throttle` and `growth`: the same on slower disks, and with larger payloads and disks."""
+
+import shutil
+
+from disk import Disk
+from peers import peers
+from run import MIB, Contender, say
+from sources import Sources
+from table import goal, rows_of, show, there
+
+HASHED = "file digests"
+IMAGE = "blob, diff_id and file digests"
+# What main.rs tells the C library: freed buffers go back to the system.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
+
+
+def seconds_w(m):
+    return max(m["dd oflag=direct conv=fsync"], m["SHA-256 in memory"])
+
+
+def seconds_r(m):
+    return max(m["dd iflag=direct"], m["SHA-256 in memory"])
+
+
+def gunzip(m):
+    return min(seconds for name, seconds in m.items() if name.startswith("gunzip alone"))
+
+
+def limits(disk, sources, slot):
+    """dd with the same bytes, and the CPU's part."""
+    raw, over = sources.raw, disk.overwrite
+    out = [f"of={disk.slot}", "bs=1M"]
+    layer = sources.gzip_layer()
+    igzip = Contender("gunzip alone, ISA-L", ["sh", "-c", f"igzip -d -c {layer} > /dev/null"])
+    igzip.missing = there("igzip")
+    return [
+        Contender("dd conv=fsync", ["dd", f"if={raw}", *out, "conv=fsync"], before=over),
+        Contender("dd oflag=direct conv=fsync", ["dd", f"if={raw}", *out, "oflag=direct", "conv=fsync"], before=over),
+        Contender("dd iflag=direct", ["dd", f"if={disk.slot}", "of=/dev/null", "bs=1M", f"count={sources.mib}", "iflag=direct"]),
+        Contender("SHA-256 in memory", [slot, "sha256", raw], prints_seconds=True),
+        Contender("gunzip alone, ours", [slot, "gunzip", layer]),
+        igzip,
+        qemu_img(raw, disk),
+    ]
+
+
+def qemu_img(raw, disk):
+    """A copy like dd's, by a program that is made for it."""
+    direct = ["-t", "none", "-T", "none"]
+    argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", *direct, raw, disk.slot]
+    return Contender("qemu-img convert", argv, before=disk.overwrite, missing=there("qemu-img"))
+
+
+def ours(disk, sources, slot, wanted=None):
+    """A slot from each source, without and with read-back."""
+    goals = {
+        ("dir", False): ("1.15 W and dd conv=fsync", lambda m: min(1.15 * seconds_w(m), m["dd conv=fsync"])),
+        ("dir", True): ("0.85 (W + R)", lambda m: 0.85 * (seconds_w(m) + seconds_r(m))),
+        ("oci plain", True): ("0.95 (W + R)", lambda m: 0.95 * (seconds_w(m) + seconds_r(m))),
+        ("oci zstd", True): ("0.95 (W + R)", lambda m: 0.95 * (seconds_w(m) + seconds_r(m))),
+        ("oci gzip", True): ("1.15 (max(W, gunzip) + R)", lambda m: 1.15 * (max(seconds_w(m), gunzip(m)) + seconds_r(m))),
+    }
+    found = []
+    for name, source, env in sources.by_name():
+        for back in (False, True):
+            if wanted is not None and name not in wanted:
+                continue
+            argv = [slot, "write", disk.device, source, str(disk.slot_bytes), *(["--read-back"] if back else [])]
+            verifies = (HASHED if name == "dir" else IMAGE) + (", read-back" if back else ", no read-back")
+            found.append(Contender(f"{name}{', read-back' if back else ''}", argv, verifies, ours=True, env=env | MALLOC,
+                                   before=disk.overwrite, goal=goals.get((name, back))))
+    return found
+
+
+def bounded(rows):
+    """The goals that hold for every one of ours."""
+    for row in rows:
+        if row["ours"] and "seconds" in row:
+            limit = 24 if "TLS" in row["name"] else 16
+            goal(row, f"{limit} MiB", row["peak_mib"], limit)
+            if "bytes" in row:
+                goal(row, "no temporary bytes", row["bytes"].get("temporary", 0), 0)
+
+
+def mib(row, what):
+    return f"{row['bytes'].get(what, 0) / MIB:.1f}" if "bytes" in row else None
+
+
+def slot_section(disk, sources, slot, bench):
+    others = peers(disk, sources, bench.where, bench.peers)
+    for peer in others:
+        peer.before = disk.overwrite
+    contenders = [*limits(disk, sources, slot), *ours(disk, sources, slot), *others]
+    rows = rows_of(contenders, bench.rounds, bench.where, (disk.file, disk.device, disk.slot),
+                   (sources.where, bench.where / "rauc", bench.where / "swupdate"))
+    bounded(rows)
+    medians = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
+    w, r = seconds_w(medians), seconds_r(medians)
+    names = {peer.name for peer in others}
+    fastest = min((row["seconds"] for row in rows if row["name"] in names and "seconds" in row), default=None)
+    for row in rows:
+        if row["name"] == "dir" and fastest:
+            goal(row, "the fastest peer", row["seconds"], fastest)
+    show(f"{sources.mib} MiB into a slot, flushed; W = {w:.3f} s, R = {r:.3f} s", rows,
+         [("/dd", medians["dd conv=fsync"]), ("/W", w), ("/(W+R)", w + r)],
+         [("read MiB", lambda row: mib(row, "read")), ("temp MiB", lambda row: mib(row, "temporary"))])
+    return rows
+
+
+def throttle_section(disk, sources, slot, bench):
+    every = []
+    for speed in (500,) if bench.quick else (500, 100):
+        found = ours(disk, sources, slot, {"dir", "oci gzip"})
+        write = [c for c in limits(disk, sources, slot) if c.name.startswith(("dd oflag", "dd iflag"))]
+        dd = lambda m: m["dd oflag=direct conv=fsync"]
+        for c in found:
+            back = "read-back" in c.name
+            c.goal = ("1.05 (dd + dd)", lambda m: 1.05 * (dd(m) + m["dd iflag=direct"])) if back else ("1.05 dd", lambda m: 1.05 * dd(m))
+        for c in (*write, *found):
+            c.before = lambda: (disk.throttle(0), disk.overwrite(), disk.throttle(speed * 1_000_000))
+        try:
+            rows = rows_of([*write, *found], min(bench.rounds, 3), bench.where)
+        finally:
+            disk.throttle(0)
+        direct = next(row["seconds"] for row in rows if row["name"].startswith("dd oflag"))
+        show(f"The same on a disk of {speed} MB/s (reads and writes each)", rows, [("/dd", direct)])
+        every += [row | {"name": f"{speed} MB/s: {row['name']}"} for row in rows]
+    return every
+
+
+def growth_section(slot, bench):
+    """Seconds by size of the payload; peak memory of every source at the largest; seconds by size of the disk."""
+    rows = []
+    where = bench.where / "growth"
+    largest = 3072
+    if shutil.disk_usage(bench.where).free < 10 * largest * MIB:
+        largest = 1024
+        say(f"LESS THAN 30 GiB FREE: growth up to {largest} MiB only")
+    for size in (32, 256) if bench.quick else (30, 300, largest):
+        sources = Sources(where, size, bench.installer, bench.registry)
+        sources.raw.unlink()
+        disk = Disk(where, size, slots=1)
+        cases = [c for c in ours(disk, sources, slot, None if size > 300 else {"dir"}) if "read-back" in c.name]
+        for c in cases:
+            c.goal = None
+        rounds = 1 if size > 300 else bench.rounds
+        part = [row | {"name": f"{size} MiB: {row['name']}"} for row in rows_of(cases, rounds, bench.where)]
+        bounded(part)
+        for row in part:
+            row["verifies"] = f"{row['seconds'] / size * 1000:.2f} ms a MiB"
+        rows += part
+        disk.close()
+        shutil.rmtree(where)
+    first, last = rows[0], next(row for row in reversed(rows) if ": dir" in row["name"])
+    per = lambda row: row["seconds"] / int(row["name"].split()[0])
+    goal(last, "1.2 of the cost a MiB of the smallest", per(last), 1.2 * per(first))
+    sizes = {"4 GiB": 4 << 30, "256 GiB": 256 << 30, "16 TiB": (16 << 40) - (1 << 30)}
+    installs = []
+    for name, size in sizes.items():
+        image = bench.where / "sparse.raw"
+
+        def fresh(size=size):
+            image.unlink(missing_ok=True)
+            with image.open("wb") as file:
+                file.truncate(size)
+        argv = [bench.installer, "install", "--disk", image, "--source", f"dir:{bench.sources.payload}", "--progress=none",
+                f"--slot-size={bench.disk.slot_bytes}", "--format-data=false"]
+        installs.append(Contender(f"install, sparse disk of {name}", argv, "everything, read-back", ours=True, before=fresh))
+    installs[-1].goal = ("1.2 of the smallest disk", lambda m: 1.2 * m[installs[0].name])
+    rows += rows_of(installs, bench.rounds, bench.where)
+    bounded(rows[-len(installs):])
+    show("Growth", rows)
+    (bench.where / "sparse.raw").unlink()
+    return rows

@@ -1,0 +1,156 @@
+"""The same payload in every packing: a directory, one raw file, OCI layouts with plain, gzip and zstd layers, a registry
+with TLS on loopback."""
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+
+from run import MIB, quiet
+
+ARCH_DIR = "usr/install/amd64"
+PAYLOAD = ("vmlinuz", "initramfs.xz", "rootfs.squashfs")
+OCI = "application/vnd.oci.image"
+
+
+def make_payload(directory, mib, installer, version="1.0.0"):
+    """Sealed, incompressible files with the right magics: kernel 8 MiB, initramfs 12 MiB, the rest squashfs."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    kernel = bytearray(os.urandom(8 * MIB))
+    kernel[0x1FE:0x200] = b"\x55\xaa"
+    kernel[0x202:0x206] = b"HdrS"
+    (directory / "vmlinuz").write_bytes(kernel)
+    (directory / "initramfs.xz").write_bytes(os.urandom(12 * MIB))
+    with (directory / "rootfs.squashfs").open("wb") as rootfs:
+        rootfs.write(b"hsqs" + os.urandom(MIB - 4))
+        for _ in range(mib - 21):
+            rootfs.write(os.urandom(MIB))
+    seal(directory, installer, version)
+
+
+def seal(directory, installer, version):
+    (directory / "os-release").write_text(f"ID=bench\nVERSION_ID={version}\n")
+    quiet(installer, "seal", directory, "--progress=none")
+
+
+def raw_of(payload, file):
+    """The payload's files in one: what dd and the others write."""
+    with file.open("wb") as raw:
+        for name in PAYLOAD:
+            with (payload / name).open("rb") as part:
+                shutil.copyfileobj(part, raw, MIB)
+
+
+def put(layout, data_or_file, media_type):
+    """A blob, with its descriptor."""
+    if isinstance(data_or_file, bytes):
+        digest, size = hashlib.sha256(data_or_file).hexdigest(), len(data_or_file)
+        (layout / "blobs/sha256" / digest).write_bytes(data_or_file)
+    else:
+        with data_or_file.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = data_or_file.stat().st_size
+        data_or_file.rename(layout / "blobs/sha256" / digest)
+    return {"mediaType": f"{OCI}.{media_type}", "digest": f"sha256:{digest}", "size": size}
+
+
+def plain_layout(payload, layout):
+    """A layer for the files and one for the seal, as `COPY` and `RUN installer seal` make them, not compressed."""
+    shutil.rmtree(layout, ignore_errors=True)
+    (layout / "blobs/sha256").mkdir(parents=True)
+    layers = []
+    for names in ((*PAYLOAD, "os-release"), ("SHA256SUMS", "manifest.json")):
+        file = layout / "layer"
+        with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
+            for name in names:
+                archive.add(payload / name, f"{ARCH_DIR}/{name}")
+        layers.append(put(layout, file, "layer.v1.tar"))
+    config = {"architecture": "amd64", "os": "linux", "config": {},
+              "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}}
+    manifest = {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json",
+                "config": put(layout, json.dumps(config).encode(), "config.v1+json"), "layers": layers}
+    named = put(layout, json.dumps(manifest).encode(), "manifest.v1+json")
+    named["annotations"] = {"org.opencontainers.image.ref.name": "1"}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [named]}))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+
+
+def packed(layout, to, compression):
+    """The layers as skopeo compresses them."""
+    shutil.rmtree(to, ignore_errors=True)
+    quiet("skopeo", "copy", "--insecure-policy", "--dest-compress", f"--dest-compress-format={compression}",
+          f"oci:{layout}:1", f"oci:{to}:1")
+
+
+class Registry:
+    """Debian's docker-registry with a certificate of an authority of its own."""
+
+    def __init__(self, where):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.host = f"127.0.0.1:{free.getsockname()[1]}"
+        # skopeo takes every key in its directory for a client's.
+        self.certs, keys = where / "certs", where / "keys"
+        self.certs.mkdir(exist_ok=True)
+        keys.mkdir(exist_ok=True)
+        self.authority = self.certs / "ca.crt"
+        quiet("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=bench authority", "-days", "30",
+              "-keyout", keys / "ca.key", "-out", self.authority)
+        quiet("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=registry", "-keyout", keys / "server.key",
+              "-out", keys / "server.csr")
+        (keys / "names").write_text("subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        quiet("openssl", "x509", "-req", "-in", keys / "server.csr", "-CA", self.authority, "-CAkey", keys / "ca.key",
+              "-CAcreateserial", "-days", "30", "-extfile", keys / "names", "-out", keys / "server.crt")
+        config = where / "registry.yml"
+        config.write_text(
+            f"version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n"
+            f"storage: {{filesystem: {{rootdirectory: {where}/registry}}}}\n"
+            f"http: {{addr: '{self.host}', tls: {{certificate: {keys}/server.crt, key: {keys}/server.key}}}}\n"
+        )
+        shutil.rmtree(where / "registry", ignore_errors=True)
+        server = subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        atexit.register(lambda: (server.terminate(), server.wait()))
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", int(self.host.split(":")[1]))) == 0:
+                    return
+            time.sleep(0.1)
+        raise RuntimeError("docker-registry does not listen after 30 s")
+
+    def push(self, layout, tag):
+        """Keep an image; the reference to read it by."""
+        name = f"docker://{self.host}/p:{tag}"
+        quiet("skopeo", "copy", "--insecure-policy", "--preserve-digests", f"--dest-cert-dir={self.certs}", f"oci:{layout}:1", name)
+        return name
+
+    def trust(self):
+        return {"SSL_CERT_FILE": str(self.authority)}
+
+
+class Sources:
+    """A payload of `mib` MiB in every packing."""
+
+    def __init__(self, where, mib, installer, registry):
+        where.mkdir(parents=True, exist_ok=True)
+        self.mib, self.where, self.registry = mib, where, registry
+        self.payload, self.raw = where / "payload", where / "payload.raw"
+        make_payload(self.payload, mib, installer)
+        raw_of(self.payload, self.raw)
+        plain_layout(self.payload, where / "plain")
+        for compression in ("gzip", "zstd"):
+            packed(where / "plain", where / compression, compression)
+        self.remote = registry.push(where / "gzip", f"gzip-{mib}")
+
+    def by_name(self):
+        """Name for the table, reference, environment."""
+        local = [(f"oci {pack}", f"oci:{self.where}/{pack}:1", {}) for pack in ("plain", "zstd", "gzip")]
+        return [("dir", f"dir:{self.payload}", {}), *local, ("registry gzip TLS", self.remote, self.registry.trust())]
+
+    def gzip_layer(self):
+        return max((self.where / "gzip/blobs/sha256").iterdir(), key=lambda blob: blob.stat().st_size)

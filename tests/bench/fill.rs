@@ -1,0 +1,31 @@
+//! A slot filled as an install fills it, on the public interface, with or without being read back.
+
+use slipway::{
+    device::{BlockIo as _, Disk},
+    execute::{self, Sources},
+    model::{layout::Part, manifest::Arch},
+    payload::{Source, SourceRef, Sums, image::Look, registry::Options},
+    plan::{self, InstallRequest, Step},
+    probe,
+};
+
+use crate::common;
+
+/// The steps of an install that fill slot A, and no others; flushed.
+pub fn fill(disk: &Disk, source: &str, slot_bytes: u64, read_back: bool) {
+    let named: SourceRef = source.parse().unwrap();
+    let mut source = Source::open(&named, Arch::Amd64, &Options::default()).unwrap();
+    let payload = source.facts(Sums::Compared, Look::Declared, &mut |_| ()).unwrap();
+    let assets = common::assets();
+    let request = InstallRequest { slot_bytes, format_data: false, ..common::request(1) };
+    let facts = probe::disk_facts(disk).unwrap();
+    let mut plan = plan::install(&request, &facts, &payload, &probe::asset_facts(&assets, request.arch)).unwrap();
+    plan.steps.retain(|step| match step {
+        Step::WriteVolume { part, .. } => *part == Part::BootA,
+        Step::Verify { part, .. } => *part == Part::BootA && read_back,
+        _ => false,
+    });
+    assert_eq!(plan.steps.len(), 1 + usize::from(read_back), "the plan writes and verifies a slot in other steps");
+    execute::run(&plan, disk, Sources { payload: Some(&source), assets: Some(&assets) }, &mut common::Silent).unwrap();
+    disk.sync().unwrap();
+}
