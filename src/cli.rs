@@ -274,10 +274,10 @@ pub struct SystemArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
     /// Platform the machine runs on; decides console and network arguments [default: metal].
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub platform: String,
     /// Value of the kernel argument talos.config; empty for none.
-    #[arg(long, value_name = "VALUE", default_value = "")]
+    #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
     /// Architecture of the machine.
     #[arg(long, value_enum, default_value_t = Arch::NATIVE)]

@@ -182,8 +182,7 @@ fn a_medium_installs_once() {
     live.onto(&disk, MEDIUM).succeeds();
     for words in ["", "slipway.install.preserve=false", "slipway.install.preserve=true"] {
         let outcome = untouched(&[&disk], || live.onto(&disk, &format!("{MEDIUM} {words}"))).succeeds();
-        let what = if words.ends_with("true") { "upgraded" } else { "nothing" };
-        came_to(&outcome, what, "stay");
+        came_to(&outcome, "nothing", "stay");
     }
     let config = format!("machine: {{install: {{disk: {}, wipe: true}}}}\n", disk.display());
     came_to(&untouched(&[&disk], || live.run(MEDIUM, &config, &[])).succeeds(), "nothing", "stay");
@@ -222,6 +221,20 @@ fn an_installation_without_a_boot_state_is_not_overwritten() {
     untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state is lost", "installer install --force"]);
     let kept = || live.onto(&node.disk, &format!("{MEDIUM} slipway.install.preserve=true"));
     untouched(&[&node.disk], kept).exits(INSTALL).says(&["not at rest", "both copies of boot.env are lost"]);
+
+    // Nor once the system has started from what its slots say, and has written a new one.
+    node.run('A', false, &["confirm"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["boot_env"]["rebuilt"], true);
+    untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state is lost, or was once"]);
+}
+
+/// The disk could not tell the next start of the live system that the work is done.
+#[test]
+fn nothing_is_installed_over_without_a_name_for_the_medium() {
+    let world = World::new();
+    let (live, node) = (Live::new(&world), Node::installed(&world));
+    let attempt = || live.onto(&node.disk, "slipway.install.preserve=false");
+    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["slipway.medium= is not on the kernel command line"]);
 }
 
 #[test]
@@ -290,21 +303,37 @@ fn an_upgrade_keeps_what_boots_and_all_data() {
     assert_eq!(status["next_boot"]["trial"], true);
     assert_eq!(status["boot_env"]["medium"], "00000000000000a1");
     assert_eq!(status["meta"]["0x06"], "A", "the label to return to");
-    // Its own trial is pending: there is nothing left to do.
-    came_to(&untouched(&[&node.disk], || live.onto(&node.disk, &words)).succeeds(), "upgraded", "stay");
-    // Tried, and nobody confirmed it.
+    // Its trial is pending; was tried, and nobody confirmed it; is confirmed: the medium has done its work.
+    let done = || came_to(&untouched(&[&node.disk], || live.onto(&node.disk, &words)).succeeds(), "nothing", "stay");
+    done();
     node.grub_tries();
-    untouched(&[&node.disk], || live.onto(&node.disk, &words))
-        .exits(INSTALL)
-        .says(&["was tried on this disk and came back"]);
-    // Confirmed: it is the default, and what the medium brings is there.
+    done();
     node.run('B', true, &["confirm"]).succeeds();
-    came_to(&untouched(&[&node.disk], || live.onto(&node.disk, &words)).succeeds(), "upgraded", "stay");
+    done();
     // A medium that comes later with what is there already is known from then on, too: else it would come up for ever.
     let words = format!("{OTHER_MEDIUM} slipway.install.preserve=true");
     came_to(&live.onto(&node.disk, &words).succeeds(), "upgraded", "reboot");
     assert_eq!(medium_of(&node.disk), "00000000000000b2");
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "B");
+}
+
+/// Somebody upgrades it from inside, and the medium is started once more: it does not go back to what it brings, and does
+/// not take a trial that is pending for its own.
+#[test]
+fn a_medium_does_not_undo_a_later_upgrade() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let words = format!("{MEDIUM} slipway.install.preserve=true");
+    came_to(&Live::new(&world).onto(&node.disk, &words).succeeds(), "upgraded", "reboot");
+    let again = || {
+        let outcome = untouched(&[&node.disk], || Live::new(&world).onto(&node.disk, &words)).succeeds();
+        came_to(&outcome, "nothing", "stay");
+    };
+    node.upgrade().succeeds();
+    again();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    again();
 }
 
 /// A trial that came back is over: the next medium may bring something better.

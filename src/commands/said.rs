@@ -128,8 +128,8 @@ pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::R
             lines(others)
         )),
         _ => Err(anyhow!(
-            "more than one disk is what the machine config selects, {selector}; nothing was written. Say more of the \
-             one, or give --disk:{}",
+            "more than one disk is what {by} selects, {selector}; nothing was written. Say more of the one, or name it by \
+             its path:{}",
             lines(meant)
         )),
     }
@@ -166,6 +166,6 @@ mod tests {
         assert_eq!(none.lines().count(), 4);
         let two = one("disk.size > 1u").unwrap_err().to_string();
         assert!(two.contains("more than one disk") && two.contains("/dev/sdb") && two.contains("/dev/sdc"), "{two}");
-        assert!(!two.contains("/dev/sda") && two.contains("--disk"), "{two}");
+        assert!(!two.contains("/dev/sda") && two.contains("by its path"), "{two}");
     }
 }

@@ -15,7 +15,10 @@ pub fn disks() -> io::Result<Vec<DiskTraits>> {
     let mut names: Vec<String> =
         fs::read_dir("/sys/block")?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    let disks = names.iter().map(|name| traits(name, &links));
+    // A path of a multipath NVMe disk is in sysfs, and hidden: it has no node.
+    let hidden =
+        |name: &String| read_trimmed(&Path::new("/sys/block").join(name).join("hidden")).as_deref() == Some("1");
+    let disks = names.iter().filter(|name| !hidden(name)).map(|name| traits(name, &links));
     Ok(disks.filter(|disk| disk.size > 0).collect())
 }
 

@@ -20,7 +20,7 @@ use super::{
     Target,
     live::{Cargo, Event, LiveError, Region, read},
     pump,
-    written::flush_and_forget,
+    written::Written,
 };
 use crate::{
     bootloader::IsoAssets,
@@ -95,8 +95,7 @@ impl Iso<'_> {
         observe(Event::Phase("make       ISO", bytes));
         let iso = self.run(&dir, target, observe)?;
         drop(dir);
-        observe(Event::Phase("read back  ISO", bytes));
-        flush_and_forget(iso.as_file()).map_err(error)?;
+        observe(Event::Phase("compare    ISO", bytes));
         self.compare(&iso, &expected, target, observe)?;
         Ok(iso)
     }
@@ -156,14 +155,16 @@ impl Iso<'_> {
     /// xorriso says.
     fn run(&self, dir: &TempDir, target: &Target, observe: &mut dyn FnMut(Event)) -> Result<NamedTempFile, LiveError> {
         let iso = target.side()?;
+        let mut to = Written::new(iso.as_file());
         let mut moved = Ok(());
         // In that directory: names in it need no escaping.
         let ran = Tool::Xorrisofs.run_piped(dir.path(), self.args(), |mut stdout| {
-            let mut to = iso.as_file();
             moved = pump(&mut stdout, &mut to, &mut |bytes| observe(Event::Bytes(bytes.len() as u64)));
         });
         moved.map_err(|e| target.error(e))?;
         ran?;
+        // All of it, also what is in none of its files.
+        to.verify().map_err(|e| target.error(e))?;
         Ok(iso)
     }
 
@@ -206,7 +207,7 @@ impl Iso<'_> {
         bios.into_iter().chain([ESP, MEDIUM_ENV, SHA256SUMS, LIVE_KERNEL, LIVE_INITRAMFS]).collect()
     }
 
-    /// Compare every file with what is on the medium.
+    /// Compare every file on it with what it is to be: what xorriso made was read back whole, as it came.
     fn compare(
         &self,
         iso: &NamedTempFile,

@@ -100,6 +100,14 @@ impl Cargo<'_> {
         sizes.fold(0, u64::saturating_add)
     }
 
+    /// Whether it fits at all. What is small beside the payload is a few KiB: far from where the format ends.
+    pub fn fits(&self) -> Result<(), LiveError> {
+        match self.bytes() {
+            bytes if bytes > MAX_INITRAMFS_BYTES => Err(LiveError::TooLarge { bytes }),
+            _ => Ok(()),
+        }
+    }
+
     /// Write kernel and initramfs. Digests of the payload are compared on the way. `advanced` hears of bytes.
     pub fn write(
         &self,
@@ -108,10 +116,7 @@ impl Cargo<'_> {
         target: &Target,
         advanced: &mut dyn FnMut(u64),
     ) -> Result<Initramfs, LiveError> {
-        // What is small beside the payload is a few KiB: far from where the format ends.
-        if self.bytes() > MAX_INITRAMFS_BYTES {
-            return Err(LiveError::TooLarge { bytes: self.bytes() });
-        }
+        self.fits()?;
         let error = |e| LiveError::from(target.error(e));
         let (first, time) = (self.facts.initramfs(), self.time);
         let mut to = Builder { region: initramfs, archive: Newc::new(first.size, time), pieces: vec![] };

@@ -41,6 +41,8 @@ impl Pxe<'_> {
         observe: &mut dyn FnMut(Event),
     ) -> Result<NamedTempFile, LiveError> {
         let error = |e: io::Error| LiveError::from(target.error(e));
+        // Before anything is added up: sizes are what a manifest claims.
+        cargo.fits()?;
         let tar = target.side()?;
         let file = tar.as_file();
         observe(Event::Phase("write      kernel and initramfs", cargo.bytes()));

@@ -195,7 +195,12 @@ impl<'a> Executor<'_, 'a> {
     }
 
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {
-        let context = || format!("no room for {} bytes at byte {} of the image file", extent.len, extent.offset);
+        let context = || {
+            format!(
+                "no room for {} bytes at byte {} of the image file: free some, or put the file elsewhere",
+                extent.len, extent.offset
+            )
+        };
         self.disk.reserve(extent).with_context(context)
     }
 

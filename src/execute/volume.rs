@@ -105,7 +105,10 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         if actual != file.sha256 {
             return Err(PayloadChanged { expected: file.sha256, actual }.into());
         }
-        if let Some(unverified) = unverified {
+        // Of an empty file there is nothing to be read back.
+        if let Some(unverified) = unverified
+            && file.size > 0
+        {
             unverified.written.push(file.path.clone());
         }
         Ok(())
@@ -121,7 +124,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         let Unverified { behind, written } = unverified.ok_or_else(|| anyhow!("{part} was not written"))?;
         let digests = behind.finish(&mut |n| self.observer.advance(n)).with_context(|| part.to_string())?;
         let read_back = |path: &str| written.iter().position(|p| p == path).and_then(|n| digests.get(n));
-        for (file, placed) in volume.files.iter().zip(&layout.files) {
+        for (file, placed) in volume.files.iter().zip(&layout.files).filter(|(file, _)| file.size > 0) {
             let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
             let actual = read_back(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))?;
             if *actual != file.sha256 {

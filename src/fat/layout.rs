@@ -234,9 +234,14 @@ impl Builder<'_> {
 
     fn place_files(&mut self) -> Result<Vec<Placed>, FatError> {
         let mut placed = Vec::new();
+        let size = |file: &FileSpec| {
+            u32::try_from(file.size).map_err(|_| FatError::FileTooLarge(file.path.clone(), file.size))
+        };
+        // Before anything is added up: sizes are what a manifest claims.
+        self.spec.files.iter().try_for_each(|file| size(file).map(|_| ()))?;
         let spaced = self.fit_spaced();
         for file in &self.spec.files {
-            let size = u32::try_from(file.size).map_err(|_| FatError::FileTooLarge(file.path.clone(), file.size))?;
+            let size = size(file)?;
             if spaced && file.size >= MIB {
                 self.fat.resize(self.geometry.next_mib(self.fat.len() as u64) as usize, 0);
             }

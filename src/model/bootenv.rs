@@ -48,6 +48,9 @@ pub struct BootEnv {
     /// medium that is left in the machine has done its work for ever, whatever the disk holds later, and boots the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub medium: Option<MediumId>,
+    /// Both copies were lost once and rebuilt from what the slots say: which medium installed the disk is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebuilt: bool,
 }
 
 impl BootEnv {
@@ -64,6 +67,7 @@ impl BootEnv {
             bad: Vec::new(),
             format_ephemeral: false,
             medium: None,
+            rebuilt: false,
         }
     }
 
@@ -71,7 +75,7 @@ impl BootEnv {
     /// what the slots' own markers say.
     pub fn rebuilt(running: Slot, marks: &PerSlot<Option<Marker>>, now: u64) -> Self {
         let seq = Slot::BOTH.into_iter().filter_map(|s| marks[s].as_ref()).map(|m| m.seq).max();
-        let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, ..Self::installed(now) };
+        let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
         let good = |s: Slot| s == running || marks[s].as_ref().is_some_and(|m| m.state == SlotState::Good);
         env.states = PerSlot::new(|s| if good(s) { SlotState::Good } else { SlotState::Empty });
         env
@@ -95,6 +99,7 @@ impl BootEnv {
             bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
             format_ephemeral: block.get("format") == Some("ephemeral"),
             medium: block.get("medium").and_then(|v| v.parse().ok()),
+            rebuilt: block.get("rebuilt") == Some("yes"),
         })
     }
 
@@ -123,6 +128,9 @@ impl BootEnv {
             pairs.push(("format", "ephemeral".to_owned()));
         }
         pairs.extend(self.medium.map(|id| ("medium", id.to_string())));
+        if self.rebuilt {
+            pairs.push(("rebuilt", "yes".to_owned()));
+        }
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
 
@@ -293,7 +301,7 @@ mod tests {
                     let mut e = env(Slot::B, once, a, b);
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
                     e.check = false;
-                    e.medium = Some(MediumId(0xbeef));
+                    (e.medium, e.rebuilt) = (Some(MediumId(0xbeef)), true);
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
                 }
             }
@@ -327,7 +335,7 @@ mod tests {
     fn the_longest_state_fits_into_a_sector() {
         let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
         e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
-        e.medium = Some(MediumId(u64::MAX));
+        (e.medium, e.rebuilt) = (Some(MediumId(u64::MAX)), true);
         e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
         for n in 0..9 {
             e.remember_bad(Some(Sha256([n; 32])));

@@ -130,7 +130,7 @@ pub fn parse_key(text: &str) -> Result<u8, String> {
     };
     match u8::from_str_radix(digits, radix) {
         Ok(key @ 1..) if !digits.starts_with('+') => Ok(key),
-        _ => Err(format!("META key {text:?}: write a number from 1 to 255, decimal or 0x hex")),
+        _ => Err(format!("META key {text:?}: write a number from 1 to 255, decimal, 0x hex or 0 octal")),
     }
 }
 

@@ -49,7 +49,7 @@ pub enum Refusal {
         room: u64,
     },
     /// A payload for another machine.
-    #[error("the payload's kernel is for {have}, not for {want}; --arch {have} takes it all the same")]
+    #[error("the payload's kernel is for {have}, not for {want}: give --arch {have}, or a payload for {want}")]
     Arch {
         /// Asked for.
         want: Arch,

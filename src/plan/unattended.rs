@@ -85,9 +85,15 @@ pub enum LeftAlone {
     /// It holds no installation of ours, but something.
     #[error("not empty: it holds {0}; slipway.install.preserve=false on the kernel command line installs over it")]
     NotEmpty(String),
+    /// It would be done again and again.
+    #[error(
+        "it holds an installation, and slipway.medium= is not on the kernel command line: without a name that the disk can \
+         keep, the next start of this system would install over it again, and again; `installer install --force` does it"
+    )]
+    NoName,
     /// It may be this medium's own work.
     #[error(
-        "it holds an installation whose boot state is lost, so it is not known whether this medium has made it, and nothing \
+        "it holds an installation whose boot state is lost, or was once, so it is not known whether this medium has made it, and nothing \
          is installed over it unattended; `installer install --force` does it"
     )]
     StateLost,
@@ -115,11 +121,12 @@ pub fn unattended(orders: &Orders, disk: &Holding, others: &[(String, Holding)])
     match (disk, orders.existing) {
         (Holding::Medium, _) => Err(LeftAlone::Medium),
         (Holding::Nothing, _) => Ok(Action::Install { force: false }),
-        // An upgrade that was interrupted is finished; else there is nothing to do for it either.
-        (Holding::System(_), Existing::Preserve) => Ok(Action::Upgrade),
-        // A medium that is still in when it should not boot any more must not destroy what it has made.
+        // A medium that is still in when it should not boot any more must neither destroy what it has made, nor go back to
+        // what it brings when the system has had an upgrade since. (What was interrupted does not name it yet.)
         (Holding::System(system), _) if ours(system) => Ok(Action::Done { elsewhere: None, slot: system.next.slot }),
-        (Holding::System(system), Existing::Overwrite) if orders.medium.is_some() && system.env.is_none() => {
+        (Holding::System(_), Existing::Preserve) => Ok(Action::Upgrade),
+        (Holding::System(_), Existing::Overwrite) if orders.medium.is_none() => Err(LeftAlone::NoName),
+        (Holding::System(system), Existing::Overwrite) if system.env.as_ref().is_none_or(|env| env.rebuilt) => {
             Err(LeftAlone::StateLost)
         }
         (_, Existing::Overwrite) => Ok(Action::Install { force: true }),
