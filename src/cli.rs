@@ -42,7 +42,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, the environment, a machine config, a payload), nothing written; 3 not \
 supported; 4 the environment lacks something, or the version policy forbids it; 5 an external program is missing or failed, or a registry did not give what was asked for, nothing written; 7 anything about \
-the target disk: refused, locked, damaged, or failed part-way (the message says what is on it).";
+the target disk, or the file that `image` makes: refused, there already, locked, damaged, or failed part-way (the message says what is on it).";
 
 /// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

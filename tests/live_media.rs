@@ -431,6 +431,11 @@ fn kernel_arguments_that_would_not_arrive() {
         let extra = format!("--extra-kernel-arg={arg}");
         refused(&world, INPUT, &["kernel command line"], || live(&world, kind, &out, &[&extra]));
     }
+    // Nobody would be there to read about it.
+    for arg in ["slipway.install=foo", "slipway.install.preserve=yes", "slipway.installs=/dev/sda"] {
+        let extra = format!("--extra-kernel-arg={arg}");
+        refused(&world, INPUT, &["kernel command line: slipway.install"], || live(&world, "iso", &out, &[&extra]));
+    }
     refused(&world, INPUT, &["platform", "not known"], || live(&world, "iso", &out, &["--platform=moon"]));
 }
 

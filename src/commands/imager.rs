@@ -37,7 +37,8 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
     if let Some(source) = &image_args.system.source.source {
         payload::is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
-    let made = fs::create_dir_all(&args.output).with_context(|| args.output.display().to_string());
+    let made = fs::create_dir_all(&args.output)
+        .with_context(|| format!("--output {}: no such directory, and none can be made", args.output.display()));
     made.or_fail(Kind::Install)?;
     image::run(&image_args, &Said::environment(Environment::default()), &mut progress)
 }

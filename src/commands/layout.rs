@@ -14,6 +14,9 @@ use crate::{
     report::{InstalledSystem, LayoutReport, Report, StatusReport, picture::Style},
 };
 
+/// What a live medium is, ours among them.
+const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium, or another CD";
+
 pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
     let disk = Disk::open(path, Access::Read, None, lock_timeout).or_fail(Kind::Install)?;
     let context = || path.display().to_string();
@@ -26,6 +29,7 @@ pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
         }
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();
+            let why = if probe::is_medium(&disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
             (None, Some(why), copies.map(|c| status::gpt_problems(c, bytes, sector_bytes)).unwrap_or_default())
         }
         Err(e) => return Err(e).with_context(context).or_fail(Kind::Install),

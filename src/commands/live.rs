@@ -20,6 +20,7 @@ use crate::{
         live::Medium,
         manifest::KernelArgs,
         medium::MediumId,
+        unattended::{Orders, OrdersError},
     },
     payload::{
         Facts, SourceRef, Sums as Wanted,
@@ -52,6 +53,10 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| progress.note(note));
     let medium = medium(args, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
+    // A word that is wrong would only be found where nobody is there to read about it.
+    if let Err(wrong @ OrdersError::Word { .. }) = Orders::of(&cmdline, None) {
+        return Err(wrong).or_fail(Kind::Input);
+    }
     // Before anything is written: whether the kernel gets what was asked for.
     let text = match kind {
         LiveKind::Iso => medium.env(),

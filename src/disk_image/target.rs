@@ -23,10 +23,20 @@ pub enum TargetError {
     /// No name for a file.
     #[error("{path:?} names no file", path = .0.display().to_string())]
     NoName(PathBuf),
+    /// Its directory is not there, or takes no new file.
+    #[error("{path}: no file can be made in {dir}, name another directory or make that one: {source}", path = path.display(), dir = dir.display())]
+    Dir {
+        /// The file that is made.
+        path: PathBuf,
+        /// Its directory.
+        dir: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Anything else the kernel says.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// The file that is made, or its directory.
+        /// The file that is made.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
@@ -46,7 +56,8 @@ impl Target {
     pub fn new(path: &Path, replace: bool) -> Result<Self, TargetError> {
         let name = path.file_name().ok_or_else(|| TargetError::NoName(path.to_owned()))?;
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let dir = parent.canonicalize().map_err(|source| TargetError::Io { path: parent.to_owned(), source })?;
+        let no_dir = |source| TargetError::Dir { path: path.to_owned(), dir: parent.to_owned(), source };
+        let dir = parent.canonicalize().map_err(no_dir)?;
         let target = Target { path: dir.join(name), dir, replace };
         match fs::symlink_metadata(&target.path) {
             Ok(meta) if !meta.is_file() => Err(TargetError::NotAFile(target.path)),
@@ -73,7 +84,7 @@ impl Target {
     /// A new directory beside it, which goes away.
     pub fn side_dir(&self) -> Result<TempDir, TargetError> {
         let dir = tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
-        dir.map_err(|source| TargetError::Io { path: self.dir.clone(), source })
+        dir.map_err(|e| self.no_file(e))
     }
 
     /// Make a file of such a directory one like those of [`Target::side`].
@@ -87,7 +98,7 @@ impl Target {
     pub fn side(&self) -> Result<NamedTempFile, TargetError> {
         let mut builder = tempfile::Builder::new();
         let file = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666)).tempfile_in(&self.dir);
-        file.map_err(|source| TargetError::Io { path: self.dir.clone(), source })
+        file.map_err(|e| self.no_file(e))
     }
 
     /// Flush a file to the medium, and only then give it the name; the name is on the medium on return. Its size in
@@ -100,6 +111,13 @@ impl Target {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(TargetError::Exists(self.path.clone())),
             Err(e) => Err(self.error(e)),
         }
+    }
+
+    /// Without the temporary name that was tried.
+    fn no_file(&self, e: io::Error) -> TargetError {
+        let inner = e.get_ref().and_then(|path_error| path_error.source()?.downcast_ref::<io::Error>()?.raw_os_error());
+        let source = inner.map_or(e, io::Error::from_raw_os_error);
+        TargetError::Dir { path: self.path.clone(), dir: self.dir.clone(), source }
     }
 
     /// What the kernel said of it.

@@ -136,7 +136,7 @@ pub enum LayoutError {
     /// The disk is smaller than the sum of its parts.
     #[error(
         "the disk is too small: {need} bytes are needed ({}), it has {have} bytes ({} short). Needed: 1 MiB label \
-         + 300 MiB EFI + 1 MiB BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} bytes backup label",
+         + 300 MiB EFI + 1 MiB BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} bytes backup label; a smaller --slot-size needs less",
         super::units::approx(*need), need - have, ByteSize(*slot), ByteSize(*ephemeral), backup
     )]
     TooSmall {
