@@ -15,8 +15,9 @@ use std::{
 use assert_cmd::Command;
 use slipway::model::{digest::Sha256, units::MIB};
 use world::{
-    Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of, noise,
-    on_disk, partition, program, read_at, real_kernel, tool,
+    Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of,
+    nobody::{NOBODY, Nobody},
+    noise, on_disk, partition, program, read_at, real_kernel, tool,
 };
 
 /// Exit codes of the public table.
@@ -213,30 +214,11 @@ fn the_settled_xfs_is_sound() {
 // ---------------------------------------------------------------------------------------------------
 // The same inputs, the same bytes.
 
-/// Where nobody may read the program and its boot images.
-fn for_nobody(world: &World) -> (PathBuf, PathBuf) {
-    let home = world.path("nobody");
-    fs::create_dir(&home).unwrap();
-    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
-    let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(world.path(""), open.clone()).unwrap();
-    let program = world.path("installer");
-    fs::copy(env!("CARGO_BIN_EXE_installer"), &program).unwrap();
-    fs::set_permissions(&program, open).unwrap();
-    tool!("cp", "-r", assets(), world.path("assets"));
-    tool!("chmod", "-R", "a+rX", world.path("assets"), world.payload.dir());
-    (home, program)
-}
-
-/// Without a right of root's, in a directory of its own.
-fn as_nobody(world: &World, installer: &Path, kind: &str, out: &Path) -> Command {
-    let mut command = program("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--inh-caps=-all"]);
-    command.arg(installer).args(["image", "--progress=none", "--disk-size=600MiB", SLOT, "--kind", kind, "--out"]);
-    command.arg(out).arg(format!("--source={}", world.payload.source()));
-    let home = out.parent().unwrap();
-    command.env("SLIPWAY_ASSETS", world.path("assets")).env("TMPDIR", home).env_remove("SOURCE_DATE_EPOCH");
-    command.current_dir(home);
+/// Without a right of root's.
+fn as_nobody(world: &World, nobody: &Nobody, kind: &str, out: &Path) -> Command {
+    let mut command = nobody.installer();
+    command.args(["image", "--progress=none", "--disk-size=600MiB", SLOT, "--kind", kind, "--out"]).arg(out);
+    command.arg(format!("--source={}", world.payload.source()));
     command
 }
 
@@ -244,14 +226,14 @@ fn as_nobody(world: &World, installer: &Path, kind: &str, out: &Path) -> Command
 #[test]
 fn the_same_inputs_make_the_same_bytes() {
     let world = World::new();
-    let (home, program) = for_nobody(&world);
+    let nobody = Nobody::new(&world);
     for kind in ["raw", "qcow2", "vhd", "vmdk", "ova"] {
         let first = made(&world, kind, &format!("os.{kind}"), &[]);
         // More than what any of the formats counts time in.
         thread::sleep(Duration::from_millis(2100));
-        let second = home.join(format!("os.{kind}"));
-        Outcome::of(&mut as_nobody(&world, &program, kind, &second)).succeeds();
-        assert_eq!(fs::metadata(&second).unwrap().uid(), 65534);
+        let second = nobody.home.join(format!("os.{kind}"));
+        Outcome::of(&mut as_nobody(&world, &nobody, kind, &second)).succeeds();
+        assert_eq!(fs::metadata(&second).unwrap().uid(), NOBODY);
         tool!("cmp", &first, &second);
     }
 }
@@ -362,10 +344,10 @@ fn a_path_that_cannot_be_written() {
     refused(&world, INSTALL, &[missing.parent().unwrap().to_str().unwrap(), "No such file"], || {
         image(&world, "raw", &missing, &[])
     });
-    let (_, program) = for_nobody(&world);
+    let nobody = Nobody::new(&world);
     let (root, out) = (world.path(""), world.path("os.raw"));
     refused(&world, INSTALL, &[root.to_str().unwrap().trim_end_matches('/'), "Permission denied"], || {
-        Outcome::of(&mut as_nobody(&world, &program, "raw", &out))
+        Outcome::of(&mut as_nobody(&world, &nobody, "raw", &out))
     });
 }
 

@@ -14,9 +14,9 @@ use proptest::prelude::*;
 use slipway::{
     cli::{Cli, Imager, Verb},
     model::{
-        cmdline::Platform,
         disk_image::{Compression, ImageKind},
         manifest::Arch,
+        platform::Platform,
         profile::{DiskOptions, Draft, Fault, Origin, Profile},
         units::{GIB, MIB, SectorSize},
     },

@@ -17,8 +17,9 @@ use assert_cmd::Command;
 use images::{Layout, Pack, built};
 use slipway::model::{digest::Sha256, live::MAX_INITRAMFS_BYTES, units::MIB};
 use world::{
-    Outcome, Payload, Range, SmallFs, World, assert_clean_fat, asset, assets, extract, installer, noise, program,
-    real_kernel, tool,
+    Outcome, Payload, Range, SmallFs, World, assert_clean_fat, asset, assets, extract, installer,
+    nobody::{NOBODY, Nobody},
+    noise, program, real_kernel, tool,
 };
 
 /// Exit codes of the public table.
@@ -321,27 +322,10 @@ fn the_suffix_compresses() {
 // ---------------------------------------------------------------------------------------------------
 // The same inputs, the same bytes.
 
-/// Where a user without rights may write, and a program and a payload that he may read.
-fn for_nobody(world: &World) -> (PathBuf, PathBuf) {
-    let (home, program) = (world.path("nobody"), world.path("installer"));
-    fs::create_dir(&home).unwrap();
-    std::os::unix::fs::chown(&home, Some(65534), Some(65534)).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_installer"), &program).unwrap();
-    tool!("cp", "-r", assets(), world.path("assets"));
-    tool!("chmod", "a+rx", world.path(""), &program);
-    tool!("chmod", "-R", "a+rX", world.path("assets"), world.payload.dir());
-    (home, program)
-}
-
-fn as_nobody(world: &World, installer: &Path, payload: &Path, kind: &str, out: &Path) -> Command {
-    let mut command = program("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--inh-caps=-all"]);
-    command.arg(installer).args(["image", "--progress=none", "--kind", kind, "--out"]).arg(out);
+fn as_nobody(nobody: &Nobody, payload: &Path, kind: &str, out: &Path) -> Command {
+    let mut command = nobody.installer();
+    command.args(["image", "--progress=none", "--kind", kind, "--out"]).arg(out);
     command.arg(format!("--source=dir:{}", payload.display()));
-    let home = world.path("nobody");
-    command.env("SLIPWAY_ASSETS", world.path("assets")).env("TMPDIR", &home).env_remove("SOURCE_DATE_EPOCH");
-    // What xorriso would look at, too.
-    command.env("HOME", &home).env("TZ", "Asia/Tokyo").current_dir(&home);
     command
 }
 
@@ -350,7 +334,8 @@ fn as_nobody(world: &World, installer: &Path, payload: &Path, kind: &str, out: &
 #[test]
 fn the_same_inputs_make_the_same_bytes() {
     let world = World::new();
-    let (home, program) = for_nobody(&world);
+    let nobody = Nobody::new(&world);
+    let home = &nobody.home;
     // Written in another order: other inode numbers.
     fs::create_dir(home.join("payload")).unwrap();
     for name in ["vmlinuz", "rootfs.squashfs", "os-release", "initramfs.xz"] {
@@ -362,8 +347,8 @@ fn the_same_inputs_make_the_same_bytes() {
         let (first, _) = made(&world, kind, &format!("live.{kind}"), &[]);
         thread::sleep(Duration::from_millis(2100));
         let second = home.join(format!("other.{kind}"));
-        Outcome::of(&mut as_nobody(&world, &program, &home.join("payload"), kind, &second)).succeeds();
-        assert_eq!(fs::metadata(&second).unwrap().uid(), 65534);
+        Outcome::of(&mut as_nobody(&nobody, &home.join("payload"), kind, &second)).succeeds();
+        assert_eq!(fs::metadata(&second).unwrap().uid(), NOBODY);
         tool!("cmp", &first, &second);
     }
 }
@@ -523,11 +508,11 @@ fn a_container_image_that_is_none() {
 #[test]
 fn a_path_that_cannot_be_written() {
     let world = World::new();
-    let (_, program) = for_nobody(&world);
+    let nobody = Nobody::new(&world);
     for kind in KINDS {
         let missing = world.path("missing/live");
         refused(&world, INSTALL, &["missing", "No such file"], || live(&world, kind, &missing, &[]));
-        let mut attempt = as_nobody(&world, &program, world.payload.dir(), kind, &world.path("live"));
+        let mut attempt = as_nobody(&nobody, world.payload.dir(), kind, &world.path("live"));
         refused(&world, INSTALL, &["Permission denied"], || Outcome::of(&mut attempt));
     }
 }

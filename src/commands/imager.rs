@@ -11,10 +11,10 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
     model::{
-        cmdline::Platform,
         environment::Environment,
         manifest::Arch,
         meta::parse_tag,
+        platform::Platform,
         profile::{Draft, Fault, Origin, OutputKind, Profile},
     },
     report::{Progress, Report},

@@ -16,11 +16,11 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::{self, Observer as _, Sources},
     model::{
-        cmdline::Platform,
         digest::Sha256,
         layout::{DEFAULT_SLOT_BYTES, Part},
         manifest::KernelArgs,
         medium::MediumId,
+        platform::Platform,
     },
     payload::{Sums, image::Look},
     plan::{self, Found, Ids, InstallRequest},

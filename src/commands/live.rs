@@ -14,12 +14,13 @@ use crate::{
     error::{Failure, Kind, OrFail as _},
     execute::Observer as _,
     model::{
-        cmdline::{Cmdline, Platform, assemble_live},
+        cmdline::{Cmdline, assemble_live},
         digest::{Sha256, Sums},
         disk_image::LiveKind,
         live::Medium,
         manifest::KernelArgs,
         medium::MediumId,
+        platform::Platform,
         unattended::{Orders, OrdersError},
     },
     payload::{

@@ -18,7 +18,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use super::{
     Target,
-    live::{Cargo, Event, LiveError, Region, read},
+    live::{Cargo, Event, LiveError, Region, digest_of, read},
     pump,
     written::Written,
 };
@@ -223,12 +223,7 @@ impl Iso<'_> {
             let region = Region { file: iso.as_file(), at: offset };
             let same = match expected {
                 Expected::Digest(digest) => {
-                    let mut hasher = Hasher::default();
-                    let taken = read(region, 0, len, &mut |bytes| {
-                        hasher.update(bytes);
-                        observe(Event::Bytes(bytes.len() as u64));
-                    });
-                    taken.is_ok() && hasher.finish() == *digest
+                    digest_of(region, len, &mut |n| observe(Event::Bytes(n))).is_ok_and(|actual| actual == *digest)
                 }
                 Expected::Patched(bytes) => {
                     let mut actual = Vec::new();

@@ -321,6 +321,16 @@ impl Initramfs {
     }
 }
 
+/// Digest of the first `size` bytes of a region. `advanced` hears of bytes.
+pub fn digest_of(region: Region, size: u64, advanced: &mut dyn FnMut(u64)) -> io::Result<Sha256> {
+    let mut hasher = Hasher::default();
+    read(region, 0, size, &mut |bytes| {
+        hasher.update(bytes);
+        advanced(bytes.len() as u64);
+    })?;
+    Ok(hasher.finish())
+}
+
 /// Read `size` bytes at an offset of a region; how many they were.
 pub fn read(region: Region, at: u64, size: u64, taken: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK_BYTES.min(size as usize)];

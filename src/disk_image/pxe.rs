@@ -10,11 +10,11 @@ use tempfile::NamedTempFile;
 
 use super::{
     Target,
-    live::{Cargo, Event, LiveError, Region, read},
+    live::{Cargo, Event, LiveError, Region, digest_of},
     written::flush_and_forget,
 };
 use crate::model::{
-    digest::{Hasher, Sha256, Sums},
+    digest::{Sha256, Sums},
     live::{LIVE_INITRAMFS, LIVE_KERNEL},
     manifest::SHA256SUMS,
 };
@@ -54,15 +54,10 @@ impl Pxe<'_> {
         observe(Event::Phase("read back  kernel and initramfs", kernel.size + written.size));
         flush_and_forget(file).map_err(error)?;
         let initramfs = written.digest(initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
-        let mut digest = Hasher::default();
-        let read_back = read(kernel_to, 0, kernel.size, &mut |bytes| {
-            digest.update(bytes);
-            observe(Event::Bytes(bytes.len() as u64));
-        });
-        read_back.map_err(error)?;
+        let read_back = digest_of(kernel_to, kernel.size, &mut |n| observe(Event::Bytes(n))).map_err(error)?;
         let differs =
             |what: &str| LiveError::Differs { path: target.path().display().to_string(), what: what.to_owned() };
-        if digest.finish() != kernel.sha256 {
+        if read_back != kernel.sha256 {
             return Err(differs(LIVE_KERNEL));
         }
 

@@ -19,6 +19,7 @@ pub mod medium;
 pub mod meta;
 pub mod ovf;
 pub mod parttype;
+pub mod platform;
 pub mod profile;
 pub mod rate;
 pub mod region;

@@ -6,9 +6,10 @@ use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     model::{
         bootenv::{MARKER, Marker},
-        cmdline::{Cmdline, Platform, assemble},
+        cmdline::{Cmdline, assemble},
         digest::Sums,
         manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+        platform::Platform,
     },
     payload,
 };

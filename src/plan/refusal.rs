@@ -5,10 +5,11 @@ use crate::{
     error::Kind,
     fat::FatError,
     model::{
-        cmdline::{QuoteError, UnknownPlatform},
+        cmdline::QuoteError,
         digest::Sha256,
         layout::LayoutError,
         manifest::Arch,
+        platform::UnknownPlatform,
         running::Running,
         slot::{Slot, SlotState},
         units::approx,

@@ -9,11 +9,12 @@ use slipway::{
     model::{
         bootenv::{BootEnv, Marker},
         bootrule::NextBoot,
-        cmdline::{Platform, assemble},
+        cmdline::assemble,
         digest::Sha256,
         layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
         manifest::{Arch, FileInfo, KernelArgs, Manifest},
         meta::Meta,
+        platform::Platform,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         units::{GIB, MIB, SectorSize},

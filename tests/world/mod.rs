@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 pub mod boot;
+pub mod nobody;
 
 use std::{
     collections::BTreeMap,

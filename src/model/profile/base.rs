@@ -3,8 +3,8 @@
 
 use super::{Draft, Fault, OutFormat, OutputKind};
 use crate::model::{
-    cmdline::Platform,
     disk_image::{DEFAULT_IMAGE_BYTES, ImageKind},
+    platform::Platform,
     units::{GIB, SectorSize},
 };
 

@@ -1,7 +1,7 @@
 //! A profile that may not say everything yet.
 
 use super::{DiskOptions, Fault, Origin, OutFormat, OutputKind, Profile};
-use crate::model::{cmdline::Platform, disk_image::ImageKind, manifest::Arch, units::SectorSize};
+use crate::model::{disk_image::ImageKind, manifest::Arch, platform::Platform, units::SectorSize};
 
 /// What a base profile says, and then what goes before it: keys, or arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,10 +15,10 @@ pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
 
 use super::{
-    cmdline::Platform,
     disk_image::{Compression, ImageKind},
     image_ref::ImageRef,
     manifest::{Arch, INITRAMFS, KERNEL},
+    platform::Platform,
     units::SectorSize,
     yaml::{ConfigError, Pos},
 };

@@ -5,11 +5,11 @@ use super::{
     output::{bootloader, disk_format, disk_format_options},
 };
 use crate::model::{
-    cmdline::Platform,
     disk_image::ImageKind,
     image_ref::ImageRef,
     manifest::Arch,
     meta::parse_key,
+    platform::Platform,
     units::SectorSize,
     yaml::{self, ConfigError, Field, MAX_BYTES},
 };

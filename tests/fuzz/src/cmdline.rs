@@ -2,9 +2,10 @@
 //! command, and taken apart by the kernel's own rule, written down here a second time.
 
 use slipway::model::{
-    cmdline::{Cmdline, MAX_BYTES, Platform, assemble},
+    cmdline::{Cmdline, MAX_BYTES, assemble},
     envblock::EnvBlock,
     manifest::{Arch, SlotCfg},
+    platform::Platform,
 };
 use uuid::Uuid;
 
