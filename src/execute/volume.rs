@@ -7,7 +7,11 @@ use anyhow::{Context as _, anyhow, bail};
 use super::{Executor, Expect};
 use crate::{
     fat::{Placed, VolumeLayout},
-    model::{digest::Sha256, layout::Part, units::Extent},
+    model::{
+        digest::{Checksum, Sha256},
+        layout::Part,
+        units::Extent,
+    },
     payload::{ReadBack, write_stream},
     plan::{Content, Step, Volume, VolumeFile},
 };
@@ -25,8 +29,8 @@ struct PayloadChanged {
 /// A volume that was written.
 pub(super) struct Unverified<'scope> {
     behind: ReadBack<'scope>,
-    /// Paths of its files, in the order in which they were written.
-    written: Vec<String>,
+    /// Its files, in the order in which they were written.
+    written: Vec<(String, Checksum)>,
 }
 
 impl<'scope, 'a> Executor<'scope, 'a> {
@@ -101,7 +105,8 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         unverified: &mut Option<Unverified>,
     ) -> anyhow::Result<()> {
         let behind = unverified.as_ref().map(|unverified| &unverified.behind.written);
-        let actual = write_stream(reader, self.disk, to, file.size, behind, &mut |n| self.observer.advance(n))?;
+        let (actual, checksum) =
+            write_stream(reader, self.disk, to, file.size, behind, &mut |n| self.observer.advance(n))?;
         if actual != file.sha256 {
             return Err(PayloadChanged { expected: file.sha256, actual }.into());
         }
@@ -109,7 +114,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         if let Some(unverified) = unverified
             && file.size > 0
         {
-            unverified.written.push(file.path.clone());
+            unverified.written.push((file.path.clone(), checksum));
         }
         Ok(())
     }
@@ -122,17 +127,18 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         let (volume, layout) = self.volume(part, extent)?;
         let unverified = self.unverified.remove(&part);
         let Unverified { behind, written } = unverified.ok_or_else(|| anyhow!("{part} was not written"))?;
-        let digests = behind.finish(&mut |n| self.observer.advance(n)).with_context(|| part.to_string())?;
-        let read_back = |path: &str| written.iter().position(|p| p == path).and_then(|n| digests.get(n));
+        let read_back = behind.finish(&mut |n| self.observer.advance(n)).with_context(|| part.to_string())?;
+        let same = |path: &str| {
+            let mut both = written.iter().zip(&read_back);
+            both.find(|((p, _), _)| p == path).map(|((_, written), read_back)| written == read_back)
+        };
         for (file, placed) in volume.files.iter().zip(&layout.files).filter(|(file, _)| file.size > 0) {
             let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
-            let actual = read_back(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))?;
-            if *actual != file.sha256 {
+            if !same(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))? {
                 bail!(
-                    "{part}: {} (byte {} of the disk): read back SHA-256 {actual}, written {}: the medium lies or is failing",
+                    "{part}: {} (byte {} of the disk): what was read back is not what was written: the medium lies or is failing",
                     file.path,
-                    at.offset,
-                    file.sha256
+                    at.offset
                 );
             }
             self.compare_zeros(Extent { offset: at.end(), len: placed.padded - placed.size })?;

@@ -1,10 +1,14 @@
-//! Back from the medium: digests of what is on it, by large reads past the page cache, hashing beside the reading.
+//! Back from the medium: what is on it, by large reads past the page cache, hashing beside the reading.
 //!
 //! Behind a write ([`ReadBack`]) this begins while the rest is still being written. Before a flush a device may answer a
 //! read from a cache that it has not written down yet, and that it may fail to write down: such a read proves nothing
 //! of the medium. So nothing is read before a flush that came after its write. That takes one flush for every
 //! [`WINDOW_BYTES`]; what is left at the end is read after the flush that ends the write. So is all the rest where
 //! reading disturbs the write ([`disturbs`]).
+//!
+//! What was just written is compared by a [`Checksum`] of the same bytes in memory. It has to find media that lie or fail,
+//! not attackers: whoever changes what is on the medium can do that afterwards as well, and is found by those who read
+//! it then, by SHA-256.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +26,7 @@ use super::stream::StreamError;
 use crate::{
     device::{AlignedBuf, BlockIo},
     model::{
-        digest::{Hasher, Sha256},
+        digest::{Checksum, Checksummer, Hasher, Sha256},
         units::{Extent, round_up},
     },
 };
@@ -50,8 +54,39 @@ pub fn read_back_digest(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sha256, StreamError> {
     let pieces = extents.iter().enumerate().map(|(n, at)| Ok(Piece { at: *at, last: n + 1 == extents.len() }));
-    let digests = digests(disk, pieces, progress)?;
+    let digests = sums::<Hasher>(disk, pieces, progress)?;
     Ok(digests.first().copied().unwrap_or_else(|| Sha256::of(&[])))
+}
+
+/// Takes bytes, and makes something of them that stands for them.
+trait Sum: Default {
+    type Value;
+    fn update(&mut self, bytes: &[u8]);
+    fn finish(self) -> Self::Value;
+}
+
+impl Sum for Hasher {
+    type Value = Sha256;
+
+    fn update(&mut self, bytes: &[u8]) {
+        Hasher::update(self, bytes);
+    }
+
+    fn finish(self) -> Sha256 {
+        Hasher::finish(self)
+    }
+}
+
+impl Sum for Checksummer {
+    type Value = Checksum;
+
+    fn update(&mut self, bytes: &[u8]) {
+        Checksummer::update(self, bytes);
+    }
+
+    fn finish(self) -> Checksum {
+        Checksummer::finish(self)
+    }
 }
 
 /// Reads files back behind whoever writes them.
@@ -59,7 +94,7 @@ pub struct ReadBack<'scope> {
     /// For the writer.
     pub written: Written,
     progress: Receiver<u64>,
-    thread: ScopedJoinHandle<'scope, Result<Vec<Sha256>, StreamError>>,
+    thread: ScopedJoinHandle<'scope, Result<Vec<Checksum>, StreamError>>,
 }
 
 impl<'scope> ReadBack<'scope> {
@@ -81,13 +116,13 @@ impl<'scope> ReadBack<'scope> {
             // Who does not finish does not count.
             let _ = advanced.send(bytes);
         };
-        let work = move || digests(disk, pieces, &mut { advance });
+        let work = move || sums::<Checksummer>(disk, pieces, &mut { advance });
         let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
         Ok(ReadBack { written: Written { pieces: written, bytes }, progress, thread })
     }
 
-    /// Read what is left; all that was written has been flushed. Digests of the files, in the order in which they came.
-    pub fn finish(self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Sha256>, StreamError> {
+    /// Read what is left; all that was written has been flushed. Checksums of the files, in the order in which they came.
+    pub fn finish(self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Checksum>, StreamError> {
         let ReadBack { written, progress: advanced, thread } = self;
         let _ = written.pieces.send(None);
         drop(written);
@@ -182,11 +217,11 @@ impl Iterator for Flushed<'_> {
 /// A buffer, how many bytes of it are read, and whether a file ends with them.
 type Filled = (AlignedBuf, usize, bool);
 
-fn digests(
+fn sums<S: Sum>(
     disk: &dyn BlockIo,
     pieces: impl Iterator<Item = Result<Piece, StreamError>> + Send,
     progress: &mut dyn FnMut(u64),
-) -> Result<Vec<Sha256>, StreamError> {
+) -> Result<Vec<S::Value>, StreamError> {
     let (full_tx, full_rx) = sync_channel::<Filled>(BUFFERS);
     let (free_tx, free_rx) = sync_channel::<AlignedBuf>(BUFFERS);
     for _ in 0..BUFFERS {
@@ -196,18 +231,18 @@ fn digests(
     thread::scope(|scope| {
         let work = move || read_pieces(disk, pieces, &free_rx, &full_tx);
         let reading = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
-        let (mut digests, mut hasher) = (Vec::new(), Hasher::default());
+        let (mut sums, mut sum) = (Vec::new(), S::default());
         for (buf, n, last) in full_rx {
-            hasher.update(&buf[..n]);
+            sum.update(&buf[..n]);
             progress(n as u64);
             if last {
-                digests.push(std::mem::take(&mut hasher).finish());
+                sums.push(std::mem::take(&mut sum).finish());
             }
             // The reader has gone once it has sent everything.
             let _ = free_tx.send(buf);
         }
         reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok(digests)
+        Ok(sums)
     })
 }
 

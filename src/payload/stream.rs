@@ -11,7 +11,7 @@ use super::read_back::{Piece, Written};
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
     model::{
-        digest::{Hasher, Sha256},
+        digest::{Checksum, Checksummer, Hasher, Sha256},
         units::Extent,
     },
 };
@@ -117,8 +117,9 @@ impl Old {
 }
 
 /// Write exactly `size` bytes of `reader` to the beginning of `to`, which ends less than 512 KiB behind them, and
-/// zeros up to its end; return the digest of what was read. Reading, hashing and writing run beside each other; nothing
-/// is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does `progress`.
+/// zeros up to its end; return digest and checksum of what was read. Reading, hashing and writing run beside each other;
+/// nothing is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does
+/// `progress`.
 pub fn write_stream(
     reader: &mut dyn Read,
     disk: &dyn BlockIo,
@@ -126,7 +127,7 @@ pub fn write_stream(
     size: u64,
     behind: Option<&Written>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Sha256, StreamError> {
+) -> Result<(Sha256, Checksum), StreamError> {
     let (read, to_hash) = sync_channel::<Filled>(BUFFERS);
     let (hashed, to_write) = sync_channel::<Filled>(BUFFERS);
     let (done, free) = sync_channel::<Filled>(BUFFERS);
@@ -144,7 +145,7 @@ pub fn write_stream(
         }
         join(writing)?;
         let digest = join(hashing);
-        result.map(|()| digest)
+        result.map(|checksum| (digest, checksum))
     })
 }
 
@@ -168,24 +169,26 @@ fn read_pieces(
     free: &Receiver<Filled>,
     read: &SyncSender<Filled>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), StreamError> {
-    let mut at = 0;
+) -> Result<Checksum, StreamError> {
+    let (mut at, mut checksummer) = (0, Checksummer::default());
     while at < size {
         // The writer stops giving buffers back only when it has failed, and then has its own error.
-        let Ok((mut buf, written)) = free.recv() else { return Ok(()) };
+        let Ok((mut buf, written)) = free.recv() else { return Ok(checksummer.finish()) };
         progress(written as u64);
         let want = (size - at).min(PIECE_BYTES as u64) as usize;
         let n = fill(reader, &mut buf[..want]).map_err(|source| StreamError::Source { at, source })?;
         if n < want {
             return Err(StreamError::Length { expected: size, longer: false });
         }
+        // Here, where there is less to do than where SHA-256 is taken, and before that: what changes in between is found.
+        checksummer.update(&buf[..n]);
         at += n as u64;
         if read.send((buf, n)).is_err() {
-            return Ok(());
+            return Ok(checksummer.finish());
         }
     }
     match fill(reader, &mut [0]) {
-        Ok(0) => Ok(()),
+        Ok(0) => Ok(checksummer.finish()),
         Ok(_) => Err(StreamError::Length { expected: size, longer: true }),
         Err(source) => Err(StreamError::Source { at, source }),
     }
@@ -310,8 +313,8 @@ mod tests {
 
     fn write(disk: &Cached, bytes: &[u8]) {
         let (len, mut done) = (bytes.len() as u64, 0);
-        let digest = write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
-        assert_eq!((digest, done), (Sha256::of(bytes), len));
+        let (digest, checksum) = write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
+        assert_eq!((digest, checksum, done), (Sha256::of(bytes), Checksum::of(bytes), len));
         disk.sync().unwrap();
         assert_eq!(read_back_digest(disk, &[Extent { len, ..to(len) }], &mut |_| ()).unwrap(), digest);
     }
@@ -340,10 +343,10 @@ mod tests {
         thread::scope(|scope| {
             let behind = ReadBack::begin(scope, &disk).unwrap();
             let to = Extent { offset: 0, ..to(len) };
-            let digest = write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
+            let (_, written) = write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
             disk.sync().unwrap();
             let mut done = 0;
-            assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [digest]);
+            assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [written]);
             assert_eq!(done, len);
             let flushes = disk.count().2;
             assert!((2..=3).contains(&flushes), "{flushes} flushes: one or two windows of 32 MiB, and the end");
