@@ -18,7 +18,7 @@ use crate::{
         live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
         manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
     },
-    payload::{Facts, PayloadFiles, TEXTS, image::Archive},
+    payload::{Facts, FileReader, PayloadFiles, TEXTS, image::Archive},
     tools::ToolError,
 };
 
@@ -130,7 +130,7 @@ impl Cargo<'_> {
         }
         let names: Vec<_> = places.keys().copied().chain(TEXTS).collect();
         let mut texts = BTreeMap::new();
-        let take = &mut |name: &str, reader: &mut (dyn Read + Send)| {
+        let take = &mut |name: &str, reader: &mut dyn FileReader| {
             let Some(file) = self.facts.files.iter().find(|file| file.name == name) else {
                 let mut text = Vec::new();
                 reader.read_to_end(&mut text)?;

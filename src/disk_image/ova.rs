@@ -37,7 +37,7 @@ pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) 
 }
 
 fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io::Result<()> {
-    let (vmdk_digest, file_bytes) = digest_file(&mut File::open(vmdk)?, &mut |_| ())?;
+    let (vmdk_digest, file_bytes) = digest_file(&mut File::open(vmdk)?, |_| ())?;
     let names = [".ovf", ".mf", "-disk1.vmdk"].map(|suffix| format!("{name}{suffix}"));
     let ovf = Ovf { name, disk_file: &names[2], file_bytes, disk_bytes, arch }.render();
     let listed = [(names[0].as_str(), Sha256::of(ovf.as_bytes())), (names[2].as_str(), vmdk_digest)];

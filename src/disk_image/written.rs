@@ -24,9 +24,9 @@ impl<'a> Written<'a> {
     /// Flush it, and compare what the medium has with what was written.
     pub fn verify(self) -> io::Result<()> {
         flush_and_forget(self.file)?;
-        let mut file = self.file;
+        let mut file = self.file.try_clone()?;
         file.rewind()?;
-        let (read, _) = digest_file(&mut file, &mut |_| ())?;
+        let (read, _) = digest_file(&mut file, |_| ())?;
         if read == self.hasher.finish() {
             return Ok(());
         }

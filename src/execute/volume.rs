@@ -1,7 +1,5 @@
 //! FAT32 volumes: written in one pass, each file straight to its place, and read back behind that.
 
-use std::io::Read;
-
 use anyhow::{Context as _, anyhow, bail};
 
 use super::{Executor, Expect};
@@ -12,7 +10,7 @@ use crate::{
         layout::Part,
         units::Extent,
     },
-    payload::{ReadBack, write_stream},
+    payload::{FileReader, ReadBack, write_stream},
     plan::{Content, Step, Volume, VolumeFile},
 };
 
@@ -101,7 +99,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         &mut self,
         file: &VolumeFile,
         to: Extent,
-        reader: &mut dyn Read,
+        reader: &mut dyn FileReader,
         unverified: &mut Option<Unverified>,
     ) -> anyhow::Result<()> {
         let behind = unverified.as_ref().map(|unverified| &unverified.behind.written);

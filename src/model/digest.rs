@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 use twox_hash::XxHash3_128;
 
+pub use super::sha256::Hasher;
+
 /// A SHA-256 digest (FIPS 180-4), 32 bytes, written as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -56,22 +58,6 @@ impl TryFrom<String> for Sha256 {
 impl From<Sha256> for String {
     fn from(d: Sha256) -> String {
         d.to_string()
-    }
-}
-
-/// A running SHA-256.
-#[derive(Clone, Default)]
-pub struct Hasher(sha2::Sha256);
-
-impl Hasher {
-    /// Feed bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// The digest of everything fed.
-    pub fn finish(self) -> Sha256 {
-        Sha256(self.0.finalize().into())
     }
 }
 

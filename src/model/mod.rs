@@ -24,6 +24,7 @@ pub mod profile;
 pub mod rate;
 pub mod region;
 pub mod running;
+mod sha256;
 pub mod signature;
 pub mod slot;
 pub mod smbios;

@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
 };
 
-use super::{Facts, SourceRef, stream::digest_file};
+use super::{Facts, FileReader, SourceRef, stream::digest_file};
 use crate::model::{
     digest::{self, Sha256, SumsError},
     manifest::{Arch, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
@@ -162,11 +162,14 @@ pub struct Seen {
 
 impl Seen {
     /// Read a file. `progress` gets bytes as they are read.
-    pub fn read(name: &str, mut reader: impl Read, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
+    pub fn read(name: &str, reader: &mut dyn FileReader, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
-        io::Read::by_ref(&mut reader).take(keep).read_to_end(&mut head)?;
-        let (sha256, size) = digest_file(&mut head.chain(reader), progress)?;
+        let (sha256, size) = digest_file(reader, |bytes| {
+            let more = bytes.len().min(keep as usize - head.len());
+            head.extend_from_slice(&bytes[..more]);
+            progress(bytes.len() as u64);
+        })?;
         Ok(Seen { size, sha256, head })
     }
 

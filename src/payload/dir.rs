@@ -123,7 +123,7 @@ impl DirSource {
     }
 
     fn see(&self, found: &mut Found, name: &str, progress: &mut dyn FnMut(u64)) -> Result<(), PayloadError> {
-        let seen = self.open(name).and_then(|file| Seen::read(name, file, progress));
+        let seen = self.open(name).and_then(|mut file| Seen::read(name, &mut file, progress));
         let seen = seen.map_err(|source| self.io_error(name, source))?;
         found.files.insert(name.to_owned(), seen);
         Ok(())

@@ -23,10 +23,32 @@ use std::{
 
 use nix::libc;
 
-use crate::model::manifest::{Arch, FileInfo, Manifest};
+use crate::model::{
+    digest::Hasher,
+    manifest::{Arch, FileInfo, Manifest},
+};
+
+/// Reads one file of a payload.
+///
+/// It may lie in something that has a digest of its own, a layer: each of its bytes goes through both digests. Who hashes
+/// the file can borrow the layer's, and feed both at once.
+pub trait FileReader: Read {
+    /// The digest that every byte read from here on belongs to as well, if there is one, for the reader of these bytes
+    /// to feed. Until it is given back no other byte of the layer can be read to any purpose: the layer's end is an
+    /// error then.
+    fn lend_digest(&mut self) -> Option<Hasher> {
+        None
+    }
+
+    /// Give back what was lent, fed with all that was read.
+    fn return_digest(&mut self, _digest: Hasher) {}
+}
+
+impl FileReader for File {}
+impl FileReader for &[u8] {}
 
 /// Gets the name of a file and its bytes.
-pub type Take<'t> = dyn FnMut(&str, &mut (dyn Read + Send)) -> anyhow::Result<()> + 't;
+pub type Take<'t> = dyn FnMut(&str, &mut dyn FileReader) -> anyhow::Result<()> + 't;
 
 /// Hands out the files of a payload for streaming.
 pub trait PayloadFiles {

@@ -7,7 +7,10 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
 };
 
-use super::read_back::{Piece, Written};
+use super::{
+    FileReader,
+    read_back::{Piece, Written},
+};
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
     model::{
@@ -59,7 +62,7 @@ pub enum StreamError {
 }
 
 /// Fill `buf` from `reader` as far as it goes.
-fn fill(reader: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
     let mut n = 0;
     while n < buf.len() {
         match reader.read(&mut buf[n..]) {
@@ -72,19 +75,42 @@ fn fill(reader: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(n)
 }
 
-/// Digest of everything a reader gives, and its length in bytes.
-pub fn digest_file(reader: &mut dyn Read, mut progress: impl FnMut(u64)) -> io::Result<(Sha256, u64)> {
-    let mut hasher = Hasher::default();
+/// Digest of everything a reader gives, and its length in bytes. `pass` gets the bytes on the way.
+pub fn digest_file(reader: &mut dyn FileReader, mut pass: impl FnMut(&[u8])) -> io::Result<(Sha256, u64)> {
+    let mut digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
     let mut buf = vec![0; CHUNK_BYTES];
     let mut total = 0;
     loop {
         let n = fill(reader, &mut buf)?;
-        hasher.update(&buf[..n]);
+        digests.update(&buf[..n]);
         total += n as u64;
-        progress(n as u64);
+        pass(&buf[..n]);
         if n < buf.len() {
-            return Ok((hasher.finish(), total));
+            return Ok((digests.finish(reader), total));
         }
+    }
+}
+
+/// Of a file, and of what it lies in.
+struct Digests {
+    file: Hasher,
+    outer: Option<Hasher>,
+}
+
+impl Digests {
+    fn update(&mut self, bytes: &[u8]) {
+        match &mut self.outer {
+            Some(outer) => Hasher::update_both(&mut self.file, outer, bytes),
+            None => self.file.update(bytes),
+        }
+    }
+
+    /// Once all that was read has been fed.
+    fn finish(self, reader: &mut dyn FileReader) -> Sha256 {
+        if let Some(outer) = self.outer {
+            reader.return_digest(outer);
+        }
+        self.file.finish()
     }
 }
 
@@ -121,7 +147,7 @@ impl Old {
 /// nothing is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does
 /// `progress`.
 pub fn write_stream(
-    reader: &mut dyn Read,
+    reader: &mut dyn FileReader,
     disk: &dyn BlockIo,
     to: Extent,
     size: u64,
@@ -135,8 +161,9 @@ pub fn write_stream(
         // The channel has room for all of them.
         let _ = done.send((AlignedBuf::new(PIECE_BYTES), 0));
     }
+    let digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
     thread::scope(move |scope| {
-        let hashing = spawn(scope, move || hash_pieces(to_hash, &hashed))?;
+        let hashing = spawn(scope, move || hash_pieces(to_hash, &hashed, digests))?;
         let writing = spawn(scope, move || write_pieces(disk, to, size, to_write, &done, behind))?;
         let result = read_pieces(reader, size, &free, &read, progress);
         drop(read);
@@ -144,8 +171,9 @@ pub fn write_stream(
             progress(n as u64);
         }
         join(writing)?;
-        let digest = join(hashing);
-        result.map(|checksum| (digest, checksum))
+        let digests = join(hashing);
+        // What was read in vain has not been hashed: then the layer's digest stays away.
+        result.map(|checksum| (digests.finish(reader), checksum))
     })
 }
 
@@ -164,7 +192,7 @@ fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 }
 
 fn read_pieces(
-    reader: &mut dyn Read,
+    reader: &mut dyn FileReader,
     size: u64,
     free: &Receiver<Filled>,
     read: &SyncSender<Filled>,
@@ -194,15 +222,14 @@ fn read_pieces(
     }
 }
 
-fn hash_pieces(read: Receiver<Filled>, hashed: &SyncSender<Filled>) -> Sha256 {
-    let mut hasher = Hasher::default();
+fn hash_pieces(read: Receiver<Filled>, hashed: &SyncSender<Filled>, mut digests: Digests) -> Digests {
     for (buf, n) in read {
-        hasher.update(&buf[..n]);
+        digests.update(&buf[..n]);
         if hashed.send((buf, n)).is_err() {
             break;
         }
     }
-    hasher.finish()
+    digests
 }
 
 fn write_pieces(

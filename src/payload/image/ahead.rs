@@ -1,13 +1,10 @@
-//! Reading ahead: a reader on a thread of its own, a few bounded buffers in between. One of these at each place where
-//! two kinds of work (disk or network, hash, decompress, write) can go on at the same time.
+//! Reading ahead: a reader on a thread of its own, a few bounded buffers in between: so it goes on beside decompressing.
 
 use std::{
     io::{self, Read},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
-
-use super::tar::Skip;
 
 /// Size of a buffer, bytes, and how many are on their way. More only cost memory.
 const BUFFER_BYTES: usize = 128 << 10;
@@ -24,7 +21,7 @@ pub struct Ahead {
 
 impl Ahead {
     /// Start reading. The thread ends when the reader does, or soon after this is dropped.
-    pub fn new(reader: Box<dyn Read + Send>) -> io::Result<Self> {
+    pub fn new(reader: impl Read + Send + 'static) -> io::Result<Self> {
         let (full_tx, full) = sync_channel(BUFFERS);
         let (free, free_rx) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
@@ -36,7 +33,7 @@ impl Ahead {
     }
 }
 
-fn read(mut reader: Box<dyn Read + Send>, free: &Receiver<Vec<u8>>, full: &SyncSender<io::Result<Vec<u8>>>) {
+fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::Result<Vec<u8>>>) {
     while let Ok(mut buf) = free.recv() {
         buf.clear();
         let result = reader.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut buf).map(|_| buf);
@@ -63,18 +60,5 @@ impl Read for Ahead {
         out[..n].copy_from_slice(&self.now[self.at..self.at + n]);
         self.at += n;
         Ok(n)
-    }
-}
-
-impl Skip for Ahead {
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let skipped = io::copy(&mut self.take(bytes), &mut io::sink())?;
-        if skipped < bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                format!("the archive ends {} bytes before the content of an entry does", bytes - skipped),
-            ));
-        }
-        Ok(())
     }
 }

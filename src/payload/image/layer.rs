@@ -53,6 +53,9 @@ impl Compression {
     }
 }
 
+/// Reads the archive of a layer.
+pub type LayerReader = Checked<Box<dyn Read + Send>>;
+
 /// A layer of an image.
 #[derive(Clone, Debug)]
 pub struct Layer {
@@ -79,29 +82,28 @@ impl Layer {
         Ok(Layer { descriptor, diff_id, compression })
     }
 
-    /// Its archive. Reading the blob with its digest, decompressing with the digest of what comes out, and whatever the
-    /// caller does go on beside each other.
-    pub fn open(&self, store: &dyn ImageStore) -> Result<Ahead, ImageError> {
+    /// Its archive. Reading a compressed blob, with its digest, goes on beside decompressing, which the caller's reading
+    /// does.
+    pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader, ImageError> {
         let name = format!("layer {}", self.descriptor.digest());
         let bytes = self.descriptor.size();
         let blob = store.blob(&self.descriptor)?;
         let blob = Checked::new(blob, name.clone(), sha256_of(&self.descriptor)?, Length::Exactly(bytes));
-        let thread = |source| ImageError::Io { what: name.clone(), source };
-        let ahead = Ahead::new(Box::new(blob)).map_err(thread)?;
+        let failed = |source| ImageError::Io { what: name.clone(), source };
         let archive: Box<dyn Read + Send> = match self.compression {
-            Compression::None => return Ok(ahead),
+            Compression::None => return Ok(blob),
             Compression::Gzip => {
+                let ahead = Ahead::new(blob).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
             }
             Compression::Zstd => {
-                let mut decoder = zstd::Decoder::new(ahead).map_err(thread)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(thread)?;
+                let mut decoder = zstd::Decoder::new(Ahead::new(blob).map_err(failed)?).map_err(failed)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "zstd", reader: decoder })
             }
         };
         let limit = Length::AtMost(FREE_BYTES.saturating_add(bytes.saturating_mul(MAX_RATIO)));
-        let archive = Checked::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit);
-        Ahead::new(Box::new(archive)).map_err(thread)
+        Ok(Checked::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit))
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Read as _,
     path::PathBuf,
 };
 
@@ -14,8 +13,7 @@ use anyhow::{Context as _, bail};
 
 use super::{
     ImageError, ImageStore,
-    ahead::Ahead,
-    layer::Layer,
+    layer::{Layer, LayerReader},
     overlay::{Above, Here},
     resolve::{Resolved, resolve},
     tar::{Content, Entries},
@@ -141,7 +139,7 @@ impl ImageSource {
 }
 
 /// Gets a file's name, its content, and the layer it is in.
-type Visit<'v> = dyn FnMut(&str, &mut Content<'_, Ahead>, &Layer) -> anyhow::Result<Next> + 'v;
+type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, &Layer) -> anyhow::Result<Next> + 'v;
 
 /// How a walk goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,23 +183,21 @@ impl PayloadFiles for ImageSource {
 
 impl ImageSource {
     /// A file that is installed; its digest is compared by who takes it.
-    fn hand_out(&self, name: &str, content: &mut Content<'_, Ahead>, take: &mut Take) -> anyhow::Result<()> {
+    fn hand_out(&self, name: &str, content: &mut Content<'_, LayerReader>, take: &mut Take) -> anyhow::Result<()> {
         let size = self.expected.sizes.get(name).copied().unwrap_or_default();
         if content.left() != size {
             bail!("{} bytes in its layer, not the {size} of its manifest.json", content.left());
         }
-        let mut head = Vec::new();
-        content.by_ref().take(HEAD_BYTES).read_to_end(&mut head)?;
-        match magic(name, &head) {
+        match magic(name, content.peek(HEAD_BYTES)?) {
             Err(why) => bail!(why),
             Ok(Some(other)) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
             Ok(_) => {}
         }
-        take(name, &mut head.chain(content))
+        take(name, content)
     }
 
     /// A file that is not installed.
-    fn compare(&self, name: &str, content: &mut Content<'_, Ahead>, place: &str) -> anyhow::Result<Seen> {
+    fn compare(&self, name: &str, content: &mut Content<'_, LayerReader>, place: &str) -> anyhow::Result<Seen> {
         let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(place, e))?;
         let same = match name {
             "cmdline" => seen.trimmed() == self.expected.cmdline.as_deref().map(str::as_bytes),

@@ -8,6 +8,9 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
+use super::checked::Checked;
+use crate::{model::digest::Hasher, payload::FileReader};
+
 /// Size of a block: headers are one, contents are padded to whole ones.
 const BLOCK: u64 = 512;
 /// Largest extended header or long name, bytes. Paths have at most 4 KiB; extended attributes are the rest.
@@ -286,6 +289,24 @@ impl<R> Content<'_, R> {
     /// Bytes of it that have not been read.
     pub const fn left(&self) -> u64 {
         self.0.content
+    }
+}
+
+impl<R: Read> Content<'_, Checked<R>> {
+    /// Its first bytes, at most `bytes` of them, which are still to be read.
+    pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
+        let bytes = bytes.min(self.left());
+        self.0.reader.peek(bytes)
+    }
+}
+
+impl<R: Read> FileReader for Content<'_, Checked<R>> {
+    fn lend_digest(&mut self) -> Option<Hasher> {
+        self.0.reader.lend_digest()
+    }
+
+    fn return_digest(&mut self, digest: Hasher) {
+        self.0.reader.return_digest(digest);
     }
 }
 
