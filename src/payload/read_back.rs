@@ -33,10 +33,10 @@ use crate::{
 
 /// Bytes read at once, and how many buffers are on their way. More only cost memory.
 const READ_BYTES: usize = 512 << 10;
-const BUFFERS: usize = 3;
+const BUFFERS: usize = 2;
 /// Bytes between two flushes behind a write: enough that they cost nothing, little enough that there is not much left
 /// to be read at the end.
-const WINDOW_BYTES: u64 = 32 << 20;
+const WINDOW_BYTES: u64 = 16 << 20;
 
 /// Bytes of a file on the disk.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Reading ahead: a reader on a thread of its own, a few bounded buffers in between: so it goes on beside decompressing.
 
 use std::{
-    io::{self, Read},
+    io::{self, BufRead, Read},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
@@ -44,9 +44,9 @@ fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::R
     }
 }
 
-impl Read for Ahead {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.now.len() && !self.ended && !out.is_empty() {
+impl BufRead for Ahead {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.at == self.now.len() && !self.ended {
             let next = self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reader's thread has gone")))?;
             self.ended = next.is_empty();
             let done = std::mem::replace(&mut self.now, next);
@@ -56,9 +56,18 @@ impl Read for Ahead {
                 let _ = self.free.try_send(done);
             }
         }
-        let n = out.len().min(self.now.len() - self.at);
-        out[..n].copy_from_slice(&self.now[self.at..self.at + n]);
-        self.at += n;
+        Ok(&self.now[self.at..])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+}
+
+impl Read for Ahead {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n = self.fill_buf()?.read(out)?;
+        self.consume(n);
         Ok(n)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
@@ -97,7 +97,7 @@ impl Layer {
                 Box::new(Named { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
             }
             Compression::Zstd => {
-                let mut decoder = zstd::Decoder::new(Ahead::new(blob).map_err(failed)?).map_err(failed)?;
+                let mut decoder = zstd::Decoder::with_buffer(Ahead::new(blob).map_err(failed)?).map_err(failed)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "zstd", reader: decoder })
             }
