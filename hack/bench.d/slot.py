@@ -3,7 +3,7 @@
 
 import shutil
 
-from disk import Disk
+from disk import SLOT_A, Disk
 from peers import peers
 from run import MIB, Contender, say
 from sources import Sources
@@ -38,11 +38,19 @@ def limits(disk, sources, slot):
         Contender("dd conv=fsync", ["dd", f"if={raw}", *out, "conv=fsync"], before=over),
         Contender("dd oflag=direct conv=fsync", ["dd", f"if={raw}", *out, "oflag=direct", "conv=fsync"], before=over),
         Contender("dd iflag=direct", ["dd", f"if={disk.slot}", "of=/dev/null", "bs=1M", f"count={sources.mib}", "iflag=direct"]),
+        both_at_once(raw, disk, sources),
         Contender("SHA-256 in memory", [slot, "sha256", raw], prints_seconds=True),
         Contender("gunzip alone, ours", [slot, "gunzip", layer]),
         igzip,
         qemu_img(raw, disk),
     ]
+
+
+def both_at_once(raw, disk, sources):
+    """What the disk needs to write the bytes and to read as many, if neither waits for the other: the other slot is read."""
+    write = f"dd if={raw} of={disk.slot} bs=1M oflag=direct conv=fsync"
+    read = f"dd if={disk.device} of=/dev/null bs=1M skip={(SLOT_A + disk.slot_bytes) // MIB} count={sources.mib} iflag=direct"
+    return Contender("both direct, at once", ["sh", "-c", f"{write} & {read}; wait"], before=disk.overwrite)
 
 
 def qemu_img(raw, disk):
@@ -103,7 +111,7 @@ def slot_section(disk, sources, slot, bench):
         if row["name"] == "dir" and fastest:
             goal(row, "the fastest peer", row["seconds"], fastest)
     show(f"{sources.mib} MiB into a slot, flushed; W = {w:.3f} s, R = {r:.3f} s", rows,
-         [("/dd", medians["dd conv=fsync"]), ("/W", w), ("/(W+R)", w + r)],
+         [("/dd", medians["dd conv=fsync"]), ("/W", w), ("/(W+R)", w + r), ("/both", medians["both direct, at once"])],
          [("read MiB", lambda row: mib(row, "read")), ("temp MiB", lambda row: mib(row, "temporary"))])
     return rows
 

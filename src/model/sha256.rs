@@ -2,7 +2,7 @@
 //!
 //! The second is what a layer needs: its bytes belong to the layer's digest, and those of a file in it to the file's as
 //! well. Where the CPU has instructions for it, SHA-256 waits for its own last result most of the time, and a second
-//! one, of the same block, fits into the gaps: both take 1.25 times as long as one (`cargo bench --bench parts`).
+//! one, of the same block, fits into the gaps: both take 1.3 times as long as one (`cargo bench --bench parts`).
 
 use sha2::block_api::compress256;
 

@@ -18,7 +18,10 @@ use fill::fill;
 use image::{Image, archive};
 use slipway::{
     device::{Access, CHUNK_BYTES, Disk},
-    model::{digest::Sha256, manifest::Arch},
+    model::{
+        digest::{Checksum, Hasher, Sha256},
+        manifest::Arch,
+    },
 };
 
 /// What is read, decompressed and written in one round, bytes.
@@ -42,9 +45,16 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 fn hashing(c: &mut Criterion) {
     let chunk = noise(1, CHUNK_BYTES);
-    let mut group = c.benchmark_group("sha256");
+    let mut group = c.benchmark_group("hash");
     group.throughput(Throughput::Bytes(chunk.len() as u64));
     group.bench_function("a chunk of 1 MiB", |b| b.iter(|| Sha256::of(&chunk)));
+    let both = |bytes: &[u8]| {
+        let (mut layer, mut file) = (Hasher::default(), Hasher::default());
+        Hasher::update_both(&mut layer, &mut file, bytes);
+        (layer.finish(), file.finish())
+    };
+    group.bench_function("of a layer and a file, at once", |b| b.iter(|| both(&chunk)));
+    group.bench_function("XXH3 of it", |b| b.iter(|| Checksum::of(&chunk)));
     group.finish();
 }
 
