@@ -50,7 +50,7 @@ def both_at_once(raw, disk, sources):
     """What the disk needs to write the bytes and to read as many, if neither waits for the other: the other slot is read."""
     write = f"dd if={raw} of={disk.slot} bs=1M oflag=direct conv=fsync"
     read = f"dd if={disk.device} of=/dev/null bs=1M skip={(SLOT_A + disk.slot_bytes) // MIB} count={sources.mib} iflag=direct"
-    return Contender("both direct, at once", ["sh", "-c", f"{write} & {read}; wait"], before=disk.overwrite)
+    return Contender("both direct, at once", ["sh", "-c", f"{write} & {read} && wait $!"], before=disk.overwrite)
 
 
 def qemu_img(raw, disk):

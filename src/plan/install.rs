@@ -8,9 +8,9 @@
 //!    partition table: before the first step the old one, complete; from then on none; after the last step
 //!    the new one, complete.
 //! 2. The old labels are cleared, and the contents written while nothing refers to them: ESP, BIOS core
-//!    image, BOOT-A with the payload.
-//! 3. They are read back past the page cache and compared with their digests; that begins behind the write, after a
-//!    flush of what is read. A disk that lies or a payload that changed ends here, with no table.
+//!    image, BOOT-A with the payload. A payload that changed since it was checked ends here, with no table.
+//! 3. They are read back past the page cache and compared with what was written, which had the right digests; that begins
+//!    behind the write, after a flush of what is read. A disk that lies ends here, with no table.
 //! 4. BOOT-B is blank, META and the data volumes are written.
 //! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
 

@@ -8,9 +8,10 @@
 //!    target from here on, the boot rule does not look at it.
 //! 2. The beginning of the target is zeroed. If both copies of boot.env are lost later on, GRUB goes by what the
 //!    slots themselves say: a slot that is half old, half new must say nothing.
-//! 3. The payload is **written** into the target, its boot sector last. What is in its place already is left there.
-//! 4. It is **verified**: every byte, written or left, is read back past the page cache and compared with its digest.
-//!    That begins behind the write, after a flush of what is read.
+//! 3. The payload is **written** into the target, its boot sector last, and compared with its digests on the way. What is
+//!    in its place already is left there.
+//! 4. It is **verified**: every byte, written or left, is read back past the page cache and compared with what was to be
+//!    written. That begins behind the write, after a flush of what is read.
 //! 5. META gets the label to return to (tag 0x06, for machined), and EPHEMERAL is wiped if that was asked for: not
 //!    before the new system is known to be whole.
 //! 6. **Activate**, the commit point: one sector of boot.env says that the next boot tries the target, once. GRUB

@@ -23,7 +23,7 @@ pub struct Checked<R> {
 enum State {
     /// This.
     Own(Hasher),
-    /// Somebody else; or nobody, once the digest was wrong. An end in this state is never the right one.
+    /// Somebody else; or nobody, since the digest was wrong. An end in this state is never the right one.
     Lent,
     /// The end has been reached, and the digest was right.
     Done,
@@ -69,11 +69,12 @@ impl<R: Read> Checked<R> {
     }
 
     fn end(&mut self) -> Result<(), ImageError> {
-        if let Length::Exactly(bytes) = self.length
-            && self.seen < bytes
-        {
-            let why = format!("it ends after {} of {bytes} bytes: truncated", self.seen);
-            return Err(ImageError::invalid(&self.what, why));
+        match self.length {
+            Length::Exactly(bytes) if self.seen < bytes => {
+                let why = format!("it ends after {} of {bytes} bytes: truncated", self.seen);
+                return Err(ImageError::invalid(&self.what, why));
+            }
+            _ => self.not_longer()?,
         }
         // The end may be asked for again.
         let hasher = match std::mem::replace(&mut self.state, State::Lent) {
@@ -82,7 +83,12 @@ impl<R: Read> Checked<R> {
                 self.state = State::Done;
                 return Ok(());
             }
-            State::Lent => return Err(ImageError::invalid(&self.what, "not all of it was hashed")),
+            State::Lent => {
+                return Err(ImageError::invalid(
+                    &self.what,
+                    "its digest was wrong, or is not back from who hashed a part of it",
+                ));
+            }
         };
         let actual = hasher.finish();
         if actual == self.digest {
@@ -90,6 +96,17 @@ impl<R: Read> Checked<R> {
             return Ok(());
         }
         Err(ImageError::invalid(&self.what, format!("SHA-256 of its content is {actual}, not {}", self.digest)))
+    }
+
+    fn not_longer(&self) -> Result<(), ImageError> {
+        let why = match self.length {
+            Length::Exactly(bytes) if self.seen > bytes => format!("longer than the {bytes} bytes of its descriptor"),
+            Length::AtMost(bytes) if self.seen > bytes => {
+                format!("it decompresses to more than {bytes} bytes: out of all proportion to its size")
+            }
+            _ => return Ok(()),
+        };
+        Err(ImageError::invalid(&self.what, why))
     }
 
     fn next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -123,18 +140,90 @@ impl<R: Read> Read for Checked<R> {
             self.end().map_err(ImageError::into_io)?;
         }
         self.seen += n as u64;
-        let why = match self.length {
-            Length::Exactly(bytes) if self.seen > bytes => format!("longer than the {bytes} bytes of its descriptor"),
-            Length::AtMost(bytes) if self.seen > bytes => {
-                format!("it decompresses to more than {bytes} bytes: out of all proportion to its size")
-            }
-            _ => {
-                if let State::Own(hasher) = &mut self.state {
-                    hasher.update(&buf[..n]);
-                }
-                return Ok(n);
-            }
-        };
-        Err(ImageError::invalid(&self.what, why).into_io())
+        self.not_longer().map_err(ImageError::into_io)?;
+        if let State::Own(hasher) = &mut self.state {
+            hasher.update(&buf[..n]);
+        }
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOB: &[u8] = b"a blob that is longer than what is looked at";
+
+    fn checked(blob: &[u8]) -> Checked<&[u8]> {
+        Checked::new(blob, "a blob".to_owned(), Sha256::of(BLOB), Length::Exactly(BLOB.len() as u64))
+    }
+
+    /// Everything up to the end, if that is the right one.
+    fn rest(checked: &mut Checked<&[u8]>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        checked.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    #[test]
+    fn what_was_looked_at_is_read_and_hashed_once() {
+        for bytes in [0, 5, BLOB.len() as u64] {
+            let mut blob = checked(BLOB);
+            assert_eq!(blob.peek(bytes).unwrap(), &BLOB[..bytes as usize]);
+            assert_eq!(blob.peek(bytes).unwrap(), &BLOB[..bytes as usize]);
+            let mut first = [0; 3];
+            blob.read_exact(&mut first).unwrap();
+            assert_eq!([&first[..], &rest(&mut blob).unwrap()].concat(), BLOB);
+        }
+        let mut blob = checked(BLOB);
+        assert_eq!(blob.peek(1000).unwrap(), BLOB, "no more than there is");
+        assert_eq!(rest(&mut blob).unwrap(), BLOB);
+    }
+
+    /// Lends the digest after four bytes, and reads eight more.
+    fn lent(blob: &mut Checked<&[u8]>) -> (Hasher, [u8; 8]) {
+        let mut bytes = [0; 8];
+        blob.read_exact(&mut bytes[..4]).unwrap();
+        let digest = blob.lend_digest().unwrap();
+        assert!(blob.lend_digest().is_none(), "there is one of it");
+        blob.read_exact(&mut bytes).unwrap();
+        (digest, bytes)
+    }
+
+    #[test]
+    fn a_digest_that_was_lent_is_missed_at_the_end() {
+        let mut blob = checked(BLOB);
+        lent(&mut blob);
+        assert!(rest(&mut blob).is_err());
+
+        let mut blob = checked(BLOB);
+        let (mut digest, bytes) = lent(&mut blob);
+        digest.update(&bytes);
+        blob.return_digest(digest);
+        assert_eq!(rest(&mut blob).unwrap(), BLOB[12..]);
+
+        let mut blob = checked(BLOB);
+        let (mut digest, bytes) = lent(&mut blob);
+        digest.update(&bytes[1..]);
+        blob.return_digest(digest);
+        assert!(rest(&mut blob).is_err(), "not all of it was hashed");
+    }
+
+    #[test]
+    fn a_wrong_end_stays_wrong() {
+        let mut other = BLOB.to_vec();
+        other[7] ^= 1;
+        for wrong in [&other[..], &BLOB[1..], &[BLOB, b"!"].concat()] {
+            let mut blob = checked(wrong);
+            assert!(rest(&mut blob).is_err());
+            assert!(rest(&mut blob).is_err());
+        }
+        let longer = [BLOB, b"!"].concat();
+        let mut blob = checked(&longer);
+        blob.read_exact(&mut [0; BLOB.len()]).unwrap();
+        assert!(rest(&mut blob).is_err());
+        assert!(rest(&mut blob).is_err(), "with the right digest before it");
+        let mut blob = checked(BLOB);
+        assert!(rest(&mut blob).is_ok());
+        assert!(rest(&mut blob).unwrap().is_empty(), "and a right one right");
     }
 }

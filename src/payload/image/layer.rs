@@ -3,7 +3,7 @@
 //! OCI image specification 1.1, "Image Layer Filesystem Changeset"; RFC 1952 (gzip: members may follow each other),
 //! RFC 8878 (zstd: frames may). What follows the last member or frame and is none is an error.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use oci_spec::image::{Descriptor, MediaType};
@@ -23,6 +23,8 @@ const MAX_RATIO: u64 = 200;
 /// Largest window of a zstd frame: 2^27 bytes, what zstd itself takes without being told to (RFC 8878, section 3.1.1.1.2,
 /// wants 8 MiB at least). It bounds the memory.
 const ZSTD_WINDOW_LOG: u32 = 27;
+/// Read at once of a layer that is not compressed, bytes: many headers, where files are small.
+const HEADERS_BYTES: usize = 64 << 10;
 
 /// How a layer is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +89,19 @@ impl Layer {
     pub fn open(&self, store: &dyn ImageStore) -> Result<LayerReader, ImageError> {
         let name = format!("layer {}", self.descriptor.digest());
         let bytes = self.descriptor.size();
-        let blob = store.blob(&self.descriptor)?;
-        let blob = Checked::new(blob, name.clone(), sha256_of(&self.descriptor)?, Length::Exactly(bytes));
+        let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
+        let checked = |blob: Box<dyn Read + Send>| Checked::new(blob, name.clone(), digest, Length::Exactly(bytes));
         let failed = |source| ImageError::Io { what: name.clone(), source };
         let archive: Box<dyn Read + Send> = match self.compression {
-            Compression::None => return Ok(blob),
+            // Headers are small, and whatever is large is read past the buffer.
+            Compression::None => return Ok(checked(Box::new(BufReader::with_capacity(HEADERS_BYTES, blob)))),
             Compression::Gzip => {
-                let ahead = Ahead::new(blob).map_err(failed)?;
+                let ahead = Ahead::new(checked(blob)).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
             }
             Compression::Zstd => {
-                let mut decoder = zstd::Decoder::with_buffer(Ahead::new(blob).map_err(failed)?).map_err(failed)?;
+                let mut decoder =
+                    zstd::Decoder::with_buffer(Ahead::new(checked(blob)).map_err(failed)?).map_err(failed)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "zstd", reader: decoder })
             }

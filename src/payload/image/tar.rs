@@ -272,6 +272,11 @@ impl<R: Skip> Entries<R> {
     fn wrong(&self, why: &str) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, format!("tar entry near byte {}: {why}", self.at))
     }
+
+    /// The end has come with only so many bytes more of the current entry.
+    fn ends_early(&self, more: u64) -> io::Error {
+        self.wrong(&format!("the archive ends {} bytes before its content does", self.content - more))
+    }
 }
 
 fn pax_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
@@ -296,6 +301,10 @@ impl<R: Read> Content<'_, Checked<R>> {
     /// Its first bytes, at most `bytes` of them, which are still to be read.
     pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
         let bytes = bytes.min(self.left());
+        let there = self.0.reader.peek(bytes)?.len() as u64;
+        if there < bytes {
+            return Err(self.0.ends_early(there));
+        }
         self.0.reader.peek(bytes)
     }
 }
@@ -313,9 +322,13 @@ impl<R: Read> FileReader for Content<'_, Checked<R>> {
 impl<R: Skip> Read for Content<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let want = buf.len().min(usize::try_from(self.0.content).unwrap_or(usize::MAX));
+        // Not every decompressor takes it well to be asked for nothing.
+        if want == 0 {
+            return Ok(0);
+        }
         let n = self.0.reader.read(&mut buf[..want])?;
-        if n == 0 && want > 0 {
-            return Err(self.0.wrong(&format!("the archive ends {} bytes before its content does", self.0.content)));
+        if n == 0 {
+            return Err(self.0.ends_early(0));
         }
         self.0.content -= n as u64;
         self.0.at += n as u64;
