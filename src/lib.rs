@@ -40,6 +40,8 @@
 //!   `source.rs`
 //! * registries: [`payload::registry`]; which one is asked next, and when it is given up:
 //!   `src/payload/registry/rounds.rs`
+//! * from a source to the disk in one pass: [`payload::write_stream`]; back from the medium: [`payload::ReadBack`]; the
+//!   digests and checksums of both: [`model::digest`]
 //! * META (Talos ADV): [`model::meta`]
 //! * how `stage --limit-rate` spares the disk: [`device::Paced`], with the arithmetic in [`model::rate`]
 //! * the kernel command line: [`model::cmdline`]

@@ -1,4 +1,5 @@
-//! The block-device ioctls (`linux/fs.h`): the only unsafe code there is, but for one line in `main.rs`.
+//! The block-device ioctls (`linux/fs.h`): the only unsafe code there is, but for one line each in `main.rs` and
+//! `model/sha256/both.rs`.
 #![expect(
     unsafe_code,
     reason = "ioctls have no safe form; each passes a pointer to a value of the type the kernel expects"
