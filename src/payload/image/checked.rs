@@ -23,8 +23,10 @@ pub struct Checked<R> {
 enum State {
     /// This.
     Own(Hasher),
-    /// Somebody else; or nobody, since the digest was wrong. An end in this state is never the right one.
+    /// Somebody else, of a file in it. An end in this state is never the right one.
     Lent,
+    /// Nobody any more: the digest was wrong.
+    Wrong,
     /// The end has been reached, and the digest was right.
     Done,
 }
@@ -68,37 +70,40 @@ impl<R: Read> Checked<R> {
         self.state = State::Own(digest);
     }
 
-    fn end(&mut self) -> Result<(), ImageError> {
+    /// An end inside a file that somebody hashes is `UnexpectedEof`.
+    fn end(&mut self) -> io::Result<()> {
         match self.length {
             Length::Exactly(bytes) if self.seen < bytes => {
-                let why = format!("it ends after {} of {bytes} bytes: truncated", self.seen);
-                return Err(ImageError::invalid(&self.what, why));
+                return Err(self.wrong(format!("it ends after {} of {bytes} bytes: truncated", self.seen)));
             }
             _ => self.not_longer()?,
         }
         // The end may be asked for again.
-        let hasher = match std::mem::replace(&mut self.state, State::Lent) {
+        let hasher = match std::mem::replace(&mut self.state, State::Wrong) {
             State::Own(hasher) => hasher,
             State::Done => {
                 self.state = State::Done;
                 return Ok(());
             }
             State::Lent => {
-                return Err(ImageError::invalid(
-                    &self.what,
-                    "its digest was wrong, or is not back from who hashed a part of it",
-                ));
+                self.state = State::Lent;
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            State::Wrong => return Err(self.wrong("SHA-256 of its content was wrong".to_owned())),
         };
         let actual = hasher.finish();
         if actual == self.digest {
             self.state = State::Done;
             return Ok(());
         }
-        Err(ImageError::invalid(&self.what, format!("SHA-256 of its content is {actual}, not {}", self.digest)))
+        Err(self.wrong(format!("SHA-256 of its content is {actual}, not {}", self.digest)))
     }
 
-    fn not_longer(&self) -> Result<(), ImageError> {
+    fn wrong(&self, why: String) -> io::Error {
+        ImageError::invalid(&self.what, why).into_io()
+    }
+
+    fn not_longer(&self) -> io::Result<()> {
         let why = match self.length {
             Length::Exactly(bytes) if self.seen > bytes => format!("longer than the {bytes} bytes of its descriptor"),
             Length::AtMost(bytes) if self.seen > bytes => {
@@ -106,7 +111,7 @@ impl<R: Read> Checked<R> {
             }
             _ => return Ok(()),
         };
-        Err(ImageError::invalid(&self.what, why))
+        Err(self.wrong(why))
     }
 
     fn next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -137,10 +142,10 @@ impl<R: Read> Read for Checked<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.next(buf)?;
         if n == 0 && !buf.is_empty() {
-            self.end().map_err(ImageError::into_io)?;
+            self.end()?;
         }
         self.seen += n as u64;
-        self.not_longer().map_err(ImageError::into_io)?;
+        self.not_longer()?;
         if let State::Own(hasher) = &mut self.state {
             hasher.update(&buf[..n]);
         }

@@ -326,10 +326,11 @@ impl<R: Skip> Read for Content<'_, R> {
         if want == 0 {
             return Ok(0);
         }
-        let n = self.0.reader.read(&mut buf[..want])?;
-        if n == 0 {
-            return Err(self.0.ends_early(0));
-        }
+        let n = match self.0.reader.read(&mut buf[..want]) {
+            Ok(0) => return Err(self.0.ends_early(0)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(self.0.ends_early(0)),
+            read => read?,
+        };
         self.0.content -= n as u64;
         self.0.at += n as u64;
         Ok(n)
