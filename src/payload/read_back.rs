@@ -54,39 +54,8 @@ pub fn read_back_digest(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Sha256, StreamError> {
     let pieces = extents.iter().enumerate().map(|(n, at)| Ok(Piece { at: *at, last: n + 1 == extents.len() }));
-    let digests = sums::<Hasher>(disk, pieces, progress)?;
+    let digests = sums(disk, pieces, Hasher::update, Hasher::finish, progress)?;
     Ok(digests.first().copied().unwrap_or_else(|| Sha256::of(&[])))
-}
-
-/// Takes bytes, and makes something of them that stands for them.
-trait Sum: Default {
-    type Value;
-    fn update(&mut self, bytes: &[u8]);
-    fn finish(self) -> Self::Value;
-}
-
-impl Sum for Hasher {
-    type Value = Sha256;
-
-    fn update(&mut self, bytes: &[u8]) {
-        Hasher::update(self, bytes);
-    }
-
-    fn finish(self) -> Sha256 {
-        Hasher::finish(self)
-    }
-}
-
-impl Sum for Checksummer {
-    type Value = Checksum;
-
-    fn update(&mut self, bytes: &[u8]) {
-        Checksummer::update(self, bytes);
-    }
-
-    fn finish(self) -> Checksum {
-        Checksummer::finish(self)
-    }
 }
 
 /// Reads files back behind whoever writes them.
@@ -116,7 +85,7 @@ impl<'scope> ReadBack<'scope> {
             // Who does not finish does not count.
             let _ = advanced.send(bytes);
         };
-        let work = move || sums::<Checksummer>(disk, pieces, &mut { advance });
+        let work = move || sums(disk, pieces, Checksummer::update, Checksummer::finish, &mut { advance });
         let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
         Ok(ReadBack { written: Written { pieces: written, bytes }, progress, thread })
     }
@@ -217,11 +186,14 @@ impl Iterator for Flushed<'_> {
 /// A buffer, how many bytes of it are read, and whether a file ends with them.
 type Filled = (AlignedBuf, usize, bool);
 
-fn sums<S: Sum>(
+/// What stands for each file: digests, or checksums.
+fn sums<S: Default, V>(
     disk: &dyn BlockIo,
     pieces: impl Iterator<Item = Result<Piece, StreamError>> + Send,
+    update: fn(&mut S, &[u8]),
+    finish: fn(S) -> V,
     progress: &mut dyn FnMut(u64),
-) -> Result<Vec<S::Value>, StreamError> {
+) -> Result<Vec<V>, StreamError> {
     let (full_tx, full_rx) = sync_channel::<Filled>(BUFFERS);
     let (free_tx, free_rx) = sync_channel::<AlignedBuf>(BUFFERS);
     for _ in 0..BUFFERS {
@@ -233,10 +205,10 @@ fn sums<S: Sum>(
         let reading = thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)?;
         let (mut sums, mut sum) = (Vec::new(), S::default());
         for (buf, n, last) in full_rx {
-            sum.update(&buf[..n]);
+            update(&mut sum, &buf[..n]);
             progress(n as u64);
             if last {
-                sums.push(std::mem::take(&mut sum).finish());
+                sums.push(finish(std::mem::take(&mut sum)));
             }
             // The reader has gone once it has sent everything.
             let _ = free_tx.send(buf);
