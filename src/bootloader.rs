@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::model::{
+use slipway_core::{
     digest::{Sha256, Sums},
-    gpt::BOOT_CODE_BYTES,
-    manifest::{Arch, FileInfo, SHA256SUMS},
+    disk::gpt::BOOT_CODE_BYTES,
+    payload::manifest::{Arch, FileInfo, SHA256SUMS},
     units::Lba,
 };
 

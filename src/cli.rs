@@ -2,10 +2,15 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
 
 mod change;
+pub mod environment;
 mod imager;
+pub mod output;
+mod progress;
+mod values;
 
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
 pub use imager::{Imager, ImagerOwn, ImagerUnsupported};
+pub use progress::{Progress, ProgressMode};
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,14 +19,11 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser as _},
 };
 
-use crate::{
-    model::{
-        disk_image::ImageKind,
-        manifest::Arch,
-        units::{ByteSize, SectorSize},
-    },
-    payload::{SourceRef, registry::Mirror},
-    report::ProgressMode,
+use crate::payload::{SourceRef, registry::Mirror};
+use slipway_core::{
+    media::format::ImageKind,
+    payload::manifest::Arch,
+    units::{ByteSize, SectorSize},
 };
 
 /// Installs an operating system, kernel + initramfs + squashfs, onto an A/B disk that always boots.
@@ -110,7 +112,7 @@ pub enum Verb {
     /// again. The manifest is kept byte for byte: the image keeps its digest.
     Pull(PullArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
-    Seal(SealArgs),
+    Checksum(ChecksumArgs),
     /// Tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print the completion script of a shell.
@@ -204,7 +206,7 @@ pub struct InstallArgs {
 #[derive(Debug, Args)]
 pub struct ImageArgs {
     /// Format of the image.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = values::image_kind())]
     pub kind: ImageKind,
     /// File to make. One that ends in .xz, .zst or .gz is compressed. It appears under this name when it is complete.
     #[arg(long, value_name = "FILE")]
@@ -280,7 +282,7 @@ pub struct SystemArgs {
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
     /// Architecture of the machine.
-    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
 }
 
@@ -295,7 +297,7 @@ pub struct InspectArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
     /// Of a source: architecture, where an image has several.
-    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
     /// Of a source: refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
@@ -334,16 +336,16 @@ pub struct PullArgs {
     /// Where to: oci:DIR[:TAG]. The directory is made if it is not there; other images in it are kept.
     pub to: SourceRef,
     /// Architecture, where an image has several.
-    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
     /// Where it is an image in a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
-/// `seal`.
+/// `checksum`.
 #[derive(Debug, Args)]
-pub struct SealArgs {
+pub struct ChecksumArgs {
     /// Directory with vmlinuz, initramfs.xz and rootfs.squashfs [default: /usr/install/ARCH].
     pub dir: Option<PathBuf>,
 }

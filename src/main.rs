@@ -8,15 +8,14 @@ use std::{
     process::ExitCode,
 };
 
+use slipway::{
+    cli::{Cli, Imager, Output, environment::Environment, output},
+    commands,
+    error::{Failure, OrFail as _},
+};
 use clap::{Parser as _, error::ErrorKind};
 use nix::libc;
-use slipway::{
-    cli::{Cli, Imager, Output},
-    commands,
-    error::{Failure, Kind, OrFail as _},
-    model::environment::Environment,
-    report::{Report, output},
-};
+use slipway_core::report::{FailureKind as Kind, Report};
 
 /// Freed buffers go back to the system at once. Left to itself the C library keeps what it has seen freed before: as much
 /// as the window of a zstd layer, for each thread.

@@ -5,6 +5,8 @@
 //! (superblocks, headers, root inode: some hundred KiB) is copied to the range. The log must be zero and is
 //! a hole in the side file: it is zeroed here, as are both ends, where signatures of others may stand.
 
+mod xfs;
+
 use std::{
     ffi::OsString,
     fs::File,
@@ -17,12 +19,10 @@ use uuid::Uuid;
 
 use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES},
-    model::{
-        units::{Extent, MIB, SectorSize},
-        xfs::{self, SUPERBLOCK_BYTES},
-    },
     tools::{Tool, ToolError},
 };
+use slipway_core::units::{Extent, MIB, SectorSize};
+use xfs::SUPERBLOCK_BYTES;
 
 /// Below this, bytes, mkfs.xfs refuses unless told otherwise (xfsprogs 5.19 and later).
 const XFS_MIN_SUPPORTED: u64 = 300 * MIB;

@@ -32,14 +32,14 @@ use nix::{
 use slipway::{
     bootloader::Assets,
     device::{Access, Disk},
-    error::Kind,
-    model::{
-        manifest::{Arch, KernelArgs},
-        units::MIB,
-    },
     payload::{DirSource, Sums, image::Look},
-    plan::{self, Ids, InstallRequest},
     probe,
+};
+use slipway_core::{
+    payload::manifest::{Arch, KernelArgs},
+    plan::{self, Ids, InstallRequest},
+    report::FailureKind as Kind,
+    units::MIB,
 };
 use uuid::Uuid;
 use world::{

@@ -17,10 +17,13 @@ use nix::libc;
 use slipway::{
     device::{Access, Disk},
     execute::{self, Observer, Sources},
-    model::{manifest::Arch, units::MIB},
     payload::{DirSource, Sums, image::Look},
-    plan::{self, Ask, Origin, UpgradeRequest},
     probe,
+};
+use slipway_core::{
+    payload::manifest::Arch,
+    plan::{self, Ask, Origin, UpgradeRequest},
+    units::MIB,
 };
 use world::{
     Content, Loop, Mount, Outcome, Payload, SmallFs, World, boot::Node, flip, json_of, noise, partition, read_at, tool,

@@ -21,15 +21,17 @@ use slipway::{
     device::{Access, Disk},
     execute::{self, Sources},
     fat::FatVolume,
-    model::{
-        bootenv::{BootEnv, MARKER, Marker, PATHS},
-        digest::Sha256,
-        layout::Part,
-        medium::MediumId,
+    probe,
+};
+use slipway_core::{
+    boot::{
+        env::{BootEnv, MARKER, Marker, PATHS},
         slot::{PerSlot, Slot, SlotState},
     },
+    digest::Sha256,
+    disk::layout::Part,
+    media::medium_id::MediumId,
     plan::InstallRequest,
-    probe,
 };
 use tempfile::TempDir;
 

@@ -15,7 +15,8 @@ use std::{collections::BTreeMap, fs, os::unix::fs::FileExt as _, path::Path};
 
 use clap::{ArgAction, CommandFactory as _, Parser as _};
 use serde_json::{Value, json};
-use slipway::{cli::Cli, model::units::MIB};
+use slipway::cli::Cli;
+use slipway_core::units::MIB;
 use world::{
     Content, IMAGE_BYTES, Loop, Outcome, Payload, Range, World, finished, flip, installer, installer_in, json_of,
     noise, on_disk, partition, program, read_at, tool, write_at,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
 
 use proptest::prelude::*;
-use slipway::model::config::MachineConfig;
+use slipway_core::config::MachineConfig;
 
 /// A config that is right, with everything in it that is read.
 const FULL: &str = "\

@@ -14,7 +14,7 @@ mod world;
 
 use grub_emu::{Booted, GrubEmu};
 use serde_json::{Value, json};
-use slipway::model::slot::Slot;
+use slipway_core::boot::slot::Slot;
 use world::{Outcome, Payload, World, boot::Node, flip, on_disk, write_at};
 
 const INSTALL: i32 = 7;

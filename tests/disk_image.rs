@@ -24,8 +24,11 @@ use proptest::{prelude::*, sample::Index};
 use serde_json::Value;
 use slipway::{
     device::{Access, BlockIo as _, Disk as OpenDisk},
-    fat::{FatTime, FatVolume, FileSpec, VolumeLayout, VolumeSpec},
-    model::units::{Extent, MIB, SectorSize},
+    fat::FatVolume,
+};
+use slipway_core::{
+    disk::fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+    units::{Extent, MIB, SectorSize},
 };
 use world::{
     DISK_BYTES, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Range, SLOT, SLOT_4096, SmallFs, World, assert_clean_fat,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use assert_cmd::Command;
-use slipway::model::{digest::Sha256, units::MIB};
+use slipway_core::{digest::Sha256, units::MIB};
 use world::{
     Loop, Mount, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract, installer, json_of,
     nobody::{NOBODY, Nobody},

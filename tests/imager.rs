@@ -11,15 +11,15 @@ use assert_cmd::Command;
 use clap::Parser as _;
 use images::{Layout, Pack, built};
 use proptest::prelude::*;
-use slipway::{
-    cli::{Cli, Imager, Verb},
-    model::{
-        disk_image::{Compression, ImageKind},
-        manifest::Arch,
-        platform::Platform,
+use slipway::cli::{Cli, Imager, Verb};
+use slipway_core::{
+    kernel::platform::Platform,
+    media::{
+        format::{Compression, ImageKind},
         profile::{DiskOptions, Draft, Fault, Origin, Profile},
-        units::{GIB, MIB, SectorSize},
     },
+    payload::manifest::Arch,
+    units::{GIB, MIB, SectorSize},
 };
 use world::{Outcome, Payload, World, assets, installer, noise, tool};
 

@@ -20,7 +20,7 @@ use std::{
 use assert_cmd::Command;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
-use slipway::model::units::MIB;
+use slipway_core::units::MIB;
 use world::{
     Content, DISK_BYTES, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Outcome, SLOT_4096, World, boot::Node, extract, flip,
     installer, json_of, partition, program, tool, write_at,

@@ -22,7 +22,7 @@ use std::{
 
 use nix::libc;
 use serde_json::Value;
-use slipway::model::units::MIB;
+use slipway_core::units::MIB;
 use world::{Content, Outcome, Payload, World, boot::Node, installer_in, json_of, on_disk, partition};
 
 const INSTALL: i32 = 7;

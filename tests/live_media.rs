@@ -15,7 +15,7 @@ use std::{
 
 use assert_cmd::Command;
 use images::{Layout, Pack, built};
-use slipway::model::{digest::Sha256, live::MAX_INITRAMFS_BYTES, units::MIB};
+use slipway_core::{digest::Sha256, media::live::MAX_INITRAMFS_BYTES, units::MIB};
 use world::{
     Outcome, Payload, Range, SmallFs, World, assert_clean_fat, asset, assets, extract, installer,
     nobody::{NOBODY, Nobody},

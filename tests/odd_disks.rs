@@ -16,7 +16,7 @@ use std::{
 };
 
 use serde_json::json;
-use slipway::model::units::MIB;
+use slipway_core::units::MIB;
 use world::{
     Content, DISK_BYTES, IMAGE_BYTES, Loop, Outcome, SLOT_4096, World, assert_clean_fat, boot::Node, extract, flip,
     json_of, on_disk, partition, tool, write_at,

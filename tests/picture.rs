@@ -5,18 +5,20 @@
 use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
-use slipway::{
-    device::{Identity, Kind},
-    model::{
-        bootrule::NextBoot,
-        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
-        parttype::gpt_type,
-        region::{Partition, Region, TableKind, cover, misplaced},
+use slipway_core::{
+    boot::{
+        rule::NextBoot,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
-        units::{Extent, GIB, MIB, SectorSize},
+    },
+    disk::{
+        identity::{Identity, Kind},
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
+        partition_type::gpt_type,
+        region::{Partition, Region, TableKind, cover, misplaced},
     },
     report::{InstalledSystem, LayoutReport, SlotStatus, picture::Style},
+    units::{Extent, GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
 

@@ -7,16 +7,16 @@ mod common;
 use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
-use slipway::{
-    device::{Busy, Identity, Kind},
-    model::{
-        digest::Sha256,
+use slipway::payload;
+use slipway_core::{
+    digest::Sha256,
+    disk::{
+        identity::{Busy, Identity, Kind},
         layout::Part,
-        manifest::{Arch, FileInfo, KernelArgs},
-        units::{Extent, GIB, MIB, SectorSize},
     },
-    payload,
+    payload::manifest::{Arch, FileInfo, KernelArgs},
     plan::{self, AssetFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
+    units::{Extent, GIB, MIB, SectorSize},
 };
 
 fn file(name: &str, size: u64) -> FileInfo {

@@ -7,18 +7,20 @@ mod system;
 use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
-use slipway::{
-    model::{
-        bootenv::{BootEnv, Marker},
-        bootrule::{SlotView, next_boot},
-        layout::Part,
-        meta::{ADV_BYTES, Adv, Meta},
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
-        units::SectorSize,
-        version::Version,
     },
+    disk::{
+        layout::Part,
+        meta::{ADV_BYTES, Adv, Meta},
+    },
+    payload::version::Version,
     plan::{self, ActivateRequest, Goal, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    units::SectorSize,
 };
 use system::{
     ask, installed, payload,

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 #[test]
 fn the_documented_schema_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/report.schema.json");
-    let schema = schemars::schema_for!(slipway::report::Report);
+    let schema = schemars::schema_for!(slipway_core::report::Report);
     let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
     if std::env::var_os("SLIPWAY_UPDATE_GOLDEN").is_some() {
         fs::write(&path, &text).unwrap();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{DiskArgs, InstallArgs, SourceArgs};
-use crate::model::{digest::Sha256, manifest::Arch, rate::ByteRate};
+use super::{DiskArgs, InstallArgs, SourceArgs, values};
+use slipway_core::{digest::Sha256, payload::manifest::Arch, rate::ByteRate};
 
 /// What every change takes: the disk, and how far to go.
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub struct StageArgs {
     #[arg(long, value_name = "VALUE")]
     pub config: Option<String>,
     /// Architecture of the machine.
-    #[arg(long, value_enum, default_value_t = Arch::NATIVE)]
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
     /// Read and write no more than this a second, while workloads run: 1MiB/s or more. Reading back counts, too [default:
     /// as fast as the disk can].

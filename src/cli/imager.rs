@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser};
 
-use super::{ImageArgs, RegistryArgs, SourceArgs, SystemArgs};
+use super::{ImageArgs, RegistryArgs, SourceArgs, SystemArgs, values};
 use crate::{
-    model::{
-        manifest::Arch,
-        profile::{Origin, Profile},
-        units::ByteSize,
-    },
+    cli::ProgressMode,
     payload::{SourceRef, image::LocalRef},
-    report::ProgressMode,
+};
+use slipway_core::{
+    media::profile::{Origin, Profile},
+    payload::manifest::Arch,
+    units::ByteSize,
 };
 
 const HELP: &str = "\
@@ -65,7 +65,7 @@ pub struct Imager {
 #[command(next_help_heading = "With a base profile")]
 pub struct ImagerOwn {
     /// Architecture of the machine [default: that of this one].
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = values::arch())]
     pub arch: Option<Arch>,
     /// Platform the machine runs on [default: that of the base profile].
     #[arg(long, value_name = "NAME")]

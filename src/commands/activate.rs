@@ -2,11 +2,13 @@
 
 use super::change::Target;
 use crate::{
-    cli::ActivateArgs,
+    cli::{ActivateArgs, Progress},
     error::Failure,
     execute::Sources,
+};
+use slipway_core::{
     plan::{self, ActivateRequest},
-    report::{Progress, Report},
+    report::Report,
 };
 
 pub fn run(args: &ActivateArgs, progress: &mut Progress) -> Result<Report, Failure> {

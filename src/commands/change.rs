@@ -4,14 +4,19 @@ use anyhow::{Context as _, anyhow};
 
 use super::look;
 use crate::{
-    cli::{ChangeArgs, DiskArgs},
+    cli::{ChangeArgs, DiskArgs, Progress},
     device::{Access, BlockIo as _, Disk, Pace, Paced},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{digest::Sha256, layout::Part, rate::ByteRate, slot::Slot},
-    plan::{Ask, Plan, Refusals, Step, SystemFacts},
     probe,
-    report::{ChangeReport, Progress},
+};
+use slipway_core::{
+    boot::slot::Slot,
+    digest::Sha256,
+    disk::layout::Part,
+    plan::{Ask, Plan, Refusals, Step, SystemFacts},
+    rate::ByteRate,
+    report::{ChangeReport, FailureKind},
 };
 
 /// An installed disk, opened and looked at.
@@ -28,7 +33,7 @@ impl Target {
     pub fn open(args: &DiskArgs, whole: bool) -> Result<Self, Failure> {
         let access = if whole { Access::Whole } else { Access::Write };
         let (disk, system) = look(args, access)?;
-        let name = disk.identity().path.display().to_string();
+        let name = disk.identity().path.clone();
         Ok(Target { disk, pace: None, system, name })
     }
 
@@ -72,7 +77,7 @@ impl Target {
         if let Some(asked) = args.plan_hash.filter(|asked| *asked != hash) {
             let text =
                 "the disk, the payload or the request is not what it was when the plan was made: nothing was written";
-            return Err(anyhow!("{text} (plan {asked}, now {hash})").context(self.name)).or_fail(Kind::Install);
+            return Err(anyhow!("{text} (plan {asked}, now {hash})").context(self.name)).or_fail(FailureKind::Install);
         }
         plan.warnings.iter().for_each(|warning| progress.note(warning));
         let changed = !args.dry_run && !plan.steps.is_empty();
@@ -83,9 +88,12 @@ impl Target {
             let written: Vec<_> = bulk.flat_map(Step::writes).collect();
             let claims = parts.map(|part| label.part(part)).into_iter();
             let claims: Vec<_> = claims.filter(|part| written.iter().any(|e| part.contains(*e))).collect();
-            self.disk.claim_parts(&claims).context("claiming what is going to be written").or_fail(Kind::Install)?;
+            self.disk
+                .claim_parts(&claims)
+                .context("claiming what is going to be written")
+                .or_fail(FailureKind::Install)?;
             // What somebody left there unwritten must not come after what is written now.
-            self.disk.forget_cached(label.part(Part::Meta)).context("META").or_fail(Kind::Install)?;
+            self.disk.forget_cached(label.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
             let disk = Paced::new(&self.disk, self.pace.as_ref());
             let done = execute::run(&plan, &disk, sources, progress);
             done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;

@@ -2,12 +2,11 @@
 
 use super::change::Target;
 use crate::{
-    cli::ChangeArgs,
+    cli::{ChangeArgs, Progress},
     error::Failure,
     execute::Sources,
-    plan,
-    report::{Progress, Report},
 };
+use slipway_core::{plan, report::Report};
 
 pub fn run(args: &ChangeArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let mut target = Target::open(&args.target, false)?;

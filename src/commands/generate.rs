@@ -7,9 +7,9 @@ use clap::CommandFactory as _;
 
 use crate::{
     cli::{Cli, Imager},
-    error::{Failure, Kind, OrFail as _},
-    report::Report,
+    error::{Failure, OrFail as _},
 };
+use slipway_core::report::{FailureKind, Report};
 
 pub fn completions(shell: clap_complete::Shell) -> Report {
     let mut script = Vec::new();
@@ -23,6 +23,6 @@ pub fn man(dir: &Path) -> Result<Report, Failure> {
         clap_mangen::generate_to(Cli::command(), dir)?;
         clap_mangen::generate_to(Imager::command(), dir)
     };
-    write().with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(Kind::Input)?;
+    write().with_context(|| format!("writing manual pages to {}", dir.display())).or_fail(FailureKind::Input)?;
     Ok(Report::Text(format!("manual pages are in {}", dir.display())))
 }

@@ -12,18 +12,18 @@ use super::{
     said::Said,
 };
 use crate::{
-    cli::ImageArgs,
+    cli::{ImageArgs, Progress},
     device::{Access, Disk},
     disk_image::{self, ImageError, Target},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::{
-        digest::Sha256,
-        disk_image::{Compression, DEFAULT_IMAGE_BYTES, Stamp},
-        units::SectorSize,
-    },
-    report::{ImageReport, Progress, Report},
     tools::Tool,
+};
+use slipway_core::{
+    digest::Sha256,
+    media::format::{Compression, DEFAULT_IMAGE_BYTES, Stamp},
+    report::{FailureKind, ImageReport, Report},
+    units::SectorSize,
 };
 
 /// The time in an image unless `SOURCE_DATE_EPOCH` says another: 2026-01-01 00:00:00 UTC.
@@ -45,15 +45,16 @@ fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report
     let time = input(source_date_epoch())?.into();
     let request = settle(system, said)?;
     if kind.qemu_format().is_some() {
-        Tool::QemuImg.find().or_fail(Kind::Dependency)?;
+        Tool::QemuImg.find().or_fail(FailureKind::Dependency)?;
     }
     let install = Install::new(system, request)?;
-    let target = Target::new(&args.out, args.force).or_fail(Kind::Install)?;
-    let raw = target.side().or_fail(Kind::Install)?;
+    let target = Target::new(&args.out, args.force).or_fail(FailureKind::Install)?;
+    let raw = target.side().or_fail(FailureKind::Install)?;
     let sized = raw.as_file().set_len(disk_bytes);
-    sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", args.out.display())).or_fail(Kind::Install)?;
+    sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", args.out.display())).or_fail(FailureKind::Install)?;
 
-    let disk = Disk::open(raw.path(), Access::Whole, Some(sector(args)), Duration::ZERO).or_fail(Kind::Install)?;
+    let disk =
+        Disk::open(raw.path(), Access::Whole, Some(sector(args)), Duration::ZERO).or_fail(FailureKind::Install)?;
     let seed = args.seed.as_ref().map(|text| Sha256::of(text.as_bytes()));
     let install = install.onto(&disk, target.path(), Identities::Seeded { seed, time }, progress)?;
     drop(disk);
@@ -85,14 +86,14 @@ pub fn finish(
     target: &Target,
     progress: &mut Progress,
 ) -> Result<(Option<Compression>, u64), Failure> {
-    let compression = Compression::of(target.path());
+    let compression = Compression::of(&target.path().to_string_lossy());
     if compression.is_some() {
-        let bytes = image.as_file().metadata().or_fail(Kind::Install)?.len();
+        let bytes = image.as_file().metadata().or_fail(FailureKind::Install)?.len();
         progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);
     }
     let image = disk_image::compress(image, compression, target, &mut |n| progress.advance(n)).map_err(failure)?;
     progress.phase(&format!("flush      {}", target.path().display()), 0);
-    Ok((compression, target.publish(image).or_fail(Kind::Install)?))
+    Ok((compression, target.publish(image).or_fail(FailureKind::Install)?))
 }
 
 /// The sector size; an empty file has none of its own.
@@ -124,8 +125,8 @@ pub fn source_date_epoch() -> Result<u32, String> {
 
 fn failure(error: ImageError) -> Failure {
     let kind = match error {
-        ImageError::Tool(_) => Kind::Dependency,
-        ImageError::Target(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => Kind::Install,
+        ImageError::Tool(_) => FailureKind::Dependency,
+        ImageError::Target(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => FailureKind::Install,
     };
     Failure { kind, error: error.into() }
 }

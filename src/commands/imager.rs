@@ -7,17 +7,16 @@ use anyhow::{Context as _, anyhow};
 
 use super::{image, input, payload, said::Said, stdin};
 use crate::{
-    cli::{Imager, ImagerOwn},
-    error::{Failure, Kind, OrFail as _},
+    cli::{Imager, ImagerOwn, Progress, environment::Environment},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::{
-        environment::Environment,
-        manifest::Arch,
-        meta::parse_tag,
-        platform::Platform,
-        profile::{Draft, Fault, Origin, OutputKind, Profile},
-    },
-    report::{Progress, Report},
+};
+use slipway_core::{
+    disk::meta::parse_tag,
+    kernel::platform::Platform,
+    media::profile::{Draft, Fault, Origin, OutputKind, Profile},
+    payload::manifest::Arch,
+    report::{FailureKind, Report},
 };
 
 /// For those who name a file.
@@ -25,7 +24,7 @@ const STDIN: &str = "a profile in a file goes to stdin, as in `imager - < FILE`"
 
 pub fn run(args: &Imager) -> Result<Report, Failure> {
     if let Some(flag) = args.unsupported.given() {
-        return Err(anyhow!("{flag}: Talos' imager has it, this one does not do it")).or_fail(Kind::Unsupported);
+        return Err(anyhow!("{flag}: Talos' imager has it, this one does not do it")).or_fail(FailureKind::Unsupported);
     }
     let mut progress = Progress::new(args.progress);
     let profile = match args.profile.as_str() {
@@ -39,7 +38,7 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
     }
     let made = fs::create_dir_all(&args.output)
         .with_context(|| format!("--output {}: no such directory, and none can be made", args.output.display()));
-    made.or_fail(Kind::Install)?;
+    made.or_fail(FailureKind::Install)?;
     image::run(&image_args, &Said::environment(Environment::default()), &mut progress)
 }
 
@@ -84,9 +83,9 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     draft.settle().map_err(|fault| failed(&format!("the base profile {name}"), fault))
 }
 
-const fn kind_of(fault: &Fault) -> Kind {
+const fn kind_of(fault: &Fault) -> FailureKind {
     match fault {
-        Fault::Wrong(_) => Kind::Input,
-        Fault::Unsupported(_) => Kind::Unsupported,
+        Fault::Wrong(_) => FailureKind::Input,
+        Fault::Unsupported(_) => FailureKind::Unsupported,
     }
 }

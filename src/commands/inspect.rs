@@ -5,11 +5,13 @@ use super::{
     payload::{self, Payload},
 };
 use crate::{
-    cli::{InspectArgs, InspectTarget},
+    cli::{InspectArgs, InspectTarget, Progress},
     error::Failure,
-    model::units::{MIB, round_up},
     payload::{SourceRef, Sums, image::Look},
-    report::{InspectReport, Progress, Report},
+};
+use slipway_core::{
+    report::{InspectReport, Report},
+    units::{MIB, round_up},
 };
 
 pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
@@ -35,7 +37,7 @@ fn of_source(source: &SourceRef, args: &InspectArgs, progress: &mut Progress) ->
         arch: facts.arch,
         files: facts.files,
         cmdline: facts.cmdline,
-        sealed: facts.sealed,
+        checksums: facts.checksums,
     }))
 }
 

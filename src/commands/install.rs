@@ -11,22 +11,22 @@ use super::{
 };
 use crate::{
     bootloader::Assets,
-    cli::{InstallArgs, SystemArgs},
+    cli::{InstallArgs, Progress, SystemArgs},
     device::{Access, Disk},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::{self, Observer as _, Sources},
-    model::{
-        digest::Sha256,
-        layout::{DEFAULT_SLOT_BYTES, Part},
-        manifest::KernelArgs,
-        medium::MediumId,
-        platform::Platform,
-    },
     payload::{Sums, image::Look},
-    plan::{self, Found, Ids, InstallRequest},
     probe,
-    report::{InstallReport, Progress, Report},
     tools::Tool,
+};
+use slipway_core::{
+    digest::Sha256,
+    disk::layout::{DEFAULT_SLOT_BYTES, Part},
+    kernel::platform::Platform,
+    media::medium_id::MediumId,
+    payload::manifest::KernelArgs,
+    plan::{self, Found, Ids, InstallRequest},
+    report::{FailureKind, InstallReport, Report},
 };
 
 pub fn run(args: &InstallArgs, path: &Path, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
@@ -48,8 +48,9 @@ pub fn onto(
     request.medium = medium;
     request.args.firmware = Said::firmware(request.args.payload_only);
     let install = Install::new(&args.system, request)?;
-    let disk = Disk::open(path, Access::Whole, args.system.sector_size, args.lock_timeout).or_fail(Kind::Install)?;
-    install.onto(&disk, &disk.identity().path, Identities::Fresh, progress)
+    let disk =
+        Disk::open(path, Access::Whole, args.system.sector_size, args.lock_timeout).or_fail(FailureKind::Install)?;
+    install.onto(&disk, disk.path(), Identities::Fresh, progress)
 }
 
 /// Where GUIDs and times come from.
@@ -74,9 +75,9 @@ pub struct Install<'a> {
 
 impl<'a> Install<'a> {
     pub fn new(args: &'a SystemArgs, request: InstallRequest) -> Result<Self, Failure> {
-        let assets = Assets::load(request.arch).or_fail(Kind::Environment)?;
+        let assets = Assets::load(request.arch).or_fail(FailureKind::Environment)?;
         if [Part::State, Part::Ephemeral].iter().any(|part| request.formats(*part)) {
-            Tool::MkfsXfs.find().or_fail(Kind::Dependency)?;
+            Tool::MkfsXfs.find().or_fail(FailureKind::Dependency)?;
         }
         Ok(Install { args, request, assets })
     }
@@ -91,14 +92,14 @@ impl<'a> Install<'a> {
     ) -> Result<InstallReport, Failure> {
         let SystemArgs { source, dry_run, .. } = self.args;
         let opened = payload::open(source, self.request.arch)?;
-        let mut facts = probe::disk_facts(disk).or_fail(Kind::Install)?;
+        let mut facts = probe::disk_facts(disk).or_fail(FailureKind::Install)?;
         // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
         let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
         let Payload { source, facts: payload } = opened.look(Sums::wanted(source.strict), look, progress)?;
         let assets_facts = probe::asset_facts(&self.assets, self.request.arch);
         let mut decide = |ids, path: &Path| {
             self.request.ids = ids;
-            path.clone_into(&mut facts.identity.path);
+            facts.identity.path = path.display().to_string();
             plan::install(&self.request, &facts, &payload, &assets_facts).map_err(|refusals| {
                 let kind = refusals.kind();
                 Failure { kind, error: anyhow::Error::new(refusals).context(name.display().to_string()) }

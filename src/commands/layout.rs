@@ -8,19 +8,21 @@ use console::Term;
 use super::status;
 use crate::{
     device::{Access, BlockIo as _, Disk},
-    error::{Failure, Kind, OrFail as _},
-    model::region::misplaced,
+    error::{Failure, OrFail as _},
     probe::{self, ProbeError},
-    report::{InstalledSystem, LayoutReport, Report, StatusReport, picture::Style},
+};
+use slipway_core::{
+    disk::region::misplaced,
+    report::{FailureKind, InstalledSystem, LayoutReport, Report, StatusReport, Style},
 };
 
 /// What a live medium is, ours among them.
 const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium, or another CD";
 
 pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
-    let disk = Disk::open(path, Access::Read, None, lock_timeout).or_fail(Kind::Install)?;
+    let disk = Disk::open(path, Access::Read, None, lock_timeout).or_fail(FailureKind::Install)?;
     let context = || path.display().to_string();
-    let table = probe::partitions(&disk).with_context(context).or_fail(Kind::Install)?;
+    let table = probe::partitions(&disk).with_context(context).or_fail(FailureKind::Install)?;
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
     let (system, not_ours, mut problems) = match probe::system(&disk, &super::kernel_cmdline()?) {
         Ok(facts) => {
@@ -32,7 +34,7 @@ pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
             let why = if probe::is_medium(&disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
             (None, Some(why), copies.map(|c| status::gpt_problems(c, bytes, sector_bytes)).unwrap_or_default())
         }
-        Err(e) => return Err(e).with_context(context).or_fail(Kind::Install),
+        Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),
     };
     problems.extend(misplaced(bytes, &table.regions));
     problems.extend(table.extended.iter().map(|n| format!("partition {n} is extended: what is inside is not drawn")));

@@ -9,28 +9,28 @@ use super::{
 };
 use crate::{
     bootloader::IsoAssets,
-    cli::ImageArgs,
+    cli::{ImageArgs, Progress},
     disk_image::{Cargo, Event, Iso, LiveError, Pxe, Target},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::{
-        cmdline::{Cmdline, assemble_live},
-        digest::{Sha256, Sums},
-        disk_image::LiveKind,
-        live::Medium,
-        manifest::KernelArgs,
-        medium::MediumId,
-        platform::Platform,
-        unattended::{Orders, OrdersError},
-    },
     payload::{
-        Facts, SourceRef, Sums as Wanted,
+        SourceRef, Sums as Wanted,
         image::{Archive, ImageError, Look},
         image_store,
     },
-    plan::{Refusal, kernel_args_notes},
-    report::{LiveReport, Progress, Report},
     tools::Tool,
+};
+use slipway_core::{
+    config::unattended::{Orders, OrdersError},
+    digest::{Sha256, Sums},
+    kernel::{
+        cmdline::{Cmdline, assemble_live},
+        platform::Platform,
+    },
+    media::{format::LiveKind, live::Medium, medium_id::MediumId},
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    plan::{Refusal, kernel_args_notes},
+    report::{FailureKind, LiveReport, Report},
 };
 
 pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
@@ -39,13 +39,14 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let time = input(source_date_epoch())?;
     let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
     let assets = starters(kind, args)?;
-    let target = Target::new(out, args.force).or_fail(Kind::Install)?;
+    let target = Target::new(out, args.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
+    let opened_from = opened.named().clone();
     let Payload { source, facts } = opened.look(Wanted::wanted(system.source.strict), Look::Declared, progress)?;
     if facts.arch != system.arch {
-        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(Kind::Input);
+        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
     }
-    if !facts.sealed {
+    if !facts.checksums {
         progress.note("the payload has no SHA256SUMS: its files are taken as they are, and sealed on the medium");
     }
     let container = args.container.as_ref().map(|named| container(named, args)).transpose()?;
@@ -56,14 +57,14 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let cmdline = medium.cmdline.to_string();
     // A word that is wrong would only be found where nobody is there to read about it.
     if let Err(wrong @ OrdersError::Word { .. }) = Orders::of(&cmdline, None) {
-        return Err(wrong).or_fail(Kind::Input);
+        return Err(wrong).or_fail(FailureKind::Input);
     }
     // Before anything is written: whether the kernel gets what was asked for.
     let text = match kind {
         LiveKind::Iso => medium.env(),
         LiveKind::Pxe => medium.ipxe(),
     };
-    let text = text.map_err(Refusal::from).or_fail(Kind::Input)?;
+    let text = text.map_err(Refusal::from).or_fail(FailureKind::Input)?;
     let mut report = LiveReport {
         changed: false,
         out: target.path().display().to_string(),
@@ -88,7 +89,7 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
         Some(assets) => Iso { medium: &medium, env: &text, assets, time }.make(&cargo, &target, observe),
         None => Pxe { script: &text, cmdline: &cmdline, time }.make(&cargo, &target, observe),
     };
-    let image = made.map_err(|error| failure(error, &facts, args.container.as_ref()))?;
+    let image = made.map_err(|error| failure(error, &opened_from, args.container.as_ref()))?;
     let (compression, file_bytes) = finish(image, &target, progress)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(Report::Live(Box::new(report)))
@@ -116,9 +117,9 @@ fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failu
     match kind {
         LiveKind::Iso => {
             for tool in [Tool::Xorrisofs, Tool::Xorriso] {
-                tool.find().or_fail(Kind::Dependency)?;
+                tool.find().or_fail(FailureKind::Dependency)?;
             }
-            Ok(Some(IsoAssets::load(args.system.arch).or_fail(Kind::Environment)?))
+            Ok(Some(IsoAssets::load(args.system.arch).or_fail(FailureKind::Environment)?))
         }
         LiveKind::Pxe => Ok(None),
     }
@@ -137,13 +138,13 @@ fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
 
 /// All that is on a medium.
 struct Parts<'a> {
-    facts: &'a Facts,
+    facts: &'a PayloadFacts,
     assets: Option<&'a IsoAssets>,
     container: Option<&'a Archive>,
 }
 
 /// The kernel's arguments, but for the name of the medium.
-fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &Facts) -> Cmdline {
+fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
@@ -175,12 +176,12 @@ fn medium(args: &ImageArgs, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts)
     Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }
 }
 
-fn failure(error: LiveError, facts: &Facts, container: Option<&SourceRef>) -> Failure {
+fn failure(error: LiveError, from: &SourceRef, container: Option<&SourceRef>) -> Failure {
     match error {
-        LiveError::Payload(error) => payload::failure(&facts.source, error),
-        LiveError::Container(error) => payload::failure(container.unwrap_or(&facts.source), error),
-        LiveError::TooLarge { .. } => Failure { kind: Kind::Input, error: error.into() },
-        LiveError::Tool(_) => Failure { kind: Kind::Dependency, error: error.into() },
-        LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: Kind::Install, error: error.into() },
+        LiveError::Payload(error) => payload::failure(from, error),
+        LiveError::Container(error) => payload::failure(container.unwrap_or(from), error),
+        LiveError::TooLarge { .. } => Failure { kind: FailureKind::Input, error: error.into() },
+        LiveError::Tool(_) => Failure { kind: FailureKind::Dependency, error: error.into() },
+        LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: FailureKind::Install, error: error.into() },
     }
 }

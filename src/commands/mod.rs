@@ -2,6 +2,7 @@
 
 mod activate;
 mod change;
+mod checksum;
 mod confirm;
 mod generate;
 mod image;
@@ -15,7 +16,7 @@ mod payload;
 mod pull;
 mod rollback;
 mod said;
-mod seal;
+
 mod status;
 mod stdin;
 mod unattended;
@@ -30,14 +31,15 @@ use anyhow::Context as _;
 use said::Said;
 
 use crate::{
-    cli::{Cli, DiskArgs, Imager, Verb},
+    cli::{Cli, DiskArgs, Imager, Progress, Verb, environment::Environment},
     device::{Access, Disk},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::environment::Environment,
-    plan::SystemFacts,
     probe,
-    report::{Progress, Report},
+};
+use slipway_core::{
+    plan::SystemFacts,
+    report::{FailureKind, Report},
 };
 
 /// Run a command.
@@ -75,7 +77,7 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
         Verb::Verify(args) => verify::run(&args, &mut progress),
         Verb::Inspect(args) => inspect::run(&args, &mut progress),
         Verb::Pull(args) => pull::run(&args, &mut progress),
-        Verb::Seal(args) => seal::run(&args, &mut progress),
+        Verb::Checksum(args) => checksum::run(&args, &mut progress),
         Verb::Meta(args) => meta::run(args.verb, &mut progress),
         Verb::Completions { shell } => Ok(generate::completions(shell)),
         Verb::Man { dir } => generate::man(&dir),
@@ -89,20 +91,20 @@ pub fn imager(args: &Imager) -> Result<Report, Failure> {
 
 /// Open an installed disk.
 fn open(target: &DiskArgs, access: Access) -> Result<Disk, Failure> {
-    Disk::open(&target.disk, access, None, target.lock_timeout).or_fail(Kind::Install)
+    Disk::open(&target.disk, access, None, target.lock_timeout).or_fail(FailureKind::Install)
 }
 
 /// Open an installed disk and look at it.
 fn look(target: &DiskArgs, access: Access) -> Result<(Disk, SystemFacts), Failure> {
     let disk = open(target, access)?;
     let context = || target.disk.display().to_string();
-    let system = probe::system(&disk, &kernel_cmdline()?).with_context(context).or_fail(Kind::Install)?;
+    let system = probe::system(&disk, &kernel_cmdline()?).with_context(context).or_fail(FailureKind::Install)?;
     Ok((disk, system))
 }
 
 /// The command line of the running kernel.
 fn kernel_cmdline() -> Result<String, Failure> {
-    fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(Kind::Environment)
+    fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)
 }
 
 /// Seconds since 1970 UTC.
@@ -113,5 +115,5 @@ fn now() -> u64 {
 
 /// What an argument means, or wrong input.
 fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
-    result.map_err(anyhow::Error::msg).or_fail(Kind::Input)
+    result.map_err(anyhow::Error::msg).or_fail(FailureKind::Input)
 }

@@ -2,17 +2,19 @@
 
 use super::input;
 use crate::{
-    cli::{RegistryArgs, SourceArgs},
+    cli::{Progress, RegistryArgs, SourceArgs},
     device::Pace,
-    error::{Failure, Kind},
+    error::Failure,
     execute::Observer as _,
-    model::manifest::Arch,
     payload::{
-        Facts, Source, SourceRef, Sums,
+        Source, SourceRef, Sums,
         image::{ImageError, Look},
         registry::{Options, Patience},
     },
-    report::Progress,
+};
+use slipway_core::{
+    payload::{facts::PayloadFacts, manifest::Arch},
+    report::FailureKind,
 };
 
 /// A source that is open.
@@ -24,7 +26,7 @@ pub struct Opened {
 /// A payload, opened and looked at.
 pub struct Payload {
     pub source: Source,
-    pub facts: Facts,
+    pub facts: PayloadFacts,
 }
 
 /// Open the source that was asked for, else the one a container image carries. A reference that leads nowhere fails here.
@@ -66,6 +68,11 @@ pub fn options(args: &RegistryArgs) -> Options {
 }
 
 impl Opened {
+    /// What it was opened by.
+    pub const fn named(&self) -> &SourceRef {
+        &self.named
+    }
+
     /// Look at the payload, as fast as it can be read.
     pub fn look(self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
         self.look_at_pace(sums, look, None, progress)
@@ -96,10 +103,10 @@ impl Opened {
 pub fn failure(source: &SourceRef, error: anyhow::Error) -> Failure {
     let kind = match (error.downcast_ref::<ImageError>(), source) {
         (Some(ImageError::Fetch { .. }), _) | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => {
-            Kind::Dependency
+            FailureKind::Dependency
         }
-        (Some(ImageError::Io { .. }), _) => Kind::Environment,
-        _ => Kind::Input,
+        (Some(ImageError::Io { .. }), _) => FailureKind::Environment,
+        _ => FailureKind::Input,
     };
     Failure { kind, error }
 }

@@ -4,22 +4,24 @@ use anyhow::anyhow;
 
 use super::payload::{failure, options};
 use crate::{
-    cli::PullArgs,
-    error::{Failure, Kind, OrFail as _},
+    cli::{Progress, PullArgs},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
     payload::{
         SourceRef,
         image::{LocalRef, Pull},
         image_store,
     },
-    report::{Progress, PullReport, Report},
 };
+use slipway_core::report::{FailureKind, PullReport, Report};
 
 pub fn run(args: &PullArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let (dir, tag) = match &args.to {
         SourceRef::Oci(dir, LocalRef::Only) => (dir, None),
         SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
-        other => return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(Kind::Input),
+        other => {
+            return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(FailureKind::Input);
+        }
     };
     let store = image_store(&args.source, &options(&args.registry)).map_err(|e| failure(&args.source, e.into()))?;
     let pull = Pull::new(&*store, args.arch).map_err(|e| failure(&args.source, e.into()))?;

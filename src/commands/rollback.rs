@@ -2,13 +2,11 @@
 
 use super::change::Target;
 use crate::{
-    cli::{ChangeArgs, RollbackArgs},
+    cli::{ChangeArgs, Progress, RollbackArgs},
     error::Failure,
     execute::Sources,
-    model::slot::Slot,
-    plan,
-    report::{Progress, Report},
 };
+use slipway_core::{boot::slot::Slot, plan, report::Report};
 
 pub fn run(args: RollbackArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let change = ChangeArgs { dry_run: args.change.dry_run || args.check, ..args.change };

@@ -7,17 +7,16 @@ use anyhow::anyhow;
 
 use super::{input, stdin};
 use crate::{
+    cli::{Progress, environment::Environment},
     device,
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::{
-        config::{DiskChoice, DiskTraits, MachineConfig, Selector},
-        environment::Environment,
-        layout::Part,
-        meta::parse_tag,
-        units::approx,
-    },
-    report::Progress,
+};
+use slipway_core::{
+    config::{DiskChoice, DiskTraits, MachineConfig, Selector},
+    disk::{layout::Part, meta::parse_tag},
+    report::FailureKind,
+    units::approx,
 };
 
 /// What is said beside the arguments.
@@ -96,15 +95,15 @@ impl Said {
         let choice = self.config.as_ref().and_then(|config| config.disk.as_ref());
         match (arg, choice) {
             (Some(path), _) => Ok(path.to_owned()),
-            (None, Some(DiskChoice::Path(path))) => Ok(path.clone()),
+            (None, Some(DiskChoice::Path(path))) => Ok(path.into()),
             (None, Some(DiskChoice::Selector(selector))) => {
-                let disks = device::disks().or_fail(Kind::Environment)?;
-                let path = the_one(selector, &disks, "the machine config").or_fail(Kind::Input)?;
+                let disks = device::disks().or_fail(FailureKind::Environment)?;
+                let path = the_one(selector, &disks, "the machine config").or_fail(FailureKind::Input)?;
                 progress.note(&format!("{} is the disk that the machine config selects", path.display()));
                 Ok(path)
             }
             (None, None) => Err(anyhow!("no disk: give --disk PATH, or a machine config on stdin that names one"))
-                .or_fail(Kind::Input),
+                .or_fail(FailureKind::Input),
         }
     }
 }

@@ -6,12 +6,14 @@ use crate::{
     cli::DiskArgs,
     device::{Access, BlockIo as _, Disk},
     error::Failure,
-    model::{
-        bootenv::PATHS,
-        layout::Part,
+};
+use slipway_core::{
+    boot::{
+        env::PATHS,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
+    disk::layout::Part,
     plan::{self, Ask, GptCopies, SystemFacts},
     report::{MetaTag, Report, SlotStatus, StatusReport},
 };

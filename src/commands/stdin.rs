@@ -17,10 +17,8 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-use crate::{
-    error::{Failure, Kind, OrFail as _},
-    model::{config::MachineConfig, yaml::MAX_BYTES},
-};
+use crate::error::{Failure, OrFail as _};
+use slipway_core::{config::MachineConfig, report::FailureKind, yaml::MAX_BYTES};
 
 /// Longest silence, milliseconds. machined has the config before it starts the installer.
 const PATIENCE: u16 = 10_000;
@@ -31,17 +29,17 @@ pub fn machine_config() -> Result<Option<MachineConfig>, Failure> {
         return Ok(None);
     }
     let remedy = "give the machine config and close it, or redirect stdin from /dev/null if there is none";
-    let bytes = read(remedy).context("stdin (the machine config)").or_fail(Kind::Input)?;
-    MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(Kind::Input)
+    let bytes = read(remedy).context("stdin (the machine config)").or_fail(FailureKind::Input)?;
+    MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(FailureKind::Input)
 }
 
 /// The text of a profile.
 pub fn profile() -> Result<Vec<u8>, Failure> {
     const REMEDY: &str = "give the profile and close it, as in `imager - < profile.yaml`";
     if io::stdin().is_terminal() {
-        return Err(anyhow!("stdin is a terminal: {REMEDY}")).or_fail(Kind::Input);
+        return Err(anyhow!("stdin is a terminal: {REMEDY}")).or_fail(FailureKind::Input);
     }
-    read(REMEDY).context("stdin (the profile)").or_fail(Kind::Input)
+    read(REMEDY).context("stdin (the profile)").or_fail(FailureKind::Input)
 }
 
 /// All of it; `remedy` is told to whoever keeps it open and says nothing.

@@ -10,23 +10,25 @@ use super::{
     upgrade,
 };
 use crate::{
-    cli::{ChangeArgs, DiskArgs, InstallArgs, StageArgs, UnattendedArgs, UpgradeArgs},
+    cli::{ChangeArgs, DiskArgs, InstallArgs, Progress, StageArgs, UnattendedArgs, UpgradeArgs},
     device::{self, Access, Disk},
-    error::{Failure, Kind, OrFail as _},
+    error::{Failure, OrFail as _},
     execute::Observer as _,
-    model::{
-        config::{DiskChoice, DiskTraits, Selector},
+    probe,
+};
+use slipway_core::{
+    config::{
+        DiskChoice, DiskTraits, Selector,
         unattended::{Orders, Then},
-        units::SectorSize,
     },
     plan::{self, Action, Holding, Origin},
-    probe,
-    report::{Outcome, Progress, Report, UnattendedReport},
+    report::{FailureKind, Outcome, Report, UnattendedReport},
+    units::SectorSize,
 };
 
 pub fn run(args: UnattendedArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
     let cmdline = kernel_cmdline()?;
-    let Some(orders) = Orders::of(&cmdline, said.config()).or_fail(Kind::Input)? else {
+    let Some(orders) = Orders::of(&cmdline, said.config()).or_fail(FailureKind::Input)? else {
         let why = "neither slipway.install= on the kernel command line nor the machine config asks for an installation";
         let outcome = Outcome::Nothing(why.to_owned());
         let report = UnattendedReport { then: Then::Stay, asked_by: None, disk: None, medium: None, outcome };
@@ -34,18 +36,19 @@ pub fn run(args: UnattendedArgs, said: &Said, progress: &mut Progress) -> Result
     };
     let machine = Machine { cmdline, args };
     let path = match &orders.disk {
-        DiskChoice::Path(path) => path.clone(),
+        DiskChoice::Path(path) => path.into(),
         DiskChoice::Selector(selector) => machine.selected(selector, orders.by, progress)?,
     };
     let name = path.display().to_string();
     progress.note(&format!("{} asks for an installation onto {name}", orders.by));
     let (held, path) = machine.held(&path, machine.args.system.sector_size)?;
     let others = machine.others(&path, progress)?;
-    let action = plan::unattended(&orders, &held, &others).with_context(|| name.clone()).or_fail(Kind::Install)?;
+    let action =
+        plan::unattended(&orders, &held, &others).with_context(|| name.clone()).or_fail(FailureKind::Install)?;
     let outcome = machine.act(action, path, &orders, said, progress)?;
     // What has nothing left to do must not start the machine again, and again.
     let then = if outcome.changed() { orders.then } else { Then::Stay };
-    let (asked_by, disk) = (Some(orders.by), Some(name));
+    let (asked_by, disk) = (Some(orders.by.to_owned()), Some(name));
     Ok(Report::Unattended(Box::new(UnattendedReport { then, asked_by, disk, medium: orders.medium, outcome })))
 }
 
@@ -62,17 +65,17 @@ impl Machine {
 
     /// What a disk holds, and its path with links resolved.
     fn held(&self, path: &Path, sector: Option<SectorSize>) -> Result<(Holding, PathBuf), Failure> {
-        let disk = self.open(path, sector).or_fail(Kind::Install)?;
-        let path = disk.identity().path.clone();
+        let disk = self.open(path, sector).or_fail(FailureKind::Install)?;
+        let path = disk.path().to_owned();
         let held = probe::holding(&disk, &self.cmdline).with_context(|| path.display().to_string());
-        Ok((held.or_fail(Kind::Install)?, path))
+        Ok((held.or_fail(FailureKind::Install)?, path))
     }
 
     /// The one disk that a selector means. Optical drives and installation media are none of those it may.
     fn selected(&self, selector: &Selector, by: &str, progress: &mut Progress) -> Result<PathBuf, Failure> {
-        let mut disks = device::disks().or_fail(Kind::Environment)?;
+        let mut disks = device::disks().or_fail(FailureKind::Environment)?;
         disks.retain(|disk| !disk.cdrom && (selector.against(disk).is_some() || !self.is_medium(disk, progress)));
-        the_one(selector, &disks, by).or_fail(Kind::Input)
+        the_one(selector, &disks, by).or_fail(FailureKind::Input)
     }
 
     fn is_medium(&self, disk: &DiskTraits, progress: &mut Progress) -> bool {
@@ -96,7 +99,7 @@ impl Machine {
     /// What the other disks hold.
     fn others(&self, target: &Path, progress: &mut Progress) -> Result<Vec<(String, Holding)>, Failure> {
         let mut found = Vec::new();
-        for disk in device::disks().or_fail(Kind::Environment)?.iter().filter(|disk| !disk.cdrom) {
+        for disk in device::disks().or_fail(FailureKind::Environment)?.iter().filter(|disk| !disk.cdrom) {
             let path = &disk.dev_path;
             match self.held(Path::new(path), None) {
                 Ok((_, same)) if same == target => {}

@@ -8,13 +8,16 @@ use super::{
     said::Said,
 };
 use crate::{
-    cli::{StageArgs, UpgradeArgs},
-    error::{Failure, Kind, OrFail as _},
+    cli::{Progress, StageArgs, UpgradeArgs},
+    error::{Failure, OrFail as _},
     execute::{Observer as _, Sources},
-    model::{layout::Part, manifest::KernelArgs},
     payload::{Sums, image::Look},
+};
+use slipway_core::{
+    disk::layout::Part,
+    payload::manifest::KernelArgs,
     plan::{self, Origin, SystemFacts, UpgradeRequest},
-    report::{ChangeReport, Progress, Report},
+    report::{ChangeReport, FailureKind, Report},
 };
 
 pub fn run(args: UpgradeArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
@@ -68,7 +71,7 @@ fn write(
             target.check(!kept, progress);
         }
     }
-    let kernel_args = kernel_args(origin, args, said, &target.system).or_fail(Kind::Install)?;
+    let kernel_args = kernel_args(origin, args, said, &target.system).or_fail(FailureKind::Install)?;
     let decide = |ask: &plan::Ask, system: &SystemFacts| {
         let request = UpgradeRequest {
             ask: ask.clone(),

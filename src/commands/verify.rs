@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    cli::DiskArgs,
+    cli::{DiskArgs, Progress},
     device::{Access, Disk},
     error::Failure,
     execute::Observer as _,
-    model::{
-        layout::Part,
-        slot::{Slot, SlotState},
-    },
+    probe::{self},
+};
+use slipway_core::{
+    boot::slot::{Slot, SlotState},
+    disk::layout::Part,
     plan::LabelFacts,
-    probe::{self, FileState},
-    report::{Progress, Report, SlotCheck, VerifyReport},
+    report::{FileState, Report, SlotCheck, VerifyReport},
 };
 
 pub fn run(args: &DiskArgs, progress: &mut Progress) -> Result<Report, Failure> {
@@ -25,7 +25,7 @@ pub fn run(args: &DiskArgs, progress: &mut Progress) -> Result<Report, Failure> 
     }
     let good = |c: &SlotCheck| c.error.is_none() && c.files.iter().all(|f| f.state == FileState::Good);
     let ok = !slots.is_empty() && slots.values().all(good);
-    Ok(Report::Verify(VerifyReport { disk: disk.identity().path.display().to_string(), ok, slots }))
+    Ok(Report::Verify(VerifyReport { disk: disk.identity().path.clone(), ok, slots }))
 }
 
 fn check(disk: &Disk, label: &LabelFacts, slot: Slot, progress: &mut Progress) -> SlotCheck {

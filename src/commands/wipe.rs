@@ -2,12 +2,14 @@
 
 use super::change::Target;
 use crate::{
-    cli::{DataVolume, WipeArgs},
+    cli::{DataVolume, Progress, WipeArgs},
     error::Failure,
     execute::Sources,
-    model::layout::Part,
+};
+use slipway_core::{
+    disk::layout::Part,
     plan::{self, WipeRequest},
-    report::{Progress, Report},
+    report::Report,
 };
 
 pub fn run(args: &WipeArgs, progress: &mut Progress) -> Result<Report, Failure> {

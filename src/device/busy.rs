@@ -7,69 +7,52 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
+use slipway_core::disk::identity::{DiskKind, DiskUse};
 
-use super::identity::{Identity, Kind, read_trimmed, sysfs};
-use crate::model::units::Extent;
+use super::identity::{DiskNode, read_trimmed, sysfs};
+use slipway_core::units::Extent;
 
-/// One use of a disk or of a partition of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Busy {
-    /// The device in use.
-    pub device: String,
-    /// By what.
-    pub by: String,
-}
-
-impl std::fmt::Display for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is {}", self.device, self.by)
+/// Every use of this disk that the kernel tells about.
+pub fn uses_of(node: &DiskNode) -> Vec<DiskUse> {
+    let devices = match node.disk.kind {
+        DiskKind::Disk => disk_devices(&node.path),
+        // An image may be a disk's twin through a loop device; what uses that uses the image.
+        DiskKind::Image => loop_devices(&node.path),
+    };
+    let mut uses: Vec<DiskUse> = Vec::new();
+    if node.disk.kind == DiskKind::Image {
+        uses.extend(
+            devices
+                .values()
+                .filter(|d| !d.partition)
+                .map(|d| DiskUse { device: node.path.display().to_string(), by: format!("attached to {}", d.name) }),
+        );
     }
-}
-
-impl Busy {
-    /// Every use of this disk that the kernel tells about.
-    pub fn of(disk: &Identity) -> Vec<Busy> {
-        let devices = match disk.kind {
-            Kind::Disk => disk_devices(&disk.path),
-            // An image may be a disk's twin through a loop device; what uses that uses the image.
-            Kind::Image => loop_devices(&disk.path),
-        };
-        let mut busy: Vec<Busy> = Vec::new();
-        if disk.kind == Kind::Image {
-            busy.extend(
-                devices
-                    .values()
-                    .filter(|d| !d.partition)
-                    .map(|d| Busy { device: disk.path.display().to_string(), by: format!("attached to {}", d.name) }),
-            );
+    let mut add = |name: &str, by: String| {
+        let one = DiskUse { device: name.to_owned(), by };
+        if !uses.contains(&one) {
+            uses.push(one);
         }
-        let mut add = |name: &str, by: String| {
-            let one = Busy { device: name.to_owned(), by };
-            if !busy.contains(&one) {
-                busy.push(one);
-            }
-        };
-        for (rdev, mount_point) in mounts() {
-            if let Some(device) = devices.get(&rdev) {
-                add(&device.name, format!("mounted on {mount_point}"));
-            }
+    };
+    for (rdev, mount_point) in mounts() {
+        if let Some(device) = devices.get(&rdev) {
+            add(&device.name, format!("mounted on {mount_point}"));
         }
-        for rdev in swaps() {
-            if let Some(device) = devices.get(&rdev) {
-                add(&device.name, "used as swap".to_owned());
-            }
-        }
-        for device in devices.values() {
-            for holder in holders(&device.sys) {
-                add(&device.name, format!("held by {holder}"));
-            }
-            for (_, loop_device) in loop_devices(Path::new(&device.name)).iter().filter(|(_, d)| !d.partition) {
-                add(&device.name, format!("attached to {}", loop_device.name));
-            }
-        }
-        busy
     }
+    for rdev in swaps() {
+        if let Some(device) = devices.get(&rdev) {
+            add(&device.name, "used as swap".to_owned());
+        }
+    }
+    for device in devices.values() {
+        for holder in holders(&device.sys) {
+            add(&device.name, format!("held by {holder}"));
+        }
+        for (_, loop_device) in loop_devices(Path::new(&device.name)).iter().filter(|(_, d)| !d.partition) {
+            add(&device.name, format!("attached to {}", loop_device.name));
+        }
+    }
+    uses
 }
 
 struct Device {

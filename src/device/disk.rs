@@ -22,11 +22,12 @@ use nix::{
 };
 
 use super::{
-    AlignedBuf, BlockIo, Busy, busy,
-    identity::{Identity, Kind, NotADisk},
+    AlignedBuf, BlockIo, busy,
+    identity::{DiskNode, NotADisk},
     ioctl,
 };
-use crate::model::units::{Extent, SectorSize, round_down};
+use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
+use slipway_core::units::{Extent, SectorSize, round_down};
 
 /// What the disk is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub enum OpenError {
         /// The disk.
         path: String,
         /// By whom, as far as the kernel tells.
-        users: Vec<Busy>,
+        users: Vec<DiskUse>,
     },
     /// Another program's lock.
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
@@ -92,7 +93,7 @@ pub enum OpenError {
 
 /// An open disk. The lock is held until it is dropped.
 pub struct Disk {
-    identity: Identity,
+    node: DiskNode,
     lock: Flock<File>,
     direct: Option<File>,
     /// What offset, length and memory of direct I/O must be multiples of, bytes.
@@ -116,29 +117,29 @@ impl Disk {
         sector: Option<SectorSize>,
         patience: Duration,
     ) -> Result<Self, OpenError> {
-        let identity = Identity::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
-        let name = identity.path.display().to_string();
+        let node = DiskNode::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
+        let name = node.path.display().to_string();
         let write = access != Access::Read;
-        let file = open_node(&identity, &identity.path, write, 0)?;
+        let file = open_node(&node, &node.path, write, 0)?;
         let lock = lock(file, &name, write, patience)?;
         // The name may have come to mean another disk between looking and opening (hot-plug).
         let io = |source| OpenError::Io { path: name.clone(), source };
         if same_file(&lock, path).map_err(io)? {
-            return Self::of_locked(identity, lock, access, sector);
+            return Self::of_locked(node, lock, access, sector);
         }
         Err(io(io::Error::other("it changed while it was being opened")))
     }
 
     fn of_locked(
-        identity: Identity,
+        node: DiskNode,
         lock: Flock<File>,
         access: Access,
         sector: Option<SectorSize>,
     ) -> Result<Self, OpenError> {
-        let name = identity.path.display().to_string();
+        let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access != Access::Read;
-        let (size, own_sector, read_only) = geometry(&lock, identity.kind, sector).map_err(io)?;
+        let (size, own_sector, read_only) = geometry(&lock, node.disk.kind, sector).map_err(io)?;
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
         }
@@ -146,23 +147,23 @@ impl Disk {
             settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
         // Through the open file, not by name: all descriptors are the same disk.
         let same = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
-        let claim = match (access, identity.kind) {
-            (Access::Whole, Kind::Disk) => Some(open_node(&identity, &same, write, libc::O_EXCL)?),
+        let claim = match (access, node.disk.kind) {
+            (Access::Whole, DiskKind::Disk) => Some(open_node(&node, &same, write, libc::O_EXCL)?),
             _ => None,
         };
-        if identity.kind == Kind::Disk && write {
+        if node.disk.kind == DiskKind::Disk && write {
             // Forget what the page cache of this node holds: others may have written through other nodes.
             ioctl::flush_buffers(&lock).map_err(io)?;
         }
         Ok(Disk {
             // No direct I/O on some file systems (tmpfs): then the page cache is all there is, or is dropped.
-            direct: open_node(&identity, &same, write, libc::O_DIRECT).ok(),
-            direct_align: match identity.kind {
-                Kind::Disk => sector.bytes(),
+            direct: open_node(&node, &same, write, libc::O_DIRECT).ok(),
+            direct_align: match node.disk.kind {
+                DiskKind::Disk => sector.bytes(),
                 // What the disk under the file system wants may be more than the image's own sector.
-                Kind::Image => AlignedBuf::ALIGN as u64,
+                DiskKind::Image => AlignedBuf::ALIGN as u64,
             },
-            identity,
+            node,
             lock,
             claim: Mutex::new(claim),
             parts: Vec::new(),
@@ -176,20 +177,20 @@ impl Disk {
     /// them meanwhile, and whoever has is named in the refusal. The rest of the disk may be in use. What the page
     /// cache of their nodes holds is written out and forgotten. An image file must not be in use at all.
     pub fn claim_parts(&mut self, extents: &[Extent]) -> Result<(), OpenError> {
-        let path = self.identity.path.display().to_string();
-        if self.identity.kind == Kind::Image {
-            let users = Busy::of(&self.identity);
+        let path = self.node.path.display().to_string();
+        if self.node.disk.kind == DiskKind::Image {
+            let users = busy::uses_of(&self.node);
             return if users.is_empty() { Ok(()) } else { Err(OpenError::Claimed { path, users }) };
         }
         // Who claims the whole disk has all of its partitions.
         let all = self.claim.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        for node in extents.iter().flat_map(|e| busy::partition_nodes(&self.identity.path, *e)) {
+        for node in extents.iter().flat_map(|e| busy::partition_nodes(&self.node.path, *e)) {
             let name = node.display().to_string();
             let flags = if all { 0 } else { libc::O_EXCL };
             let file = OpenOptions::new().read(true).custom_flags(flags).open(&node);
             let file = file.map_err(|source| match source.raw_os_error() {
                 Some(libc::EBUSY) => {
-                    let users = Busy::of(&self.identity).into_iter().filter(|b| b.device == name).collect();
+                    let users = busy::uses_of(&self.node).into_iter().filter(|b| b.device == name).collect();
                     OpenError::Claimed { path: name.clone(), users }
                 }
                 _ => OpenError::Io { path: name.clone(), source },
@@ -201,8 +202,18 @@ impl Disk {
     }
 
     /// What disk this is.
-    pub const fn identity(&self) -> &Identity {
-        &self.identity
+    pub const fn identity(&self) -> &DiskIdentity {
+        &self.node.disk
+    }
+
+    /// Who uses it, as far as the kernel tells.
+    pub fn uses(&self) -> Vec<DiskUse> {
+        busy::uses_of(&self.node)
+    }
+
+    /// Its path, with symbolic links resolved.
+    pub fn path(&self) -> &Path {
+        &self.node.path
     }
 
     fn checked(&self, offset: u64, len: usize) -> io::Result<()> {
@@ -238,13 +249,13 @@ impl Disk {
     }
 }
 
-fn open_node(identity: &Identity, path: &Path, write: bool, flags: i32) -> Result<File, OpenError> {
-    let name = identity.path.display().to_string();
+fn open_node(node: &DiskNode, path: &Path, write: bool, flags: i32) -> Result<File, OpenError> {
+    let name = node.path.display().to_string();
     let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     file.map_err(|e| match e.raw_os_error() {
         Some(libc::EROFS) => OpenError::ReadOnly(name),
-        Some(libc::EACCES | libc::EPERM) if write && identity.is_read_only() => OpenError::ReadOnly(name),
-        Some(libc::EBUSY) => OpenError::Claimed { path: name, users: Busy::of(identity) },
+        Some(libc::EACCES | libc::EPERM) if write && node.is_read_only() => OpenError::ReadOnly(name),
+        Some(libc::EBUSY) => OpenError::Claimed { path: name, users: busy::uses_of(node) },
         _ => OpenError::Io { path: name, source: e },
     })
 }
@@ -255,10 +266,10 @@ fn same_file(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Size in bytes, logical sector size in bytes, and whether it refuses writes.
-fn geometry(file: &File, kind: Kind, sector: Option<SectorSize>) -> io::Result<(u64, u32, bool)> {
+fn geometry(file: &File, kind: DiskKind, sector: Option<SectorSize>) -> io::Result<(u64, u32, bool)> {
     match kind {
-        Kind::Disk => Ok((ioctl::size_bytes(file)?, ioctl::sector_bytes(file)?, ioctl::read_only(file)?)),
-        Kind::Image => {
+        DiskKind::Disk => Ok((ioctl::size_bytes(file)?, ioctl::sector_bytes(file)?, ioctl::read_only(file)?)),
+        DiskKind::Image => {
             let meta = file.metadata()?;
             let sector = sector.unwrap_or_else(|| image_sector(file));
             Ok((meta.len(), u32::from(sector), meta.permissions().mode() & 0o222 == 0))
@@ -266,11 +277,11 @@ fn geometry(file: &File, kind: Kind, sector: Option<SectorSize>) -> io::Result<(
     }
 }
 
-fn describe(users: &[Busy]) -> String {
+fn describe(users: &[DiskUse]) -> String {
     if users.is_empty() {
         return "the kernel holds it exclusively (a mount in another namespace, swap, device mapper or md)".to_owned();
     }
-    users.iter().map(Busy::to_string).collect::<Vec<_>>().join("; ")
+    users.iter().map(DiskUse::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
@@ -371,7 +382,7 @@ impl BlockIo for Disk {
     }
 
     fn reserve(&self, extent: Extent) -> io::Result<()> {
-        if self.identity.kind == Kind::Disk {
+        if self.node.disk.kind == DiskKind::Disk {
             return Ok(());
         }
         let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -383,13 +394,13 @@ impl BlockIo for Disk {
 
     fn zero(&self, extent: Extent) -> io::Result<()> {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
-        match self.identity.kind {
-            Kind::Disk => {
+        match self.node.disk.kind {
+            DiskKind::Disk => {
                 // Through the claim, if we have it: the kernel wants to own the page cache it drops.
                 let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
                 ioctl::zero_out(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
             }
-            Kind::Image => {
+            DiskKind::Image => {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 match fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed()) {
                     Err(nix::Error::EOPNOTSUPP) => super::write_zeros(self, extent),
@@ -401,12 +412,12 @@ impl BlockIo for Disk {
 
     fn discard(&self, extent: Extent) -> io::Result<()> {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
-        match self.identity.kind {
-            Kind::Disk => {
+        match self.node.disk.kind {
+            DiskKind::Disk => {
                 let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
                 ioctl::discard(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
             }
-            Kind::Image => {
+            DiskKind::Image => {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 Ok(fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed())?)
             }
@@ -415,9 +426,9 @@ impl BlockIo for Disk {
 
     /// The page cache of a partition's own node: whoever has that open reads what the node cached before.
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
-        match self.identity.kind {
-            Kind::Image => Ok(()),
-            Kind::Disk => busy::partition_nodes(&self.identity.path, extent)
+        match self.node.disk.kind {
+            DiskKind::Image => Ok(()),
+            DiskKind::Disk => busy::partition_nodes(&self.node.path, extent)
                 .into_iter()
                 .try_for_each(|node| ioctl::flush_buffers(&File::open(node)?)),
         }
@@ -426,7 +437,7 @@ impl BlockIo for Disk {
     /// On a block device, with retries: udev and others open nodes for moments. Gives up the kernel's
     /// claim first, which would stand in the way; the lock stays.
     fn reread_table(&self) -> io::Result<()> {
-        if self.identity.kind == Kind::Image {
+        if self.node.disk.kind == DiskKind::Image {
             return Ok(());
         }
         drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());

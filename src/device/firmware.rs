@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::model::smbios;
+use slipway_core::kernel::smbios;
 
 /// Where Linux shows the structures of SMBIOS, one directory each, `TYPE-NUMBER`.
 const ENTRIES: &str = "/sys/firmware/dmi/entries";

@@ -6,40 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Serialize, Serializer};
+use slipway_core::disk::identity::{DiskIdentity, DiskKind};
 
-/// A disk image in a file, or a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Regular file.
-    Image,
-    /// Block device.
-    Disk,
-}
-
-/// A disk as the kernel knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Identity {
+/// The file that a disk is reached by, and which disk it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskNode {
     /// Path with symbolic links resolved.
-    #[serde(serialize_with = "lossy")]
     pub path: PathBuf,
-    /// Image or disk.
-    pub kind: Kind,
-    /// Model, as the drive reports it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// Serial number, as the drive reports it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub serial: Option<String>,
-    /// World-wide identifier.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wwid: Option<String>,
-}
-
-/// JSON is UTF-8, a path need not be.
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
+    /// Which disk it is.
+    pub disk: DiskIdentity,
 }
 
 /// What a path names, if not a disk.
@@ -67,7 +42,7 @@ pub enum NotADisk {
     Unreadable(String),
 }
 
-impl Identity {
+impl DiskNode {
     /// Look at a path; follows links such as those in /dev/disk/by-id.
     pub fn of(path: &Path) -> Result<Self, NotADisk> {
         let path = fs::canonicalize(path).map_err(|e| match e.kind() {
@@ -80,7 +55,7 @@ impl Identity {
             return Err(NotADisk::Directory);
         }
         if kind.is_file() {
-            return Ok(Identity { path, kind: Kind::Image, model: None, serial: None, wwid: None });
+            return Ok(DiskNode::new(path, DiskKind::Image, |_| None));
         }
         if !kind.is_block_device() {
             return Err(NotADisk::Other);
@@ -92,21 +67,27 @@ impl Identity {
             return Err(NotADisk::Partition { number, disk });
         }
         let attribute = |names: &[&str]| names.iter().find_map(|n| read_trimmed(&sys.join(n)));
-        Ok(Identity {
-            path,
-            kind: Kind::Disk,
+        Ok(DiskNode::new(path, DiskKind::Disk, attribute))
+    }
+
+    fn new(path: PathBuf, kind: DiskKind, attribute: impl Fn(&[&str]) -> Option<String>) -> Self {
+        let disk = DiskIdentity {
+            path: path.display().to_string(),
+            kind,
             model: attribute(&["device/model"]),
             serial: attribute(&["device/serial", "serial"]),
             wwid: attribute(&["wwid", "device/wwid"]),
-        })
+        };
+        DiskNode { path, disk }
     }
 }
 
-impl Identity {
+impl DiskNode {
     /// Whether a block device is set read-only.
     pub(super) fn is_read_only(&self) -> bool {
         let rdev = fs::metadata(&self.path).map(|m| m.rdev());
-        self.kind == Kind::Disk && rdev.is_ok_and(|r| read_trimmed(&sysfs(r).join("ro")).as_deref() == Some("1"))
+        self.disk.kind == DiskKind::Disk
+            && rdev.is_ok_and(|r| read_trimmed(&sysfs(r).join("ro")).as_deref() == Some("1"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::identity::read_trimmed;
-use crate::model::config::DiskTraits;
+use slipway_core::config::DiskTraits;
 
 /// All whole disks that have a size, by name. Also loop devices and the like: they have no transport.
 pub fn disks() -> io::Result<Vec<DiskTraits>> {

@@ -8,16 +8,14 @@ mod ioctl;
 mod list;
 mod pace;
 
-pub use busy::Busy;
 pub use disk::{Access, Disk, OpenError};
 pub use firmware::kernel_args as firmware_kernel_args;
-pub use identity::{Identity, Kind};
 pub use list::disks;
 pub use pace::{Pace, Paced};
 
 use std::io;
 
-use crate::model::units::{Extent, SectorSize};
+use slipway_core::units::{Extent, SectorSize};
 
 /// A whole disk or image file. Offsets and lengths are bytes; reads and writes are whole or an error.
 ///

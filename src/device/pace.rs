@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::BlockIo;
-use crate::model::{
+use slipway_core::{
     rate::{ByteRate, TokenBucket},
     units::{Extent, SectorSize},
 };
@@ -108,10 +108,8 @@ mod tests {
     use std::{fs::File, path::Path, time::Duration};
 
     use super::*;
-    use crate::{
-        device::{Access, CHUNK_BYTES, Disk},
-        model::units::MIB,
-    };
+    use crate::device::{Access, CHUNK_BYTES, Disk};
+    use slipway_core::units::MIB;
 
     /// Reads and writes share the limit, from several threads, too: 8 MiB at 64 MiB/s are not done in less than the
     /// time of seven, and the bytes are there. (Only a lower bound: a slow machine makes no difference.)

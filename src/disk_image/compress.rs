@@ -6,7 +6,7 @@ use std::{fs::File, io};
 use liblzma::write::XzEncoder;
 
 use super::{pump, written::Written};
-use crate::model::disk_image::Compression;
+use slipway_core::media::format::Compression;
 
 const XZ_LEVEL: u32 = 0;
 const ZSTD_LEVEL: i32 = 3;

@@ -22,16 +22,13 @@ use super::{
     pump,
     written::Written,
 };
-use crate::{
-    bootloader::IsoAssets,
-    fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
-    model::{
-        digest::{Hasher, Sha256, Sums},
-        live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium},
-        manifest::SHA256SUMS,
-        units::{Extent, MIB, SectorSize},
-    },
-    tools::Tool,
+use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
+use slipway_core::{
+    digest::{Sha256, Sums},
+    disk::fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+    media::live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium},
+    payload::manifest::SHA256SUMS,
+    units::{Extent, MIB, SectorSize},
 };
 
 /// Directory of everything on the medium.

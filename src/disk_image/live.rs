@@ -12,14 +12,18 @@ use anyhow::anyhow;
 
 use super::{Target, TargetError};
 use crate::{
-    model::{
-        cpio::{Entry, Newc},
-        digest::{Hasher, Sha256, Sums},
-        live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
+    payload::{TEXTS, image::Archive},
+    tools::ToolError,
+    transfer::{FileReader, PayloadFiles, sha256::Hasher},
+};
+use slipway_core::{
+    digest::{Sha256, Sums},
+    kernel::cpio::{Entry, Newc},
+    media::live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
+    payload::{
+        facts::PayloadFacts,
         manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
     },
-    payload::{Facts, FileReader, PayloadFiles, TEXTS, image::Archive},
-    tools::ToolError,
 };
 
 /// Bytes that are moved at a time.
@@ -70,7 +74,7 @@ pub struct Cargo<'a> {
     /// The payload.
     pub source: &'a dyn PayloadFiles,
     /// What a look at it found.
-    pub facts: &'a Facts,
+    pub facts: &'a PayloadFacts,
     /// The container image of the installer.
     pub container: Option<&'a Archive>,
     /// Time of every file, seconds since 1970 UTC.
@@ -160,7 +164,7 @@ impl Cargo<'_> {
         to.finish().map_err(error)
     }
 
-    /// Add what `installer seal` would write, and compare what it does not.
+    /// Add what `installer checksum` would write, and compare what it does not.
     fn seal(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
         let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
         let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()

@@ -24,12 +24,10 @@ use nix::{
 };
 use tempfile::NamedTempFile;
 
-use crate::{
-    model::{
-        disk_image::{Compression, ImageKind, Stamp, VHD_FOOTER_BYTES, stamp_vhd, stamp_vmdk},
-        manifest::Arch,
-    },
-    tools::{Tool, ToolError},
+use crate::tools::{Tool, ToolError};
+use slipway_core::{
+    media::format::{Compression, ImageKind, Stamp, VHD_FOOTER_BYTES, stamp_vhd, stamp_vmdk},
+    payload::manifest::Arch,
 };
 
 /// Why an image was not made. There is nothing under its name, or what was there before.

@@ -10,13 +10,11 @@ use std::{
 use tempfile::NamedTempFile;
 
 use super::{Target, TargetError, written::Written};
-use crate::{
-    model::{
-        digest::Sha256,
-        manifest::Arch,
-        ovf::{self, Ovf},
-    },
-    payload::digest_file,
+use crate::transfer::digest_file;
+use slipway_core::{
+    digest::Sha256,
+    media::ovf::{self, Ovf},
+    payload::manifest::Arch,
 };
 
 /// Name of the VMDK in the archive.

@@ -13,10 +13,10 @@ use super::{
     live::{Cargo, Event, LiveError, Region, digest_of},
     written::flush_and_forget,
 };
-use crate::model::{
+use slipway_core::{
     digest::{Sha256, Sums},
-    live::{LIVE_INITRAMFS, LIVE_KERNEL},
-    manifest::SHA256SUMS,
+    media::live::{LIVE_INITRAMFS, LIVE_KERNEL},
+    payload::manifest::SHA256SUMS,
 };
 
 /// Bytes of a block of a tar archive.

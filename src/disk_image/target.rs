@@ -9,7 +9,8 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{durable, model::disk_image::Compression};
+use crate::durable;
+use slipway_core::media::format::Compression;
 
 /// Why there is no file to make.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,7 @@ impl Target {
 
     /// The name of the image in it: its own without what says that it is compressed.
     pub fn name(&self) -> String {
-        let compressed = Compression::of(&self.path).is_some();
+        let compressed = Compression::of(&self.path.to_string_lossy()).is_some();
         let name = if compressed { self.path.file_stem() } else { self.path.file_name() };
         let text = name.unwrap_or_default().to_string_lossy();
         text.chars().map(|c| if c.is_control() { '_' } else { c }).collect()

@@ -7,7 +7,7 @@ use std::{
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use crate::{model::digest::Hasher, payload::digest_file};
+use crate::transfer::{digest_file, sha256::Hasher};
 
 /// Writes to a file and knows the digest of what it should hold then.
 pub struct Written<'a> {

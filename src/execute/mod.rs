@@ -17,17 +17,19 @@ use uuid::Uuid;
 use crate::{
     bootloader::Assets,
     device::{BlockIo, CHUNK_BYTES},
-    error::Kind,
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
-    model::{
-        envblock::SECTOR_BLOCK_BYTES,
+    transfer::PayloadFiles,
+};
+use slipway_core::{
+    boot::env_block::SECTOR_BLOCK_BYTES,
+    disk::{
         gpt::{self, Label},
         layout::Part,
         meta::Adv,
-        units::{Extent, GIB},
     },
-    payload::PayloadFiles,
     plan::{Plan, Step, Table},
+    report::FailureKind as Kind,
+    units::{Extent, GIB},
 };
 
 /// Hears how far it is.

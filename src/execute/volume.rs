@@ -3,15 +3,15 @@
 use anyhow::{Context as _, anyhow, bail};
 
 use super::{Executor, Expect};
-use crate::{
-    fat::{Placed, VolumeLayout},
-    model::{
-        digest::{Checksum, Sha256},
+use crate::transfer::{FileReader, ReadBack, checksum::Checksum, write_stream};
+use slipway_core::{
+    digest::Sha256,
+    disk::{
+        fat::{Placed, VolumeLayout},
         layout::Part,
-        units::Extent,
     },
-    payload::{FileReader, ReadBack, write_stream},
     plan::{Content, Step, Volume, VolumeFile},
+    units::Extent,
 };
 
 /// The payload's bytes are not those that were checked.

@@ -9,9 +9,6 @@
 //! the one-sector rewrite of boot.env both need. One module for ESP and slots is less than a library
 //! for the one and our own for the other. `fatfs`, dosfstools, mtools, GRUB and Linux judge it in the tests.
 
-mod layout;
-mod name;
 mod read;
 
-pub use layout::{FatError, FatTime, FileSpec, Placed, VolumeLayout, VolumeSpec};
 pub use read::{FatFile, FatVolume, ReadError};

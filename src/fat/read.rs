@@ -3,14 +3,12 @@
 
 use std::io;
 
-use super::{
+use crate::device::BlockIo;
+use slipway_core::disk::fat::{
     layout::{ATTR_LONG_NAME, MIN_CLUSTERS},
     name::{LONG_NAME_UNITS, checksum, display_short},
 };
-use crate::{
-    device::BlockIo,
-    model::units::{Extent, MIB},
-};
+use slipway_core::units::{Extent, MIB};
 
 /// What keeps a volume or file from being read.
 #[derive(Debug, thiserror::Error)]

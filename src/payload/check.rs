@@ -6,10 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Facts, FileReader, SourceRef, stream::digest_file};
-use crate::model::{
+use super::SourceRef;
+use crate::transfer::{FileReader, digest_file};
+use slipway_core::payload::facts::PayloadFacts;
+use slipway_core::{
     digest::{self, Sha256, SumsError},
-    manifest::{Arch, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+    payload::manifest::{Arch, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
 };
 
 /// First four bytes of a squashfs 4.0 superblock (Documentation/filesystems/squashfs.rst).
@@ -67,7 +69,7 @@ pub enum PayloadError {
         why: String,
     },
     /// A file that the list does not name, or names and is not there.
-    #[error("{path}: {why} {name}; run `installer seal` again after changing a payload", path = path.display())]
+    #[error("{path}: {why} {name}; run `installer checksum` again after changing a payload", path = path.display())]
     SumsIncomplete {
         /// The list.
         path: PathBuf,
@@ -87,7 +89,7 @@ pub enum PayloadError {
         actual: Sha256,
     },
     /// No list, and one is required.
-    #[error("{path}: missing, and --strict requires it: run `installer seal` on the payload", path = path.display())]
+    #[error("{path}: missing, and --strict requires it: run `installer checksum` on the payload", path = path.display())]
     NotSealed {
         /// The list.
         path: PathBuf,
@@ -212,7 +214,7 @@ impl Found {
     }
 
     /// The facts, from files that were all read and hashed: magics, and digests against SHA256SUMS.
-    pub fn facts(&self, wanted: Sums, source: SourceRef) -> Result<Facts, PayloadError> {
+    pub fn facts(&self, wanted: Sums, source: &SourceRef) -> Result<PayloadFacts, PayloadError> {
         let sums = if wanted == Sums::Ignored { None } else { self.sums()? };
         if wanted == Sums::Required && sums.is_none() {
             return Err(PayloadError::NotSealed { path: self.place.join(SHA256SUMS) });
@@ -231,20 +233,20 @@ impl Found {
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
-        Ok(Facts {
-            source,
+        Ok(PayloadFacts {
+            source: source.to_string(),
             arch,
             version: self.text("os-release")?.and_then(version_id),
             files,
             cmdline: self.text("cmdline")?.map(|text| text.trim().to_owned()),
-            sealed: sums.is_some(),
+            checksums: sums.is_some(),
         })
     }
 
-    /// The facts as `installer seal` wrote them down, from SHA256SUMS and manifest.json alone; none while they, or a
+    /// The facts as `installer checksum` wrote them down, from SHA256SUMS and manifest.json alone; none while they, or a
     /// `cmdline` they do not hold themselves, have not been found. What they say of the files is compared when these are
     /// written.
-    pub fn declared(&self, source: &SourceRef) -> Result<Option<Facts>, PayloadError> {
+    pub fn declared(&self, source: &SourceRef) -> Result<Option<PayloadFacts>, PayloadError> {
         let (Some(sums), Some(text)) = (self.sums()?, self.small(MANIFEST)?) else { return Ok(None) };
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
         let manifest = Manifest::parse(text).map_err(wrong)?;
@@ -278,7 +280,7 @@ impl Found {
             (None, None) => None,
         };
         let Manifest { arch, version, files, .. } = manifest;
-        Ok(Some(Facts { source: source.clone(), arch, version, files, cmdline, sealed: true }))
+        Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
     }
 
     /// Kernel, initramfs and squashfs as they are called here.

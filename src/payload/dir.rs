@@ -8,12 +8,14 @@ use std::{
 };
 
 use super::{
-    Facts, PayloadFiles, SourceRef, Take,
+    SourceRef,
     check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, TEXTS, magic},
     image::Look,
     open_regular,
 };
-use crate::model::manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS};
+use crate::transfer::{PayloadFiles, Take};
+use slipway_core::payload::facts::PayloadFacts;
+use slipway_core::payload::manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS};
 
 /// A directory with a payload.
 #[derive(Clone, Debug)]
@@ -37,9 +39,9 @@ impl DirSource {
         open_regular(&self.dir.join(name))
     }
 
-    /// Look at the payload: what `installer seal` wrote down if that will do and fits, else read and hash everything, and
+    /// Look at the payload: what `installer checksum` wrote down if that will do and fits, else read and hash everything, and
     /// compare with SHA256SUMS. `progress` gets bytes as they are read.
-    pub fn facts(&self, wanted: Sums, look: Look, mut progress: impl FnMut(u64)) -> Result<Facts, PayloadError> {
+    pub fn facts(&self, wanted: Sums, look: Look, mut progress: impl FnMut(u64)) -> Result<PayloadFacts, PayloadError> {
         if !self.dir.is_dir() {
             return Err(PayloadError::Missing { path: self.dir.clone() });
         }
@@ -60,7 +62,7 @@ impl DirSource {
         }
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
         self.see_all(&mut found, &installed, &mut progress)?;
-        found.facts(wanted, self.source())
+        found.facts(wanted, &self.source())
     }
 
     fn source(&self) -> SourceRef {
@@ -81,7 +83,7 @@ impl DirSource {
 
     /// The facts as they were written down, where the files of this directory can be those that they tell of: by name,
     /// size and first bytes. Whatever is odd is for a look at everything to judge.
-    fn declared(&self, found: &Found, installed: &[&str]) -> Result<Option<Facts>, PayloadError> {
+    fn declared(&self, found: &Found, installed: &[&str]) -> Result<Option<PayloadFacts>, PayloadError> {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
         }

@@ -7,11 +7,13 @@ use std::{
 };
 
 use super::{
-    DirSource, Facts, PayloadFiles, Sums, Take,
+    DirSource, Sums,
     image::{ImageError, ImageSource, ImageStore, Local, LocalRef, Look},
     registry::{Options, Registry},
 };
-use crate::model::{
+use crate::transfer::{PayloadFiles, Take};
+use slipway_core::payload::facts::PayloadFacts;
+use slipway_core::payload::{
     image_ref::{ImageRef, is_tag, parse_digest},
     manifest::Arch,
 };
@@ -53,7 +55,7 @@ impl FromStr for SourceRef {
                 Some(name) => name
                     .parse()
                     .map(SourceRef::Docker)
-                    .map_err(|e: crate::model::image_ref::ImageRefError| wrong(e.to_string())),
+                    .map_err(|e: slipway_core::payload::image_ref::ImageRefError| wrong(e.to_string())),
                 None => Err(wrong("write docker:// with two slashes".to_owned())),
             },
             _ => Err(format!("{s:?} is not a source: {FORMS}")),
@@ -136,7 +138,7 @@ impl Source {
     }
 
     /// Look at the payload.
-    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
+    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<PayloadFacts> {
         match self {
             Source::Dir(dir) => Ok(dir.facts(wanted, look, progress)?),
             Source::Image(image) => image.facts(wanted, look, progress),

@@ -4,14 +4,16 @@ use std::io;
 
 use crate::{
     bootloader::{Assets, info},
-    device::{AlignedBuf, BlockIo, Busy, CHUNK_BYTES, Disk},
-    model::{
+    device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk},
+};
+use slipway_core::{
+    disk::{
         gpt::{GptError, Header, is_protective_mbr},
-        manifest::Arch,
-        signature::recognise,
-        units::{Lba, MIB, SectorSize},
+        magic::recognise,
     },
+    payload::manifest::Arch,
     plan::{AssetFacts, DiskFacts, Found},
+    units::{Lba, MIB, SectorSize},
 };
 
 /// Look at a target disk.
@@ -20,7 +22,7 @@ pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
         identity: disk.identity().clone(),
         bytes: disk.size(),
         sector: disk.sector_size(),
-        busy: Busy::of(disk.identity()),
+        busy: disk.uses(),
         found: found(disk)?,
     })
 }

@@ -1,11 +1,11 @@
 //! What a disk holds that is looked at from a live system.
 
 use super::{ProbeError, content::found, partitions::partitions, system::system};
-use crate::{
-    device::BlockIo,
-    model::{
+use crate::device::BlockIo;
+use slipway_core::{
+    disk::{
         layout::{META_BYTES, Part},
-        signature::{HEAD_BYTES, is_iso9660},
+        magic::{HEAD_BYTES, is_iso9660},
     },
     plan::{Found, Holding},
 };

@@ -3,14 +3,14 @@
 use uuid::Uuid;
 
 use super::{ProbeError, system::read};
-use crate::{
-    device::BlockIo,
-    model::{
+use crate::device::BlockIo;
+use slipway_core::{
+    disk::{
         gpt::{ENTRIES, Entry, GptError, Header, is_protective_mbr},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
-        units::{Extent, Lba, SectorSize},
     },
     plan::{GptCopies, LabelFacts},
+    units::{Extent, Lba, SectorSize},
 };
 
 /// One copy of a table.

@@ -3,16 +3,17 @@
 use uuid::Uuid;
 
 use super::{ProbeError, label::Gpt, system::read};
-use crate::{
-    device::BlockIo,
-    model::{
-        gpt, mbr,
-        parttype::{gpt_type, mbr_type},
+use crate::device::BlockIo;
+use slipway_core::{
+    disk::{
+        gpt,
+        magic::{HEAD_BYTES, recognise},
+        mbr,
+        partition_type::{gpt_type, mbr_type},
         region::{Partition, Region, TableKind, cover},
-        signature::{HEAD_BYTES, recognise},
-        units::{Extent, SectorSize},
     },
     plan::GptCopies,
+    units::{Extent, SectorSize},
 };
 
 /// A disk by its partition table.
@@ -78,7 +79,7 @@ fn joined(name: &'static str, header: Extent, array: Option<Extent>) -> Vec<Regi
         }
         Some(array) => vec![header, array],
     };
-    extents.into_iter().map(|extent| Region::Table { name, extent }).collect()
+    extents.into_iter().map(|extent| Region::Table { name: name.into(), extent }).collect()
 }
 
 fn of_entry(disk: &dyn BlockIo, entry: &gpt::Entry) -> Partition {
@@ -90,7 +91,7 @@ fn of_entry(disk: &dyn BlockIo, entry: &gpt::Entry) -> Partition {
         number: entry.number,
         name: entry.name.clone(),
         type_id: entry.type_guid.to_string(),
-        type_name: gpt_type(entry.type_guid),
+        type_name: gpt_type(entry.type_guid).map(Into::into),
         guid: Some(entry.guid),
         extent,
         holds: held(disk, extent),
@@ -103,14 +104,14 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
     read(disk, 0, &mut lba0)?;
     // A protective MBR says that a GPT counts, and that one is not to be read.
     let Some(entries) = mbr::partitions(&lba0).filter(|_| !gpt::is_protective_mbr(&lba0)) else { return Ok(None) };
-    let mut regions = vec![Region::Table { name: "MBR", extent: Extent { offset: 0, len: sector.bytes() } }];
+    let mut regions = vec![Region::Table { name: "MBR".into(), extent: Extent { offset: 0, len: sector.bytes() } }];
     regions.extend(entries.iter().map(|entry| {
         let extent = entry.extent(sector);
         Region::Partition(Partition {
             number: entry.number,
             name: String::new(),
             type_id: format!("{:#04x}", entry.kind),
-            type_name: mbr_type(entry.kind),
+            type_name: mbr_type(entry.kind).map(Into::into),
             guid: None,
             extent,
             holds: held(disk, extent),

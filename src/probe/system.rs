@@ -6,20 +6,25 @@ use super::label;
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
-    model::{
-        bootenv::{BootEnv, MARKER, Marker, PATHS},
-        bootrule::{SlotView, next_boot},
-        digest::{Sha256, Sums, SumsError},
-        envblock::SECTOR_BLOCK_BYTES,
-        layout::{META_BYTES, Part},
-        manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
-        meta::Meta,
+    transfer::{StreamError, read_back_digest},
+};
+use slipway_core::{
+    boot::{
+        env::{BootEnv, MARKER, Marker, PATHS},
+        env_block::SECTOR_BLOCK_BYTES,
+        rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot},
-        units::{Extent, MIB},
     },
-    payload::{StreamError, read_back_digest},
+    digest::{Sha256, Sums, SumsError},
+    disk::{
+        layout::{META_BYTES, Part},
+        meta::Meta,
+    },
+    payload::manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
     plan::{Held, LabelFacts, SlotFacts, SystemFacts},
+    report::{FileCheck, FileState},
+    units::{Extent, MIB},
 };
 
 /// Why a disk cannot be read as ours.
@@ -176,48 +181,6 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
         boots: problem,
         whole: None,
     }
-}
-
-/// How a file compares with its digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FileState {
-    /// It is what the list says.
-    Good,
-    /// Its bytes are others.
-    Damaged,
-    /// It is there, and the list does not name it.
-    Unlisted,
-    /// It is not there.
-    Missing,
-}
-
-impl std::fmt::Display for FileState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            FileState::Good => "good",
-            FileState::Damaged => "damaged: its SHA-256 is not the one listed",
-            FileState::Unlisted => "not listed: nothing says what it should be",
-            FileState::Missing => "missing",
-        })
-    }
-}
-
-/// One file of a slot, checked on the medium.
-#[derive(Clone, Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct FileCheck {
-    /// Its name.
-    pub name: String,
-    /// How it compares.
-    pub state: FileState,
-    /// Size in bytes, where it is there.
-    pub size: Option<u64>,
-    /// SHA-256 as listed.
-    pub expected: Option<Sha256>,
-    /// SHA-256 of what is on the medium.
-    pub actual: Option<Sha256>,
-    /// Byte offset of its data on the disk.
-    pub offset: Option<u64>,
 }
 
 /// Every file of a slot, compared with its SHA256SUMS on the medium. The list itself and the marker, which changes,

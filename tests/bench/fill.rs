@@ -3,10 +3,13 @@
 use slipway::{
     device::{BlockIo as _, Disk},
     execute::{self, Sources},
-    model::{layout::Part, manifest::Arch},
     payload::{Source, SourceRef, Sums, image::Look, registry::Options},
-    plan::{self, InstallRequest, Step},
     probe,
+};
+use slipway_core::{
+    disk::layout::Part,
+    payload::manifest::Arch,
+    plan::{self, InstallRequest, Step},
 };
 
 use crate::common;

@@ -8,13 +8,11 @@ use std::{
 
 use oci_spec::image::Descriptor;
 use serde_json::{Value, json};
-use slipway::{
-    model::{digest::Sha256, manifest::Arch},
-    payload::{
-        SourceRef, Sums,
-        image::{Document, ImageError, ImageSource, ImageStore, Look},
-    },
+use slipway::payload::{
+    SourceRef, Sums,
+    image::{Document, ImageError, ImageSource, ImageStore, Look},
 };
+use slipway_core::{digest::Sha256, payload::manifest::Arch};
 
 /// Blobs by digest, and the manifest.
 #[derive(Clone)]

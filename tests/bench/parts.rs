@@ -18,11 +18,9 @@ use fill::fill;
 use image::{Image, archive};
 use slipway::{
     device::{Access, CHUNK_BYTES, Disk},
-    model::{
-        digest::{Checksum, Hasher, Sha256},
-        manifest::Arch,
-    },
+    transfer::{checksum::Checksum, sha256::Hasher},
 };
+use slipway_core::{digest::Sha256, payload::manifest::Arch};
 
 /// What is read, decompressed and written in one round, bytes.
 const BYTES: usize = 64 << 20;

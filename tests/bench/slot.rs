@@ -21,10 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use slipway::{
-    device::{Access, Disk},
-    model::digest::Sha256,
-};
+use slipway::device::{Access, Disk};
+use slipway_core::digest::Sha256;
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

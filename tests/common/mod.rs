@@ -10,13 +10,13 @@ use slipway::{
     bootloader::Assets,
     device::Disk,
     execute::Observer,
-    model::{
-        manifest::{Arch, KernelArgs},
-        units::MIB,
-    },
     payload::{DirSource, Sums, image::Look},
-    plan::{self, Ids, InstallRequest, Plan},
     probe,
+};
+use slipway_core::{
+    payload::manifest::{Arch, KernelArgs},
+    plan::{self, Ids, InstallRequest, Plan},
+    units::MIB,
 };
 use uuid::Uuid;
 

@@ -9,7 +9,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::json;
-use slipway::model::{meta::ADV_BYTES, units::MIB};
+use slipway_core::{disk::meta::ADV_BYTES, units::MIB};
 
 use crate::{
     CONFIG, INPUT, INSTALL, install, install_with,

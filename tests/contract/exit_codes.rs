@@ -1,9 +1,9 @@
 //! 5: exit codes.
 
-use slipway::{
-    error::Kind,
-    model::manifest::Arch,
+use slipway_core::{
+    payload::manifest::Arch,
     plan::{Refusal, Refusals},
+    report::FailureKind as Kind,
 };
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::fcntl::{Flock, FlockArg};
-use slipway::report::output;
+use slipway::cli::output;
 
 use crate::{
     CONFIG, INSTALL, OTHER, install_with,

@@ -5,10 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use slipway::{
-    device::BlockIo,
-    model::units::{Extent, SectorSize},
-};
+use slipway::device::BlockIo;
+use slipway_core::units::{Extent, SectorSize};
 
 use super::pages::{Pages, SECTOR};
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use slipway::{model::units::Extent, plan::Plan};
+use slipway_core::{plan::Plan, units::Extent};
 
 use super::{
     common::DISK_BYTES,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use slipway::model::units::Extent;
+use slipway_core::units::Extent;
 
 use super::{
     pages::{Memo, Pages},

@@ -1,8 +1,10 @@
 //! The sweep must see what it is there to see: plans out of order, flushes left out and disks that lie are found.
 
-use slipway::{
-    model::{layout::Part, medium::MediumId, units::Extent},
+use slipway_core::{
+    disk::layout::Part,
+    media::medium_id::MediumId,
     plan::{Plan, Step},
+    units::Extent,
 };
 
 use super::{

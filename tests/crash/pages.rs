@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use slipway::model::units::Extent;
+use slipway_core::units::Extent;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 256;

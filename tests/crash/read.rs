@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, io::Read};
 
 use sha2::{Digest as _, Sha256};
-use slipway::model::units::Extent;
+use slipway_core::units::Extent;
 
 use super::pages::{Pages, PagesFile, SECTOR};
 

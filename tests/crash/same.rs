@@ -1,6 +1,6 @@
 //! What the target of an upgrade holds already is not written again.
 
-use slipway::model::units::Extent;
+use slipway_core::units::Extent;
 
 use super::{
     disk::Op,

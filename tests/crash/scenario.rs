@@ -1,8 +1,9 @@
 //! Every verb on every kind of disk it meets: what was before, what is done, and what may boot afterwards.
 
-use slipway::{
-    model::{layout::Part, units::Extent},
+use slipway_core::{
+    disk::layout::Part,
     plan::{Plan, Step},
+    units::Extent,
 };
 
 use super::{

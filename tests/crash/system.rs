@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slipway::model::units::Extent;
+use slipway_core::units::Extent;
 
 use super::{
     grub::{Machine, Outcome, Saves, SlotView},

@@ -5,20 +5,23 @@ use std::{collections::BTreeMap, fs, sync::OnceLock, time::Duration};
 use slipway::{
     bootloader::Assets,
     device::{Access, BlockIo, Disk},
-    error::Kind,
     execute::{self, Sources},
-    model::{
+    payload::{self, Sums, image::Look},
+    probe,
+    transfer::{PayloadFiles, Take},
+};
+use slipway_core::{
+    boot::slot::Slot,
+    disk::{
         gpt,
         layout::Part,
-        manifest::{Arch, KernelArgs},
-        medium::MediumId,
         meta::{ADV_BYTES, Adv},
-        slot::Slot,
-        units::MIB,
     },
-    payload::{self, PayloadFiles, Sums, Take, image::Look},
+    media::medium_id::MediumId,
+    payload::manifest::{Arch, KernelArgs},
     plan::{self, ActivateRequest, Ask, InstallRequest, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
-    probe,
+    report::FailureKind as Kind,
+    units::MIB,
 };
 use tempfile::TempDir;
 

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use slipway::model::slot::Slot;
+use slipway_core::boot::slot::Slot;
 use tempfile::TempDir;
 
 /// What GRUB did in the end.

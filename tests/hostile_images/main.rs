@@ -23,7 +23,7 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 use flate2::{Compression, write::GzEncoder};
 use images::{DIR, Image, Layer, Layout, Pack, SEALS, Tar, descriptor, dirs, files, layer};
 use serde_json::json;
-use slipway::model::{digest::Sha256, units::MIB};
+use slipway_core::{digest::Sha256, units::MIB};
 use tar::EntryType;
 use world::{Content, Outcome, World, boot::Node, installer, json_of, on_disk};
 

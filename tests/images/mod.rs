@@ -9,7 +9,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
-use slipway::model::digest::Sha256;
+use slipway_core::digest::Sha256;
 use tar::{EntryType, Header};
 
 /// Where a payload lies in an image.

@@ -1,8 +1,8 @@
 //! The boot rule, written down a second time from the text of assets/grub/grub.cfg: nothing here calls
 //! `model::bootrule`, `BootEnv::pick` or `write_order`.
 
-use slipway::model::{
-    bootenv::BootEnv,
+use slipway_core::boot::{
+    env::BootEnv,
     slot::{Slot, SlotState},
 };
 

@@ -6,17 +6,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use slipway::{
-    model::{
-        bootenv::{BootEnv, MARKER, Marker},
-        bootrule::{SlotView, next_boot},
-        layout::Part,
+use slipway::payload;
+use slipway_core::{
+    boot::{
+        env::{BootEnv, MARKER, Marker},
+        rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
-        units::SectorSize,
     },
-    payload,
+    disk::layout::Part,
     plan::{self, ActivateRequest, Plan, Refusals, SlotFacts, Step, SystemFacts, UpgradeRequest},
+    units::SectorSize,
 };
 
 use super::{

@@ -1,7 +1,7 @@
 //! What must hold in every state.
 
-use slipway::model::{
-    bootenv::BootEnv,
+use slipway_core::boot::{
+    env::BootEnv,
     slot::{Slot, SlotState},
 };
 use stateright::Property;

@@ -2,8 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use slipway::model::{
-    bootenv::BootEnv,
+use slipway_core::boot::{
+    env::BootEnv,
     slot::{Slot, SlotState},
 };
 use stateright::{Model, Property};

@@ -2,8 +2,8 @@
 
 use std::hash::{Hash, Hasher};
 
-use slipway::model::{
-    bootenv::{BootEnv, Marker},
+use slipway_core::boot::{
+    env::{BootEnv, Marker},
     slot::{PerSlot, Slot, SlotState},
 };
 

@@ -14,13 +14,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use oci_spec::image::Descriptor;
 use serde_json::json;
-use slipway::{
-    model::digest::Sha256,
-    payload::{
-        image::{ImageError, ImageStore as _},
-        registry::{Options, Patience, Registry},
-    },
+use slipway::payload::{
+    image::{ImageError, ImageStore as _},
+    registry::{Options, Patience, Registry},
 };
+use slipway_core::digest::Sha256;
 
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";

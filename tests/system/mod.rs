@@ -5,22 +5,23 @@ pub mod random;
 
 use std::collections::BTreeMap;
 
-use slipway::{
-    model::{
-        bootenv::{BootEnv, Marker},
-        bootrule::NextBoot,
-        cmdline::assemble,
-        digest::Sha256,
-        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
-        manifest::{Arch, FileInfo, KernelArgs, Manifest},
-        meta::Meta,
-        platform::Platform,
+use slipway::payload;
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        rule::NextBoot,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
-        units::{GIB, MIB, SectorSize},
     },
-    payload,
+    digest::Sha256,
+    disk::{
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
+        meta::Meta,
+    },
+    kernel::{cmdline::assemble, platform::Platform},
+    payload::manifest::{Arch, FileInfo, KernelArgs, Manifest},
     plan::{Ask, GptCopies, Held, LabelFacts, Origin, SlotFacts, SystemFacts, UpgradeRequest},
+    units::{GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
 

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use slipway::{
-    model::{
-        bootenv::{BootEnv, Marker},
-        bootrule::{SlotView, next_boot},
-        layout::Part,
-        medium::MediumId,
-        meta::{ADV_BYTES, Adv, Meta},
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
-        units::SectorSize,
     },
+    disk::{
+        layout::Part,
+        meta::{ADV_BYTES, Adv, Meta},
+    },
+    media::medium_id::MediumId,
     plan::{self, ActivateRequest, Held, Origin, Plan, Refusals, SystemFacts, UpgradeRequest, WipeRequest},
+    units::SectorSize,
 };
 
 use super::{ask, blank, installed, payload};

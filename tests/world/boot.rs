@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use assert_cmd::Command;
-use slipway::model::units::MIB;
+use slipway_core::units::MIB;
 
 use super::{Outcome, Payload, World, installer_in, json_of, on_disk, partition, read_at, write_at};
 

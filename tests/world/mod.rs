@@ -26,7 +26,7 @@ use nix::{
     unistd::Whence,
 };
 use serde_json::Value;
-use slipway::model::{digest::Sha256, units::MIB};
+use slipway_core::{digest::Sha256, units::MIB};
 use tempfile::TempDir;
 
 /// Room for two slots of [`SLOT`] and the smallest EPHEMERAL of an image file.

@@ -13,9 +13,9 @@ use super::{
     resolve::{Resolved, resolve},
     sha256_of,
 };
-use crate::model::{
+use slipway_core::{
     digest::Sha256,
-    manifest::{Arch, FileInfo},
+    payload::manifest::{Arch, FileInfo},
 };
 
 /// Bytes of a block of a tar archive.

@@ -3,7 +3,8 @@
 use std::io::{self, Read};
 
 use super::{ImageError, tar::Skip};
-use crate::model::digest::{Hasher, Sha256};
+use crate::transfer::sha256::Hasher;
+use slipway_core::digest::Sha256;
 
 /// Bytes of a blob, counted and hashed as they pass. Its end is reported only if length and digest are right.
 pub struct Checked<R> {

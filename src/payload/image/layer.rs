@@ -14,7 +14,7 @@ use super::{
     checked::{Checked, Length},
     sha256_of,
 };
-use crate::model::digest::Sha256;
+use slipway_core::digest::Sha256;
 
 /// A layer may decompress to this much whatever its size, bytes, and beyond it to so many times its size. gzip reaches
 /// 1,000 times with zeros; kernels, initramfs and squashfs are compressed already.

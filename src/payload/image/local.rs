@@ -17,12 +17,10 @@ use super::{
     Document, ImageError, ImageStore, read_document, sha256_of,
     tar::{Entries, Kind, Skip},
 };
-use crate::{
-    model::{
-        digest::Sha256,
-        signature::{self, recognise},
-    },
-    payload::open_regular,
+use crate::payload::open_regular;
+use slipway_core::{
+    digest::Sha256,
+    disk::magic::{HEAD_BYTES, recognise},
 };
 
 /// Annotation that holds the name of an image in a layout (annotations.md).
@@ -187,7 +185,7 @@ impl Archive {
         let end = file.metadata()?.len();
         let mut head = Vec::new();
         let slice = Slice { file: file.clone(), at: 0, end };
-        Slice { file: file.clone(), ..slice }.take(signature::HEAD_BYTES as u64).read_to_end(&mut head)?;
+        Slice { file: file.clone(), ..slice }.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
         if let Some(packed) = recognise(&head).filter(|s| s.packed) {
             let why = format!("{}: decompress it first (its layers may stay compressed)", packed.name);
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));

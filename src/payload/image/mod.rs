@@ -23,7 +23,7 @@ use std::io::Read;
 
 use oci_spec::image::{Descriptor, DigestAlgorithm};
 
-use crate::model::digest::Sha256;
+use slipway_core::digest::Sha256;
 
 /// Largest index, manifest or configuration that is read, bytes (the limit of registries and of containerd's, too).
 pub const MAX_DOCUMENT_BYTES: u64 = 4 << 20;

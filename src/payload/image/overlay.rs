@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::tar::{Entry, Kind};
-use crate::model::manifest::Arch;
+use slipway_core::payload::manifest::Arch;
 
 /// More names than any payload directory has, over all layers.
 const MAX_NAMES: usize = 1000;

@@ -17,10 +17,8 @@ use super::{
     resolve::{Resolved, resolve},
     sha256_of,
 };
-use crate::{
-    durable::publish,
-    model::{digest::Sha256, manifest::Arch},
-};
+use crate::durable::publish;
+use slipway_core::{digest::Sha256, payload::manifest::Arch};
 
 /// One image, about to be copied.
 pub struct Pull<'s> {

@@ -8,7 +8,10 @@ use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageInde
 use super::{
     Document, ImageError, ImageStore, checked::Checked, checked::Length, layer::Layer, read_document, sha256_of,
 };
-use crate::model::{digest::Sha256, image_ref::parse_digest, manifest::Arch};
+use slipway_core::{
+    digest::Sha256,
+    payload::{image_ref::parse_digest, manifest::Arch},
+};
 
 /// More layers than any image has; docker's own limit is 127.
 const MAX_LAYERS: usize = 1000;

@@ -19,11 +19,15 @@ use super::{
     tar::{Content, Entries},
 };
 use crate::{
-    model::{digest::Sha256, manifest::Arch},
     payload::{
-        Facts, PayloadFiles, SourceRef, Take,
+        SourceRef,
         check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, magic},
     },
+    transfer::{PayloadFiles, Take},
+};
+use slipway_core::{
+    digest::Sha256,
+    payload::{facts::PayloadFacts, manifest::Arch},
 };
 
 /// Layers up to this size, bytes, are read to their end by a look, so that their digest is compared before anything is
@@ -54,7 +58,7 @@ struct Expected {
 /// How far to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// What `installer seal` wrote down will do: the files themselves are compared while they are written.
+    /// What `installer checksum` wrote down will do: the files themselves are compared while they are written.
     Declared,
     /// Read every file.
     Everything,
@@ -73,7 +77,7 @@ impl ImageSource {
     }
 
     /// Look at the payload. `progress` gets bytes of its files as they are read.
-    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<Facts> {
+    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<PayloadFacts> {
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let mut enough = false;
         let above = self.walk(&mut |name, content, layer| {
@@ -91,7 +95,7 @@ impl ImageSource {
         let declared = if enough { found.declared(&self.source)? } else { None };
         let facts = match declared {
             Some(facts) => facts,
-            None => found.facts(wanted, self.source.clone())?,
+            None => found.facts(wanted, &self.source)?,
         };
         self.expected = Expected {
             digests: found.digests()?,

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use tar::{EntryType, Header};
 
 use super::checked::Checked;
-use crate::{model::digest::Hasher, payload::FileReader};
+use crate::transfer::{FileReader, sha256::Hasher};
 
 /// Size of a block: headers are one, contents are padded to whole ones.
 const BLOCK: u64 = 512;

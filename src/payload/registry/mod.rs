@@ -39,9 +39,9 @@ use self::{
     url::{Origin, Url},
 };
 use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES};
-use crate::model::{
+use slipway_core::{
     digest::Sha256,
-    image_ref::{ImageRef, parse_digest},
+    payload::image_ref::{ImageRef, parse_digest},
 };
 
 /// Documents that are understood, and `*/*` for registries that label them as something else.

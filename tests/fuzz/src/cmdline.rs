@@ -1,11 +1,13 @@
 //! The kernel command line, followed all the way: assembled, quoted, through slot.cfg, GRUB's parser and its `linux`
 //! command, and taken apart by the kernel's own rule, written down here a second time.
 
-use slipway::model::{
-    cmdline::{Cmdline, MAX_BYTES, assemble},
-    envblock::EnvBlock,
-    manifest::{Arch, SlotCfg},
-    platform::Platform,
+use slipway_core::{
+    boot::env_block::EnvBlock,
+    kernel::{
+        cmdline::{Cmdline, MAX_BYTES, assemble},
+        platform::Platform,
+    },
+    payload::manifest::{Arch, SlotCfg},
 };
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! The machine config: YAML, and in it the expression that names the disk.
 
-use slipway::model::config::{DiskChoice, DiskTraits, MachineConfig, Selector};
+use slipway_core::config::{DiskChoice, DiskTraits, MachineConfig, Selector};
 
 /// YAML documents.
 pub fn config(bytes: &[u8]) -> bool {
@@ -25,9 +25,7 @@ pub fn config(bytes: &[u8]) -> bool {
 }
 
 /// What was read, without the lines it was read from.
-fn without_places(
-    parsed: &Result<Option<MachineConfig>, slipway::model::config::ConfigError>,
-) -> Option<MachineConfig> {
+fn without_places(parsed: &Result<Option<MachineConfig>, slipway_core::config::ConfigError>) -> Option<MachineConfig> {
     let config = parsed.as_ref().ok()?.clone()?;
     Some(MachineConfig { warnings: vec![], ..config })
 }

@@ -3,17 +3,17 @@
 
 use std::io;
 
-use slipway::{
-    device::{BlockIo, Identity, Kind},
-    model::{
+use slipway::{device::BlockIo, probe};
+use slipway_core::{
+    disk::{
         gpt::{BOOT_CODE_BYTES, Header, Label, protective_mbr},
+        identity::{Identity, Kind},
         layout::{ENTRY_ARRAY_BYTES, Layout, META_BYTES, MIN_EPHEMERAL_IMAGE, Part},
         meta::{ADV_BYTES, Adv, Meta},
         region::{Region, misplaced},
-        units::{GIB, Lba, MIB, SectorSize},
     },
-    probe,
     report::{LayoutReport, picture::Style},
+    units::{GIB, Lba, MIB, SectorSize},
 };
 use uuid::Uuid;
 
@@ -64,7 +64,7 @@ pub fn adv(mut bytes: &[u8]) -> bool {
 
 fn seal(copy: &mut [u8]) {
     copy[DIGEST_AT..DIGEST_AT + 32].fill(0);
-    let digest = slipway::model::digest::Sha256::of(copy);
+    let digest = slipway_core::digest::Sha256::of(copy);
     copy[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);
 }
 

@@ -9,11 +9,15 @@ use std::{
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use oci_spec::image::Descriptor;
 use slipway::{
-    model::{digest::Sha256, manifest::Arch},
     payload::{
-        Facts, PayloadFiles as _, SourceRef, Sums,
+        SourceRef, Sums,
         image::{Document, ImageError, ImageSource, ImageStore, Look},
     },
+    transfer::PayloadFiles as _,
+};
+use slipway_core::{
+    digest::Sha256,
+    payload::{facts::Facts, manifest::Arch},
 };
 
 use super::judge;

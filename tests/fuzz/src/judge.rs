@@ -5,7 +5,7 @@ use std::{
     io::{self, Read as _},
 };
 
-use slipway::{model::digest::Sha256, payload::Facts};
+use slipway_core::{digest::Sha256, payload::facts::Facts};
 use tar::EntryType;
 
 const DIR: &str = "usr/install/amd64";

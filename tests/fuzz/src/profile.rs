@@ -1,6 +1,6 @@
 //! Imager profiles.
 
-use slipway::model::profile::Profile;
+use slipway_core::media::profile::Profile;
 
 /// A profile.
 pub fn profile(bytes: &[u8]) -> bool {

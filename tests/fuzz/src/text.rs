@@ -1,13 +1,17 @@
 //! Texts: digests, manifests, the boot state, names of images, the kernel's command line as the running system sees it.
 
-use slipway::model::{
-    bootenv::{BootEnv, Marker},
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        env_block::EnvBlock,
+        running::Running,
+        slot::Slot,
+    },
     digest::{Sha256, Sums},
-    envblock::EnvBlock,
-    image_ref::{ImageRef, is_tag},
-    manifest::Manifest,
-    running::Running,
-    slot::Slot,
+    payload::{
+        image_ref::{ImageRef, is_tag},
+        manifest::Manifest,
+    },
 };
 use uuid::Uuid;
 

@@ -1,0 +1,407 @@
+//! Boot state: what `boot.env` and the slots' own markers say, and every change the installer makes to it.
+//!
+//! `boot.env` and `boot2.env` on the ESP are one sector each, written one after the other with a flush
+//! between. Each carries a sequence number; the valid copy with the higher one counts, `boot.env` on a
+//! tie. `slot.env` in each slot is the second source for the case that both are lost.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+
+use super::slot::{PerSlot, Slot, SlotState};
+use crate::{boot::env_block::EnvBlock, digest::Sha256, media::medium_id::MediumId};
+
+/// Paths of both copies on the ESP.
+pub const PATHS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
+/// Name of a slot's own marker.
+pub const MARKER: &str = "slot.env";
+/// The largest sequence number: GRUB compares 32-bit numbers, and the boot rule takes nine digits.
+const MAX_SEQ: u64 = 999_999_999;
+/// Digests of payloads that came back are kept up to this many: what fits into the sector beside the rest.
+const MAX_BAD: usize = 4;
+
+/// The content of one copy. Times are seconds since 1970 UTC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BootEnv {
+    /// Counts every change the installer makes.
+    pub seq: u64,
+    /// The slot that boots.
+    pub default: Slot,
+    /// The slot to try exactly one time.
+    pub once: Option<Slot>,
+    /// State of each slot.
+    pub states: PerSlot<SlotState>,
+    /// Whether GRUB checks kernel and initramfs before it loads them (`check=off` in the block: no).
+    pub check: bool,
+    /// When the installer last changed the state of each slot (GRUB, which makes `trial` into `tried`, tells no
+    /// time).
+    pub since: PerSlot<Option<u64>>,
+    /// The slot that was activated last, to tell how its trial ended.
+    pub last_trial: Option<Slot>,
+    /// Payloads that were tried and came back, the latest first: not to be written again unasked.
+    pub bad: Vec<Sha256>,
+    /// EPHEMERAL is being made anew and is to hold XFS in the end: for the run that finishes what a cut left.
+    pub format_ephemeral: bool,
+    /// The medium that installed this disk unattended, the last one that did. It stays through upgrades and rollbacks: a
+    /// medium that is left in the machine has done its work for ever, whatever the disk holds later, and boots the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub medium: Option<MediumId>,
+    /// Both copies were lost once and rebuilt from what the slots say: which medium installed the disk is not known.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub rebuilt: bool,
+}
+
+impl BootEnv {
+    /// State after a fresh install into slot A.
+    pub const fn installed(now: u64) -> Self {
+        BootEnv {
+            seq: 1,
+            default: Slot::A,
+            once: None,
+            states: PerSlot { a: SlotState::Good, b: SlotState::Empty },
+            check: true,
+            since: PerSlot { a: Some(now), b: None },
+            last_trial: None,
+            bad: Vec::new(),
+            format_ephemeral: false,
+            medium: None,
+            rebuilt: false,
+        }
+    }
+
+    /// State where both copies are lost and `running`, which was not a trial, is the slot that runs: `marks` says
+    /// what the slots' own markers say.
+    pub fn rebuilt(running: Slot, marks: &PerSlot<Option<Marker>>, now: u64) -> Self {
+        let seq = Slot::BOTH.into_iter().filter_map(|s| marks[s].as_ref()).map(|m| m.seq).max();
+        let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
+        let good = |s: Slot| s == running || marks[s].as_ref().is_some_and(|m| m.state == SlotState::Good);
+        env.states = PerSlot::new(|s| if good(s) { SlotState::Good } else { SlotState::Empty });
+        env
+    }
+
+    /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number, no
+    /// default. A state it does not know reads as `empty`: not bootable is the safe side.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let block = EnvBlock::parse(bytes)?;
+        let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
+        let time = |key| block.get(key).and_then(|v| v.parse().ok());
+        let slot = |key| block.get(key).and_then(|v| v.parse().ok());
+        Some(BootEnv {
+            seq: parse_seq(block.get("seq")?)?,
+            default: slot("default")?,
+            once: slot("once"),
+            states: PerSlot { a: state("a"), b: state("b") },
+            check: block.get("check") != Some("off"),
+            since: PerSlot { a: time("a_since"), b: time("b_since") },
+            last_trial: slot("last_trial"),
+            bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
+            format_ephemeral: block.get("format") == Some("ephemeral"),
+            medium: block.get("medium").and_then(|v| v.parse().ok()),
+            rebuilt: block.get("rebuilt") == Some("yes"),
+        })
+    }
+
+    /// One sector of text: its longest form is below 512 bytes. GRUB keeps the keys it does not know when it
+    /// saves.
+    pub fn render(&self) -> String {
+        let mut pairs = vec![
+            ("seq", self.seq.to_string()),
+            ("default", self.default.to_string()),
+            ("once", self.once.map(|s| s.to_string()).unwrap_or_default()),
+            ("a", self.states.a.to_string()),
+            ("b", self.states.b.to_string()),
+        ];
+        if !self.check {
+            pairs.push(("check", "off".to_owned()));
+        }
+        for (key, time) in [("a_since", self.since.a), ("b_since", self.since.b)] {
+            pairs.extend(time.map(|t| (key, t.to_string())));
+        }
+        pairs.extend(self.last_trial.map(|s| ("last_trial", s.to_string())));
+        if !self.bad.is_empty() {
+            let digests: Vec<String> = self.bad.iter().map(ToString::to_string).collect();
+            pairs.push(("bad", digests.join(",")));
+        }
+        if self.format_ephemeral {
+            pairs.push(("format", "ephemeral".to_owned()));
+        }
+        pairs.extend(self.medium.map(|id| ("medium", id.to_string())));
+        if self.rebuilt {
+            pairs.push(("rebuilt", "yes".to_owned()));
+        }
+        EnvBlock::new(pairs).render_sector().unwrap_or_default()
+    }
+
+    /// The copy that counts: the valid one with the higher sequence number, the first on a tie.
+    pub fn pick(copies: &[Option<BootEnv>; 2]) -> Option<&BootEnv> {
+        copies[Self::which(copies)?].as_ref()
+    }
+
+    const fn which(copies: &[Option<BootEnv>; 2]) -> Option<usize> {
+        match copies {
+            [Some(first), Some(second)] if second.seq > first.seq => Some(1),
+            [Some(_), _] => Some(0),
+            [None, Some(_)] => Some(1),
+            [None, None] => None,
+        }
+    }
+
+    /// In which order a new state is written to the copies: the one that counts last, so that at every instant a
+    /// copy is valid that says the old state or the new.
+    pub const fn write_order(copies: &[Option<BootEnv>; 2]) -> [usize; 2] {
+        match Self::which(copies) {
+            Some(0) => [1, 0],
+            _ => [0, 1],
+        }
+    }
+}
+
+/// The changes, each a new state with the next sequence number. `now` is seconds since 1970 UTC.
+impl BootEnv {
+    fn changed(&self, edit: impl FnOnce(&mut BootEnv)) -> Self {
+        // At the limit the number stays: the copy that counts, written last, is then the commit.
+        let mut next = BootEnv { seq: (self.seq + 1).min(MAX_SEQ), ..self.clone() };
+        edit(&mut next);
+        next
+    }
+
+    fn set(&mut self, slot: Slot, state: SlotState, now: u64) {
+        self.states[slot] = state;
+        self.since[slot] = Some(now);
+    }
+
+    /// `target` is going to be written: nothing boots it any more. The other slot, which runs, is the default.
+    pub fn deactivated(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (!target, None);
+            next.set(target, SlotState::Empty, now);
+        })
+    }
+
+    /// `target` was written and verified; nothing boots it yet.
+    pub fn staged(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| next.set(target, SlotState::Trial, now))
+    }
+
+    /// The next boot tries `target` one time.
+    pub fn armed(&self, target: Slot, now: u64) -> Self {
+        self.changed(|next| {
+            next.set(target, SlotState::Trial, now);
+            (next.once, next.last_trial) = (Some(target), Some(target));
+        })
+    }
+
+    /// `medium` has done its work on this disk.
+    pub fn installed_by(&self, medium: MediumId) -> Self {
+        self.changed(|next| next.medium = Some(medium))
+    }
+
+    /// EPHEMERAL is what it is to be.
+    pub fn wiped(&self) -> Self {
+        self.changed(|next| next.format_ephemeral = false)
+    }
+
+    /// The next boot tries nothing; what was to be tried stays staged.
+    pub fn disarmed(&self) -> Self {
+        self.changed(|next| next.once = None)
+    }
+
+    /// `slot`, whose trial runs, is the default from now on; `payload` is what it holds.
+    pub fn confirmed(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (slot, None);
+            next.set(slot, SlotState::Good, now);
+            next.bad.retain(|bad| Some(*bad) != payload);
+        })
+    }
+
+    /// The trial of `slot`, which runs, has failed: it is not tried again.
+    pub fn given_up(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+        self.changed(|next| {
+            next.set(slot, SlotState::Bad, now);
+            next.remember_bad(payload);
+        })
+    }
+
+    /// `to` is the default from now on; `left` is the payload that is left behind.
+    pub fn rolled_back(&self, to: Slot, left: Option<Sha256>) -> Self {
+        self.changed(|next| {
+            (next.default, next.once) = (to, None);
+            next.remember_bad(left);
+        })
+    }
+
+    /// Keep in mind that a payload was tried and came back.
+    pub fn remember_bad(&mut self, payload: Option<Sha256>) {
+        if let Some(payload) = payload {
+            self.bad.retain(|bad| *bad != payload);
+            self.bad.insert(0, payload);
+            self.bad.truncate(MAX_BAD);
+        }
+    }
+}
+
+/// A sequence number as the boot rule takes it: decimal, at most nine digits, no leading zero. GRUB compares
+/// 32-bit numbers and would read others as octal or wrap.
+fn parse_seq(text: &str) -> Option<u64> {
+    let digits = text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+    let seq = text.parse().ok()?;
+    (digits && (seq == 0) == text.starts_with('0') && (seq != 0 || text == "0")).then_some(seq)
+}
+
+/// A slot's own marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Marker {
+    /// `good` once the slot was installed fresh or confirmed.
+    pub state: SlotState,
+    /// The sequence number of boot.env when this was written: the higher one was default last.
+    pub seq: u64,
+}
+
+impl Marker {
+    /// Parse `slot.env`.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let block = EnvBlock::parse(bytes)?;
+        let seq = block.get("seq").and_then(parse_seq).unwrap_or(0);
+        Some(Marker { state: block.get("state")?.parse().ok()?, seq })
+    }
+
+    /// One sector of text.
+    pub fn render(&self) -> String {
+        let pairs = [("state", self.state.to_string()), ("seq", self.seq.to_string())];
+        EnvBlock::new(pairs).render_sector().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(default: Slot, once: Option<Slot>, a: SlotState, b: SlotState) -> BootEnv {
+        BootEnv { seq: 7, default, once, states: PerSlot { a, b }, since: PerSlot::default(), ..BootEnv::installed(0) }
+    }
+
+    #[test]
+    fn golden() {
+        let text = env(Slot::A, Some(Slot::B), SlotState::Good, SlotState::Trial).render();
+        assert_eq!(text.len(), 512);
+        assert!(text.starts_with("# GRUB Environment Block\nseq=7\ndefault=A\nonce=B\na=good\nb=trial\n##"));
+        let marker = Marker { state: SlotState::Good, seq: 1 };
+        assert_eq!(Marker::parse(marker.render().as_bytes()), Some(marker));
+    }
+
+    #[test]
+    fn every_state_round_trips() {
+        let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
+        for a in states {
+            for b in states {
+                for once in [None, Some(Slot::A), Some(Slot::B)] {
+                    let mut e = env(Slot::B, once, a, b);
+                    assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
+                    e.check = false;
+                    (e.medium, e.rebuilt) = (Some(MediumId(0xbeef)), true);
+                    assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_as_grub_takes_them() {
+        for (text, seq) in [("0", Some(0)), ("1", Some(1)), ("999999999", Some(999_999_999))] {
+            assert_eq!(parse_seq(text), seq);
+        }
+        for bad in ["", "05", "00", "+5", "-1", "1000000000", "0x5", "abc", "1 "] {
+            assert_eq!(parse_seq(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_higher_copy_counts_and_the_first_on_a_tie() {
+        let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);
+        let new = BootEnv { seq: 8, default: Slot::B, ..old.clone() };
+        let tie = BootEnv { seq: 7, default: Slot::B, ..old.clone() };
+        let pick = |a: &BootEnv, b: &BootEnv| BootEnv::pick(&[Some(a.clone()), Some(b.clone())]).unwrap().default;
+        assert_eq!(pick(&old, &new), Slot::B);
+        assert_eq!(pick(&new, &old), Slot::B);
+        assert_eq!(pick(&old, &tie), Slot::A);
+        assert_eq!(BootEnv::pick(&[None, Some(new.clone())]), Some(&new));
+        assert_eq!(BootEnv::pick(&[None, None]), None);
+    }
+
+    #[test]
+    fn the_longest_state_fits_into_a_sector() {
+        let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
+        e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
+        (e.medium, e.rebuilt) = (Some(MediumId(u64::MAX)), true);
+        e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
+        for n in 0..9 {
+            e.remember_bad(Some(Sha256([n; 32])));
+        }
+        assert_eq!(e.bad.len(), MAX_BAD);
+        assert_eq!(e.bad[0], Sha256([8; 32]), "the latest is kept");
+        let text = e.render();
+        assert_eq!(text.len(), 512);
+        assert!(text.contains("##"), "GRUB needs room to save");
+        assert_eq!(BootEnv::parse(text.as_bytes()), Some(e));
+    }
+
+    #[test]
+    fn at_every_instant_of_a_change_the_old_state_or_the_new_counts() {
+        let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);
+        let older = BootEnv { seq: 3, default: Slot::B, ..old.clone() };
+        let last = BootEnv { seq: MAX_SEQ, ..old.clone() };
+        let some = |e: &BootEnv| Some(e.clone());
+        for copies in [
+            [some(&old), some(&old)],
+            [some(&old), some(&older)],
+            [some(&older), some(&old)],
+            [some(&old), None],
+            [None, some(&old)],
+            [some(&last), some(&last)],
+            [some(&old), some(&last)],
+        ] {
+            let before = BootEnv::pick(&copies).unwrap().clone();
+            let after = before.armed(Slot::B, 9);
+            let mut now = copies.clone();
+            for at in BootEnv::write_order(&copies) {
+                // Even a sector that is neither old nor new leaves a valid copy.
+                let mut torn = now.clone();
+                torn[at] = None;
+                let picked = BootEnv::pick(&torn).unwrap();
+                assert!(*picked == before || *picked == after, "{copies:?}");
+                now[at] = some(&after);
+                let picked = BootEnv::pick(&now).unwrap();
+                assert!(*picked == before || *picked == after, "{copies:?}");
+            }
+            assert_eq!(now, [some(&after), some(&after)]);
+        }
+    }
+
+    #[test]
+    fn changes() {
+        use SlotState::{Bad, Empty, Good, Trial, Tried};
+        let digest = Some(Sha256([1; 32]));
+        let e = env(Slot::A, None, Good, Tried);
+        let d = e.deactivated(Slot::B, 5);
+        assert_eq!((d.seq, d.default, d.once, d.states.b, d.since.b), (8, Slot::A, None, Empty, Some(5)));
+        let s = d.staged(Slot::B, 6);
+        assert_eq!((s.once, s.states.b), (None, Trial));
+        let armed = s.armed(Slot::B, 7);
+        assert_eq!((armed.once, armed.states.b, armed.last_trial), (Some(Slot::B), Trial, Some(Slot::B)));
+        assert_eq!((armed.disarmed().once, armed.disarmed().states.b), (None, Trial));
+        let tried = env(Slot::A, None, Good, Tried);
+        let c = tried.confirmed(Slot::B, digest, 8);
+        assert_eq!((c.default, c.states.a, c.states.b), (Slot::B, Good, Good));
+        let g = tried.given_up(Slot::B, digest, 8);
+        assert_eq!((g.default, g.states.b, g.bad.as_slice()), (Slot::A, Bad, digest.as_slice()));
+        assert_eq!(g.confirmed(Slot::B, digest, 9).bad, []);
+        let r = c.rolled_back(Slot::A, digest);
+        assert_eq!((r.default, r.states.a, r.states.b, r.bad.len()), (Slot::A, Good, Good, 1));
+        // A medium that is left in the machine must never install again what was upgraded since.
+        let by = e.installed_by(MediumId(5));
+        let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, None, 8);
+        let later = later.rolled_back(Slot::A, None).given_up(Slot::B, None, 9).disarmed().wiped();
+        assert_eq!((by.seq, by.medium, later.medium), (8, Some(MediumId(5)), Some(MediumId(5))));
+    }
+}

@@ -1,0 +1,99 @@
+//! Which system runs, by what the boot rule put on the kernel command line: `slipway.slot`, `slipway.disk`,
+//! `slipway.try`. Never guessed from anything else.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::slot::Slot;
+
+/// The running system, seen from one disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Running {
+    /// It was booted from this disk.
+    This {
+        /// From this slot.
+        slot: Slot,
+        /// As a trial.
+        trial: bool,
+    },
+    /// It was booted from another disk.
+    Other {
+        /// Its GUID.
+        disk: Uuid,
+    },
+    /// The command line does not tell.
+    Unknown,
+}
+
+impl Running {
+    /// Read the kernel command line, as seen from the disk with this GUID. What the boot rule adds comes last, so
+    /// the last word counts.
+    pub fn of(cmdline: &str, disk: Uuid) -> Self {
+        let value = |key: &str| {
+            let words = cmdline.split_ascii_whitespace();
+            words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).next_back()
+        };
+        let found = || {
+            let guid: Uuid = value("slipway.disk")?.parse().ok()?;
+            let slot: Slot = value("slipway.slot")?.parse().ok()?;
+            let trial = match value("slipway.try")? {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            };
+            Some(if guid == disk { Running::This { slot, trial } } else { Running::Other { disk: guid } })
+        };
+        found().unwrap_or(Running::Unknown)
+    }
+
+    /// The slot of this disk that runs.
+    pub const fn slot(self) -> Option<Slot> {
+        match self {
+            Running::This { slot, .. } => Some(slot),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Running::This { slot, trial: false } => write!(f, "slot {slot} of this disk"),
+            Running::This { slot, trial: true } => write!(f, "slot {slot} of this disk, as a trial"),
+            Running::Other { disk } => write!(f, "a system of the disk {disk}, not of this one"),
+            Running::Unknown => f.write_str(
+                "not a system Slipway's boot rule has started (no slipway.slot, \
+                slipway.disk and slipway.try on the kernel command line)",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[test]
+    fn command_lines() {
+        let disk = Uuid::from_u128(7);
+        let of = |text: &str| Running::of(text, disk);
+        let guid = disk.to_string();
+        let line = |slot: &str, guid: &str, r#try: &str| {
+            format!("quiet slipway.slot={slot} slipway.disk={guid} slipway.try={try}\n")
+        };
+        assert_eq!(of(&line("A", &guid, "0")), Running::This { slot: Slot::A, trial: false });
+        assert_eq!(of(&line("B", &guid.to_uppercase(), "1")), Running::This { slot: Slot::B, trial: true });
+        let planted = format!("slipway.slot=A slipway.try=1 {}", line("B", &guid, "0"));
+        assert_eq!(of(&planted), Running::This { slot: Slot::B, trial: false }, "the last word counts");
+        let other = Uuid::from_u128(8);
+        assert_eq!(of(&line("A", &other.to_string(), "0")), Running::Other { disk: other });
+        for bad in [line("C", &guid, "0"), line("A", "x", "0"), line("A", &guid, "2"), "quiet".into(), String::new()] {
+            assert_eq!(of(&bad), Running::Unknown, "{bad}");
+        }
+        assert_eq!(of(&format!("slipway.slot=A slipway.disk={guid}")), Running::Unknown);
+    }
+}

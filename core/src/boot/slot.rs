@@ -1,0 +1,127 @@
+//! The two slots and the states a slot can be in.
+
+use core::{fmt, ops::Not, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Slot A or B: the partition BOOT-A or BOOT-B and what is in it. `!slot` is the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum Slot {
+    /// BOOT-A, partition 3.
+    A,
+    /// BOOT-B, partition 4.
+    B,
+}
+
+impl Slot {
+    /// Both, in order.
+    pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
+}
+
+impl Not for Slot {
+    type Output = Slot;
+    fn not(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Slot::A => "A",
+            Slot::B => "B",
+        })
+    }
+}
+
+impl FromStr for Slot {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Self, ()> {
+        match s {
+            "A" => Ok(Slot::A),
+            "B" => Ok(Slot::B),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What boot.env says of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SlotState {
+    /// Nothing bootable; also while it is being written.
+    Empty,
+    /// Written and verified; may be tried once.
+    Trial,
+    /// GRUB started it once; nobody confirmed it (yet).
+    Tried,
+    /// Installed fresh, or confirmed from inside.
+    Good,
+    /// Tried and found failing.
+    Bad,
+}
+
+impl SlotState {
+    const NAMES: [(SlotState, &'static str); 5] = [
+        (SlotState::Empty, "empty"),
+        (SlotState::Trial, "trial"),
+        (SlotState::Tried, "tried"),
+        (SlotState::Good, "good"),
+        (SlotState::Bad, "bad"),
+    ];
+}
+
+impl fmt::Display for SlotState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(state, _)| state == self);
+        f.write_str(name.map_or("?", |(_, name)| name))
+    }
+}
+
+impl FromStr for SlotState {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Self, ()> {
+        let state = Self::NAMES.iter().find(|(_, name)| *name == s);
+        state.map(|(state, _)| *state).ok_or(())
+    }
+}
+
+/// One value for each slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PerSlot<T> {
+    /// Slot A's.
+    #[serde(rename = "A")]
+    pub a: T,
+    /// Slot B's.
+    #[serde(rename = "B")]
+    pub b: T,
+}
+
+impl<T> PerSlot<T> {
+    /// Make the value of each slot.
+    pub fn new(mut make: impl FnMut(Slot) -> T) -> Self {
+        PerSlot { a: make(Slot::A), b: make(Slot::B) }
+    }
+}
+
+impl<T> core::ops::Index<Slot> for PerSlot<T> {
+    type Output = T;
+    fn index(&self, slot: Slot) -> &T {
+        match slot {
+            Slot::A => &self.a,
+            Slot::B => &self.b,
+        }
+    }
+}
+
+impl<T> core::ops::IndexMut<Slot> for PerSlot<T> {
+    fn index_mut(&mut self, slot: Slot) -> &mut T {
+        match slot {
+            Slot::A => &mut self.a,
+            Slot::B => &mut self.b,
+        }
+    }
+}

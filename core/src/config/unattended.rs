@@ -1,0 +1,297 @@
+//! What an unattended installation is told to do: by words on the kernel command line of a live system, and by the
+//! machine config.
+//!
+//! | word | |
+//! |---|---|
+//! | `slipway.install=/dev/sda` | onto this disk |
+//! | `slipway.install=serial:X,size:>=1TB` | onto the one disk that `machine.install.diskSelector` would select with these keys |
+//! | `slipway.install=config` | onto the disk that the machine config names |
+//! | `slipway.install.preserve=true\|false` | what becomes of an installation that is on it; without it, that is refused |
+//! | `slipway.install.then=reboot\|poweroff\|stay` | what comes after it |
+//! | `slipway.medium=ID` | which medium the live system came from |
+//! | `talos.halt_if_installed=1` | refused, too, where another disk holds an installation |
+//!
+//! A word that is wrong is an error, whether or not anything is asked for: it may be the one that was to keep the data.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::{DiskChoice, MachineConfig, Selector},
+    kernel::cmdline::arguments,
+    media::medium_id::MediumId,
+};
+
+/// All words begin with it.
+const INSTALL: &str = "slipway.install";
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// Who names the disk, for people.
+    pub by: &'static str,
+    /// The disk.
+    pub disk: DiskChoice,
+    /// What becomes of an installation that is on it.
+    pub existing: Existing,
+    /// What comes after it.
+    pub then: Then,
+    /// Not where another disk holds an installation, unless it is said what becomes of one.
+    pub halt_if_installed: bool,
+    /// The medium that the live system came from.
+    pub medium: Option<MediumId>,
+}
+
+/// What becomes of an installation that is found on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Nothing: it is not touched.
+    Refuse,
+    /// Its other slot is upgraded, STATE and EPHEMERAL are kept.
+    Preserve,
+    /// It is overwritten.
+    Overwrite,
+}
+
+/// What comes after an unattended installation. It is for the caller to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Then {
+    /// Reboot: the disk boots, also with the medium still in.
+    Reboot,
+    /// Switch off.
+    Poweroff,
+    /// Stay in the live system.
+    Stay,
+}
+
+impl Then {
+    /// As it is written on the kernel command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Then::Reboot => "reboot",
+            Then::Poweroff => "poweroff",
+            Then::Stay => "stay",
+        }
+    }
+}
+
+/// Words that cannot be obeyed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrdersError {
+    /// A word with a wrong value.
+    #[error("kernel command line: {word}: {why}")]
+    Word {
+        /// Its key.
+        word: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A config that is to name the disk, and does not.
+    #[error(
+        "{0} asks for an installation, and no disk is named: give machine.install.disk, machine.install.diskSelector or an \
+         UnattendedInstallConfig in the machine config on stdin, or slipway.install=/dev/… on the kernel command line"
+    )]
+    NoDisk(&'static str),
+    /// One says that the data is kept, the other that it is not.
+    #[error(
+        "slipway.install.preserve=true on the kernel command line, and `wipe: true` in the machine config: drop one"
+    )]
+    KeptAndWiped,
+}
+
+impl Orders {
+    /// Read the words and the config; none where nobody asks for an installation.
+    pub fn of(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, OrdersError> {
+        let words = Words(arguments(cmdline));
+        words.only(&["", ".preserve", ".then"])?;
+        let target = words.one(INSTALL, target)?;
+        let preserve = words.one("slipway.install.preserve", |value| match value {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            other => Err(format!("{other:?} is neither true nor false")),
+        })?;
+        let then = words.one("slipway.install.then", |value| {
+            let all = [Then::Reboot, Then::Poweroff, Then::Stay];
+            let found = all.into_iter().find(|then| then.word() == value);
+            found.ok_or_else(|| format!("{value:?} is not reboot, poweroff or stay"))
+        })?;
+        let medium = words.one("slipway.medium", str::parse)?;
+        let named = || config.and_then(|config| config.disk.clone());
+        let (by, disk) = match target {
+            Some(Target::Disk(disk)) => ("slipway.install on the kernel command line", Some(disk)),
+            Some(Target::Config) => ("slipway.install=config on the kernel command line", named()),
+            None if config.is_some_and(|config| config.installs) => ("the machine config", named()),
+            None => return Ok(None),
+        };
+        let disk = disk.ok_or(OrdersError::NoDisk(by))?;
+        let existing = match (preserve, config.and_then(|config| config.wipe)) {
+            (Some(true), Some(true)) => return Err(OrdersError::KeptAndWiped),
+            (Some(true), _) => Existing::Preserve,
+            (Some(false), _) | (None, Some(true)) => Existing::Overwrite,
+            (None, _) => Existing::Refuse,
+        };
+        let said = config.and_then(|config| config.reboot).map(|reboot| if reboot { Then::Reboot } else { Then::Stay });
+        let then = then.or(said).unwrap_or(Then::Reboot);
+        let halt_if_installed = words.values("talos.halt_if_installed").next() == Some(Some("1"));
+        Ok(Some(Orders { by, disk, existing, then, halt_if_installed, medium }))
+    }
+}
+
+/// What `slipway.install` says.
+enum Target {
+    Disk(DiskChoice),
+    Config,
+}
+
+fn target(value: &str) -> Result<Target, String> {
+    match value {
+        "" => Err("it names no disk: /dev/…, config, or KEY:VALUE[,KEY:VALUE…] of a disk selector".to_owned()),
+        "config" => Ok(Target::Config),
+        path if path.starts_with('/') => Ok(Target::Disk(DiskChoice::Path(path.to_owned()))),
+        words => Selector::of_words(words).map(|selector| Target::Disk(DiskChoice::Selector(selector))),
+    }
+}
+
+/// The arguments of the kernel command line.
+struct Words(Vec<(String, Option<String>)>);
+
+impl Words {
+    /// All values of a key.
+    fn values<'w>(&'w self, key: &'w str) -> impl Iterator<Item = Option<&'w str>> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_deref())
+    }
+
+    /// The value of a key that stands there once, or more than once with one value.
+    fn one<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, OrdersError> {
+        let wrong = |why| OrdersError::Word { word: key.to_owned(), why };
+        let mut values = self.values(key).map(Option::unwrap_or_default);
+        let Some(first) = values.next() else { return Ok(None) };
+        if let Some(other) = values.find(|other| *other != first) {
+            return Err(wrong(format!("it stands there with {first:?} and with {other:?}: drop one")));
+        }
+        parse(first).map(Some).map_err(wrong)
+    }
+
+    /// No words of ours but these.
+    fn only(&self, suffixes: &[&str]) -> Result<(), OrdersError> {
+        let ours = self.0.iter().filter_map(|(key, _)| key.strip_prefix(INSTALL));
+        let mut unknown = ours.filter(|rest| !suffixes.contains(rest));
+        unknown.next().map_or(Ok(()), |rest| {
+            Err(OrdersError::Word {
+                word: format!("{INSTALL}{rest}"),
+                why: "there is no such word: slipway.install, slipway.install.preserve, slipway.install.then"
+                    .to_owned(),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INSTALL_CONFIG: &str = "machine: {install: {disk: /dev/vdc}}\n";
+    const UNATTENDED: &str = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nprovisioning:\n  \
+        diskSelector: {match: disk.size > 1u}\n";
+
+    fn of(cmdline: &str, config: &str) -> Result<Option<Orders>, OrdersError> {
+        let config = MachineConfig::parse(config.as_bytes()).unwrap();
+        Orders::of(cmdline, config.as_ref())
+    }
+
+    fn orders(cmdline: &str, config: &str) -> Orders {
+        of(cmdline, config).unwrap_or_else(|e| panic!("{e}")).unwrap_or_else(|| panic!("nothing is asked for"))
+    }
+
+    #[test]
+    fn nobody_asks() {
+        for cmdline in ["", "quiet talos.platform=metal", "slipway.install.preserve=true slipway.install.then=stay"] {
+            for config in ["", "machine: {type: worker}\n"] {
+                assert_eq!(of(cmdline, config), Ok(None), "{cmdline} {config}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_disk_is_named_by_the_word_then_by_the_config() {
+        let path = |path: &str| DiskChoice::Path(path.into());
+        let by_word = orders("slipway.install=/dev/vda", INSTALL_CONFIG);
+        assert_eq!((by_word.disk, by_word.by), (path("/dev/vda"), "slipway.install on the kernel command line"));
+        assert_eq!(orders("slipway.install=config", INSTALL_CONFIG).disk, path("/dev/vdc"));
+        let by_config = orders("quiet", INSTALL_CONFIG);
+        assert_eq!((by_config.disk, by_config.by), (path("/dev/vdc"), "the machine config"));
+        assert!(matches!(orders("", UNATTENDED).disk, DiskChoice::Selector(_)));
+        let selector = Selector::of_words("serial:a b,size:>= 1GB").unwrap();
+        for cmdline in ["\"slipway.install=serial:a b,size:>= 1GB\"", "slipway.install=\"serial:a b,size:>= 1GB\""] {
+            assert_eq!(orders(cmdline, "").disk, DiskChoice::Selector(selector.clone()), "{cmdline}");
+        }
+    }
+
+    #[test]
+    fn an_installation_is_kept_unless_something_else_is_said() {
+        let existing = |words: &str, more: &str| {
+            let config = format!("machine: {{install: {{disk: /dev/vda{more}}}}}\n");
+            of(words, &config).map(|orders| orders.unwrap().existing)
+        };
+        assert_eq!(existing("", ""), Ok(Existing::Refuse));
+        assert_eq!(existing("", ", wipe: false"), Ok(Existing::Refuse));
+        assert_eq!(existing("", ", wipe: true"), Ok(Existing::Overwrite));
+        assert_eq!(existing("slipway.install.preserve=false", ", wipe: false"), Ok(Existing::Overwrite));
+        assert_eq!(existing("slipway.install.preserve=true", ", wipe: false"), Ok(Existing::Preserve));
+        assert_eq!(existing("slipway.install.preserve=true", ", wipe: true"), Err(OrdersError::KeptAndWiped));
+    }
+
+    #[test]
+    fn what_comes_after_it() {
+        let then = |cmdline: &str, more: &str| orders(cmdline, &format!("{UNATTENDED}{more}")).then;
+        assert_eq!(then("", ""), Then::Reboot);
+        assert_eq!(then("", "reboot: true\n"), Then::Reboot);
+        assert_eq!(then("", "reboot: false\n"), Then::Stay);
+        assert_eq!(then("slipway.install.then=poweroff", "reboot: true\n"), Then::Poweroff);
+        assert_eq!(then("slipway.install.then=reboot", "reboot: false\n"), Then::Reboot);
+    }
+
+    #[test]
+    fn medium_and_halt() {
+        let of = |words: &str| orders(&format!("slipway.install=/dev/vda {words}"), "");
+        assert_eq!((of("").medium, of("").halt_if_installed), (None, false));
+        let all = of("slipway.medium=00000000000000ff talos.halt_if_installed=1");
+        assert_eq!((all.medium, all.halt_if_installed), (Some(MediumId(255)), true));
+        assert!(!of("talos.halt_if_installed=0").halt_if_installed);
+    }
+
+    #[test]
+    fn wrong_words() {
+        for (cmdline, error) in [
+            ("slipway.install", "slipway.install: it names no disk: /dev/…, config, or KEY:VALUE"),
+            ("slipway.install=", "slipway.install: it names no disk"),
+            ("slipway.install=sda", "slipway.install: \"sda\" is not KEY:VALUE"),
+            ("slipway.install=dev/sda", "slipway.install: \"dev/sda\" is not KEY:VALUE"),
+            ("slipway.install=serail:x", "slipway.install: \"serail\" is no key of a disk selector"),
+            (
+                "slipway.install=/dev/a slipway.install=/dev/b",
+                "slipway.install: it stands there with \"/dev/a\" and with",
+            ),
+            ("slipway.install.preserv=true", "slipway.install.preserv: there is no such word"),
+            ("slipway.installs=/dev/a", "slipway.installs: there is no such word"),
+            ("slipway.install.preserve=yes", "slipway.install.preserve: \"yes\" is neither true nor false"),
+            ("slipway.install.preserve", "slipway.install.preserve: \"\" is neither true nor false"),
+            ("slipway.install.then=halt", "slipway.install.then: \"halt\" is not reboot, poweroff or stay"),
+            ("slipway.medium=5", "slipway.medium: \"5\" is not the name of a medium"),
+        ] {
+            let found = of(cmdline, "").unwrap_err().to_string();
+            assert!(found.starts_with(&format!("kernel command line: {error}")), "{cmdline}: {found}");
+        }
+        for (cmdline, config) in [
+            ("slipway.install=config", ""),
+            ("slipway.install=config", "machine: {type: worker}\n"),
+            ("", "machine: {install: {wipe: false}}\n"),
+        ] {
+            let found = of(cmdline, config).unwrap_err();
+            assert!(matches!(found, OrdersError::NoDisk(_)), "{cmdline} {config}: {found}");
+        }
+        assert!(of("slipway.install=/dev/a slipway.install=/dev/a", "").is_ok());
+    }
+}

@@ -1,0 +1,428 @@
+//! From names and sizes to a complete FAT32 file system (Microsoft FAT specification, 2005).
+
+use crate::prelude::*;
+
+use alloc::rc::Rc;
+
+use super::name::{checksum, display_short, long_name_entries, short_label, short_name};
+use crate::units::{Extent, MIB, SectorSize, round_up};
+
+/// Fewest clusters of a FAT32 volume; with fewer, every reader takes it for FAT16.
+pub const MIN_CLUSTERS: u64 = 65_525;
+/// Room above the minimum, so that no reader's rounding brings it below.
+const CLUSTER_MARGIN: u64 = 16;
+const MAX_CLUSTER_BYTES: u64 = 32 << 10;
+/// Bytes of a directory entry.
+pub const DIR_ENTRY: usize = 32;
+const END_OF_CHAIN: u32 = 0x0fff_ffff;
+const ATTR_VOLUME_LABEL: u8 = 0x08;
+const ATTR_DIRECTORY: u8 = 0x10;
+const ATTR_ARCHIVE: u8 = 0x20;
+/// Attribute of an entry that holds a part of a long name.
+pub const ATTR_LONG_NAME: u8 = 0x0f;
+
+/// Time stamp of every file: seconds since 1970, UTC. FAT knows 1980 to 2107, in steps of two seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FatTime(pub u64);
+
+impl FatTime {
+    /// Date and time words.
+    fn words(self) -> (u16, u16) {
+        const Y1980: u64 = 315_532_800;
+        const Y2107: u64 = 4_354_819_198;
+        let secs = self.0.clamp(Y1980, Y2107);
+        let (days, rest) = (secs / 86_400, secs % 86_400);
+        // Civil date from days, proleptic Gregorian, years counted from March.
+        let z = days + 719_468;
+        let (era, doe) = (z / 146_097, z % 146_097);
+        let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+        let mp = (5 * doy + 2) / 153;
+        let day = doy - (153 * mp + 2) / 5 + 1;
+        let month = if mp < 10 { mp + 3 } else { mp - 9 };
+        let year = yoe + era * 400 + u64::from(month <= 2);
+        let date = (year - 1980) << 9 | month << 5 | day;
+        let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+        let time = hour << 11 | minute << 5 | (second / 2);
+        (date as u16, time as u16)
+    }
+}
+
+/// A file to place: path with `/` between directories, and size in bytes.
+#[derive(Clone, Debug)]
+pub struct FileSpec {
+    /// Path from the root, without a leading `/`.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A file system to lay out.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// At most 11 upper-case ASCII characters.
+    pub label: String,
+    /// Volume serial number.
+    pub serial: u32,
+    /// Time stamp of everything.
+    pub time: FatTime,
+    /// Files in the order in which their data lies.
+    pub files: Vec<FileSpec>,
+}
+
+/// Where a file's data lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Path from the root.
+    pub path: String,
+    /// Byte offset from the start of the volume; a multiple of the cluster size.
+    pub offset: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Size rounded up to whole clusters: what is written, padded with zeros.
+    pub padded: u64,
+}
+
+/// A complete file system, short of the files' data.
+#[derive(Clone, Debug)]
+pub struct VolumeLayout {
+    /// First sector: written last, it makes the rest a file system.
+    pub boot_sector: Vec<u8>,
+    /// All other metadata, by byte offset from the start of the volume. Both copies of the table are one in memory.
+    pub metadata: Vec<(u64, Rc<[u8]>)>,
+    /// The files, in the order given.
+    pub files: Vec<Placed>,
+}
+
+/// What cannot be laid out.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FatError {
+    /// Too small for FAT32.
+    #[error("{0} bytes are too small for FAT32 with {1}-byte sectors")]
+    TooSmall(u64, u64),
+    /// The files do not fit.
+    #[error("the files need {need} bytes in whole clusters, the volume has room for {have} bytes ({} too few)", need - have)]
+    Full {
+        /// Bytes needed, in whole clusters.
+        need: u64,
+        /// Bytes of all clusters.
+        have: u64,
+    },
+    /// FAT's limit of one file.
+    #[error("{0}: {1} bytes: FAT32 holds files up to 4294967295 bytes")]
+    FileTooLarge(String, u64),
+    /// A name FAT cannot hold.
+    #[error("{0:?} is not a file name for FAT")]
+    BadName(String),
+}
+
+struct Geometry {
+    sector: u64,
+    cluster: u64,
+    reserved: u64,
+    fat_bytes: u64,
+    data: u64,
+    clusters: u64,
+}
+
+impl Geometry {
+    /// The largest cluster up to 32 KiB that leaves a legal FAT32: long runs, small tables.
+    fn new(len: u64, sector: SectorSize) -> Result<Self, FatError> {
+        let mut cluster = MAX_CLUSTER_BYTES;
+        while cluster >= sector.bytes() {
+            if let Some(g) = Self::with_cluster(len, sector.bytes(), cluster) {
+                return Ok(g);
+            }
+            cluster /= 2;
+        }
+        Err(FatError::TooSmall(len, sector.bytes()))
+    }
+
+    fn with_cluster(len: u64, sector: u64, cluster: u64) -> Option<Self> {
+        let fat_bytes = round_up((len / cluster + 2) * 4, sector)?;
+        // Data starts on a cluster (and on 4 KiB at least), so that direct I/O needs no bounce buffer.
+        let data = round_up(32 * sector + 2 * fat_bytes, cluster.max(4096))?;
+        let clusters = len.checked_sub(data)? / cluster;
+        (clusters >= MIN_CLUSTERS + CLUSTER_MARGIN && len / sector <= u64::from(u32::MAX)).then_some(Geometry {
+            sector,
+            cluster,
+            reserved: data - 2 * fat_bytes,
+            fat_bytes,
+            data,
+            clusters,
+        })
+    }
+
+    const fn offset(&self, cluster: u32) -> u64 {
+        self.data + (cluster as u64 - 2) * self.cluster
+    }
+
+    /// The first cluster from this one on that begins on a MiB; clusters and the beginning of the first divide one.
+    const fn next_mib(&self, cluster: u64) -> u64 {
+        let at = self.data + (cluster - 2) * self.cluster;
+        cluster + (at.next_multiple_of(MIB) - at) / self.cluster
+    }
+}
+
+/// A directory while it is being built.
+struct Dir {
+    path: String,
+    parent: usize,
+    cluster: u32,
+    clusters: u64,
+    entries: Vec<u8>,
+    short_names: Vec<[u8; 11]>,
+}
+
+struct Builder<'s> {
+    geometry: Geometry,
+    spec: &'s VolumeSpec,
+    fat: Vec<u32>,
+    dirs: Vec<Dir>,
+}
+
+impl VolumeLayout {
+    /// Lay out a volume that fills `extent` of a disk.
+    pub fn new(extent: Extent, sector: SectorSize, spec: &VolumeSpec) -> Result<Self, FatError> {
+        let geometry = Geometry::new(extent.len, sector)?;
+        let mut builder = Builder { geometry, spec, fat: vec![0x0fff_fff8, END_OF_CHAIN], dirs: Vec::new() };
+        builder.make_dirs()?;
+        let files = builder.place_files()?;
+        Ok(builder.finish(extent, files))
+    }
+}
+
+fn split_path(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+impl Builder<'_> {
+    /// Every directory named by a path, parents first, each with clusters for all of its entries.
+    fn make_dirs(&mut self) -> Result<(), FatError> {
+        let mut paths = vec![String::new()];
+        for file in &self.spec.files {
+            let (dir, _) = split_path(&file.path);
+            let ends = dir.match_indices('/').map(|(i, _)| i).chain((!dir.is_empty()).then_some(dir.len()));
+            for end in ends {
+                if !paths.iter().any(|p| p == &dir[..end]) {
+                    paths.push(dir[..end].to_owned());
+                }
+            }
+        }
+        for path in &paths {
+            let parent = paths.iter().position(|p| p == split_path(path).0).unwrap_or(0);
+            let children = paths.iter().skip(1).chain(self.spec.files.iter().map(|f| &f.path));
+            let names = children.filter(|p| split_path(p).0 == path).map(|p| split_path(p).1);
+            let slots = 2 + names.map(|n| 1 + n.encode_utf16().count().div_ceil(13)).sum::<usize>();
+            let bytes = (slots * DIR_ENTRY) as u64;
+            let (cluster, clusters) = self.allocate(bytes)?;
+            let dir =
+                Dir { path: path.clone(), parent, cluster, clusters, entries: Vec::new(), short_names: Vec::new() };
+            self.dirs.push(dir);
+        }
+        let label = short_label(&self.spec.label);
+        self.dirs[0].entries.extend(raw_entry(label, ATTR_VOLUME_LABEL, 0, 0, self.spec.time));
+        for i in 1..self.dirs.len() {
+            let (own, parent) = (self.dirs[i].cluster, self.dirs[i].parent);
+            // ".." of a directory below the root names cluster 0.
+            let up = if parent == 0 { 0 } else { self.dirs[parent].cluster };
+            for (name, cluster) in [(*b".          ", own), (*b"..         ", up)] {
+                let entry = raw_entry(name, ATTR_DIRECTORY, cluster, 0, self.spec.time);
+                self.dirs[i].entries.extend(entry);
+            }
+            let name = split_path(&self.dirs[i].path).1.to_owned();
+            self.add_entry(parent, &name, ATTR_DIRECTORY, own, 0)?;
+        }
+        Ok(())
+    }
+
+    fn place_files(&mut self) -> Result<Vec<Placed>, FatError> {
+        let mut placed = Vec::new();
+        let size = |file: &FileSpec| {
+            u32::try_from(file.size).map_err(|_| FatError::FileTooLarge(file.path.clone(), file.size))
+        };
+        // Before anything is added up: sizes are what a manifest claims.
+        self.spec.files.iter().try_for_each(|file| size(file).map(|_| ()))?;
+        let spaced = self.fit_spaced();
+        for file in &self.spec.files {
+            let size = size(file)?;
+            if spaced && file.size >= MIB {
+                self.fat.resize(self.geometry.next_mib(self.fat.len() as u64) as usize, 0);
+            }
+            let (cluster, clusters) = match size {
+                0 => (0, 0),
+                _ => self.allocate(file.size)?,
+            };
+            let (dir, name) = split_path(&file.path);
+            let dir = self.dirs.iter().position(|d| d.path == dir).unwrap_or(0);
+            self.add_entry(dir, name, ATTR_ARCHIVE, cluster, size)?;
+            placed.push(Placed {
+                path: file.path.clone(),
+                offset: if clusters == 0 { self.geometry.data } else { self.geometry.offset(cluster) },
+                size: file.size,
+                padded: clusters * self.geometry.cluster,
+            });
+        }
+        Ok(placed)
+    }
+
+    /// Whether there is room for every large file to begin on a MiB: the ones behind it keep their places when its size
+    /// changes a little, and need not be written again.
+    fn fit_spaced(&self) -> bool {
+        let end = self.spec.files.iter().fold(self.fat.len() as u64, |next, file| {
+            let first = if file.size >= MIB { self.geometry.next_mib(next) } else { next };
+            first + file.size.div_ceil(self.geometry.cluster)
+        });
+        end - 2 <= self.geometry.clusters
+    }
+
+    /// The next clusters in one run: first cluster and count.
+    fn allocate(&mut self, bytes: u64) -> Result<(u32, u64), FatError> {
+        let count = bytes.div_ceil(self.geometry.cluster).max(1);
+        let first = self.fat.len() as u64;
+        if first - 2 + count > self.geometry.clusters {
+            let cluster = self.geometry.cluster;
+            let files = self.spec.files.iter().map(|f| f.size.div_ceil(cluster) * cluster);
+            let dirs = self.dirs.iter().map(|d| d.clusters * cluster);
+            let need = files.chain(dirs).sum::<u64>();
+            let have = self.geometry.clusters * cluster;
+            return Err(FatError::Full { need: need.max(have + 1), have });
+        }
+        let last = first + count - 1;
+        self.fat.extend((first + 1..=last).map(|next| next as u32));
+        self.fat.push(END_OF_CHAIN);
+        Ok((first as u32, count))
+    }
+
+    fn add_entry(&mut self, dir: usize, name: &str, attr: u8, cluster: u32, size: u32) -> Result<(), FatError> {
+        let dir = &mut self.dirs[dir];
+        let short = short_name(name, &dir.short_names).ok_or_else(|| FatError::BadName(name.to_owned()))?;
+        dir.short_names.push(short);
+        if display_short(&short) != name {
+            dir.entries.extend(long_name_entries(name, checksum(&short)));
+        }
+        dir.entries.extend(raw_entry(short, attr, cluster, size, self.spec.time));
+        Ok(())
+    }
+
+    fn finish(self, extent: Extent, files: Vec<Placed>) -> VolumeLayout {
+        let g = &self.geometry;
+        let boot_sector = self.boot_sector(extent);
+        let mut reserved = vec![0; g.reserved as usize];
+        let sector = g.sector as usize;
+        let fs_info = self.fs_info();
+        for (index, bytes) in [(1, &fs_info), (6, &boot_sector), (7, &fs_info)] {
+            reserved[index * sector..(index + 1) * sector].copy_from_slice(bytes);
+        }
+        let mut fat: Vec<u8> = self.fat.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        fat.resize(g.fat_bytes as usize, 0);
+        let fat: Rc<[u8]> = fat.into();
+        let mut metadata = vec![
+            (g.sector, reserved.split_off(sector).into()),
+            (g.reserved, Rc::clone(&fat)),
+            (g.reserved + g.fat_bytes, fat),
+        ];
+        for dir in self.dirs {
+            let mut entries = dir.entries;
+            entries.resize((dir.clusters * g.cluster) as usize, 0);
+            metadata.push((g.offset(dir.cluster), entries.into()));
+        }
+        VolumeLayout { boot_sector, metadata, files }
+    }
+
+    fn boot_sector(&self, extent: Extent) -> Vec<u8> {
+        let g = &self.geometry;
+        let mut b = vec![0; g.sector as usize];
+        b[..11].copy_from_slice(b"\xeb\x58\x90SLIPWAY ");
+        b[11..13].copy_from_slice(&(g.sector as u16).to_le_bytes());
+        b[13] = (g.cluster / g.sector) as u8;
+        b[14..16].copy_from_slice(&((g.reserved / g.sector) as u16).to_le_bytes());
+        b[16] = 2; // copies of the FAT
+        b[21] = 0xf8; // fixed disk
+        b[24..26].copy_from_slice(&63u16.to_le_bytes());
+        b[26..28].copy_from_slice(&255u16.to_le_bytes());
+        let hidden = u32::try_from(extent.offset / g.sector).unwrap_or(0);
+        b[28..32].copy_from_slice(&hidden.to_le_bytes());
+        b[32..36].copy_from_slice(&((extent.len / g.sector) as u32).to_le_bytes());
+        b[36..40].copy_from_slice(&((g.fat_bytes / g.sector) as u32).to_le_bytes());
+        b[44] = 2; // root directory's cluster
+        b[48] = 1; // FSInfo sector
+        b[50] = 6; // backup boot sector
+        b[64] = 0x80;
+        b[66] = 0x29;
+        b[67..71].copy_from_slice(&self.spec.serial.to_le_bytes());
+        b[71..82].copy_from_slice(&short_label(&self.spec.label));
+        b[82..90].copy_from_slice(b"FAT32   ");
+        b[510..512].copy_from_slice(&[0x55, 0xaa]);
+        b
+    }
+
+    fn fs_info(&self) -> Vec<u8> {
+        let mut b = vec![0; self.geometry.sector as usize];
+        let next = self.fat.len() as u32;
+        let used = self.fat.iter().skip(2).filter(|entry| **entry != 0).count();
+        let free = self.geometry.clusters as u32 - used as u32;
+        b[..4].copy_from_slice(b"RRaA");
+        b[484..488].copy_from_slice(b"rrAa");
+        b[488..492].copy_from_slice(&free.to_le_bytes());
+        b[492..496].copy_from_slice(&next.to_le_bytes());
+        b[510..512].copy_from_slice(&[0x55, 0xaa]);
+        b
+    }
+}
+
+fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY] {
+    let (date, clock) = time.words();
+    let mut e = [0; DIR_ENTRY];
+    e[..11].copy_from_slice(&name);
+    e[11] = attr;
+    for at in [14, 22] {
+        e[at..at + 2].copy_from_slice(&clock.to_le_bytes());
+    }
+    for at in [16, 18, 24] {
+        e[at..at + 2].copy_from_slice(&date.to_le_bytes());
+    }
+    e[20..22].copy_from_slice(&((cluster >> 16) as u16).to_le_bytes());
+    e[26..28].copy_from_slice(&(cluster as u16).to_le_bytes());
+    e[28..32].copy_from_slice(&size.to_le_bytes());
+    e
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fat_time_words() {
+        // 2026-11-21 07:45:30 UTC, by date(1).
+        let (date, time) = FatTime(1_795_247_130).words();
+        assert_eq!((date >> 9) + 1980, 2026);
+        assert_eq!((date >> 5 & 15, date & 31), (11, 21));
+        assert_eq!((time >> 11, time >> 5 & 63, (time & 31) * 2), (7, 45, 30));
+        assert_eq!(FatTime(0).words(), (1 << 5 | 1, 0));
+    }
+
+    /// A volume with a slot's 300 MiB of files in 512 MiB.
+    fn slot(files: [(&str, u64); 3]) -> VolumeLayout {
+        let files = files.map(|(path, size)| FileSpec { path: path.to_owned(), size });
+        let spec = VolumeSpec { label: "X".to_owned(), serial: 1, time: FatTime(0), files: files.to_vec() };
+        VolumeLayout::new(Extent { offset: MIB, len: 512 * MIB }, SectorSize::S512, &spec).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_grows_a_little_moves_no_other() {
+        let old = slot([("big", 266 * MIB), ("middle", 20 * MIB + 1), ("last", 14 * MIB)]);
+        let new = slot([("big", 266 * MIB), ("middle", 20 * MIB + 70_000), ("last", 14 * MIB)]);
+        let offsets = |layout: &VolumeLayout| layout.files.iter().map(|f| f.offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&old), offsets(&new));
+        assert!(offsets(&new).iter().all(|at| at % MIB == 0), "{:?}", offsets(&new));
+    }
+
+    #[test]
+    fn where_there_is_no_room_between_them_files_lie_close() {
+        // The tables take more than 1 MiB: one file begins at 2 MiB, all end at 511 MiB and some.
+        let layout = slot([("a", 255 * MIB + 1), ("b", 255 * MIB), ("c", MIB / 4)]);
+        let [a, b, _] = &layout.files[..] else { panic!("{:?}", layout.files) };
+        assert_eq!(a.offset + a.padded, b.offset);
+    }
+}

@@ -1,0 +1,388 @@
+//! META: the Talos ADV (tag-value records), byte-compatible, and the legacy syslinux ADV behind it.
+//!
+//! One copy is 262,144 bytes, big-endian: magic `5A 4B 3C 2D`; records `{u32 tag, u32 length, bytes}`
+//! packed without alignment; tag 0 ends; 36 bytes before the end a SHA-256 over the whole copy with the
+//! digest field zeroed; magic `A5 B4 C3 D2`. Two copies stand back to back at the start of the partition;
+//! a reader takes the first valid one. The last 1024 bytes of the partition are the legacy area: two
+//! 512-byte copies, little-endian, kept as they are and read for tags the Talos ADV does not have.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use super::layout::META_BYTES;
+use crate::digest::Sha256;
+
+/// Bytes of one ADV copy.
+pub const ADV_BYTES: usize = 262_144;
+const MAGIC_START: u32 = 0x5a4b_3c2d;
+const MAGIC_END: u32 = 0xa5b4_c3d2;
+const DIGEST_AT: usize = ADV_BYTES - 36;
+/// Bytes for records: everything but both magics and the digest.
+const RECORD_BYTES: usize = ADV_BYTES - 40;
+
+/// Offset of the legacy area in the partition.
+const LEGACY_AT: usize = META_BYTES as usize - 1024;
+const LEGACY_BYTES: usize = 512;
+const LEGACY_MAGIC_START: u32 = 0x5a2d_2fa5;
+const LEGACY_MAGIC_SUM: u32 = 0xa304_1767;
+const LEGACY_MAGIC_END: u32 = 0xdd28_bf64;
+
+/// What cannot be stored.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetaError {
+    /// Tag 0 ends the list and cannot be a key.
+    #[error("META key 0 is reserved (it ends the list): use 1 to 255")]
+    ReservedTag,
+    /// More than fits.
+    #[error("META is full: keys and values need {need} bytes with 8 bytes a record, {RECORD_BYTES} fit")]
+    Full {
+        /// Bytes needed.
+        need: usize,
+    },
+}
+
+/// Tags and values of one ADV.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adv(BTreeMap<u8, Vec<u8>>);
+
+impl Adv {
+    /// Set a tag.
+    pub fn set(&mut self, tag: u8, value: Vec<u8>) -> Result<(), MetaError> {
+        if tag == 0 {
+            return Err(MetaError::ReservedTag);
+        }
+        let others = self.0.iter().filter(|(t, _)| **t != tag);
+        let need = others.map(|(_, v)| v.len() + 8).sum::<usize>() + value.len() + 8;
+        if need > RECORD_BYTES {
+            return Err(MetaError::Full { need });
+        }
+        self.0.insert(tag, value);
+        Ok(())
+    }
+
+    /// Remove a tag; whether it was there.
+    pub fn remove(&mut self, tag: u8) -> bool {
+        self.0.remove(&tag).is_some()
+    }
+
+    /// The value of a tag.
+    pub fn get(&self, tag: u8) -> Option<&[u8]> {
+        self.0.get(&tag).map(Vec::as_slice)
+    }
+
+    /// All tags in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.0.iter().map(|(tag, value)| (*tag, value.as_slice()))
+    }
+
+    /// One copy, [`ADV_BYTES`] long.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(ADV_BYTES);
+        out.extend_from_slice(&MAGIC_START.to_be_bytes());
+        for (tag, value) in &self.0 {
+            out.extend_from_slice(&u32::from(*tag).to_be_bytes());
+            // `set` keeps the sum of all below 2^18.
+            out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            out.extend_from_slice(value);
+        }
+        out.resize(ADV_BYTES, 0);
+        out[ADV_BYTES - 4..].copy_from_slice(&MAGIC_END.to_be_bytes());
+        let digest = Sha256::of(&out);
+        out[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);
+        out
+    }
+
+    /// Decode one copy; `None` when magic, digest or a record is wrong. Of a tag that stands twice the
+    /// last one counts.
+    pub fn decode(copy: &[u8]) -> Option<Self> {
+        let copy = copy.get(..ADV_BYTES)?;
+        if be32(copy, 0)? != MAGIC_START || be32(copy, ADV_BYTES - 4)? != MAGIC_END {
+            return None;
+        }
+        let mut zeroed = copy.to_vec();
+        zeroed[DIGEST_AT..DIGEST_AT + 32].fill(0);
+        if Sha256::of(&zeroed).0 != copy[DIGEST_AT..DIGEST_AT + 32] {
+            return None;
+        }
+        let records = &copy[4..DIGEST_AT];
+        let mut tags = BTreeMap::new();
+        let mut at = 0;
+        while let Some(tag) = be32(records, at) {
+            if tag == 0 {
+                break;
+            }
+            let len = be32(records, at + 4)? as usize;
+            let value = records.get(at + 8..(at + 8).checked_add(len)?)?;
+            tags.insert(u8::try_from(tag).ok()?, value.to_vec());
+            at += 8 + len;
+        }
+        Some(Adv(tags))
+    }
+}
+
+/// A META key: 1 to 255 in decimal, `0x`, `0o`, `0b` or octal with a leading 0, as Go's base 0 reads it.
+pub fn parse_key(text: &str) -> Result<u8, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, radix) = match lower.as_bytes() {
+        [b'0', b'x', ..] => (&lower[2..], 16),
+        [b'0', b'b', ..] => (&lower[2..], 2),
+        [b'0', b'o', ..] => (&lower[2..], 8),
+        [b'0', _, ..] => (&lower[1..], 8),
+        _ => (&lower[..], 10),
+    };
+    match u8::from_str_radix(digits, radix) {
+        Ok(key @ 1..) if !digits.starts_with('+') => Ok(key),
+        _ => Err(format!("META key {text:?}: write a number from 1 to 255, decimal, 0x hex or 0 octal")),
+    }
+}
+
+/// `KEY=VALUE`, as `--meta` takes it.
+pub fn parse_tag(text: &str) -> Result<(u8, Vec<u8>), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("META tag {text:?}: write KEY=VALUE"))?;
+    Ok((parse_key(key)?, value.as_bytes().to_vec()))
+}
+
+/// The whole partition as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Tags of the copy that counts; empty where neither is valid.
+    pub adv: Adv,
+    /// Whether copy 1 and copy 2 are valid.
+    pub valid: [bool; 2],
+    /// Whether the place of both copies is zero: freshly made.
+    pub blank: bool,
+    /// Whether both copies hold the same tags.
+    pub copies_equal: bool,
+    /// Tags of the legacy area.
+    pub legacy: BTreeMap<u8, Vec<u8>>,
+}
+
+impl Meta {
+    /// Decode a META partition (1 MiB).
+    pub fn decode(partition: &[u8]) -> Self {
+        let copies = [0, ADV_BYTES].map(|at| partition.get(at..at + ADV_BYTES).and_then(Adv::decode));
+        let valid = [copies[0].is_some(), copies[1].is_some()];
+        let [first, second] = copies;
+        let copies_equal = first == second;
+        let blank = partition.iter().take(2 * ADV_BYTES).all(|b| *b == 0);
+        let legacy = [LEGACY_AT, LEGACY_AT + LEGACY_BYTES]
+            .into_iter()
+            .find_map(|at| decode_legacy(partition.get(at..at + LEGACY_BYTES)?));
+        Meta {
+            adv: first.or(second).unwrap_or_default(),
+            valid,
+            blank,
+            copies_equal,
+            legacy: legacy.unwrap_or_default(),
+        }
+    }
+
+    /// The value of a tag: the Talos ADV's, else the legacy area's.
+    pub fn get(&self, tag: u8) -> Option<&[u8]> {
+        self.adv.get(tag).or_else(|| self.legacy.get(&tag).map(Vec::as_slice))
+    }
+
+    /// Byte offsets in the partition to write a new ADV to, in this order and with a flush after each: the copy
+    /// that counts goes last. So a reader finds the old tags or the new ones at every instant, also when the
+    /// copy that does not count is older than old.
+    pub fn write_order(&self) -> [u64; 2] {
+        let second = ADV_BYTES as u64;
+        if self.valid[0] { [second, 0] } else { [0, second] }
+    }
+
+    /// The legacy area without `tag` (both copies, 1024 bytes, and its offset in the partition), or
+    /// `None` where it does not hold the tag.
+    pub fn legacy_without(&self, tag: u8) -> Option<(u64, Vec<u8>)> {
+        let mut tags = self.legacy.clone();
+        tags.remove(&tag)?;
+        let copy = encode_legacy(&tags);
+        Some((LEGACY_AT as u64, [copy.clone(), copy].concat()))
+    }
+}
+
+/// syslinux ADV: checksums are not verified, as its readers do not.
+fn decode_legacy(copy: &[u8]) -> Option<BTreeMap<u8, Vec<u8>>> {
+    if le32(copy, 0)? != LEGACY_MAGIC_START || le32(copy, LEGACY_BYTES - 4)? != LEGACY_MAGIC_END {
+        return None;
+    }
+    let records = &copy[8..LEGACY_BYTES - 4];
+    let mut tags = BTreeMap::new();
+    let mut at = 0;
+    while let Some([tag, len]) = records.get(at..at + 2).and_then(|pair| <[u8; 2]>::try_from(pair).ok()) {
+        if tag == 0 {
+            break;
+        }
+        let value = records.get(at + 2..at + 2 + usize::from(len))?;
+        tags.insert(tag, value.to_vec());
+        at += 2 + usize::from(len);
+    }
+    Some(tags)
+}
+
+fn encode_legacy(tags: &BTreeMap<u8, Vec<u8>>) -> Vec<u8> {
+    let mut out = vec![0; 8];
+    for (tag, value) in tags {
+        // Values come from a decoded area: below 256 bytes, and their sum fits.
+        out.extend_from_slice(&[*tag, value.len() as u8]);
+        out.extend_from_slice(value);
+    }
+    out.resize(LEGACY_BYTES - 4, 0);
+    let words = out[8..].chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+    let sum = words.fold(0u32, u32::wrapping_add);
+    out[..4].copy_from_slice(&LEGACY_MAGIC_START.to_le_bytes());
+    out[4..8].copy_from_slice(&LEGACY_MAGIC_SUM.wrapping_sub(sum).to_le_bytes());
+    out.extend_from_slice(&LEGACY_MAGIC_END.to_le_bytes());
+    out
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn le32(bytes: &[u8], at: usize) -> Option<u32> {
+    be32(bytes, at).map(u32::swap_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn meta_keys_in_every_base() {
+        for (text, key) in
+            [("10", 10), ("0x0a", 10), ("0X0A", 10), ("012", 10), ("0o12", 10), ("0b1010", 10), ("255", 255)]
+        {
+            assert_eq!(parse_key(text), Ok(key), "{text}");
+        }
+        for bad in ["", "0", "256", "0x100", "-1", "x", "0x", "1 ", "+1", "0x+1", "09"] {
+            assert!(parse_key(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(parse_tag("0xa=a=b"), Ok((10, b"a=b".to_vec())));
+        assert!(parse_tag("10").is_err());
+    }
+
+    fn sample() -> Adv {
+        let mut adv = Adv::default();
+        adv.set(0x06, b"A".to_vec()).unwrap();
+        adv.set(0x0a, b"version: 1".to_vec()).unwrap();
+        adv
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let copy = sample().encode();
+        assert_eq!(copy.len(), 262_144);
+        assert_eq!(&copy[..4], [0x5a, 0x4b, 0x3c, 0x2d]);
+        assert_eq!(&copy[4..13], [0, 0, 0, 6, 0, 0, 0, 1, b'A']);
+        assert_eq!(&copy[13..21], [0, 0, 0, 0x0a, 0, 0, 0, 10]);
+        assert_eq!(&copy[21..31], b"version: 1");
+        assert!(copy[31..DIGEST_AT].iter().all(|b| *b == 0));
+        assert_eq!(&copy[262_140..], [0xa5, 0xb4, 0xc3, 0xd2]);
+        // SHA-256 by an independent program (Python hashlib) over the same bytes with the field zeroed.
+        let golden: Sha256 = GOLDEN_DIGEST.parse().unwrap();
+        assert_eq!(copy[0x3ffdc..0x3fffc], golden.0);
+        assert_eq!(Adv::decode(&copy), Some(sample()));
+    }
+    const GOLDEN_DIGEST: &str = "2a5180123ce31f8d2a2b3f34bbe8a38dd444c4185c5299fb5dd9e77fa2fab068";
+
+    #[test]
+    fn an_empty_adv_is_an_adv() {
+        let copy = Adv::default().encode();
+        assert_eq!(Adv::decode(&copy), Some(Adv::default()));
+        assert_eq!(Adv::decode(&vec![0; ADV_BYTES]), None);
+    }
+
+    #[test]
+    fn any_flipped_bit_invalidates_a_copy() {
+        let copy = sample().encode();
+        for at in [0, 5, 30, 1000, DIGEST_AT, ADV_BYTES - 1] {
+            let mut bad = copy.clone();
+            bad[at] ^= 0x10;
+            assert_eq!(Adv::decode(&bad), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn last_of_two_equal_tags_counts() {
+        let mut copy = Adv::default().encode();
+        copy[4..13].copy_from_slice(&[0, 0, 0, 6, 0, 0, 0, 1, b'A']);
+        copy[13..22].copy_from_slice(&[0, 0, 0, 6, 0, 0, 0, 1, b'B']);
+        copy[DIGEST_AT..DIGEST_AT + 32].fill(0);
+        let digest = Sha256::of(&copy);
+        copy[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);
+        assert_eq!(Adv::decode(&copy).unwrap().get(6), Some(&b"B"[..]));
+    }
+
+    #[test]
+    fn limits() {
+        let mut adv = Adv::default();
+        assert_eq!(adv.set(0, vec![]), Err(MetaError::ReservedTag));
+        assert_eq!(adv.set(1, vec![1; RECORD_BYTES - 8]), Ok(()));
+        assert_eq!(Adv::decode(&adv.encode()), Some(adv.clone()));
+        assert!(matches!(adv.set(2, vec![]), Err(MetaError::Full { .. })));
+        assert_eq!(adv.set(1, vec![2; 3]), Ok(()));
+    }
+
+    #[test]
+    fn either_copy_will_do_and_the_one_that_counts_is_written_last() {
+        let mut partition = vec![0; META_BYTES as usize];
+        assert_eq!(Meta::decode(&partition).valid, [false, false]);
+        let copy = sample().encode();
+        partition[ADV_BYTES..2 * ADV_BYTES].copy_from_slice(&copy);
+        let meta = Meta::decode(&partition);
+        assert_eq!((meta.valid, meta.adv.get(6)), ([false, true], Some(&b"A"[..])));
+        assert_eq!(meta.write_order(), [0, ADV_BYTES as u64]);
+        partition[..ADV_BYTES].copy_from_slice(&copy);
+        assert!(Meta::decode(&partition).copies_equal);
+        partition[ADV_BYTES..2 * ADV_BYTES].copy_from_slice(&Adv::default().encode());
+        let meta = Meta::decode(&partition);
+        assert!(!meta.copies_equal);
+        assert_eq!(meta.write_order(), [ADV_BYTES as u64, 0]);
+        partition[ADV_BYTES..2 * ADV_BYTES].fill(0xff);
+        assert_eq!(Meta::decode(&partition).write_order(), [ADV_BYTES as u64, 0]);
+    }
+
+    #[test]
+    fn legacy_area_is_read_and_a_tag_can_leave_it() {
+        let tags = BTreeMap::from([(6, b"boot-a".to_vec()), (9, b"x".to_vec())]);
+        let copy = encode_legacy(&tags);
+        assert_eq!(&copy[..4], [0xa5, 0x2f, 0x2d, 0x5a]);
+        assert_eq!(&copy[508..], [0x64, 0xbf, 0x28, 0xdd]);
+        let sum = copy[4..508].chunks_exact(4).fold(0u32, |s, w| s.wrapping_add(le32(w, 0).unwrap()));
+        assert_eq!(sum, 0xa304_1767);
+        let mut partition = vec![0; META_BYTES as usize];
+        partition[LEGACY_AT..LEGACY_AT + 512].copy_from_slice(&copy);
+        let meta = Meta::decode(&partition);
+        assert_eq!((meta.get(6), meta.adv.get(6)), (Some(&b"boot-a"[..]), None));
+        let (at, area) = meta.legacy_without(6).unwrap();
+        partition[at as usize..].copy_from_slice(&area);
+        assert_eq!(Meta::decode(&partition).legacy, BTreeMap::from([(9, b"x".to_vec())]));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(tags in prop::collection::btree_map(1u8.., prop::collection::vec(any::<u8>(), 0..300), 0..20)) {
+            let mut adv = Adv::default();
+            for (tag, value) in tags {
+                adv.set(tag, value).unwrap();
+            }
+            prop_assert_eq!(Adv::decode(&adv.encode()), Some(adv));
+        }
+
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let mut copy = Adv::default().encode();
+            let n = bytes.len().min(1900);
+            copy[4..4 + n].copy_from_slice(&bytes[..n]);
+            copy[DIGEST_AT..DIGEST_AT + 32].fill(0);
+            let digest = Sha256::of(&copy);
+            copy[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);
+            let _ = Adv::decode(&copy);
+            let _ = decode_legacy(&bytes);
+            let _ = Meta::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What is on a disk: partition table, layout, META, file systems.
+
+pub mod fat;
+pub mod gpt;
+pub mod identity;
+pub mod layout;
+pub mod magic;
+pub mod mbr;
+pub mod meta;
+pub mod partition_type;
+pub mod region;

@@ -1,0 +1,422 @@
+//! The kernel command line: the parameter model, and quoting for GRUB.
+//!
+//! A command line is an ordered list of keys, each with a list of values. Printing emits every value of
+//! a key at the key's first position. The rules for `--extra-kernel-arg` are those of the Talos
+//! installer: `-key` removes a key, `-key=value` one value, `console` and `talos.platform` replace all
+//! earlier values, everything else is appended.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use super::platform::Platform;
+use crate::payload::manifest::Arch;
+
+/// Longest command line an x86 kernel takes, bytes, with its terminating zero (`COMMAND_LINE_SIZE`,
+/// arch/x86/include/asm/setup.h).
+pub const MAX_BYTES: usize = 2048;
+
+/// Default arguments of a payload that brings no `cmdline` file.
+const DEFAULTS: [&str; 7] = [
+    "slab_nomerge",
+    "pti=on",
+    "consoleblank=0",
+    "printk.devkmsg=on",
+    "selinux=1",
+    "module.sig_enforce=1",
+    "proc_mem.force_override=never",
+];
+
+/// Keys whose extra arguments replace what was there instead of adding to it.
+const REPLACED_BY_EXTRA: [&str; 2] = ["console", "talos.platform"];
+
+/// An ordered list of parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cmdline(Vec<(String, Vec<String>)>);
+
+impl Cmdline {
+    /// Split text into words and append each.
+    pub fn parse(text: &str) -> Self {
+        let mut cmdline = Cmdline::default();
+        for word in split_words(text) {
+            cmdline.append(&word);
+        }
+        cmdline
+    }
+
+    /// Add a value (`key=value`, or a bare `key`) to what the key already has.
+    pub fn append(&mut self, word: &str) {
+        let (key, value) = split(word);
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, values)) => values.push(value.to_owned()),
+            None => self.0.push((key.to_owned(), vec![value.to_owned()])),
+        }
+    }
+
+    /// Replace all values of `key`, in its place.
+    pub fn set<'v>(&mut self, key: &str, values: impl IntoIterator<Item = &'v str>) {
+        let values = values.into_iter().map(str::to_owned).collect();
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, old)) => *old = values,
+            None => self.0.push((key.to_owned(), values)),
+        }
+    }
+
+    /// Remove a key (`key`) or one value of it (`key=value`).
+    fn remove(&mut self, word: &str) {
+        match word.split_once('=') {
+            None => self.0.retain(|(k, _)| k != word),
+            Some((key, value)) => {
+                for (_, values) in self.0.iter_mut().filter(|(k, _)| k == key) {
+                    values.retain(|v| v != value);
+                }
+                self.0.retain(|(_, values)| !values.is_empty());
+            }
+        }
+    }
+
+    /// Apply `--extra-kernel-arg` values in order.
+    pub fn apply_extra<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) {
+        let words: Vec<&str> = words.into_iter().collect();
+        for key in REPLACED_BY_EXTRA {
+            if words.iter().any(|w| split(w).0 == key) {
+                self.0.retain(|(k, _)| k != key);
+            }
+        }
+        for word in words {
+            match word.strip_prefix('-') {
+                Some(rest) if !rest.is_empty() => self.remove(rest),
+                _ => self.append(word),
+            }
+        }
+    }
+
+    /// The command line as words of GRUB's script language, for `linux`.
+    ///
+    /// GRUB's `linux` command puts words back together itself: one with a space goes between double quotes,
+    /// a backslash in front of quotes and backslashes, which the kernel would take literally. So a value
+    /// like `"file x +p"` is handed over without its quotes and comes out with quotes around the whole
+    /// word, which means the same to the kernel; words GRUB cannot hand over unchanged are refused. Single
+    /// quotes protect every other character from GRUB's parser, backslashes and newlines do not occur: so
+    /// the words stand in the environment block as they are.
+    pub fn quote_for_grub(&self) -> Result<String, QuoteError> {
+        let mut quoted = Vec::new();
+        for word in self.words() {
+            let bare = unquote(&word).ok_or_else(|| QuoteError::Character(word.clone()))?;
+            quoted.push(format!("'{bare}'"));
+        }
+        let line = self.to_string();
+        if line.len() + ADDED_BYTES > MAX_BYTES {
+            return Err(QuoteError::TooLong { bytes: line.len(), max: MAX_BYTES - ADDED_BYTES });
+        }
+        Ok(quoted.join(" "))
+    }
+
+    /// The command line as it stands in an iPXE script. iPXE takes lines apart at white space and puts the words together
+    /// with single spaces; quotes mean nothing to it. It expands `${...}` anywhere, and `||`, `&&` and `;` are its own
+    /// where they are words. (<https://ipxe.org/scripting>; `core/exec.c`)
+    pub fn for_ipxe(&self) -> Result<String, QuoteError> {
+        // What does not reach the kernel through GRUB is refused here, too: a medium is a medium.
+        self.quote_for_grub()?;
+        let own = |word: &str| word.contains("${") || word.contains("  ") || ["||", "&&", ";"].contains(&word);
+        match self.words().find(|word| word.split(' ').any(own) || own(word)) {
+            Some(word) => Err(QuoteError::Ipxe(word)),
+            None => Ok(self.to_string()),
+        }
+    }
+
+    /// The words, `key=value` each.
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        self.0.iter().flat_map(|(key, values)| {
+            values.iter().map(move |v| if v.is_empty() { key.clone() } else { format!("{key}={v}") })
+        })
+    }
+}
+
+impl fmt::Display for Cmdline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Room, bytes, for what GRUB and the boot rule add: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk`,
+/// `slipway.try` (118 with a trial on hd0). Beyond the kernel's limit GRUB drops words from the end in silence.
+const ADDED_BYTES: usize = 128;
+
+/// A command line GRUB cannot hand to the kernel unchanged.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuoteError {
+    /// A character that GRUB changes.
+    #[error(
+        "{0:?}: white space that is not quoted, quotes inside a word, backslashes, control characters and letters with a \
+         byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
+    )]
+    Character(String),
+    /// Words that mean something to iPXE.
+    #[error(
+        "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
+    )]
+    Ipxe(String),
+    /// More than the kernel takes.
+    #[error("{bytes} bytes, at most {max} reach the kernel")]
+    TooLong {
+        /// Bytes.
+        bytes: usize,
+        /// Most that fit.
+        max: usize,
+    },
+}
+
+/// A word without the double quotes around its value; `None` where GRUB would change it.
+fn unquote(word: &str) -> Option<String> {
+    let (key, value) = match word.split_once('=') {
+        Some((key, value)) => (format!("{key}="), value),
+        None => (String::new(), word),
+    };
+    let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
+    let bare = format!("{key}{inner}");
+    let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
+    // For the kernel the byte 0xa0 is a space (lib/ctype.c), and an empty word or one that begins with `=` has no name.
+    let nameless = bare.is_empty() || bare.starts_with('=');
+    let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || nameless;
+    // One word, and not an empty one, also for whoever reads the line again.
+    (!changed && split_words(word) == [word]).then_some(bare)
+}
+
+/// Split text into words as the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
+fn split_words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        quoted ^= c == '"';
+        match words.last_mut() {
+            Some(word) if quoted || !c.is_ascii_whitespace() => word.push(c),
+            _ => words.push(String::new()),
+        }
+    }
+    words.retain(|w| !w.is_empty());
+    words
+}
+
+/// The arguments of a command line: key and value, without the quotes around a value or a whole word (`next_arg`,
+/// lib/cmdline.c). A bare key has no value.
+pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
+    let bare = |text: &str| {
+        let inner = text.strip_prefix('"').map_or(text, |rest| rest.strip_suffix('"').unwrap_or(rest));
+        inner.to_owned()
+    };
+    let words = split_words(text).into_iter().map(|word| bare(&word));
+    words
+        .map(|word| word.split_once('=').map_or((word.clone(), None), |(k, v)| (k.to_owned(), Some(bare(v)))))
+        .collect()
+}
+
+fn split(word: &str) -> (&str, &str) {
+    word.split_once('=').unwrap_or((word, ""))
+}
+
+/// Assemble the command line of a slot: platform, configuration, the platform's arguments (replacing
+/// their keys), the payload's own `cmdline` or the defaults (appended), extra arguments.
+pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&str>, extra: &[String]) -> Cmdline {
+    let mut cmdline = Cmdline::default();
+    cmdline.begin(platform, config, arch);
+    cmdline.payload(payload);
+    cmdline.extra(extra);
+    cmdline
+}
+
+/// Assemble the command line of a live medium: as that of a slot, with words of its own before the payload's, and with
+/// a screen and a serial port to watch it on.
+pub fn assemble_live(
+    platform: Platform,
+    config: &str,
+    arch: Arch,
+    own: Option<&str>,
+    payload: Option<&str>,
+    extra: &[String],
+) -> Cmdline {
+    let mut cmdline = Cmdline::default();
+    cmdline.begin(platform, config, arch);
+    own.into_iter().for_each(|word| cmdline.append(word));
+    cmdline.payload(payload);
+    cmdline.both_consoles(arch);
+    cmdline.extra(extra);
+    cmdline
+}
+
+impl Cmdline {
+    fn begin(&mut self, platform: Platform, config: &str, arch: Arch) {
+        self.set("talos.platform", [platform.name()]);
+        if !config.is_empty() {
+            self.set("talos.config", [config]);
+        }
+        for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
+            self.set(key, values.iter().map(String::as_str));
+        }
+    }
+
+    fn payload(&mut self, own: Option<&str>) {
+        let words = own.map_or_else(|| DEFAULTS.join(" "), str::to_owned);
+        for word in Cmdline::parse(&words).words() {
+            self.append(&word);
+        }
+    }
+
+    fn extra(&mut self, extra: &[String]) {
+        // One flag may hold several words, as in Talos, which joins all of them and splits again.
+        let extra: Vec<String> = extra.iter().flat_map(|arg| split_words(arg)).collect();
+        self.apply_extra(extra.iter().map(String::as_str));
+    }
+
+    /// Add the screen and the first serial port where they are missing, before the others: the last one stays the
+    /// last, which is /dev/console. (Documentation/admin-guide/serial-console.rst)
+    fn both_consoles(&mut self, arch: Arch) {
+        for device in ["tty0", arch.serial_console()] {
+            let name = |value: &str| value.split(',').next().map(str::to_owned);
+            match self.0.iter_mut().find(|(key, _)| key == "console") {
+                Some((_, values)) if values.iter().any(|value| name(value) == name(device)) => {}
+                Some((_, values)) => values.insert(0, device.to_owned()),
+                None => self.append(&format!("console={device}")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_extra(extra: &[&str]) -> String {
+        let mut c = Cmdline::parse("console=tty0 console=ttyS0 quiet a=1 a=2");
+        c.apply_extra(extra.iter().copied());
+        c.to_string()
+    }
+
+    #[test]
+    fn values_are_grouped_at_the_first_position() {
+        assert_eq!(Cmdline::parse("a=1 quiet  a=2").to_string(), "a=1 a=2 quiet");
+        assert_eq!(Cmdline::parse("x=\"a b\" y").words().collect::<Vec<_>>(), ["x=\"a b\"", "y"]);
+    }
+
+    #[test]
+    fn extra_arguments_override_and_negate() {
+        assert_eq!(with_extra(&["b"]), "console=tty0 console=ttyS0 quiet a=1 a=2 b");
+        assert_eq!(with_extra(&["a=3"]), "console=tty0 console=ttyS0 quiet a=1 a=2 a=3");
+        assert_eq!(with_extra(&["console=ttyS1"]), "quiet a=1 a=2 console=ttyS1");
+        assert_eq!(with_extra(&["console=ttyS1", "console=tty2"]), "quiet a=1 a=2 console=ttyS1 console=tty2");
+        assert_eq!(with_extra(&["-a"]), "console=tty0 console=ttyS0 quiet");
+        assert_eq!(with_extra(&["-a=1"]), "console=tty0 console=ttyS0 quiet a=2");
+        assert_eq!(with_extra(&["-quiet", "-nosuch", "-a=9"]), "console=tty0 console=ttyS0 a=1 a=2");
+        assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
+    }
+
+    #[test]
+    fn assembled_in_the_contracts_order() {
+        let line = |platform: &str, config: &str, payload: Option<&str>, extra: &[&str]| {
+            let extra: Vec<_> = extra.iter().map(|s| (*s).to_owned()).collect();
+            assemble(Platform::by_name(platform).unwrap(), config, Arch::Amd64, payload, &extra).to_string()
+        };
+        assert_eq!(
+            line("metal", "none", None, &[]),
+            "talos.platform=metal talos.config=none console=tty0 slab_nomerge pti=on consoleblank=0 \
+             printk.devkmsg=on selinux=1 module.sig_enforce=1 proc_mem.force_override=never"
+        );
+        assert_eq!(
+            line("metal", "", Some("quiet console=ttyS0"), &["talos.platform=x", "-quiet"]),
+            "console=tty0 console=ttyS0 talos.platform=x"
+        );
+        assert_eq!(
+            line("upcloud", "", Some(""), &["quiet splash", "x=\"a b\""]),
+            "talos.platform=upcloud net.ifnames=0 quiet splash x=\"a b\""
+        );
+        assert_eq!(
+            line("vmware", "none", Some("q"), &[]),
+            "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyS0 earlyprintk=ttyS0,115200 \
+             net.ifnames=0 q"
+        );
+    }
+
+    #[test]
+    fn platforms_on_arm64() {
+        let line = |platform: &str, arch, config: &str| {
+            assemble(Platform::settled(platform).unwrap(), config, arch, Some(""), &[]).to_string()
+        };
+        let arm = |platform| line(platform, Arch::Arm64, "");
+        assert_eq!(arm(""), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(arm("packet"), "talos.platform=equinixMetal console=ttyAMA0,115200");
+        assert_eq!(
+            line("vmware", Arch::Arm64, "none"),
+            "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"
+        );
+        // Every other one is the same.
+        let other = |name: &&str| !["metal", "equinixMetal", "vmware"].contains(name);
+        for name in Platform::names().filter(other) {
+            assert_eq!(arm(name), line(name, Arch::Amd64, ""), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_live_medium_has_both_consoles() {
+        let line = |platform: &str, own: Option<&str>, payload: Option<&str>, arch| {
+            assemble_live(Platform::by_name(platform).unwrap(), "", arch, own, payload, &[]).to_string()
+        };
+        let halt = Some("talos.halt_if_installed=1");
+        assert_eq!(
+            line("metal", halt, Some("console=ttyS0 quiet"), Arch::Amd64),
+            "talos.platform=metal console=tty0 console=ttyS0 talos.halt_if_installed=1 quiet"
+        );
+        assert_eq!(
+            line("metal", None, Some(""), Arch::Amd64),
+            "talos.platform=metal console=ttyS0,115200 console=tty0"
+        );
+        assert_eq!(
+            line("equinixMetal", None, Some(""), Arch::Amd64),
+            "talos.platform=equinixMetal console=ttyS0,115200 console=tty0 console=ttyS1,115200n8"
+        );
+        assert_eq!(line("metal", None, Some(""), Arch::Arm64), "talos.platform=metal console=ttyAMA0 console=tty0");
+        assert_eq!(
+            line("upcloud", None, Some("q"), Arch::Arm64),
+            "talos.platform=upcloud net.ifnames=0 q console=ttyAMA0,115200 console=tty0"
+        );
+        let extra = ["console=ttyS1".to_owned()];
+        let replaced = assemble_live(Platform::METAL, "", Arch::Amd64, None, Some(""), &extra);
+        assert_eq!(replaced.to_string(), "talos.platform=metal console=ttyS1", "what is asked for stands alone");
+    }
+
+    #[test]
+    fn words_for_ipxe() {
+        let line = |text: &str| Cmdline::parse(text).for_ipxe();
+        assert_eq!(line("a=1 quiet x=$y b=\"c d\"").unwrap(), "a=1 quiet x=$y b=\"c d\"");
+        for bad in ["a=${net0/ip}", "||", "a &&", "; b", "a=b\"c\"", "a=\"b  c\""] {
+            assert!(matches!(line(bad), Err(QuoteError::Ipxe(_) | QuoteError::Character(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_for_grub() {
+        let quote = |text: &str| Cmdline::parse(text).quote_for_grub();
+        assert_eq!(quote("a=1 quiet x=$y;{}").unwrap(), "'a=1' 'quiet' 'x=$y;{}'");
+        assert_eq!(quote("dyndbg=\"file x +p\"").unwrap(), "'dyndbg=file x +p'");
+        for bad in ["a=b\"c\"", "a=b'c", "a=\\n", "a=\"b", "=", "\"\"", "=\"a b\"", "a=\u{e0}"] {
+            assert!(matches!(quote(bad), Err(QuoteError::Character(_))), "{bad}");
+        }
+        let spaced = assemble(Platform::METAL, "a b", Arch::Amd64, None, &[]).quote_for_grub();
+        assert_eq!(spaced, Err(QuoteError::Character("talos.config=a b".to_owned())));
+        assert!(matches!(quote(&"x=1234567 ".repeat(300)), Err(QuoteError::TooLong { .. })));
+    }
+
+    #[test]
+    fn arguments_lose_their_quotes() {
+        let found = arguments("quiet a=1 b=\"x y\" \"c=> 1 TB\" d= e=f=g\n");
+        let some = |value: &str| Some(value.to_owned());
+        let expected = [
+            ("quiet", None),
+            ("a", some("1")),
+            ("b", some("x y")),
+            ("c", some("> 1 TB")),
+            ("d", some("")),
+            ("e", some("f=g")),
+        ];
+        assert_eq!(found, expected.map(|(key, value)| (key.to_owned(), value)));
+    }
+}

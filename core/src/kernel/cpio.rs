@@ -1,0 +1,92 @@
+//! Archives that a kernel unpacks as its initramfs: cpio's format "newc", uncompressed.
+//! (Documentation/driver-api/early-userspace/buffer-format.rst; cpio(5), "New ASCII Format")
+//!
+//! Several archives may follow one another, each compressed or not, with zeros between: so files are added to an
+//! initramfs without touching it.
+
+use crate::prelude::*;
+
+/// Offsets of archives, headers and contents are multiples of this, bytes.
+pub const ALIGN: u64 = 4;
+/// Bytes of a header, before the name.
+const HEADER_BYTES: u64 = 110;
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+/// What ends an archive.
+const TRAILER: &str = "TRAILER!!!";
+
+/// A header, and where it and the content that follows belong. What lies between is zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Byte offset of the header.
+    pub at: u64,
+    /// Its bytes, with the name.
+    pub header: Vec<u8>,
+    /// Byte offset of the content.
+    pub content_at: u64,
+}
+
+/// Lays out an archive from its beginning to its end. Everything in it belongs to root.
+#[derive(Clone, Debug)]
+pub struct Newc {
+    at: u64,
+    inodes: u32,
+    time: u32,
+}
+
+impl Newc {
+    /// Begin behind `at` bytes of other archives. `time` is that of every file, seconds since 1970 UTC.
+    pub fn new(at: u64, time: u32) -> Self {
+        Newc { at: at.next_multiple_of(ALIGN), inodes: 0, time }
+    }
+
+    /// A directory. Those above it come before it.
+    pub fn dir(&mut self, path: &str) -> Entry {
+        self.inodes += 1;
+        self.entry(path, self.inodes, DIRECTORY, 2, 0)
+    }
+
+    /// A file of `size` bytes. Its directory comes before it.
+    pub fn file(&mut self, path: &str, size: u32) -> Entry {
+        self.inodes += 1;
+        self.entry(path, self.inodes, FILE, 1, size)
+    }
+
+    /// The end of the archive: its last entry, and the byte offset behind it.
+    pub fn finish(mut self) -> (Entry, u64) {
+        self.time = 0;
+        let entry = self.entry(TRAILER, 0, 0, 1, 0);
+        (entry, self.at)
+    }
+
+    fn entry(&mut self, path: &str, inode: u32, mode: u32, links: u32, size: u32) -> Entry {
+        let name_bytes = path.len() as u64 + 1;
+        // Magic; inode, mode, user, group, links, time, size; numbers of the device and of the node, major and minor
+        // each; length of the name; no checksum.
+        let fields = [inode, mode, 0, 0, links, self.time, size, 0, 0, 0, 0, name_bytes as u32, 0];
+        let numbers: String = fields.iter().map(|field| format!("{field:08X}")).collect();
+        let at = self.at;
+        let content_at = (at + HEADER_BYTES + name_bytes).next_multiple_of(ALIGN);
+        self.at = (content_at + u64::from(size)).next_multiple_of(ALIGN);
+        Entry { at, header: format!("070701{numbers}{path}\0").into_bytes(), content_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden() {
+        let mut archive = Newc::new(5, 0x6500_0001);
+        let dir = archive.dir("a");
+        assert_eq!((dir.at, dir.content_at), (8, 120));
+        let numbers = "00000001000041ED00000000000000000000000265000001000000000000000000000000\
+                       00000000000000000000000200000000";
+        assert_eq!(dir.header, format!("070701{numbers}a\0").into_bytes());
+        let file = archive.file("a/bc", 5);
+        assert_eq!((file.at, file.header.len(), file.content_at), (120, 115, 236));
+        let (trailer, end) = archive.finish();
+        assert_eq!((trailer.at, trailer.header.len(), end), (244, 121, 368));
+    }
+}

@@ -1,0 +1,6 @@
+//! What a kernel is started with.
+
+pub mod cmdline;
+pub mod cpio;
+pub mod platform;
+pub mod smbios;

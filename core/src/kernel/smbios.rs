@@ -1,0 +1,46 @@
+//! SMBIOS OEM strings (DMTF DSP0134, section 7.12): how a host gives a virtual machine kernel arguments.
+
+use crate::prelude::*;
+
+/// Type of the structure.
+const OEM_STRINGS: u8 = 11;
+/// What a string with kernel arguments begins with (systemd-stub(7)).
+const KERNEL_ARGS: &str = "io.systemd.stub.kernel-cmdline-extra=";
+
+/// The kernel arguments in one structure: header, and behind it strings that each end in a zero; an empty one ends
+/// them. Structures of another type, or cut short, have none.
+pub fn kernel_args(structure: &[u8]) -> Vec<String> {
+    let &[OEM_STRINGS, length, ..] = structure else { return vec![] };
+    let strings = structure.get(usize::from(length)..).unwrap_or_default();
+    let strings = strings.split(|byte| *byte == 0).take_while(|text| !text.is_empty());
+    let args = strings.filter_map(|text| core::str::from_utf8(text).ok()?.strip_prefix(KERNEL_ARGS));
+    args.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn strings_with_kernel_arguments() {
+        let structure = b"\x0b\x05\x01\x00\x03vendor\0io.systemd.stub.kernel-cmdline-extra=a=1 b\0\
+            io.systemd.stub.kernel-cmdline-extra=c\0\0io.systemd.stub.kernel-cmdline-extra=behind\0";
+        assert_eq!(kernel_args(structure), ["a=1 b", "c"]);
+        assert!(kernel_args(b"\x01\x05\x01\x00\x03io.systemd.stub.kernel-cmdline-extra=a\0\0").is_empty(), "type 1");
+        for short in [&b""[..], b"\x0b", b"\x0b\x05", b"\x0b\x05\x01\x00\x03"] {
+            assert!(kernel_args(short).is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Some(first) = bytes.first_mut() {
+                *first = OEM_STRINGS;
+            }
+            kernel_args(&bytes);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The pure part of Slipway: formats, plans, the boot rule, reports.
+//!
+//! This crate has no `std`. So it has no files, no processes, no clock, no randomness and no threads, and the compiler
+//! holds it to that. Whatever changes from one run to the next comes in as a value.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`boot`] | the boot state (`boot.env`), the slots, and the rule that picks the slot to boot |
+//! | [`disk`] | GPT, partition layout, META, FAT32 layout, what a disk is and what it holds |
+//! | [`kernel`] | the kernel command line, platforms, initramfs archives |
+//! | [`payload`] | manifest, version policy, image references |
+//! | [`config`] | machine config, and the words that ask for an unattended installation |
+//! | [`media`] | formats of disk images and live media, imager profiles |
+//! | [`plan`] | what to do, decided from what was asked and what was found |
+//! | [`report`] | what a command answers, its progress events, and the picture of a disk |
+//! | [`yaml`], [`units`], [`rate`], [`digest`] | values that all of these share |
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[macro_use]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod boot;
+pub mod config;
+pub mod digest;
+pub mod disk;
+pub mod kernel;
+pub mod media;
+pub mod payload;
+pub mod plan;
+mod prelude;
+pub mod rate;
+pub mod report;
+pub mod units;
+pub mod yaml;

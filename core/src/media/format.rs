@@ -1,0 +1,221 @@
+//! Which formats a disk image comes in.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::units::{GIB, SectorSize};
+
+/// Size of an image's disk unless another is asked for, bytes: two slots, and 1.5 GiB for the OS. The OS may grow
+/// EPHEMERAL, which is last, when it first runs on a larger disk.
+pub const DEFAULT_IMAGE_BYTES: u64 = 4 * GIB;
+
+/// Format of a disk image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageKind {
+    /// The bytes of the disk, sparse.
+    Raw,
+    /// QEMU's format, version 3: KVM, OpenStack.
+    Qcow2,
+    /// Fixed VHD, as Azure takes it: the bytes of the disk and a footer.
+    Vhd,
+    /// VMware's monolithicSparse: Workstation, VirtualBox.
+    Vmdk,
+    /// OVF 1.1 in a tar archive, with a streamOptimized VMDK: vSphere, VirtualBox.
+    Ova,
+    /// A live system on a CD or a USB stick, for BIOS and UEFI.
+    Iso,
+    /// A live system for a boot from the network: kernel, initramfs, command line and iPXE script in a tar archive.
+    Pxe,
+}
+
+/// A medium that brings a live system: the payload boots from memory, and is there to be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveKind {
+    /// CD or USB stick.
+    Iso,
+    /// Network.
+    Pxe,
+}
+
+impl ImageKind {
+    /// Every format, and what it is for.
+    pub const ALL: [(ImageKind, &str); 7] = [
+        (ImageKind::Raw, "The bytes of the disk, sparse"),
+        (ImageKind::Qcow2, "QEMU's format, version 3: KVM, OpenStack"),
+        (ImageKind::Vhd, "Fixed VHD, as Azure takes it: the bytes of the disk and a footer"),
+        (ImageKind::Vmdk, "VMware's monolithicSparse: Workstation, VirtualBox"),
+        (ImageKind::Ova, "OVF 1.1 in a tar archive, with a streamOptimized VMDK: vSphere, VirtualBox"),
+        (ImageKind::Iso, "A live system on a CD or a USB stick, for BIOS and UEFI"),
+        (
+            ImageKind::Pxe,
+            "A live system for a boot from the network: kernel, initramfs, command line and iPXE script in a tar archive",
+        ),
+    ];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ImageKind::Raw => "raw",
+            ImageKind::Qcow2 => "qcow2",
+            ImageKind::Vhd => "vhd",
+            ImageKind::Vmdk => "vmdk",
+            ImageKind::Ova => "ova",
+            ImageKind::Iso => "iso",
+            ImageKind::Pxe => "pxe",
+        }
+    }
+
+    /// What `qemu-img convert` is told; none where nothing is converted. (qemu-img(1), "Disk image file formats")
+    pub const fn qemu_format(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            ImageKind::Raw | ImageKind::Iso | ImageKind::Pxe => None,
+            ImageKind::Qcow2 => Some(("qcow2", "compat=1.1")),
+            // Without force_size the size is rounded to cylinders.
+            ImageKind::Vhd => Some(("vpc", "subformat=fixed,force_size=on")),
+            ImageKind::Vmdk => Some(("vmdk", "subformat=monolithicSparse")),
+            ImageKind::Ova => Some(("vmdk", "subformat=streamOptimized")),
+        }
+    }
+
+    /// Which live medium it is; none for an installed disk.
+    pub const fn live(self) -> Option<LiveKind> {
+        match self {
+            ImageKind::Iso => Some(LiveKind::Iso),
+            ImageKind::Pxe => Some(LiveKind::Pxe),
+            ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Vhd | ImageKind::Vmdk | ImageKind::Ova => None,
+        }
+    }
+
+    /// Whether a disk with these logical sectors can be told apart in this format: VHD and VMDK count 512-byte sectors,
+    /// and what runs them shows these to the machine.
+    pub const fn takes(self, sector: SectorSize) -> bool {
+        match self {
+            ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => true,
+            ImageKind::Vhd | ImageKind::Vmdk | ImageKind::Ova => matches!(sector, SectorSize::S512),
+        }
+    }
+}
+
+/// How a whole image is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// xz, LZMA2.
+    Xz,
+    /// Zstandard (RFC 8878).
+    Zst,
+    /// gzip (RFC 1952).
+    Gz,
+}
+
+impl Compression {
+    /// By the end of the file's name.
+    pub fn of(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next()?;
+        match name.rsplit_once('.')? {
+            // A name that only begins with a dot is a hidden file, not an ending.
+            ("", _) => None,
+            (_, "xz") => Some(Compression::Xz),
+            (_, "zst") => Some(Compression::Zst),
+            (_, "gz") => Some(Compression::Gz),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of the footer of a VHD.
+pub const VHD_FOOTER_BYTES: usize = 512;
+
+/// What a format wants of chance and the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// The GUID of the disk.
+    pub id: Uuid,
+    /// Seconds since 1970 UTC.
+    pub time: u64,
+}
+
+/// Something is not where it belongs.
+#[derive(Debug, thiserror::Error)]
+#[error("qemu-img left no {0} where it belongs")]
+pub struct Unstampable(&'static str);
+
+/// Give a VHD its time and unique identifier; the checksum follows. (Virtual Hard Disk Image Format Specification 1.0,
+/// "Hard Disk Footer Format"; integers are big-endian, times count from 2000.)
+pub fn stamp_vhd(footer: &mut [u8; VHD_FOOTER_BYTES], stamp: Stamp) -> Result<(), Unstampable> {
+    const Y2000: u64 = 946_684_800;
+    if !footer.starts_with(b"conectix") {
+        return Err(Unstampable("VHD footer"));
+    }
+    let time = u32::try_from(stamp.time.saturating_sub(Y2000)).unwrap_or(u32::MAX);
+    footer[24..28].copy_from_slice(&time.to_be_bytes());
+    footer[68..84].copy_from_slice(stamp.id.as_bytes());
+    footer[64..68].fill(0);
+    let sum: u32 = footer.iter().map(|byte| u32::from(*byte)).sum();
+    footer[64..68].copy_from_slice(&(!sum).to_be_bytes());
+    Ok(())
+}
+
+/// Give the descriptor of a VMDK its content identifier: 32 bits, of which all ones mean that there is no parent. qemu-img
+/// writes it without leading zeros, so what follows may move; zeros fill the rest. (Virtual Disk Format 5.0, "The
+/// Descriptor File")
+pub fn stamp_vmdk(descriptor: &mut [u8], stamp: Stamp) -> Result<(), Unstampable> {
+    const KEY: &[u8] = b"\nCID=";
+    let text = descriptor.split(|byte| *byte == 0).next().unwrap_or_default();
+    let key = text.windows(KEY.len()).position(|window| window == KEY).ok_or(Unstampable("CID"))?;
+    let (before, rest) = text.split_at(key + KEY.len());
+    let after = rest.iter().position(|byte| *byte == b'\n').map(|end| &rest[end..]);
+    let id = (stamp.id.as_u128() >> 96) as u32 & 0x7fff_ffff;
+    let mut new = [before, format!("{id:08x}").as_bytes(), after.ok_or(Unstampable("CID"))?].concat();
+    if new.len() > descriptor.len() {
+        return Err(Unstampable("room for a CID"));
+    }
+    new.resize(descriptor.len(), 0);
+    descriptor.copy_from_slice(&new);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp { id: Uuid::from_u128(0x8123_4567 << 96), time: 946_684_801 };
+
+    #[test]
+    fn a_vhd_is_stamped() {
+        let mut footer = [0; VHD_FOOTER_BYTES];
+        assert!(stamp_vhd(&mut footer, STAMP).is_err());
+        footer[..8].copy_from_slice(b"conectix");
+        stamp_vhd(&mut footer, STAMP).unwrap();
+        assert_eq!(footer[24..28], [0, 0, 0, 1]);
+        assert_eq!(footer[68..72], [0x81, 0x23, 0x45, 0x67]);
+        let sum: u32 = b"conectix\x01\x81\x23\x45\x67".iter().map(|byte| u32::from(*byte)).sum();
+        assert_eq!(footer[64..68], (!sum).to_be_bytes());
+    }
+
+    #[test]
+    fn a_vmdk_is_stamped() {
+        for old in ["9d6dacec", "dacec", "0"] {
+            let mut descriptor = format!("version=1\nCID={old}\nparentCID=ffffffff\n").into_bytes();
+            descriptor.resize(60, 0);
+            stamp_vmdk(&mut descriptor, STAMP).unwrap();
+            let text = b"version=1\nCID=01234567\nparentCID=ffffffff\n";
+            assert_eq!(&descriptor[..text.len()], text);
+            assert!(descriptor[text.len()..].iter().all(|byte| *byte == 0));
+        }
+        assert!(stamp_vmdk(&mut b"version=1\nCID=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
+        assert!(stamp_vmdk(&mut b"version=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
+    }
+
+    #[test]
+    fn the_suffix_decides() {
+        let of = |name: &str| Compression::of(name);
+        assert_eq!(of("os.raw.xz"), Some(Compression::Xz));
+        assert_eq!(of("dir.gz/os.qcow2.zst"), Some(Compression::Zst));
+        assert_eq!(of("os.gz"), Some(Compression::Gz));
+        for none in ["os.raw", "xz", ".xz", "os.xz.raw", "os.XZ"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

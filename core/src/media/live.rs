@@ -1,0 +1,135 @@
+//! Live media: their names, and what stands on them beside kernel and initramfs.
+//!
+//! The initramfs of a live medium is the payload's own with an archive behind it: `/slipway/payload/` with all files of
+//! the payload, sealed, and `/slipway/image.tar`, the container image of the installer, if one was given. So the system
+//! runs from memory, needs no driver for its medium, and finds there what it can install.
+
+use crate::prelude::*;
+
+use crate::{
+    boot::env_block::EnvBlock,
+    kernel::cmdline::{Cmdline, QuoteError},
+    media::medium_id::MediumId,
+    payload::manifest::{Arch, KERNEL},
+};
+
+/// The kernel's name on every live medium.
+pub const LIVE_KERNEL: &str = KERNEL;
+/// The initramfs' name on every live medium, whatever it is compressed with.
+pub const LIVE_INITRAMFS: &str = "initramfs";
+/// Directory of the payload in the initramfs.
+pub const PAYLOAD_DIR: &str = "slipway/payload";
+/// The container image in the initramfs, an OCI archive.
+pub const CONTAINER: &str = "slipway/image.tar";
+/// What GRUB reads on an ISO, in its directory `boot`.
+pub const MEDIUM_ENV: &str = "medium.env";
+/// More than this many bytes of initramfs GRUB cannot give to a kernel: it lies below 2 GiB, the kernel, too.
+/// (`initrd_addr_max`, Documentation/arch/x86/boot.rst)
+pub const MAX_INITRAMFS_BYTES: u64 = (2 << 30) - (128 << 20);
+
+/// What a medium says of itself.
+#[derive(Clone, Debug)]
+pub struct Medium {
+    /// Its name.
+    pub id: MediumId,
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// Architecture of the machine.
+    pub arch: Arch,
+    /// The kernel's arguments.
+    pub cmdline: Cmdline,
+}
+
+impl Medium {
+    /// What people call it, with nothing in it that GRUB, iPXE or a terminal could take for more than a letter.
+    pub fn title(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || ".+~-_".contains(c) { c } else { '_' };
+        match &self.version {
+            Some(version) => format!("Slipway {}", version.chars().map(plain).collect::<String>()),
+            None => "Slipway".to_owned(),
+        }
+    }
+
+    /// `medium.env`: a GRUB environment block that GRUB only reads.
+    pub fn env(&self) -> Result<String, QuoteError> {
+        let args = self.cmdline.quote_for_grub()?;
+        let (medium, efi) = (self.id.to_string(), self.arch.efi_image().to_owned());
+        Ok(EnvBlock::new([("medium", medium), ("title", self.title()), ("efi", efi), ("args", args)]).render())
+    }
+
+    /// `boot.ipxe`. Names of files are relative: to where the script itself came from. `initrd=` is for UEFI, where the
+    /// kernel asks for it by name. (<https://ipxe.org/scripting>)
+    pub fn ipxe(&self) -> Result<String, QuoteError> {
+        Ok(format!(
+            "#!ipxe\n\
+             # {}, medium {}\n\
+             kernel {LIVE_KERNEL} initrd={LIVE_INITRAMFS} {} || goto failed\n\
+             initrd {LIVE_INITRAMFS} || goto failed\n\
+             boot || goto failed\n\
+             :failed\n\
+             echo slipway: this network boot failed; rebooting in 15 s\n\
+             sleep 15\n\
+             reboot\n",
+            self.title(),
+            self.id,
+            self.cmdline.for_ipxe()?
+        ))
+    }
+
+    /// Volume identifier of an ISO: at most 32 of `A` to `Z`, digits and `_` (ECMA-119, 8.4.9).
+    pub fn volume_id(&self) -> String {
+        let version = self.version.iter().flat_map(|version| ['_'].into_iter().chain(version.chars()));
+        let upper = version.map(|c| c.to_ascii_uppercase());
+        "SLIPWAY".chars().chain(upper.map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })).take(32).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::{Sha256, Sums};
+
+    fn medium(version: Option<&str>) -> Medium {
+        let content = Sums([("x".to_owned(), Sha256::of(b"x"))].into());
+        let cmdline = Cmdline::parse("console=tty0 dyndbg=\"file x +p\"");
+        Medium { id: MediumId::new(&content, None), version: version.map(str::to_owned), arch: Arch::Amd64, cmdline }
+    }
+
+    #[test]
+    fn names_follow_content_and_seed() {
+        let content = |text: &str| Sums([("x".to_owned(), Sha256::of(text.as_bytes()))].into());
+        let id = MediumId::new(&content("1"), None);
+        assert_eq!(id.to_string().len(), 16);
+        assert!(id.to_string().bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
+        assert_eq!(id, MediumId::new(&content("1"), None));
+        assert_ne!(id, MediumId::new(&content("2"), None));
+        assert_ne!(id, MediumId::new(&content("1"), Some("seed")));
+        assert_eq!(id.guid().get_version_num(), 8);
+    }
+
+    #[test]
+    fn texts_golden() {
+        let medium = medium(Some("1.2"));
+        assert_eq!(
+            medium.env().unwrap(),
+            format!(
+                "# GRUB Environment Block\nmedium={}\ntitle=Slipway 1.2\nefi=BOOTX64.EFI\n\
+                 args='console=tty0' 'dyndbg=file x +p'\n",
+                medium.id
+            )
+        );
+        let script = medium.ipxe().unwrap();
+        assert!(script.starts_with("#!ipxe\n"), "{script}");
+        let line = "kernel vmlinuz initrd=initramfs console=tty0 dyndbg=\"file x +p\" || goto failed\n";
+        assert!(script.contains(line), "{script}");
+    }
+
+    #[test]
+    fn odd_versions() {
+        assert_eq!(medium(None).volume_id(), "SLIPWAY");
+        assert_eq!(medium(Some("1.2-rc.1")).volume_id(), "SLIPWAY_1_2_RC_1");
+        assert_eq!(medium(Some(&"9".repeat(40))).volume_id().len(), 32);
+        assert_eq!(medium(None).title(), "Slipway");
+        assert_eq!(medium(Some("1 \n\u{1b}${x}'\u{e9}-2")).title(), "Slipway 1____{x}__-2".replace(['{', '}'], "_"));
+    }
+}

@@ -1,0 +1,79 @@
+//! The name of an installation medium: an ISO, what a USB stick was made from it, a PXE boot.
+//!
+//! It stands on the kernel command line of the live system, `slipway.medium=`, and in the boot state of a disk that was
+//! installed from there unattended, `medium=`. So the medium finds out by itself that it has done its work.
+
+use crate::prelude::*;
+
+use core::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::digest::{Sha256, Sums};
+
+/// 64 bits, written as 16 lower-case hex digits. Media with the same content have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct MediumId(pub u64);
+
+impl MediumId {
+    /// The name of a medium with this content. `seed` makes another one of it.
+    pub fn new(content: &Sums, seed: Option<&str>) -> Self {
+        let digest = Sha256::of(format!("{}{}", content.render(), seed.unwrap_or_default()).as_bytes());
+        MediumId(digest.0[..8].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)))
+    }
+
+    /// GUID of the partition table of an ISO: version 8 (RFC 9562), made from the name.
+    pub fn guid(self) -> Uuid {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&Sha256::of(self.to_string().as_bytes()).0[..16]);
+        Uuid::new_v8(bytes)
+    }
+}
+
+impl fmt::Display for MediumId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for MediumId {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let digits = s.len() == 16 && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let id = u64::from_str_radix(s, 16).ok().filter(|_| digits);
+        id.map(MediumId).ok_or_else(|| format!("{s:?} is not the name of a medium (16 lower-case hex digits)"))
+    }
+}
+
+impl TryFrom<String> for MediumId {
+    type Error = String;
+    fn try_from(s: String) -> Result<Self, String> {
+        s.parse()
+    }
+}
+
+impl From<MediumId> for String {
+    fn from(id: MediumId) -> String {
+        id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for text in ["0123456789abcdef", "0000000000000000", "ffffffffffffffff"] {
+            assert_eq!(text.parse::<MediumId>().unwrap().to_string(), text);
+        }
+        for bad in
+            ["", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "+123456789abcdef", "0x23456789abcdef"]
+        {
+            assert!(bad.parse::<MediumId>().unwrap_err().contains("16 lower-case hex digits"), "{bad}");
+        }
+    }
+}

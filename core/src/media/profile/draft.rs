@@ -1,0 +1,77 @@
+//! A profile that may not say everything yet.
+
+use crate::prelude::*;
+
+use super::{DiskOptions, Fault, Origin, OutFormat, OutputKind, Profile};
+use crate::{kernel::platform::Platform, media::format::ImageKind, payload::manifest::Arch, units::SectorSize};
+
+/// What a base profile says, and then what goes before it: keys, or arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// `arch`.
+    pub arch: Option<Arch>,
+    /// `platform`.
+    pub platform: Option<Platform>,
+    /// `customization.extraKernelArgs`.
+    pub extra_kernel_args: Vec<String>,
+    /// `customization.metaContents`.
+    pub meta: Vec<(u8, String)>,
+    /// `input`.
+    pub origin: Option<Origin>,
+    /// `output.kind`.
+    pub kind: Option<OutputKind>,
+    /// `output.imageOptions.diskSize`, bytes.
+    pub disk_bytes: Option<u64>,
+    /// `output.imageOptions.diskFormat`.
+    pub disk_format: Option<ImageKind>,
+    /// `output.imageOptions.diskSectorSize`.
+    pub sector: Option<SectorSize>,
+    /// `output.outFormat`.
+    pub out_format: Option<OutFormat>,
+}
+
+impl Draft {
+    /// Take META, once the kind is known: an ISO has none. Talos' imager has its ISOs hand it on to the installer.
+    pub fn set_meta(&mut self, tags: Vec<(u8, String)>) -> Result<(), Fault> {
+        if self.kind == Some(OutputKind::Iso) && !tags.is_empty() {
+            let what = "an ISO has no META: give it to the installer that writes the disk, by --meta, or by the kernel \
+                        argument talos.environment=INSTALLER_META_BASE64=... where machined runs it";
+            return Err(Fault::Unsupported(what.to_owned()));
+        }
+        self.meta = tags;
+        Ok(())
+    }
+
+    /// Say the rest, as far as it has a default.
+    pub fn settle(self) -> Result<Profile, Fault> {
+        let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
+        let kind = said(self.kind, "output.kind")?.image_kind(self.disk_format)?;
+        let kind = said(kind, "output.imageOptions.diskFormat")?;
+        let disk = match kind.live() {
+            Some(_) => None,
+            None => Some(DiskOptions {
+                bytes: said(self.disk_bytes, "output.imageOptions.diskSize")?,
+                sector: self.sector.unwrap_or(SectorSize::S512),
+            }),
+        };
+        Ok(Profile {
+            arch,
+            platform: said(self.platform, "platform")?,
+            extra_kernel_args: self.extra_kernel_args,
+            meta: self.meta,
+            origin: self.origin.unwrap_or_else(|| Origin::default_of(arch)),
+            kind,
+            disk,
+            compression: said(self.out_format, "output.outFormat")?.compression()?,
+        })
+    }
+}
+
+/// What has no default but that of a base profile.
+fn said<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
+    value.ok_or_else(|| {
+        Fault::Wrong(format!(
+            "{key} is missing: write it, or start from a base profile that says it, such as metal or iso"
+        ))
+    })
+}

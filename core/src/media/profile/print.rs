@@ -1,0 +1,87 @@
+//! A profile as YAML, which is read as the same profile again.
+
+use crate::prelude::*;
+
+use core::fmt::{self, Write as _};
+
+use super::{DiskOptions, INITRAMFS_NAME, KERNEL_NAME, Origin, OutFormat, Profile, output::format_name};
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "arch: {}\nplatform: {}\nsecureboot: false", self.arch, self.platform)?;
+        if !self.extra_kernel_args.is_empty() || !self.meta.is_empty() {
+            writeln!(f, "customization:")?;
+        }
+        if !self.extra_kernel_args.is_empty() {
+            writeln!(f, "  extraKernelArgs:")?;
+        }
+        for arg in &self.extra_kernel_args {
+            writeln!(f, "    - {}", quoted(arg))?;
+        }
+        if !self.meta.is_empty() {
+            writeln!(f, "  metaContents:")?;
+        }
+        for (key, value) in &self.meta {
+            writeln!(f, "    - key: {key}\n      value: {}", quoted(value))?;
+        }
+        writeln!(f, "input:")?;
+        self.origin.fmt(f)?;
+        writeln!(f, "output:")?;
+        match self.disk {
+            Some(DiskOptions { bytes, sector }) => {
+                writeln!(f, "  kind: image\n  imageOptions:\n    diskSize: {bytes}")?;
+                writeln!(f, "    diskFormat: {}", format_name(self.kind))?;
+                writeln!(f, "    diskSectorSize: {}\n    bootloader: grub", sector.bytes())?;
+            }
+            None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: grub", format_name(self.kind))?,
+        }
+        writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Directory(dir) => {
+                let dir = if dir == "/" { "" } else { dir };
+                for (key, name) in [("kernel", KERNEL_NAME), ("initramfs", INITRAMFS_NAME)] {
+                    writeln!(f, "  {key}:\n    path: {}", quoted(&format!("{dir}/{name}")))?;
+                }
+                Ok(())
+            }
+            Origin::Registry { image, insecure } => {
+                writeln!(f, "  baseInstaller:\n    imageRef: {}", quoted(&image.to_string()))?;
+                if *insecure { writeln!(f, "    forceInsecure: true") } else { Ok(()) }
+            }
+            Origin::Layout(path) => writeln!(f, "  baseInstaller:\n    ociPath: {}", quoted(path)),
+            Origin::Archive(path) => writeln!(f, "  baseInstaller:\n    tarballPath: {}", quoted(path)),
+        }
+    }
+}
+
+/// A text as a YAML scalar: as it is where it can be taken for nothing else, else in double quotes. (YAML 1.2, sections
+/// 5.1, 5.7, 7.3.1)
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '=' | ',' | '@');
+    // Words that are something else for one reader or another, such as `null` and `y`, hold none of these.
+    if text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.contains(['=', '/'])
+        && text.chars().all(plain)
+    {
+        return text.to_owned();
+    }
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        // What is printed as it is by any reader; a line separator is a break to some.
+        let printable = matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{10000}'..);
+        // Writing to a String never fails.
+        let _ = match c {
+            '"' | '\\' => write!(quoted, "\\{c}"),
+            '\n' => write!(quoted, "\\n"),
+            c if printable => write!(quoted, "{c}"),
+            c => write!(quoted, "\\U{:08x}", u32::from(c)),
+        };
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,202 @@
+//! Names of container images: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]` (distribution's reference grammar).
+
+use crate::prelude::*;
+
+use core::{fmt, str::FromStr};
+
+use crate::digest::Sha256;
+
+/// Where names without a host are looked up, as docker and podman do.
+const DEFAULT_HOST: &str = "docker.io";
+/// The tag of a name without tag and digest.
+const DEFAULT_TAG: &str = "latest";
+
+/// An image in a registry, fully spelled out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRef {
+    /// Host, with `:PORT` if one was given.
+    pub host: String,
+    /// Path of the repository.
+    pub repository: String,
+    /// Tag; `latest` if neither tag nor digest was given.
+    pub tag: Option<String>,
+    /// Digest; if given, it counts, and the tag is only for people.
+    pub digest: Option<Sha256>,
+}
+
+impl ImageRef {
+    /// What a registry is asked for: the digest if there is one, else the tag.
+    pub fn wanted(&self) -> String {
+        match (&self.digest, &self.tag) {
+            (Some(digest), _) => format!("sha256:{digest}"),
+            (None, Some(tag)) => tag.clone(),
+            (None, None) => DEFAULT_TAG.to_owned(),
+        }
+    }
+}
+
+/// What is wrong with a name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageRefError {
+    /// Nothing, or nothing beside tag and digest.
+    #[error("no repository: write HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]")]
+    NoRepository,
+    /// A part of the path.
+    #[error(
+        "{0:?} cannot be part of a repository: lower-case letters and digits, between them one of `.`, `_`, `__` or dashes"
+    )]
+    Path(String),
+    /// The host.
+    #[error("{0:?} is not a host with an optional port")]
+    Host(String),
+    /// The tag.
+    #[error("{0:?} is not a tag: up to 128 letters, digits, `_`, `.` and `-`, not starting with `.` or `-`")]
+    Tag(String),
+    /// The digest.
+    #[error("{0:?} is not a digest: write sha256: and 64 hex digits")]
+    Digest(String),
+}
+
+/// A digest of the form `sha256:HEX`.
+pub fn parse_digest(text: &str) -> Option<Sha256> {
+    let hex = text.strip_prefix("sha256:")?;
+    hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')).then(|| hex.parse().ok())?
+}
+
+/// Whether this can be a tag (OCI distribution specification 1.1, "Pulling manifests").
+pub fn is_tag(text: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.len() <= 128 && text.starts_with(word) && text.chars().all(|c| word(c) || matches!(c, '.' | '-'))
+}
+
+fn is_path_component(text: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let separator = |s: &str| matches!(s, "." | "_" | "__") || (!s.is_empty() && s.bytes().all(|b| b == b'-'));
+    let separators = text.split(alphanumeric).filter(|s| !s.is_empty());
+    text.starts_with(alphanumeric) && text.ends_with(alphanumeric) && separators.into_iter().all(separator)
+}
+
+fn is_v6(text: &str) -> bool {
+    text.parse::<core::net::Ipv6Addr>().is_ok()
+}
+
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, "")) if is_v6(address) => ("v6", None),
+        Some((address, rest)) if is_v6(address) && rest.starts_with(':') => ("v6", Some(&rest[1..])),
+        _ => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
+    };
+    let label = |l: &str| {
+        !l.is_empty()
+            && l.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+    };
+    // A number may have a sign for `parse`, not for an address.
+    let is_port = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok_and(|n| n > 0);
+    name.split('.').all(label) && port.is_none_or(is_port)
+}
+
+impl FromStr for ImageRef {
+    type Err = ImageRefError;
+
+    fn from_str(text: &str) -> Result<Self, ImageRefError> {
+        let (rest, digest) = match text.split_once('@') {
+            Some((rest, d)) => (rest, Some(parse_digest(d).ok_or_else(|| ImageRefError::Digest(d.to_owned()))?)),
+            None => (text, None),
+        };
+        // A colon behind the last slash begins a tag; before it, a port.
+        let tag_at = rest.rfind(':').filter(|at| !rest[*at..].contains('/'));
+        let (name, tag) = match tag_at {
+            Some(at) => (&rest[..at], Some(&rest[at + 1..])),
+            None => (rest, None),
+        };
+        if let Some(bad) = tag.filter(|t| !is_tag(t)) {
+            return Err(ImageRefError::Tag(bad.to_owned()));
+        }
+        // The first part is a host if it cannot be anything else.
+        let (host, path) = match name.split_once('/') {
+            Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path.to_owned()),
+            Some(_) => (DEFAULT_HOST, name.to_owned()),
+            None if name.is_empty() => return Err(ImageRefError::NoRepository),
+            None => (DEFAULT_HOST, format!("library/{name}")),
+        };
+        if !is_host(host) {
+            return Err(ImageRefError::Host(host.to_owned()));
+        }
+        if path.is_empty() {
+            return Err(ImageRefError::NoRepository);
+        }
+        if let Some(bad) = path.split('/').find(|c| !is_path_component(c)) {
+            return Err(ImageRefError::Path(bad.to_owned()));
+        }
+        let latest = || digest.is_none().then(|| DEFAULT_TAG.to_owned());
+        let tag = tag.map(str::to_owned).or_else(latest);
+        Ok(ImageRef { host: host.to_owned(), repository: path, tag, digest })
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        match &self.digest {
+            Some(digest) => write!(f, "@sha256:{digest}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        text.parse::<ImageRef>().unwrap().to_string()
+    }
+
+    #[test]
+    fn names_are_spelled_out() {
+        assert_eq!(shown("debian"), "docker.io/library/debian:latest");
+        assert_eq!(shown("a/b:1"), "docker.io/a/b:1");
+        assert_eq!(shown("localhost/b"), "localhost/b:latest");
+        assert_eq!(shown("reg.example:5000/a/b__c.d--e:V1.2_3"), "reg.example:5000/a/b__c.d--e:V1.2_3");
+        assert_eq!(shown("127.0.0.1:5000/x"), "127.0.0.1:5000/x:latest");
+        assert_eq!(shown("[::1]:5000/x"), "[::1]:5000/x:latest");
+        let digest = format!("r.io/x@sha256:{}", "ab".repeat(32));
+        assert_eq!(shown(&digest), digest);
+        let both: ImageRef = format!("r.io/x:1@sha256:{}", "ab".repeat(32)).parse().unwrap();
+        assert_eq!((both.tag.as_deref(), both.wanted()), (Some("1"), format!("sha256:{}", "ab".repeat(32))));
+    }
+
+    #[test]
+    fn what_is_no_name() {
+        let error = |text: &str| text.parse::<ImageRef>().unwrap_err();
+        assert_eq!(error(""), ImageRefError::NoRepository);
+        assert_eq!(error("r.io/"), ImageRefError::NoRepository);
+        for path in ["r.io/A", "r.io/a//b", "r.io/../b", "r.io/a_-b", "r.io/a___b", "r.io/-a", "r.io/a.", "UPPER"] {
+            assert!(matches!(error(path), ImageRefError::Path(_)), "{path}");
+        }
+        for host in [
+            "r..io/a",
+            "r.io:0/a",
+            "r.io:99999/a",
+            "r.io:x/a",
+            "r.io:+1/a",
+            "-r.io/a",
+            "[::g]:1/a",
+            "[::1]x/a",
+            "[::1][1/a",
+        ] {
+            assert!(matches!(error(host), ImageRefError::Host(_)), "{host}");
+        }
+        for tag in ["r.io/a:", "r.io/a:.x", "r.io/a:x y"] {
+            assert!(matches!(error(tag), ImageRefError::Tag(_)), "{tag}");
+        }
+        for digest in ["r.io/a@", "r.io/a@sha512:00", "r.io/a@sha256:0"] {
+            assert!(matches!(error(digest), ImageRefError::Digest(_)), "{digest}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What stands in a slot beside the payload itself: its manifest, its boot configuration, its digests.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    boot::env_block::EnvBlock,
+    digest::{Sha256, Sums},
+};
+
+/// Name of the squashfs in a payload and in a slot.
+pub const ROOTFS: &str = "rootfs.squashfs";
+/// Name of the kernel in a payload and in a slot.
+pub const KERNEL: &str = "vmlinuz";
+/// Names an initramfs may have, in the order in which they are looked for.
+pub const INITRAMFS: [&str; 4] = ["initramfs.xz", "initramfs.zst", "initramfs.gz", "initramfs.img"];
+/// Digests of every file of a payload, coreutils' format.
+pub const SHA256SUMS: &str = "SHA256SUMS";
+/// Digests of what GRUB loads; GRUB hashes slowly, so the squashfs is not in it.
+pub const BOOT_SHA256: &str = "boot.sha256";
+/// What GRUB needs to know to boot a slot.
+pub const SLOT_CFG: &str = "slot.cfg";
+/// What a payload is, for tools.
+pub const MANIFEST: &str = "manifest.json";
+
+/// CPU architecture, named as in container images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Arch {
+    /// `x86_64`.
+    Amd64,
+    /// `aarch64`.
+    Arm64,
+}
+
+impl core::fmt::Display for Arch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Arch {
+    /// Every architecture there is.
+    pub const ALL: [Arch; 2] = [Arch::Amd64, Arch::Arm64];
+
+    /// The architecture this program runs on.
+    pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") { Arch::Arm64 } else { Arch::Amd64 };
+
+    /// What container images call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "amd64",
+            Arch::Arm64 => "arm64",
+        }
+    }
+
+    /// What the kernel calls it.
+    pub const fn kernel_name(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "x86_64",
+            Arch::Arm64 => "aarch64",
+        }
+    }
+
+    /// The removable-media path of its UEFI boot image (UEFI specification 2.10, section 3.5.1.1).
+    pub const fn efi_image(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "BOOTX64.EFI",
+            Arch::Arm64 => "BOOTAA64.EFI",
+        }
+    }
+
+    /// Whether it has a BIOS.
+    pub const fn has_bios(self) -> bool {
+        match self {
+            Arch::Amd64 => true,
+            Arch::Arm64 => false,
+        }
+    }
+
+    /// Its first serial port, as the kernel's `console=` names it.
+    pub const fn serial_console(self) -> &'static str {
+        match self {
+            Arch::Amd64 => "ttyS0,115200",
+            Arch::Arm64 => "ttyAMA0,115200",
+        }
+    }
+
+    /// Which kernel this is, by its first 1 KiB: the x86 boot protocol's `HdrS` at 0x202
+    /// (Documentation/arch/x86/boot.rst) or arm64's `ARM\x64` at 56 (Documentation/arch/arm64/booting.rst).
+    pub fn of_kernel(head: &[u8]) -> Option<Arch> {
+        if head.get(0x1fe..0x200) == Some(&[0x55, 0xaa]) && head.get(0x202..0x206) == Some(b"HdrS") {
+            Some(Arch::Amd64)
+        } else if head.get(56..60) == Some(b"ARM\x64") {
+            Some(Arch::Arm64)
+        } else {
+            None
+        }
+    }
+}
+
+/// One file of a payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FileInfo {
+    /// Plain file name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of its content.
+    pub sha256: Sha256,
+}
+
+/// `manifest.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this format: 1.
+    pub format: u32,
+    /// Version of the payload (`VERSION_ID` of its os-release).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Architecture of its kernel.
+    pub arch: Arch,
+    /// Kernel, initramfs and squashfs, in this order.
+    pub files: Vec<FileInfo>,
+    /// In a slot: the kernel command line it is booted with, without what the boot rule adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cmdline: Option<String>,
+    /// In a slot: what was asked for to make that command line, so that the next upgrade can keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_args: Option<KernelArgs>,
+}
+
+/// What a user says of the kernel command line, beside what the payload says itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KernelArgs {
+    /// Name of the platform; empty for bare metal.
+    pub platform: String,
+    /// Value of `talos.config`; empty for none.
+    pub config: String,
+    /// `--extra-kernel-arg`, in order.
+    pub extra: Vec<String>,
+    /// The payload's own `cmdline`, if it has one, stands alone: nothing of the above is added.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub payload_only: bool,
+    /// What the firmware adds to a payload's own arguments that stand alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub firmware: Vec<String>,
+}
+
+impl Manifest {
+    /// The only format there is.
+    pub const FORMAT: u32 = 1;
+
+    /// Pretty JSON and a newline.
+    pub fn render(&self) -> String {
+        // A struct of strings and numbers always serializes.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Parse and check the format number.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        match manifest.format {
+            Self::FORMAT => Ok(manifest),
+            other => Err(format!("format {other} is not known to this version, which knows {}", Self::FORMAT)),
+        }
+    }
+
+    /// A digest that names this payload: over the digests of its files. Two payloads with the same files
+    /// have the same one.
+    pub fn payload_digest(&self) -> Sha256 {
+        let sums = Sums(self.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
+        Sha256::of(sums.render().as_bytes())
+    }
+}
+
+/// `slot.cfg`: a GRUB environment block that GRUB only reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotCfg {
+    /// File name of the kernel.
+    pub kernel: String,
+    /// File name of the initramfs.
+    pub initrd: String,
+    /// Kernel arguments, each quoted as a word of GRUB's script language.
+    pub args: String,
+    /// GUID of the disk, handed to the kernel as `slipway.disk`.
+    pub disk_guid: Uuid,
+}
+
+impl SlotCfg {
+    /// The text.
+    pub fn render(&self) -> String {
+        EnvBlock::new([
+            ("kernel", format!("/{}", self.kernel)),
+            ("initrd", format!("/{}", self.initrd)),
+            ("args", self.args.clone()),
+            ("guid", self.disk_guid.to_string()),
+        ])
+        .render()
+    }
+}
+
+/// `VERSION_ID` of an os-release file (os-release(5)).
+pub fn version_id(os_release: &str) -> Option<String> {
+    let line = os_release.lines().find_map(|l| l.trim().strip_prefix("VERSION_ID="))?;
+    let value = line.trim_matches(['"', '\'']).to_owned();
+    (!value.is_empty()).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_recognised() {
+        let mut x86 = vec![0; 1024];
+        x86[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+        x86[0x202..0x206].copy_from_slice(b"HdrS");
+        assert_eq!(Arch::of_kernel(&x86), Some(Arch::Amd64));
+        let mut arm = vec![0; 64];
+        arm[56..60].copy_from_slice(b"ARM\x64");
+        assert_eq!(Arch::of_kernel(&arm), Some(Arch::Arm64));
+        assert_eq!(Arch::of_kernel(&[0; 1024]), None);
+        assert_eq!(Arch::of_kernel(b"short"), None);
+    }
+
+    #[test]
+    fn manifest_round_trips_and_refuses_the_future() {
+        let m = Manifest {
+            format: 1,
+            version: Some("1.2.3".into()),
+            arch: Arch::Amd64,
+            files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
+            cmdline: None,
+            kernel_args: None,
+        };
+        assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
+        let newer = m.render().replace("\"format\": 1", "\"format\": 2");
+        assert!(Manifest::parse(newer.as_bytes()).unwrap_err().contains("format 2"));
+        assert!(Manifest::parse(b"{}").is_err());
+    }
+
+    #[test]
+    fn version_ids() {
+        assert_eq!(version_id("ID=x\nVERSION_ID=\"1.2\"\n"), Some("1.2".into()));
+        assert_eq!(version_id("VERSION_ID=3\n"), Some("3".into()));
+        assert_eq!(version_id("VERSION_ID=\nID=x"), None);
+    }
+
+    #[test]
+    fn slot_cfg_golden() {
+        let cfg = SlotCfg {
+            kernel: KERNEL.into(),
+            initrd: "initramfs.xz".into(),
+            args: "'console=ttyS0' 'quiet'".into(),
+            disk_guid: Uuid::from_u128(1),
+        };
+        assert_eq!(
+            cfg.render(),
+            "# GRUB Environment Block\nkernel=/vmlinuz\ninitrd=/initramfs.xz\nargs='console=ttyS0' 'quiet'\n\
+             guid=00000000-0000-0000-0000-000000000001\n"
+        );
+    }
+}

@@ -1,0 +1,41 @@
+//! The second half of an upgrade: the staged system is tried at the next boot. Its order is argued at the head of
+//! `src/plan/upgrade.rs`.
+
+use crate::prelude::*;
+
+use super::{
+    Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
+    slots::{Draft, Ephemeral, Origin, Slots},
+};
+use crate::{boot::slot::SlotState, disk::layout::Part};
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct ActivateRequest {
+    /// Disk and time.
+    pub ask: Ask,
+    /// Keep EPHEMERAL.
+    pub preserve: bool,
+}
+
+/// Decide.
+pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
+    let mut slots = Slots::of(Origin::Inside, system, request.ask.now)?;
+    let (target, env) = (slots.target, slots.copies.env.clone());
+    if env.states[target] != SlotState::Trial || env.default == target {
+        return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());
+    }
+    if let Some(why) = system.slots[target].damage() {
+        return Err(Refusal::NotWhole { slot: target, why: why.to_owned() }.into());
+    }
+    let mut draft = Draft::new(&request.ask, system);
+    if env.once == Some(target) && request.preserve {
+        draft.extend(Part::Esp, slots.copies.heal());
+    } else {
+        draft.warnings.extend(slots.way_back(system)?);
+        slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Anew })?;
+    }
+    let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
+    let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
+    Ok(draft.plan(Goal::Activate, result, meanwhile))
+}

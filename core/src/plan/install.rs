@@ -1,0 +1,280 @@
+//! The install transaction.
+//!
+//! Order, and why it is safe to lose power after any step:
+//!
+//! 0. What can go wrong without touching the disk goes first: room in an image file, mkfs.xfs.
+//! 1. **LBA 0 is cleared first and written last.** It carries the protective MBR, and without that no
+//!    reader (Linux, UEFI, GRUB) looks for a GPT. So it is one sector that says whether this disk has a
+//!    partition table: before the first step the old one, complete; from then on none; after the last step
+//!    the new one, complete.
+//! 2. The old labels are cleared, and the contents written while nothing refers to them: ESP, BIOS core
+//!    image, BOOT-A with the payload. A payload that changed since it was checked ends here, with no table.
+//! 3. They are read back past the page cache and compared with what was written, which had the right digests; that begins
+//!    behind the write, after a flush of what is read. A disk that lies ends here, with no table.
+//! 4. BOOT-B is blank, META and the data volumes are written.
+//! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use super::{
+    AssetFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume, VolumeFile,
+    content::{SlotContent, kernel_args_notes, serial},
+    step::ends,
+};
+use crate::{
+    boot::{
+        env::{BootEnv, Marker, PATHS},
+        slot::{Slot, SlotState},
+    },
+    disk::{
+        identity::DiskKind,
+        layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
+        meta::{ADV_BYTES, Adv},
+    },
+    media::medium_id::MediumId,
+    payload::facts::PayloadFacts,
+    payload::manifest::{Arch, KernelArgs},
+    units::{Extent, MIB, SectorSize},
+};
+
+/// What was asked for, settled: nothing left to interpret.
+#[derive(Clone, Debug)]
+pub struct InstallRequest {
+    /// Overwrite a disk that is not empty.
+    pub force: bool,
+    /// Erase the whole disk as well.
+    pub zero: bool,
+    /// Make file systems on STATE and EPHEMERAL.
+    pub format_data: bool,
+    /// Volumes that are left blank all the same: the OS encrypts them.
+    pub encrypted: Vec<Part>,
+    /// Mark the protective MBR bootable.
+    pub bootable_mbr: bool,
+    /// Bytes of each slot.
+    pub slot_bytes: u64,
+    /// GUIDs and time.
+    pub ids: Ids,
+    /// For the kernel command line.
+    pub args: KernelArgs,
+    /// `--meta`, in order.
+    pub meta: Vec<(u8, Vec<u8>)>,
+    /// Architecture of the machine.
+    pub arch: Arch,
+    /// The medium that installs unattended: boot.env says so, and is in force with the commit.
+    pub medium: Option<MediumId>,
+}
+
+impl InstallRequest {
+    /// Whether a volume of the OS gets a file system.
+    pub fn formats(&self, part: Part) -> bool {
+        self.format_data && !self.encrypted.contains(&part)
+    }
+}
+
+/// The volumes that belong to the OS.
+const DATA: [Part; 2] = [Part::State, Part::Ephemeral];
+/// The slot a fresh install writes.
+const SLOT: Slot = Slot::A;
+
+/// Decide.
+pub fn install(
+    request: &InstallRequest,
+    disk: &DiskFacts,
+    payload: &PayloadFacts,
+    assets: &AssetFacts,
+) -> Result<Plan, Refusals> {
+    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::DiskUse).collect();
+    if let (Found::Something(what), false) = (&disk.found, request.force || request.zero) {
+        refusals.push(Refusal::NotEmpty(what.clone()));
+    }
+    if payload.arch != request.arch {
+        refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
+    }
+    match contents(request, disk, payload, assets) {
+        Ok(plan) if refusals.is_empty() => Ok(plan),
+        Ok(_) => Err(Refusals(refusals)),
+        Err(mut more) => {
+            refusals.append(&mut more);
+            Err(Refusals(refusals))
+        }
+    }
+}
+
+/// What goes where.
+fn contents(
+    request: &InstallRequest,
+    disk: &DiskFacts,
+    payload: &PayloadFacts,
+    assets: &AssetFacts,
+) -> Result<Plan, Vec<Refusal>> {
+    let min_ephemeral = match disk.identity.kind {
+        DiskKind::Disk => MIN_EPHEMERAL_DISK,
+        DiskKind::Image => MIN_EPHEMERAL_IMAGE,
+    };
+    let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
+    let mut refusals = Vec::new();
+    let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
+    let volumes = BTreeMap::from([(Part::Esp, esp(request, assets)), (Part::from(SLOT), volume)]);
+    for (part, volume) in &volumes {
+        let extent = layout.part(*part);
+        if let Err(source) = volume.lay_out(*part, extent, disk.sector) {
+            refusals.push(match part {
+                Part::Esp => Refusal::Esp(source),
+                _ => Refusal::SlotFull { slot: extent.len, source, remedy: "; use a larger --slot-size" },
+            });
+        }
+    }
+    let core = assets.core.clone().filter(|_| disk.sector == SectorSize::S512);
+    let room = layout.part(Part::Bios).len;
+    if let Some(core) = core.as_ref().filter(|core| core.size > room) {
+        refusals.push(Refusal::CoreTooLarge { size: core.size, room });
+    }
+    let mut adv = Adv::default();
+    for (tag, value) in &request.meta {
+        if let Err(e) = adv.set(*tag, value.clone()) {
+            refusals.push(e.into());
+        }
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let reserve = reserve(disk, &layout, &volumes);
+    let mut steps = reserve.clone();
+    let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
+    steps.extend(DATA.into_iter().filter(|part| request.formats(*part)).map(prepare));
+    steps.extend(write_order(request, &layout, core.is_some(), reserve));
+    Ok(Plan {
+        goal: Goal::Install,
+        disk: disk.identity.path.to_string(),
+        disk_guid: request.ids.disk,
+        warnings: warnings(request, disk, payload),
+        meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
+        meta_legacy: None,
+        steps,
+        result: format!(
+            "{} is in slot {SLOT} of {} (disk GUID {})",
+            payload.version.as_deref().unwrap_or("(no version)"),
+            disk.identity.path,
+            request.ids.disk
+        ),
+        meanwhile: "the disk has no partition table; run the same command again".to_owned(),
+        system: Some(System { version: payload.version.clone(), slot: SLOT, cmdline, volumes }),
+        table: Some(Table { ids: request.ids.clone(), layout, core, bootable_mbr: request.bootable_mbr }),
+    })
+}
+
+/// An image file may lie on a full file system: find that out first. (What XFS writes is reserved when it is
+/// prepared.)
+fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) -> Vec<Step> {
+    let room = |(part, volume): (&Part, &Volume)| {
+        let extent = layout.part(*part);
+        let laid_out = volume.lay_out(*part, extent, disk.sector).ok()?;
+        let len = laid_out.files.iter().map(|f| f.offset + f.padded).max()?;
+        Some(Step::Reserve { extent: Extent { offset: extent.offset, len } })
+    };
+    let end = layout.disk_sectors() * layout.sector_size.bytes();
+    let labels = [Extent { offset: 0, len: MIB }, Extent { offset: end - MIB, len: MIB }];
+    let raw = [layout.part(Part::Bios), layout.part(Part::Meta)];
+    match disk.identity.kind {
+        DiskKind::Image => {
+            let raw = labels.into_iter().chain(raw).map(|extent| Step::Reserve { extent });
+            volumes.iter().filter_map(room).chain(raw).collect()
+        }
+        DiskKind::Disk => vec![],
+    }
+}
+
+/// THE order of writes: the safety argument at the head of this file.
+fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: Vec<Step>) -> Vec<Step> {
+    let sector = layout.sector_size.bytes();
+    let label = label_bytes(layout.sector_size);
+    let extent = |part| layout.part(part);
+    let end = layout.disk_sectors() * sector;
+    let lba0 = Extent { offset: 0, len: sector };
+    let head = Extent { offset: sector, len: MIB - sector };
+    let tail = Extent { offset: end - MIB, len: MIB };
+    let blank = |part| {
+        let (head, tail) = ends(extent(part));
+        Step::Blank { part, head, tail }
+    };
+    let slot = Part::from(SLOT);
+    let meta = extent(Part::Meta).offset;
+
+    let mut steps = vec![Step::ClearLba0 { extent: lba0 }, Step::ClearLabels { head, tail }];
+    if request.zero {
+        steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
+        // Erasing an image file gives back what was reserved.
+        steps.extend(reserve);
+    }
+    steps.push(Step::WriteVolume { part: Part::Esp, extent: extent(Part::Esp) });
+    if bios {
+        steps.push(Step::WriteCore { extent: extent(Part::Bios) });
+    } else {
+        steps.push(blank(Part::Bios));
+    }
+    steps.push(Step::WriteVolume { part: slot, extent: extent(slot) });
+    steps.push(Step::Verify { part: Part::Esp, extent: extent(Part::Esp) });
+    if bios {
+        steps.push(Step::Verify { part: Part::Bios, extent: extent(Part::Bios) });
+    }
+    steps.push(Step::Verify { part: slot, extent: extent(slot) });
+    steps.push(blank(Part::from(!SLOT)));
+    steps.push(blank(Part::Meta));
+    steps.push(Step::WriteMetaCopy { copy: 1, offset: meta });
+    steps.push(Step::WriteMetaCopy { copy: 2, offset: meta + ADV_BYTES as u64 });
+    for part in DATA {
+        if request.formats(part) {
+            steps.push(Step::WriteXfs { part, extent: extent(part) });
+        } else {
+            steps.push(blank(part));
+        }
+    }
+    steps.push(Step::WriteBackupGpt { extent: Extent { offset: end - label, len: label } });
+    steps.push(Step::WritePrimaryGpt { extent: Extent { offset: sector, len: label } });
+    steps.push(Step::WriteLba0 { extent: lba0 });
+    steps.push(Step::RereadTable);
+    steps
+}
+
+fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if disk.sector == SectorSize::S4096 {
+        notes.push("4096-byte sectors: this disk boots under UEFI only, a BIOS cannot read it".to_owned());
+    }
+    if !payload.checksums {
+        notes.push(
+            "the payload has no SHA256SUMS: its files are taken as they are (`installer checksum` makes one)"
+                .to_owned(),
+        );
+    }
+    if let (Found::Something(what), true) = (&disk.found, request.force || request.zero) {
+        notes.push(format!("overwrites {what}"));
+    }
+    let encrypted = request.encrypted.iter().filter(|_| request.format_data);
+    notes.extend(encrypted.map(|part| format!("{part} is left blank: the machine config has the OS encrypt it")));
+    notes.extend(kernel_args_notes(&request.args, payload));
+    notes
+}
+
+fn esp(request: &InstallRequest, assets: &AssetFacts) -> Volume {
+    let env = BootEnv { medium: request.medium, ..BootEnv::installed(request.ids.time) }.render();
+    let image = format!("EFI/BOOT/{}", request.arch.efi_image());
+    let mut files = vec![VolumeFile::copied(&image, &assets.efi, Content::EfiImage)];
+    files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
+    Volume { serial: serial(request.ids.part(Part::Esp)), time: request.ids.time, files }
+}
+
+fn slot(request: &InstallRequest, payload: &PayloadFacts) -> Result<(Volume, String), Refusal> {
+    SlotContent {
+        payload,
+        args: &request.args,
+        arch: request.arch,
+        disk_guid: request.ids.disk,
+        part_guid: request.ids.part(Part::from(SLOT)),
+        time: request.ids.time,
+        marker: Marker { state: SlotState::Good, seq: BootEnv::installed(request.ids.time).seq },
+    }
+    .volume()
+}

@@ -1,0 +1,68 @@
+//! Changing tags of META: both copies of the ADV, one after the other with a flush between, the one that counts
+//! last, so that a reader finds a valid copy with the old or the new tags at every instant.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::{Goal, Plan, Step};
+use crate::{
+    disk::{
+        layout::Part,
+        meta::{Adv, Meta},
+    },
+    units::Extent,
+};
+
+/// What of a plan changes META.
+#[derive(Default)]
+pub struct MetaChange {
+    pub tags: BTreeMap<u8, Vec<u8>>,
+    pub legacy: Option<Vec<u8>>,
+    pub steps: Vec<Step>,
+}
+
+impl MetaChange {
+    /// Replace the tags of META, which fills `extent`, by `after`. `forget` is a tag that leaves the legacy area.
+    pub fn new(extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Self {
+        let mut steps = Vec::new();
+        let legacy = forget.and_then(|tag| before.legacy_without(tag));
+        if let Some((at, bytes)) = &legacy {
+            let extent = Extent { offset: extent.offset + at, len: bytes.len() as u64 };
+            steps.push(Step::WriteMetaLegacy { extent });
+        }
+        if before.adv != *after || before.valid != [true, true] || !before.copies_equal {
+            for at in before.write_order() {
+                let copy = if at == 0 { 1 } else { 2 };
+                steps.push(Step::WriteMetaCopy { copy, offset: extent.offset + at });
+            }
+        }
+        let tags = after.iter().map(|(tag, value)| (tag, value.to_vec())).collect();
+        MetaChange { tags, legacy: legacy.map(|(_, bytes)| bytes), steps }
+    }
+}
+
+/// Replace the tags of META, which fills `extent`, by `after`. `forget` is a tag that leaves the legacy area.
+pub fn meta(disk: &str, extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Plan {
+    let mut change = MetaChange::new(extent, before, after, forget);
+    if !change.steps.is_empty() {
+        change.steps.push(Step::ForgetCached { part: Part::Meta, extent });
+    }
+    let lost = before.valid == [false, false] && !before.blank;
+    let warnings = lost.then(|| "neither copy of META was valid: whatever tags they held are lost".to_owned());
+    Plan {
+        goal: Goal::Meta,
+        disk: disk.to_owned(),
+        disk_guid: Uuid::nil(),
+        system: None,
+        table: None,
+        meta: change.tags,
+        meta_legacy: change.legacy,
+        warnings: warnings.into_iter().collect(),
+        result: "META has the new tags".to_owned(),
+        meanwhile: "META has the old tags or the new ones; run the same command again".to_owned(),
+        steps: change.steps,
+    }
+}

@@ -1,0 +1,105 @@
+//! Rollback: back to the other slot, for good. One sector of boot.env is the commit; the slot's own marker and META
+//! follow, and a repeated call makes good what a cut left out of them.
+
+use crate::prelude::*;
+
+use super::{
+    Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
+    slots::{Draft, EnvCopies},
+};
+use crate::{
+    boot::{
+        env::BootEnv,
+        running::Running,
+        slot::{Slot, SlotState},
+    },
+    disk::layout::Part,
+};
+
+/// Decide. A trial that is pending is cancelled; a trial that runs is given up; else the other slot becomes the
+/// default.
+pub fn rollback(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
+    let mut copies = EnvCopies::of(system, ask.now)?;
+    let env = copies.env.clone();
+    let back = Back::of(&env, system)?;
+    let payload = |slot: Slot| system.slots[slot].payload();
+    let next = match back {
+        Back::Cancel(_) => env.disarmed(),
+        Back::GiveUp(slot) => env.given_up(slot, payload(slot), ask.now),
+        Back::To(slot) => {
+            // A slot that was damaged on the disk says nothing against its payload.
+            let left = payload(!slot).filter(|_| system.slots[!slot].damage().is_none());
+            let mut next = env.rolled_back(slot, left);
+            next.bad.retain(|bad| Some(*bad) != payload(slot));
+            next
+        }
+        Back::Already => env.clone(),
+    };
+    let default = next.default;
+    let default_name = format!("slot {default}, {}", system.slots[default].version());
+    let mut draft = Draft::new(ask, system);
+    let result = match back {
+        Back::Cancel(slot) => format!("slot {slot} is not tried; {default_name}, boots next"),
+        Back::GiveUp(slot) => format!("the trial of slot {slot} is given up; {default_name}, boots next"),
+        Back::To(_) => format!("{default_name}, is the default and boots next"),
+        Back::Already => format!("{default_name}, boots next already"),
+    };
+    let steps = if let Back::Already = back { copies.heal() } else { copies.write(&next, true) };
+    draft.extend(Part::Esp, steps);
+    if next.states[default] == SlotState::Good && !leads(system, default) {
+        draft.mark_good(default, next.seq);
+    }
+    draft.forget_label();
+    Ok(draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned()))
+}
+
+/// Whether, by the markers alone, GRUB would boot this slot.
+fn leads(system: &SystemFacts, slot: Slot) -> bool {
+    let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
+    match (good(slot), good(!slot)) {
+        (Some(own), Some(other)) => own > other || (own == other && slot == Slot::A),
+        (own, _) => own.is_some(),
+    }
+}
+
+/// What going back means.
+enum Back {
+    /// The trial of this slot, armed and not booted yet, is cancelled.
+    Cancel(Slot),
+    /// The trial of this slot, which runs, has failed.
+    GiveUp(Slot),
+    /// This slot becomes the default.
+    To(Slot),
+    /// The default boots next as it is.
+    Already,
+}
+
+impl Back {
+    fn of(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
+        let Running::This { slot: running, trial } = system.running else {
+            return Err(Refusal::NotRunning(system.running));
+        };
+        let whole = |slot: Slot| match system.slots[slot].damage() {
+            Some(why) => Err(Refusal::NotWhole { slot, why: why.to_owned() }),
+            None => Ok(()),
+        };
+        let (default, other) = (env.default, !env.default);
+        if let Some(slot) = env.once {
+            return whole(default).map(|()| Back::Cancel(slot));
+        }
+        if trial && env.states[running] == SlotState::Tried {
+            return whole(default).map(|()| Back::GiveUp(running));
+        }
+        if running != default {
+            // GRUB has passed over a default that does not verify.
+            let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
+            return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
+        }
+        match env.states[other] {
+            SlotState::Good => whole(other).map(|()| Back::To(other)),
+            // Staged, or a trial that was cancelled.
+            SlotState::Trial => Ok(Back::Already),
+            state => Err(Refusal::NoWayBack { slot: other, state }),
+        }
+    }
+}

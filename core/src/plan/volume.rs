@@ -1,0 +1,87 @@
+//! What goes into a FAT32 file system.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Sha256,
+    disk::{
+        fat::{FatError, FatTime, FileSpec, VolumeLayout, VolumeSpec},
+        layout::Part,
+    },
+    payload::manifest::FileInfo,
+    units::{Extent, SectorSize},
+};
+
+/// Where the bytes of a file come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Content {
+    /// Stands in the plan.
+    Text(String),
+    /// The payload's file of the same name.
+    Payload,
+    /// The UEFI boot image.
+    EfiImage,
+}
+
+/// One file of a file system to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct VolumeFile {
+    /// Path from the root.
+    pub path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// SHA-256 of its content.
+    pub sha256: Sha256,
+    /// Where the content comes from.
+    pub from: Content,
+}
+
+impl VolumeFile {
+    /// A file whose content stands in the plan.
+    pub fn text(path: &str, text: String) -> Self {
+        VolumeFile {
+            path: path.to_owned(),
+            size: text.len() as u64,
+            sha256: Sha256::of(text.as_bytes()),
+            from: Content::Text(text),
+        }
+    }
+
+    /// A file that is copied.
+    pub fn copied(path: &str, info: &FileInfo, from: Content) -> Self {
+        VolumeFile { path: path.to_owned(), size: info.size, sha256: info.sha256, from }
+    }
+}
+
+/// A FAT32 file system to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Volume {
+    /// Serial number.
+    pub serial: u32,
+    /// Time stamp of its files, seconds since 1970 UTC.
+    pub time: u64,
+    /// Its files, in the order in which their data lies.
+    pub files: Vec<VolumeFile>,
+}
+
+impl Volume {
+    /// Where everything in it lies. The same for the plan's check, the write and the read-back.
+    pub fn lay_out(&self, part: Part, extent: Extent, sector: SectorSize) -> Result<VolumeLayout, FatError> {
+        let files = self.files.iter().map(|f| FileSpec { path: f.path.clone(), size: f.size });
+        let spec = VolumeSpec {
+            label: part.name().to_owned(),
+            serial: self.serial,
+            time: FatTime(self.time),
+            files: files.collect(),
+        };
+        VolumeLayout::new(extent, sector, &spec)
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.size).sum()
+    }
+}

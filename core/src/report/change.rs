@@ -1,0 +1,38 @@
+//! What the verbs say that change an installed disk.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
+
+/// What was done, or with `--dry-run` would be.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ChangeReport {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Whether only the plan was asked for.
+    pub dry_run: bool,
+    /// Which disk.
+    pub disk: DiskIdentity,
+    /// Digest that names the payload it is about, where it is about one.
+    pub payload: Option<Sha256>,
+    /// Names the plan: `--plan-hash` carries out this one and no other.
+    pub plan_hash: Sha256,
+    /// The plan that was, or would be, carried out. No steps: there is nothing to do.
+    pub plan: Plan,
+}
+
+impl fmt::Display for ChangeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = &self.plan.result;
+        if self.plan.steps.is_empty() {
+            return write!(f, "nothing to do: {result}");
+        }
+        if self.dry_run {
+            let hash = self.plan_hash;
+            return write!(f, "{}  then: {result}\n  plan hash: {hash}\ndry run: nothing was written", self.plan);
+        }
+        write!(f, "{}: {result}", self.plan.goal)
+    }
+}

@@ -1,0 +1,40 @@
+//! What `image` made.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Sha256,
+    media::format::{Compression, ImageKind},
+    plan::Plan,
+    units::{ByteSize, approx},
+};
+
+/// A disk image that was made.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ImageReport {
+    /// The file.
+    pub out: String,
+    /// Its format.
+    pub kind: ImageKind,
+    /// How it is compressed.
+    pub compression: Option<Compression>,
+    /// Size of the disk in it, bytes.
+    pub disk_bytes: u64,
+    /// Size of the file, bytes; a raw image is sparse and takes less room.
+    pub file_bytes: u64,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// The plan that was carried out.
+    pub plan: Plan,
+}
+
+impl fmt::Display for ImageReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (disk, file) = (ByteSize(self.disk_bytes), approx(self.file_bytes));
+        write!(f, "made: {}; a disk of {disk} in a file of {file}, which is on the medium", self.plan.result)
+    }
+}

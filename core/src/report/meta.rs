@@ -1,0 +1,87 @@
+//! What `meta` answers.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::meta::Meta;
+
+/// Tags of META.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MetaReport {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// Whether copy 1 and copy 2 are valid.
+    pub copies_valid: [bool; 2],
+    /// The tags that were asked for.
+    pub tags: Vec<MetaTag>,
+    /// For `get`: print the bare value.
+    #[serde(skip)]
+    pub bare: bool,
+}
+
+/// One tag.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct MetaTag {
+    /// Key, `0x06`.
+    pub key: String,
+    /// Value as text; what is not UTF-8 is replaced.
+    pub value: String,
+    /// The same bytes as hex digits.
+    pub hex: String,
+    /// Whether it stands in the legacy area only.
+    pub legacy: bool,
+}
+
+impl MetaReport {
+    /// All tags, or one.
+    pub fn new(meta: &Meta, only: Option<u8>, changed: bool) -> Self {
+        let wanted = only.map(MetaTag::name);
+        let tags = MetaTag::all(meta).into_iter().filter(|t| wanted.as_ref().is_none_or(|w| t.key == *w));
+        MetaReport { changed, copies_valid: meta.valid, tags: tags.collect(), bare: false }
+    }
+}
+
+impl MetaTag {
+    fn name(key: u8) -> String {
+        format!("{key:#04x}")
+    }
+
+    /// Tags of the ADV, then those only the legacy area has.
+    pub fn all(meta: &Meta) -> Vec<MetaTag> {
+        let legacy = meta.legacy.iter().filter(|(key, _)| meta.adv.get(**key).is_none());
+        let own = meta.adv.iter().map(|(key, value)| (key, value, false));
+        let all = own.chain(legacy.map(|(key, value)| (*key, value.as_slice(), true)));
+        let tag = |(key, value, legacy): (u8, &[u8], bool)| MetaTag {
+            key: MetaTag::name(key),
+            value: String::from_utf8_lossy(value).into_owned(),
+            hex: value.iter().map(|b| format!("{b:02x}")).collect(),
+            legacy,
+        };
+        all.map(tag).collect()
+    }
+}
+
+impl fmt::Display for MetaReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.bare {
+            return self.tags.iter().try_for_each(|t| f.write_str(&t.value));
+        }
+        let mut lines: Vec<String> = self
+            .tags
+            .iter()
+            .map(|t| format!("{}={}{}", t.key, t.value, if t.legacy { "   (legacy area)" } else { "" }))
+            .collect();
+        if lines.is_empty() {
+            lines.push("no tags".to_owned());
+        }
+        for (n, valid) in (1..).zip(self.copies_valid) {
+            if !valid {
+                lines.push(format!("ADV copy {n} is not valid"));
+            }
+        }
+        f.write_str(&lines.join("\n"))
+    }
+}

@@ -1,0 +1,99 @@
+//! What a command answers: reports (text or JSON), progress events, kinds of failures.
+//!
+//! Every report can be read back: a caller in Rust parses the JSON into the same types.
+
+use crate::prelude::*;
+
+mod change;
+mod event;
+mod failure;
+mod image;
+mod install;
+mod layout;
+mod live;
+mod meta;
+mod payload;
+pub mod picture;
+mod status;
+mod style;
+mod unattended;
+mod verify;
+
+pub use change::ChangeReport;
+pub use event::{Event, EventLine, Observer};
+pub use failure::FailureKind;
+pub use image::ImageReport;
+pub use install::InstallReport;
+pub use layout::{InstalledSystem, LayoutReport};
+pub use live::LiveReport;
+pub use meta::{MetaReport, MetaTag};
+pub use payload::{ChecksumReport, InspectReport, PullReport};
+pub use status::{SlotStatus, StatusReport};
+pub use style::Style;
+pub use unattended::{Outcome, UnattendedReport};
+pub use verify::{FileCheck, FileState, SlotCheck, VerifyReport};
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Every report there is. In JSON the key `report` names the kind; `assets/report.schema.json` is its
+/// schema.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "report", rename_all = "kebab-case")]
+pub enum Report {
+    /// `install`.
+    Install(Box<InstallReport>),
+    /// `image`: an installed disk.
+    Image(Box<ImageReport>),
+    /// `image`: a live medium.
+    Live(Box<LiveReport>),
+    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
+    Change(Box<ChangeReport>),
+    /// `unattended`.
+    Unattended(Box<UnattendedReport>),
+    /// `status`.
+    Status(Box<StatusReport>),
+    /// `verify`.
+    Verify(VerifyReport),
+    /// `inspect` of a payload.
+    Inspect(InspectReport),
+    /// `inspect` of a disk.
+    Layout(Box<LayoutReport>),
+    /// `checksum`.
+    Checksum(ChecksumReport),
+    /// `pull`.
+    Pull(PullReport),
+    /// `meta`.
+    Meta(MetaReport),
+    /// Text that is the answer itself (`completions`, `man`); not printed as JSON.
+    #[serde(skip)]
+    Text(String),
+}
+
+impl Report {
+    /// Whether it tells of damage: exit code 7.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Report::Verify(VerifyReport { ok: false, .. }))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Report::Install(r) => r.fmt(f),
+            Report::Image(r) => r.fmt(f),
+            Report::Live(r) => r.fmt(f),
+            Report::Change(r) => r.fmt(f),
+            Report::Unattended(r) => r.fmt(f),
+            Report::Status(r) => r.fmt(f),
+            Report::Verify(r) => r.fmt(f),
+            Report::Inspect(r) => r.fmt(f),
+            Report::Layout(r) => r.fmt(f),
+            Report::Checksum(r) => r.fmt(f),
+            Report::Pull(r) => r.fmt(f),
+            Report::Meta(r) => r.fmt(f),
+            Report::Text(text) => f.write_str(text.trim_end()),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the verbs answer that look at payloads or copy them: `inspect`, `checksum`, `pull`.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Sha256,
+    payload::manifest::{Arch, FileInfo},
+    units::{ByteSize, approx},
+};
+
+/// What a source would install.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct InspectReport {
+    /// The source.
+    pub source: String,
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// Architecture of its kernel.
+    pub arch: Arch,
+    /// Its files.
+    pub files: Vec<FileInfo>,
+    /// Its own kernel arguments, which take the place of the built-in ones.
+    pub cmdline: Option<String>,
+    /// Whether its SHA256SUMS was there (and agreed).
+    pub checksums: bool,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// Smallest slot it fits into on a disk with 512-byte sectors, in bytes.
+    pub min_slot_bytes: u64,
+}
+
+impl fmt::Display for InspectReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "source   {}", self.source)?;
+        writeln!(f, "version  {}", self.version.as_deref().unwrap_or("-"))?;
+        writeln!(f, "arch     {}", self.arch)?;
+        writeln!(f, "payload  {}", self.payload)?;
+        for file in &self.files {
+            writeln!(f, "file     {} {:>12} {}", file.sha256, file.size, file.name)?;
+        }
+        writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
+        writeln!(f, "checksums {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
+        write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
+    }
+}
+
+/// What `pull` copied.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PullReport {
+    /// Where from.
+    pub source: String,
+    /// Where to.
+    pub to: String,
+    /// Digest of the image's manifest.
+    pub manifest: Sha256,
+    /// Bytes of blobs that were copied.
+    pub fetched_bytes: u64,
+    /// Bytes of blobs that were there already.
+    pub kept_bytes: u64,
+}
+
+impl fmt::Display for PullReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (fetched, kept) = (approx(self.fetched_bytes), approx(self.kept_bytes));
+        write!(
+            f,
+            "{} is in {}: sha256:{} ({fetched} copied, {kept} there already)",
+            self.source, self.to, self.manifest
+        )
+    }
+}
+
+/// What `checksum` wrote.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ChecksumReport {
+    /// The directory.
+    pub dir: String,
+    /// Version of the payload.
+    pub version: Option<String>,
+    /// Digest that names the payload.
+    pub payload: Sha256,
+    /// Files that were written.
+    pub written: Vec<String>,
+}
+
+impl fmt::Display for ChecksumReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "checksums of {}: payload {}; wrote {}",
+            self.version.as_deref().unwrap_or("-"),
+            self.payload,
+            self.written.join(", ")
+        )
+    }
+}

@@ -1,0 +1,119 @@
+//! The list: a line for every region, with what the strip has no room for.
+
+use crate::prelude::*;
+
+use super::{
+    strip::{is_alignment, slot_of},
+    text,
+};
+use crate::{
+    disk::region::{Partition, Region},
+    report::LayoutReport,
+};
+
+/// Columns in front of a name, where a line that goes on begins, too.
+const INDENT: usize = 6;
+/// Most columns of a size: the usual ones have no more.
+const SIZE: usize = 10;
+/// Most columns of what is held: no label of a signature is longer.
+const HOLDS: usize = 11;
+
+/// What stands in the columns of a line.
+struct Row {
+    mark: char,
+    number: String,
+    name: String,
+    at: String,
+    len: String,
+    holds: String,
+    note: String,
+}
+
+/// A heading, and a line for every region but what alignment leaves over; longer ones go on in further lines.
+pub fn lines(report: &LayoutReport) -> Vec<String> {
+    let (style, columns) = (report.style, report.style.columns());
+    let heading = ["#", "name", "at", "size", "holds"].map(str::to_owned);
+    let [number, name, at, len, holds] = heading;
+    let mut rows = vec![Row { mark: ' ', number, name, at, len, holds, note: String::new() }];
+    rows.extend(report.regions.iter().filter(|region| !is_alignment(region)).map(|region| Row::of(region, report)));
+    let widest = |pick: fn(&Row) -> &String| {
+        rows.iter().map(|row| text::width(&text::clean(pick(row), style, 2))).max().unwrap_or_default()
+    };
+    // At most a quarter of the line for names: the rest has to fit, too.
+    let names = widest(|row| &row.name).min(columns / 4);
+    let (ats, lens) = (widest(|row| &row.at).min(SIZE), widest(|row| &row.len).min(SIZE));
+    let holds = widest(|row| &row.holds).min(HOLDS);
+    let line = |row: &Row| {
+        let right = |value: &str, columns| format!("{:>columns$}", text::fit(value, columns, style).trim_end());
+        let fixed = format!(
+            "{}{:>3}  {}  {}  {}  {}  ",
+            row.mark,
+            row.number,
+            text::fit(&row.name, names, style),
+            right(&row.at, ats),
+            right(&row.len, lens),
+            text::fit(&row.holds, holds, style),
+        );
+        let note = text::clean(&row.note, style, 2);
+        if text::width(&fixed) + text::width(&note) <= columns {
+            return vec![(fixed + &note).trim_end().to_owned()];
+        }
+        let more = text::wrap(&format!("{}{note}", " ".repeat(INDENT)), columns, INDENT, style);
+        core::iter::once(fixed.trim_end().to_owned()).chain(more).collect()
+    };
+    rows.iter().flat_map(line).collect()
+}
+
+impl Row {
+    fn of(region: &Region, report: &LayoutReport) -> Self {
+        let extent = region.extent();
+        let row = |name: &str| Row {
+            mark: ' ',
+            number: String::new(),
+            name: name.to_owned(),
+            at: text::size(extent.offset),
+            len: text::size(extent.len),
+            holds: String::new(),
+            note: String::new(),
+        };
+        match region {
+            Region::Table { name, .. } => row(name),
+            Region::Free { .. } => row("free"),
+            Region::Partition(partition) => {
+                let slot = slot_of(partition, report);
+                let next = slot.is_some_and(|(slot, system)| system.next_boot.slot == Some(slot));
+                Row {
+                    mark: if next { report.style.glyphs().next } else { ' ' },
+                    number: partition.number.to_string(),
+                    holds: partition.holds.clone().unwrap_or_else(|| "-".to_owned()),
+                    note: note(partition, report),
+                    ..row(&partition.name)
+                }
+            }
+        }
+    }
+}
+
+/// What is to be said of a partition: the state of a slot, else its type.
+fn note(partition: &Partition, report: &LayoutReport) -> String {
+    let Some((slot, system)) = slot_of(partition, report) else {
+        return partition.type_name.as_ref().map_or_else(|| format!("type {}", partition.type_id), ToString::to_string);
+    };
+    let facts = &system.slots[slot];
+    let state = facts.state.map_or_else(|| "state unknown".to_owned(), |state| state.to_string());
+    let mut note = format!("slot {slot}: {state}");
+    if let Some(version) = &facts.version {
+        note += &format!(", {version}");
+    }
+    if system.running.slot() == Some(slot) {
+        note += ", runs";
+    }
+    if system.next_boot.slot == Some(slot) {
+        note += if system.next_boot.trial { ", boots next, once" } else { ", boots next" };
+    }
+    // An empty slot does not verify, and need not.
+    if facts.version.is_some() && !facts.verifies {
+        note += ", DOES NOT VERIFY";
+    }
+    note
+}

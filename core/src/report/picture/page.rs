@@ -1,0 +1,48 @@
+//! The page that `inspect DISK` prints: what is known of the disk, its picture, its problems.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use super::{draw, paragraphs, text::size};
+use crate::{
+    boot::running::Running,
+    disk::{identity::DiskKind, region::TableKind},
+    report::{LayoutReport, status::next_boot},
+};
+
+impl fmt::Display for LayoutReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.disk.kind {
+            DiskKind::Image => "image",
+            DiskKind::Disk => "disk",
+        };
+        let table = match self.table {
+            TableKind::Gpt => "GPT",
+            TableKind::Mbr => "MBR",
+        };
+        let (path, sector) = (&self.disk.path, self.sector_bytes);
+        let mut lines = vec![(kind, format!("{path} ({}, {sector}-byte sectors, {table})", size(self.bytes)))];
+        if let Some(guid) = self.disk_guid {
+            lines.push(("disk GUID", guid.to_string()));
+        }
+        if let Some(system) = &self.system {
+            lines.push(("next boot", next_boot(&system.next_boot)));
+            if system.running != Running::Unknown {
+                lines.push(("running", system.running.to_string()));
+            }
+        }
+        if let Some(why) = &self.not_ours {
+            lines.push(("not ours", why.clone()));
+        }
+        for line in paragraphs(&lines, self.style) {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "\n{}", draw(self))?;
+        let problems: Vec<_> = self.problems.iter().map(|problem| ("problem", problem.clone())).collect();
+        if !problems.is_empty() {
+            writeln!(f)?;
+        }
+        paragraphs(&problems, self.style).iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}

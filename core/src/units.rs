@@ -1,0 +1,190 @@
+//! Sizes and positions on a disk. Bytes and logical blocks meet only through a [`SectorSize`].
+
+use crate::prelude::*;
+
+use core::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes in a mebibyte; partitions start and end on multiples of it.
+pub const MIB: u64 = 1 << 20;
+/// Bytes in a gibibyte.
+pub const GIB: u64 = 1 << 30;
+
+/// Logical block size of a disk: what an LBA counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(try_from = "u32", into = "u32")]
+#[schemars(with = "u32")]
+pub enum SectorSize {
+    /// 512-byte logical blocks (also "512e" disks).
+    S512,
+    /// 4096-byte logical blocks ("4Kn" disks); bootable under UEFI only.
+    S4096,
+}
+
+impl SectorSize {
+    /// Bytes in one logical block.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::S512 => 512,
+            Self::S4096 => 4096,
+        }
+    }
+}
+
+impl TryFrom<u32> for SectorSize {
+    type Error = String;
+    fn try_from(bytes: u32) -> Result<Self, String> {
+        match bytes {
+            512 => Ok(Self::S512),
+            4096 => Ok(Self::S4096),
+            other => Err(format!("logical sector size of {other} bytes is not supported: 512 or 4096")),
+        }
+    }
+}
+
+impl From<SectorSize> for u32 {
+    fn from(s: SectorSize) -> Self {
+        match s {
+            SectorSize::S512 => 512,
+            SectorSize::S4096 => 4096,
+        }
+    }
+}
+
+impl FromStr for SectorSize {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        s.parse::<u32>().map_err(|e| format!("{s:?}: {e}")).and_then(Self::try_from)
+    }
+}
+
+/// A logical block address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lba(pub u64);
+
+impl Lba {
+    /// Byte offset of this block, or `None` where it lies beyond what 64 bits address.
+    pub fn offset(self, sector: SectorSize) -> Option<u64> {
+        self.0.checked_mul(sector.bytes())
+    }
+}
+
+/// A range of bytes on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Extent {
+    /// First byte, from the start of the disk.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// First byte behind the range.
+    pub const fn end(self) -> u64 {
+        self.offset + self.len
+    }
+
+    /// Whether `other` lies wholly inside.
+    pub const fn contains(self, other: Extent) -> bool {
+        other.offset >= self.offset && other.end() <= self.end()
+    }
+
+    /// The LBA of the first byte.
+    pub const fn first_lba(self, sector: SectorSize) -> Lba {
+        Lba(self.offset / sector.bytes())
+    }
+
+    /// The LBA of the last byte (GPT ranges are inclusive).
+    pub const fn last_lba(self, sector: SectorSize) -> Lba {
+        Lba(self.end() / sector.bytes() - 1)
+    }
+}
+
+/// A byte count as people write it: `300MiB`, `1GiB`, `4096`. Prints the largest unit that divides it
+/// exactly, so that what was printed parses back to the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)];
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, unit) in UNITS {
+            if self.0 >= unit && self.0.is_multiple_of(unit) {
+                return write!(f, "{} {name}", self.0 / unit);
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let digits = s.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = s.split_at(digits);
+        let number: u64 = number
+            .parse()
+            .map_err(|_| format!("{s:?} is not a size: write bytes or a number with KiB, MiB, GiB or TiB"))?;
+        let unit = unit.trim();
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" | "bytes" => 1,
+            lower => UNITS
+                .iter()
+                .find(|(name, _)| name.to_ascii_lowercase() == lower || name[..1].to_ascii_lowercase() == lower)
+                .map(|(_, factor)| *factor)
+                .ok_or_else(|| format!("{unit:?} is not a unit: KiB, MiB, GiB or TiB"))?,
+        };
+        number.checked_mul(factor).map(ByteSize).ok_or_else(|| format!("{s} is more than 64 bits of bytes"))
+    }
+}
+
+/// A byte count for people's eyes: two significant places, not exact.
+pub fn approx(bytes: u64) -> String {
+    for (name, unit) in UNITS {
+        if bytes >= unit {
+            #[expect(clippy::cast_precision_loss, reason = "two decimal places are shown")]
+            return format!("{:.1} {name}", bytes as f64 / unit as f64);
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// `value` rounded up to a multiple of `step`; `None` on overflow.
+pub fn round_up(value: u64, step: u64) -> Option<u64> {
+    value.checked_next_multiple_of(step)
+}
+
+/// `value` rounded down to a multiple of `step`.
+pub const fn round_down(value: u64, step: u64) -> u64 {
+    value - value % step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_sizes_print_and_parse_back() {
+        for n in [0, 1, 511, 512, 1024, MIB, 300 * MIB, GIB, 3 << 40, u64::MAX] {
+            let text = ByteSize(n).to_string();
+            assert_eq!(text.parse::<ByteSize>().unwrap(), ByteSize(n), "{text}");
+        }
+        assert_eq!("1G".parse::<ByteSize>().unwrap().0, GIB);
+        assert_eq!("64mib".parse::<ByteSize>().unwrap().0, 64 * MIB);
+        for bad in ["", "GiB", "1.5GiB", "-1", "1XB", "99999999999999TiB"] {
+            assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn extents_know_their_blocks() {
+        let e = Extent { offset: MIB, len: MIB };
+        assert_eq!(e.first_lba(SectorSize::S512), Lba(2048));
+        assert_eq!(e.last_lba(SectorSize::S512), Lba(4095));
+        assert_eq!(e.first_lba(SectorSize::S4096), Lba(256));
+        assert!(e.contains(Extent { offset: 2 * MIB - 1, len: 1 }));
+        assert!(!e.contains(Extent { offset: 2 * MIB, len: 1 }));
+    }
+}

@@ -1,0 +1,137 @@
+//! A node under its path, and what it may be: a wrong type is an error with path, line and column.
+
+use crate::prelude::*;
+
+use super::{ConfigError, Entry, MAX_BYTES, Node, Pos, Value};
+
+/// A node and the path it was reached by.
+#[derive(Clone)]
+pub struct Field<'n> {
+    node: &'n Node,
+    path: String,
+}
+
+impl<'n> Field<'n> {
+    /// A document.
+    pub const fn root(node: &'n Node) -> Self {
+        Field { node, path: String::new() }
+    }
+
+    /// Where it stands.
+    pub const fn at(&self) -> Pos {
+        self.node.at
+    }
+
+    /// An error about it.
+    pub fn wrong(&self, what: impl core::fmt::Display) -> ConfigError {
+        ConfigError::new(self.at(), self.named(what))
+    }
+
+    /// A sentence about it, with its path.
+    pub fn named(&self, what: impl core::fmt::Display) -> String {
+        if self.path.is_empty() { what.to_string() } else { format!("{}: {what}", self.path) }
+    }
+
+    fn entries(&self) -> Result<&'n [Entry], ConfigError> {
+        match &self.node.value {
+            Value::Map(entries) => Ok(entries),
+            _ => Err(self.wrong("this must be a mapping, `key: value`")),
+        }
+    }
+
+    /// The value of a key; none where it is not there, or null.
+    pub fn get(&self, key: &str) -> Result<Option<Field<'n>>, ConfigError> {
+        let entries = self.entries()?;
+        // What it would bring is not looked for: a disk that is named there would be overlooked.
+        if let Some(merge) = entries.iter().find(|entry| entry.key == "<<") {
+            return Err(ConfigError::new(
+                merge.at,
+                self.named("merge keys (`<<`) are not read here: write the keys out"),
+            ));
+        }
+        let found = entries.iter().find(|entry| entry.key == key && !entry.node.is_null());
+        let dot = if self.path.is_empty() { "" } else { "." };
+        Ok(found.map(|entry| Field { node: &entry.node, path: format!("{}{dot}{key}", self.path) }))
+    }
+
+    /// It is a mapping, whatever its keys.
+    pub fn mapping(&self) -> Result<(), ConfigError> {
+        self.entries().map(drop)
+    }
+
+    /// No keys but these.
+    pub fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
+        match self.entries()?.iter().find(|entry| entry.key != "<<" && !known.contains(&entry.key.as_str())) {
+            None => Ok(()),
+            Some(entry) => Err(ConfigError::new(
+                entry.at,
+                self.named(format!("{:?} is no key of it: {}", entry.key, known.join(", "))),
+            )),
+        }
+    }
+
+    /// Text. A number is one, too, as in Go.
+    pub fn text(&self) -> Result<&'n str, ConfigError> {
+        match &self.node.value {
+            Value::Scalar { text, .. } => Ok(text),
+            _ => Err(self.wrong("this must be text")),
+        }
+    }
+
+    /// A truth value, by all the words of YAML 1.1: Talos' documentation uses `yes` and `no`.
+    pub fn truth(&self) -> Result<bool, ConfigError> {
+        match self.text()? {
+            "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Ok(true),
+            "false" | "False" | "FALSE" | "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Ok(false),
+            other => Err(self.wrong(format!("{other:?} is neither true nor false"))),
+        }
+    }
+
+    /// Whether it asks for nothing: no value, no text, `false`, an empty list, or a mapping with nothing else in it.
+    pub fn asks_nothing(&self) -> bool {
+        let nothing = |node: &Node| match &node.value {
+            Value::Scalar { text, .. } => text.is_empty() || text == "false" || node.is_null(),
+            Value::List(items) => items.is_empty(),
+            Value::Map(entries) => entries.is_empty(),
+        };
+        match &self.node.value {
+            Value::Map(entries) => entries.iter().all(|entry| nothing(&entry.node)),
+            _ => nothing(self.node),
+        }
+    }
+
+    /// The items of a list.
+    pub fn items(&self) -> Result<impl Iterator<Item = Field<'n>>, ConfigError> {
+        let Value::List(items) = &self.node.value else {
+            return Err(self.wrong("this must be a list, `- item`"));
+        };
+        let item = |(n, node): (usize, &'n alloc::rc::Rc<Node>)| Field { node, path: format!("{}[{n}]", self.path) };
+        Ok(items.iter().enumerate().map(item))
+    }
+
+    /// A list of texts.
+    pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
+        let mut texts = Vec::new();
+        // An alias is short, and what it names may be long.
+        let mut bytes = 0;
+        for item in self.items()? {
+            let text = item.text()?;
+            bytes += text.len();
+            if bytes > MAX_BYTES {
+                return Err(self.wrong(format!("more than {MAX_BYTES} bytes")));
+            }
+            texts.push(text.to_owned());
+        }
+        Ok(texts)
+    }
+
+    /// The truth value of a key.
+    pub fn truth_of(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        self.get(key)?.map(|field| field.truth()).transpose()
+    }
+
+    /// The text of a key; empty is as good as none.
+    pub fn text_of(&self, key: &str) -> Result<Option<&'n str>, ConfigError> {
+        Ok(self.get(key)?.map(|field| field.text()).transpose()?.filter(|text| !text.is_empty()))
+    }
+}

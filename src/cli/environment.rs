@@ -1,0 +1,146 @@
+//! The environment variables by which machined tells the installer more than its arguments say.
+
+use std::io::Read as _;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+
+use slipway_core::disk::meta::parse_key;
+
+/// META values.
+const META: &str = "INSTALLER_META_BASE64";
+/// Whether the payload's own kernel arguments stand alone; named after the unified kernel image (UKI) that carries them.
+const UKI_CMDLINE: &str = "INSTALLER_GRUB_USE_UKI_CMDLINE";
+
+/// Most bytes that META values unpack to. META itself holds a quarter.
+const MAX_META_BYTES: u64 = 1 << 20;
+
+/// Why a variable is not understood.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvironmentError {
+    /// Not base64.
+    #[error("{META}: not base64: {0}")]
+    Base64(String),
+    /// It begins as gzip data, and is none.
+    #[error("{META}: not gzip data: {0}")]
+    Gzip(String),
+    /// A bomb.
+    #[error("{META}: more than {MAX_META_BYTES} bytes when unpacked")]
+    TooLarge,
+    /// Not KEY=VALUE.
+    #[error("{META}: {0:?}: write KEY=VALUE, more of them with a semicolon between")]
+    Pair(String),
+    /// A key that is none.
+    #[error("{META}: {0}")]
+    Key(String),
+    /// Not a truth value.
+    #[error("{UKI_CMDLINE}: {0:?} is neither true nor false")]
+    Truth(String),
+}
+
+/// What the environment says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// META tags and values.
+    pub meta: Vec<(u8, Vec<u8>)>,
+    /// Whether the payload's kernel arguments are to stand alone.
+    pub payload_only: bool,
+}
+
+impl Environment {
+    /// Read the variables; `value` is the value of one, none where it is not set.
+    pub fn read(value: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, EnvironmentError> {
+        let payload_only = value(UKI_CMDLINE).map(|v| truth(&String::from_utf8_lossy(&v))).transpose()?;
+        Ok(Environment {
+            meta: value(META).map(|v| meta(&v)).transpose()?.unwrap_or_default(),
+            payload_only: payload_only.unwrap_or(false),
+        })
+    }
+}
+
+/// META values of `INSTALLER_META_BASE64`: base64 of `0x0a=value;0x0b=value`, which may be gzipped. There is no
+/// escaping: a value holds no semicolon. Empty means none.
+fn meta(value: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, EnvironmentError> {
+    let decoded = BASE64_STANDARD.decode(value).map_err(|e| EnvironmentError::Base64(e.to_string()))?;
+    let text = if decoded.starts_with(&[0x1f, 0x8b]) && decoded.len() >= 10 { gunzip(&decoded)? } else { decoded };
+    if text.is_empty() {
+        return Ok(vec![]);
+    }
+    text.split(|byte| *byte == b';').map(pair).collect()
+}
+
+fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, EnvironmentError> {
+    let mut text = Vec::new();
+    let mut reader = flate2::read::MultiGzDecoder::new(bytes).take(MAX_META_BYTES + 1);
+    reader.read_to_end(&mut text).map_err(|e| EnvironmentError::Gzip(e.to_string()))?;
+    if text.len() as u64 > MAX_META_BYTES { Err(EnvironmentError::TooLarge) } else { Ok(text) }
+}
+
+fn pair(pair: &[u8]) -> Result<(u8, Vec<u8>), EnvironmentError> {
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let at = pair.iter().position(|byte| *byte == b'=').ok_or_else(|| EnvironmentError::Pair(lossy(pair)))?;
+    let key = parse_key(&lossy(&pair[..at])).map_err(EnvironmentError::Key)?;
+    Ok((key, pair[at + 1..].to_vec()))
+}
+
+/// A truth value of `INSTALLER_GRUB_USE_UKI_CMDLINE`, as Go's `strconv.ParseBool` reads it.
+fn truth(value: &str) -> Result<bool, EnvironmentError> {
+    match value {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        other => Err(EnvironmentError::Truth(other.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn base64(bytes: &[u8]) -> Vec<u8> {
+        BASE64_STANDARD.encode(bytes).into_bytes()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn meta_values() {
+        assert_eq!(meta(b""), Ok(vec![]));
+        let two = vec![(10, b"a=b".to_vec()), (11, b"\xff\n".to_vec())];
+        assert_eq!(meta(&base64(b"0xa=a=b;0x0b=\xff\n")), Ok(two.clone()));
+        assert_eq!(meta(&base64(&gzip(b"0xa=a=b;0x0b=\xff\n"))), Ok(two));
+        assert_eq!(meta(&base64(b"0xa=")), Ok(vec![(10, vec![])]));
+        assert_eq!(meta(&base64(&gzip(b""))), Ok(vec![]));
+    }
+
+    #[test]
+    fn meta_values_that_are_none() {
+        let cut = &gzip(b"0xa=b")[..12];
+        for (value, text) in [
+            (b"!".to_vec(), "not base64"),
+            (b"MHhh".to_vec(), "\"0xa\": write KEY=VALUE"),
+            (base64(b"0xa=b;"), "\"\": write KEY=VALUE"),
+            (base64(b"0x100=b"), "META key \"0x100\""),
+            (base64(b"0x0=b"), "META key \"0x0\""),
+            (base64(cut), "not gzip data"),
+            (base64(&gzip(&vec![b'a'; 1 << 21])), "more than 1048576 bytes"),
+        ] {
+            let error = meta(&value).unwrap_err().to_string();
+            assert!(error.starts_with("INSTALLER_META_BASE64: ") && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn truth_values_are_those_of_go() {
+        assert!(["1", "t", "T", "true", "TRUE", "True"].iter().all(|v| truth(v) == Ok(true)));
+        assert!(["0", "f", "F", "false", "FALSE", "False"].iter().all(|v| truth(v) == Ok(false)));
+        for bad in ["", "yes", "tRUE", " true", "2"] {
+            let text = format!("INSTALLER_GRUB_USE_UKI_CMDLINE: {bad:?} is neither true nor false");
+            assert_eq!(truth(bad).unwrap_err().to_string(), text);
+        }
+    }
+}

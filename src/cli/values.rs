@@ -1,0 +1,23 @@
+//! Values of arguments whose types are not clap's to derive from.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use slipway_core::{media::format::ImageKind, payload::manifest::Arch};
+
+/// An architecture.
+pub fn arch() -> impl TypedValueParser<Value = Arch> {
+    let values = Arch::ALL.map(|arch| PossibleValue::new(arch.name()).help(format!("`{}`", arch.kernel_name())));
+    PossibleValuesParser::new(values).try_map(|name| find(Arch::ALL, Arch::name, &name))
+}
+
+/// A format of an image.
+pub fn image_kind() -> impl TypedValueParser<Value = ImageKind> {
+    let values = ImageKind::ALL.map(|(kind, help)| PossibleValue::new(kind.name()).help(help));
+    PossibleValuesParser::new(values).try_map(|name| find(ImageKind::ALL.map(|(kind, _)| kind), ImageKind::name, &name))
+}
+
+fn find<T, const N: usize>(all: [T; N], name_of: impl Fn(T) -> &'static str, name: &str) -> Result<T, String>
+where
+    T: Copy,
+{
+    all.into_iter().find(|one| name_of(*one) == name).ok_or_else(|| format!("{name:?} is none of these"))
+}

@@ -1,0 +1,393 @@
+//! Bytes from a reader to the disk, hashed on the way: one pass, a few bounded buffers, hashing in parallel with the
+//! disk.
+
+use std::{
+    io::{self, Read},
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{self, Scope, ScopedJoinHandle},
+};
+
+use super::{
+    FileReader,
+    read_back::{Piece, Written},
+};
+use crate::{
+    device::{AlignedBuf, BlockIo, CHUNK_BYTES},
+    transfer::{
+        checksum::{Checksum, Checksummer},
+        sha256::Hasher,
+    },
+};
+use slipway_core::{digest::Sha256, units::Extent};
+
+/// Bytes written at once, whole clusters of any file system of ours, and how many buffers are on their way. More only
+/// cost memory.
+const PIECE_BYTES: usize = 512 << 10;
+const BUFFERS: usize = 4;
+/// Bytes compared at once with what is to be written.
+const LOOK_BYTES: usize = 256 << 10;
+
+/// What went wrong, and on which side.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// Reading the source.
+    #[error("reading at byte {at}: {source}")]
+    Source {
+        /// Offset in the source.
+        at: u64,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The source is shorter or longer than it was when it was looked at.
+    #[error("it has {} bytes than the {expected} it had before: it changed while it was read", if *longer { "more" } else { "fewer" })]
+    Length {
+        /// Bytes expected.
+        expected: u64,
+        /// Whether there is more.
+        longer: bool,
+    },
+    /// No thread.
+    #[error("cannot start a thread to read and hash with: {0}")]
+    Thread(io::Error),
+    /// Flushing what was written.
+    #[error("flushing the disk: {0}")]
+    Flush(io::Error),
+    /// The disk.
+    #[error("at byte {offset} of the disk: {source}")]
+    Disk {
+        /// Byte offset on the disk.
+        offset: u64,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Fill `buf` from `reader` as far as it goes.
+fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buf.len() {
+        match reader.read(&mut buf[n..]) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}
+
+/// Digest of everything a reader gives, and its length in bytes. `pass` gets the bytes on the way.
+pub fn digest_file(reader: &mut dyn FileReader, mut pass: impl FnMut(&[u8])) -> io::Result<(Sha256, u64)> {
+    let mut digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
+    let mut buf = vec![0; CHUNK_BYTES];
+    let mut total = 0;
+    loop {
+        let n = fill(reader, &mut buf)?;
+        digests.update(&buf[..n]);
+        total += n as u64;
+        pass(&buf[..n]);
+        if n < buf.len() {
+            return Ok((digests.finish(reader), total));
+        }
+    }
+}
+
+/// Of a file, and of what it lies in.
+struct Digests {
+    file: Hasher,
+    outer: Option<Hasher>,
+}
+
+impl Digests {
+    fn update(&mut self, bytes: &[u8]) {
+        match &mut self.outer {
+            Some(outer) => Hasher::update_both(&mut self.file, outer, bytes),
+            None => self.file.update(bytes),
+        }
+    }
+
+    /// Once all that was read has been fed.
+    fn finish(self, reader: &mut dyn FileReader) -> Sha256 {
+        if let Some(outer) = self.outer {
+            reader.return_digest(outer);
+        }
+        self.file.finish()
+    }
+}
+
+/// What is on the disk where a file is going to be: often the same file, of a system before. Reading costs as much as
+/// writing: each piece that is another one doubles what is written unread before the next look.
+#[derive(Default)]
+struct Old {
+    buf: Option<AlignedBuf>,
+    /// Pieces to be written unread: how many more, of how many.
+    unread: u64,
+    of: u64,
+}
+
+impl Old {
+    /// Whether these bytes are there. A piece that cannot be read is to be written: disks mend such sectors then.
+    fn is(&mut self, disk: &dyn BlockIo, at: u64, bytes: &[u8]) -> bool {
+        if self.unread > 0 {
+            self.unread -= 1;
+            return false;
+        }
+        let buf = self.buf.get_or_insert_with(|| AlignedBuf::new(LOOK_BYTES));
+        let same = (at..).step_by(LOOK_BYTES).zip(bytes.chunks(LOOK_BYTES)).all(|(at, bytes)| {
+            let buf = &mut buf[..bytes.len()];
+            disk.read_back(at, buf).is_ok() && *buf == *bytes
+        });
+        self.of = if same { 0 } else { 2 * self.of + 1 };
+        self.unread = self.of;
+        same
+    }
+}
+
+/// Write exactly `size` bytes of `reader` to the beginning of `to`, which ends less than 512 KiB behind them, and
+/// zeros up to its end; return digest and checksum of what was read. Reading, hashing and writing run beside each other;
+/// nothing is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does
+/// `progress`.
+pub fn write_stream(
+    reader: &mut dyn FileReader,
+    disk: &dyn BlockIo,
+    to: Extent,
+    size: u64,
+    behind: Option<&Written>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(Sha256, Checksum), StreamError> {
+    let (read, to_hash) = sync_channel::<Filled>(BUFFERS);
+    let (hashed, to_write) = sync_channel::<Filled>(BUFFERS);
+    let (done, free) = sync_channel::<Filled>(BUFFERS);
+    for _ in 0..BUFFERS.min(size.div_ceil(PIECE_BYTES as u64) as usize) {
+        // The channel has room for all of them.
+        let _ = done.send((AlignedBuf::new(PIECE_BYTES), 0));
+    }
+    let digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
+    thread::scope(move |scope| {
+        let hashing = spawn(scope, move || hash_pieces(to_hash, &hashed, digests))?;
+        let writing = spawn(scope, move || write_pieces(disk, to, size, to_write, &done, behind))?;
+        let result = read_pieces(reader, size, &free, &read, progress);
+        drop(read);
+        for (_, n) in free {
+            progress(n as u64);
+        }
+        join(writing)?;
+        let digests = join(hashing);
+        // What was read in vain has not been hashed: then the layer's digest stays away.
+        result.map(|checksum| (digests.finish(reader), checksum))
+    })
+}
+
+/// A buffer, and how many bytes of it are the file's.
+type Filled = (AlignedBuf, usize);
+
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, StreamError> {
+    thread::Builder::new().spawn_scoped(scope, work).map_err(StreamError::Thread)
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn read_pieces(
+    reader: &mut dyn FileReader,
+    size: u64,
+    free: &Receiver<Filled>,
+    read: &SyncSender<Filled>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Checksum, StreamError> {
+    let (mut at, mut checksummer) = (0, Checksummer::default());
+    while at < size {
+        // The writer stops giving buffers back only when it has failed, and then has its own error.
+        let Ok((mut buf, written)) = free.recv() else { return Ok(checksummer.finish()) };
+        progress(written as u64);
+        let want = (size - at).min(PIECE_BYTES as u64) as usize;
+        let n = fill(reader, &mut buf[..want]).map_err(|source| StreamError::Source { at, source })?;
+        if n < want {
+            return Err(StreamError::Length { expected: size, longer: false });
+        }
+        // Here, where there is less to do than where SHA-256 is taken, and before that: what changes in between is found.
+        checksummer.update(&buf[..n]);
+        at += n as u64;
+        if read.send((buf, n)).is_err() {
+            return Ok(checksummer.finish());
+        }
+    }
+    match fill(reader, &mut [0]) {
+        Ok(0) => Ok(checksummer.finish()),
+        Ok(_) => Err(StreamError::Length { expected: size, longer: true }),
+        Err(source) => Err(StreamError::Source { at, source }),
+    }
+}
+
+fn hash_pieces(read: Receiver<Filled>, hashed: &SyncSender<Filled>, mut digests: Digests) -> Digests {
+    for (buf, n) in read {
+        digests.update(&buf[..n]);
+        if hashed.send((buf, n)).is_err() {
+            break;
+        }
+    }
+    digests
+}
+
+fn write_pieces(
+    disk: &dyn BlockIo,
+    to: Extent,
+    size: u64,
+    hashed: Receiver<Filled>,
+    done: &SyncSender<Filled>,
+    behind: Option<&Written>,
+) -> Result<(), StreamError> {
+    let mut old = Old::default();
+    let mut at = to.offset;
+    for (mut buf, n) in hashed {
+        let last = at + n as u64 == to.offset + size;
+        // Clusters are whole sectors.
+        let padded = if last { ((to.end() - at) as usize).min(PIECE_BYTES) } else { n };
+        buf[n..padded].fill(0);
+        if !old.is(disk, at, &buf[..padded]) {
+            disk.write_at(at, &buf[..padded]).map_err(|source| StreamError::Disk { offset: at, source })?;
+        }
+        if let Some(behind) = behind {
+            behind.tell(Piece { at: Extent { offset: at, len: n as u64 }, last });
+        }
+        at += n as u64;
+        // The reader has gone once it has sent everything.
+        let _ = done.send((buf, n));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::transfer::{ReadBack, read_back_digest};
+    use slipway_core::units::{MIB, SectorSize};
+
+    /// A device with a cache that a power cut empties: what is read is what was flushed.
+    struct Cached(Mutex<State>);
+
+    #[derive(Default)]
+    struct State {
+        cache: Vec<u8>,
+        medium: Vec<u8>,
+        written: usize,
+        read: usize,
+        flushes: usize,
+    }
+
+    impl Cached {
+        fn new(len: u64) -> Self {
+            let (cache, medium) = (vec![0; len as usize], vec![0; len as usize]);
+            Cached(Mutex::new(State { cache, medium, ..State::default() }))
+        }
+
+        /// Bytes written, bytes read, flushes, since it was asked last.
+        fn count(&self) -> (usize, usize, usize) {
+            let mut state = self.0.lock().unwrap();
+            let State { written, read, flushes, .. } = &mut *state;
+            (std::mem::take(written), std::mem::take(read), std::mem::take(flushes))
+        }
+    }
+
+    impl BlockIo for Cached {
+        fn size(&self) -> u64 {
+            self.0.lock().unwrap().medium.len() as u64
+        }
+
+        fn sector_size(&self) -> SectorSize {
+            SectorSize::S4096
+        }
+
+        fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            buf.copy_from_slice(&state.medium[offset as usize..][..buf.len()]);
+            state.read += buf.len();
+            Ok(())
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            assert!(offset.is_multiple_of(4096) && buf.len().is_multiple_of(4096), "not whole sectors");
+            state.cache[offset as usize..][..buf.len()].copy_from_slice(buf);
+            state.written += buf.len();
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            let mut state = self.0.lock().unwrap();
+            let State { cache, medium, flushes, .. } = &mut *state;
+            medium.copy_from_slice(cache);
+            *flushes += 1;
+            Ok(())
+        }
+    }
+
+    /// No two pieces of it are alike.
+    fn bytes(len: u64) -> Vec<u8> {
+        (0..len).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
+    }
+
+    fn to(len: u64) -> Extent {
+        Extent { offset: MIB, len: len.next_multiple_of(32 << 10) }
+    }
+
+    fn write(disk: &Cached, bytes: &[u8]) {
+        let (len, mut done) = (bytes.len() as u64, 0);
+        let (digest, checksum) = write_stream(&mut &bytes[..], disk, to(len), len, None, &mut |n| done += n).unwrap();
+        assert_eq!((digest, checksum, done), (Sha256::of(bytes), Checksum::of(bytes), len));
+        disk.sync().unwrap();
+        assert_eq!(read_back_digest(disk, &[Extent { len, ..to(len) }], &mut |_| ()).unwrap(), digest);
+    }
+
+    #[test]
+    fn what_is_there_is_not_written_again() {
+        let disk = Cached::new(20 * MIB);
+        let mut old = bytes(16 * MIB + 12_345);
+        write(&disk, &old);
+        let (written, read, _) = disk.count();
+        assert_eq!(written as u64, to(old.len() as u64).len);
+        assert!(read - old.len() < old.len() / 8, "{read} bytes read of a disk that holds something else");
+
+        write(&disk, &old);
+        assert_eq!(disk.count().0, 0);
+
+        old[7 << 20] ^= 1;
+        write(&disk, &old);
+        assert_eq!(disk.count().0, 2 * PIECE_BYTES, "one that differs, and the next, unread");
+    }
+
+    #[test]
+    fn only_what_was_flushed_is_read_behind_a_write() {
+        let (disk, new) = (Cached::new(100 * MIB), bytes(90 * MIB + 1));
+        let len = new.len() as u64;
+        thread::scope(|scope| {
+            let behind = ReadBack::begin(scope, &disk).unwrap();
+            let to = Extent { offset: 0, ..to(len) };
+            let (_, written) = write_stream(&mut &new[..], &disk, to, len, Some(&behind.written), &mut |_| ()).unwrap();
+            disk.sync().unwrap();
+            let mut done = 0;
+            assert_eq!(behind.finish(&mut |n| done += n).unwrap(), [written]);
+            assert_eq!(done, len);
+            let flushes = disk.count().2;
+            assert!((2..=6).contains(&flushes), "{flushes} flushes: one to five windows of 16 MiB, and the end");
+        });
+    }
+
+    #[test]
+    fn a_source_of_another_length_is_an_error() {
+        let disk = Cached::new(4 * MIB);
+        for (len, longer) in [(MIB + 1, true), (MIB - 1, false)] {
+            let result = write_stream(&mut &bytes(len)[..], &disk, to(MIB), MIB, None, &mut |_| ());
+            assert!(
+                matches!(result, Err(StreamError::Length { expected: MIB, longer: l }) if l == longer),
+                "{result:?}"
+            );
+        }
+    }
+}
