@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | 4 | [`cli`], [`commands`] | one file per verb, all of the same shape |
 //! | 3 | [`probe`], [`plan`], [`execute`] | look (never writes), decide (pure), do (the only place where a [`plan::Step`] becomes I/O) |
-//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`disk_image`], [`durable`], [`tools`] | touch the machine |
+//! | 2 | [`device`], [`payload`], [`fat`], [`mkfs`], [`bootloader`], [`media`], [`durable`], [`tools`] | touch the machine |
 //! | 1 | [`model`] | values and formats, bytes in and bytes out: no file, process, clock or randomness |
 //!
 //! A module uses its own layer and those below, never one above (`tests/layers.rs` checks it); [`error`] and
@@ -43,13 +43,13 @@
 //! * from a source to the disk in one pass: [`payload::write_stream`]; back from the medium: [`payload::ReadBack`]; the
 //!   digests and checksums of both: [`model::digest`]
 //! * META (Talos ADV): [`model::meta`]
-//! * how `stage --limit-rate` spares the disk: [`device::Paced`], with the arithmetic in [`model::rate`]
+//! * how `stage --limit-rate` spares the disk: [`device::RateLimited`], with the arithmetic in [`model::rate`]
 //! * the kernel command line: [`model::cmdline`]
 //! * YAML, with the place of every key: [`model::yaml`]; the machine config on stdin: [`model::config`]; the profiles of
 //!   `imager`: [`model::profile`], and as arguments of `image`: [`cli::Imager::image_args`]; machined's environment variables: [`model::environment`]
-//! * disk images (`image` is an install onto a file): [`disk_image`]; what makes them the same bytes every time:
+//! * disk images (`image` is an install onto a file): [`media`]; what makes them the same bytes every time:
 //!   `Identities` in `src/commands/install.rs`, [`plan::Ids::seeded`] and [`model::xfs::settle_inodes`]
-//! * live media (ISO, PXE): [`disk_image::Iso`], [`disk_image::Pxe`]; what they carry: [`model::live`]; how an ISO starts:
+//! * live media (ISO, PXE): [`media::Iso`], [`media::Pxe`]; what they carry: [`model::live`]; how an ISO starts:
 //!   `assets/grub/iso.cfg`
 //! * why a request was refused: [`plan::Refusal`]; exit codes: [`error::Kind`]
 //! * why output never makes the work wait: [`report::output`]; why stdin does not: `src/commands/stdin.rs`
@@ -63,15 +63,15 @@
 //! *Disk image*: a file that is a disk. *Trial*: a slot booted exactly once unless it is confirmed. *ESP*, *LBA*,
 //! *PARTUUID* as in the UEFI specification; *ADV*: the tag-value record in the META partition.
 
+pub mod atomic_file;
 pub mod bootloader;
 pub mod cli;
 pub mod commands;
 pub mod device;
-pub mod disk_image;
-pub mod durable;
 pub mod error;
 pub mod execute;
 pub mod fat;
+pub mod media;
 pub mod mkfs;
 pub mod payload;
 pub mod probe;

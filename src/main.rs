@@ -8,14 +8,14 @@ use std::{
     process::ExitCode,
 };
 
+use clap::{Parser as _, error::ErrorKind};
+use nix::libc;
 use slipway::{
     cli::{Cli, Imager, Output, environment::Environment, output},
     commands,
     error::{Failure, OrFail as _},
 };
-use clap::{Parser as _, error::ErrorKind};
-use nix::libc;
-use slipway_core::report::{FailureKind as Kind, Report};
+use slipway_core::report::{FailureKind, Report};
 
 /// Freed buffers go back to the system at once. Left to itself the C library keeps what it has seen freed before: as much
 /// as the window of a zstd layer, for each thread.
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
         };
     }
     // Before the arguments: bad data in the environment is wrong input even for --help.
-    let environment = Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(Kind::Input);
+    let environment =
+        Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(FailureKind::Input);
     let environment = match environment {
         Ok(environment) => environment,
         Err(failure) => return failed(&failure),
@@ -72,8 +73,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation => ExitCode::from(Kind::Input.exit_code()),
-        _ => ExitCode::from(Kind::Other.exit_code()),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => ExitCode::from(FailureKind::Input.exit_code()),
+        _ => ExitCode::from(FailureKind::Other.exit_code()),
     }
 }
 
@@ -87,11 +88,11 @@ fn print(report: &Report, output: Output) -> ExitCode {
         .map_err(Into::into)
         .and_then(|text| output::write(&stdout(), format!("{text}\n").as_bytes(), output::PATIENCE));
     match written {
-        Ok(()) if report.is_bad() => ExitCode::from(Kind::Install.exit_code()),
+        Ok(()) if report.is_bad() => ExitCode::from(FailureKind::Install.exit_code()),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("error: the report cannot be written to stdout: {error}"));
-            ExitCode::from(Kind::Other.exit_code())
+            ExitCode::from(FailureKind::Other.exit_code())
         }
     }
 }

@@ -32,13 +32,13 @@ use nix::{
 use slipway::{
     bootloader::Assets,
     device::{Access, Disk},
-    payload::{DirSource, Sums, image::Look},
+    payload::{DirSource, Sums, image::Inspection},
     probe,
 };
 use slipway_core::{
     payload::manifest::{Arch, KernelArgs},
     plan::{self, Ids, InstallRequest},
-    report::FailureKind as Kind,
+    report::FailureKind,
     units::MIB,
 };
 use uuid::Uuid;
@@ -148,7 +148,7 @@ fn a_sector_size_that_is_not_the_disks() {
 // ---------------------------------------------------------------------------------------------------
 // Too small, by one sector; and the smallest that will do.
 
-/// Label, ESP, BIOS, two slots, META, STATE and the smallest EPHEMERAL, MiB, and a backup label in bytes.
+/// Gpt, ESP, BIOS, two slots, META, STATE and the smallest EPHEMERAL, MiB, and a backup label in bytes.
 fn needed(slot: u64, ephemeral: u64, sector: u64) -> u64 {
     (1 + 300 + 1 + 2 * slot + 1 + 100 + ephemeral) * MIB + sector + 128 * 128
 }
@@ -738,7 +738,8 @@ fn a_cmdline_that_is_no_text() {
 #[test]
 fn a_file_too_large_for_fat() {
     let world = World::new();
-    let mut payload = DirSource::new(world.payload.dir()).facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
+    let mut payload =
+        DirSource::new(world.payload.dir()).facts(Sums::wanted(false), Inspection::Everything, |_| ()).unwrap();
     payload.files[2].size = 1 << 32;
     let disk = world.sparse("disk.img", 20 << 30);
     let disk = Disk::open(&disk, Access::Whole, None, Duration::ZERO).unwrap();
@@ -761,7 +762,7 @@ fn a_file_too_large_for_fat() {
     let text = refusals.to_string();
     assert!(text.contains("rootfs.squashfs") && text.contains("4294967296 bytes"), "{text}");
     assert!(!text.contains("--slot-size"), "{text}");
-    assert_eq!(refusals.kind(), Kind::Input);
+    assert_eq!(refusals.kind(), FailureKind::Input);
 }
 
 /// By the numbers of the refusal: with as many bytes less it fits, and fills the slot to its last cluster.

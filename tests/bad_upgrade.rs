@@ -17,12 +17,12 @@ use nix::libc;
 use slipway::{
     device::{Access, Disk},
     execute::{self, Observer, Sources},
-    payload::{DirSource, Sums, image::Look},
+    payload::{DirSource, Sums, image::Inspection},
     probe,
 };
 use slipway_core::{
     payload::manifest::Arch,
-    plan::{self, Ask, Origin, UpgradeRequest},
+    plan::{self, Origin, RequestBase, UpgradeRequest},
     units::MIB,
 };
 use world::{
@@ -216,11 +216,11 @@ fn a_payload_that_changes_while_it_is_read() {
     let world = World::new();
     let node = Node::installed(&world);
     let source = DirSource::new(node.next.dir());
-    let payload = source.facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
+    let payload = source.facts(Sums::wanted(false), Inspection::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
     let request = UpgradeRequest {
-        ask: Ask { disk: "disk".into(), now: 1 },
+        base: RequestBase { disk: "disk".into(), now: 1 },
         origin: Origin::Inside,
         activate: true,
         preserve: true,

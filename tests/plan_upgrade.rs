@@ -19,11 +19,11 @@ use slipway_core::{
         meta::{ADV_BYTES, Adv, Meta},
     },
     payload::version::Version,
-    plan::{self, ActivateRequest, Goal, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Goal, Plan, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
     units::SectorSize,
 };
 use system::{
-    ask, installed, payload,
+    base, installed, payload,
     random::{MEDIUM, decide, random_system, view},
 };
 
@@ -44,7 +44,7 @@ fn golden(name: &str, plan: &Plan) {
 fn staged() -> SystemFacts {
     let mut facts = installed(SectorSize::S512);
     let env = facts.env.unwrap().deactivated(Slot::B, 1).staged(Slot::B, 1);
-    facts.slots.b = system::slot(&facts.label, Slot::B, &payload(1), Some(Marker { state: SlotState::Trial, seq: 1 }));
+    facts.slots.b = system::slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Trial, seq: 1 }));
     facts.env_copies = [Some(env.clone()), Some(env.clone())];
     facts.env = Some(env);
     facts
@@ -74,7 +74,7 @@ fn texts() {
     let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
     golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
     let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
-    let from_medium = UpgradeRequest { origin: Origin::Medium(Some(MEDIUM)), ..request.clone() };
+    let from_medium = UpgradeRequest { origin: RunsFrom::Medium(Some(MEDIUM)), ..request.clone() };
     golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
@@ -106,7 +106,7 @@ fn allowed(step: &Step, facts: &SystemFacts) -> Option<Part> {
         Step::WriteMarker { slot, .. } => Some(Part::from(*slot)),
         Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => Some(Part::Meta),
         other => {
-            assert!(other.writes().is_empty(), "{other:?} in a plan for {}", facts.label.disk_guid);
+            assert!(other.writes().is_empty(), "{other:?} in a plan for {}", facts.gpt.disk_guid);
             None
         }
     }
@@ -293,7 +293,7 @@ proptest! {
             let part = allowed(step, &facts);
             for extent in step.writes().iter().filter(|e| e.len > 0) {
                 let part = part.unwrap();
-                prop_assert!(facts.label.part(part).contains(*extent), "{:?} outside {}", step, part);
+                prop_assert!(facts.gpt.part(part).contains(*extent), "{:?} outside {}", step, part);
                 let bulk = !matches!(step, Step::WriteMarker { .. });
                 let running = facts.running.slot().map(Part::from);
                 prop_assert!(!bulk || Some(part) != running, "the running slot is never written");

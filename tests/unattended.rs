@@ -58,7 +58,7 @@ impl<'w> Live<'w> {
         Outcome::of(installer_in(&script, all.concat()).write_stdin(config.to_owned()))
     }
 
-    /// Orders for a disk by its path.
+    /// Instructions for a disk by its path.
     fn onto(&self, disk: &Path, words: &str) -> Outcome {
         self.run(&format!("slipway.install={} {words}", disk.display()), "", &[])
     }

@@ -16,6 +16,7 @@
 //! | [`yaml`], [`units`], [`rate`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 #[macro_use]
 extern crate alloc;

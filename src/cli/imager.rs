@@ -10,7 +10,7 @@ use crate::{
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
-    media::profile::{Origin, Profile},
+    media::profile::{PayloadInput, Profile},
     payload::manifest::Arch,
     units::ByteSize,
 };
@@ -158,10 +158,10 @@ impl Imager {
     pub fn image_args(&self, profile: &Profile) -> ImageArgs {
         let mut registry = self.registry.clone();
         let source = match profile.origin.clone() {
-            Origin::Directory(dir) => SourceRef::Dir(dir.into()),
-            Origin::Layout(dir) => SourceRef::Oci(dir.into(), LocalRef::Only),
-            Origin::Archive(file) => SourceRef::OciArchive(file.into(), LocalRef::Only),
-            Origin::Registry { image, insecure } => {
+            PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
+            PayloadInput::Layout(dir) => SourceRef::Oci(dir.into(), LocalRef::Only),
+            PayloadInput::Archive(file) => SourceRef::OciArchive(file.into(), LocalRef::Only),
+            PayloadInput::Registry { image, insecure } => {
                 registry.tls_verify &= !insecure;
                 SourceRef::Docker(image)
             }

@@ -18,8 +18,8 @@ pub fn run(args: &ActivateArgs, progress: &mut Progress) -> Result<Report, Failu
         target.check(running, progress);
     }
     let payload = target.system.running.slot().and_then(|s| target.system.slots[!s].payload());
-    let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
-        plan::activate(&ActivateRequest { ask: ask.clone(), preserve: args.preserve }, system)
+    let decide = |base: &plan::RequestBase, system: &plan::SystemFacts| {
+        plan::activate(&ActivateRequest { base: base.clone(), preserve: args.preserve }, system)
     };
     target.change(&args.change, Sources::default(), payload, decide, progress).map(Report::Change)
 }

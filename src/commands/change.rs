@@ -5,7 +5,7 @@ use anyhow::{Context as _, anyhow};
 use super::look;
 use crate::{
     cli::{ChangeArgs, DiskArgs, Progress},
-    device::{Access, BlockIo as _, Disk, Pace, Paced},
+    device::{Access, BlockIo as _, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
     execute::{self, Observer as _, Sources},
     probe,
@@ -14,7 +14,7 @@ use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
     disk::layout::Part,
-    plan::{Ask, Plan, Refusals, Step, SystemFacts},
+    plan::{Plan, Refusals, RequestBase, Step, SystemFacts},
     rate::ByteRate,
     report::{ChangeReport, FailureKind},
 };
@@ -23,7 +23,7 @@ use slipway_core::{
 pub struct Target {
     disk: Disk,
     /// How fast it may be used, where that is limited.
-    pace: Option<Pace>,
+    pace: Option<RateLimiter>,
     pub system: SystemFacts,
     name: String,
 }
@@ -39,19 +39,19 @@ impl Target {
 
     /// Use the disk no faster than this.
     pub fn limit(&mut self, rate: Option<ByteRate>) {
-        self.pace = rate.map(Pace::new);
+        self.pace = rate.map(RateLimiter::new);
     }
 
     /// The limit.
-    pub const fn pace(&self) -> Option<&Pace> {
+    pub const fn pace(&self) -> Option<&RateLimiter> {
         self.pace.as_ref()
     }
 
     /// Compare every file of a slot with its digest.
     pub fn check(&mut self, slot: Slot, progress: &mut Progress) {
-        let label = &self.system.label;
+        let label = &self.system.gpt;
         progress.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(&self.disk, label, slot));
-        let disk = Paced::new(&self.disk, self.pace.as_ref());
+        let disk = RateLimited::new(&self.disk, self.pace.as_ref());
         let whole = probe::slot_is_whole(&disk, label, slot, &mut |n| progress.advance(n));
         self.system.slots[slot].whole = Some(whole);
     }
@@ -62,11 +62,11 @@ impl Target {
         args: &ChangeArgs,
         sources: Sources,
         payload: Option<Sha256>,
-        decide: impl Fn(&Ask, &SystemFacts) -> Result<Plan, Refusals>,
+        decide: impl Fn(&RequestBase, &SystemFacts) -> Result<Plan, Refusals>,
         progress: &mut Progress,
     ) -> Result<Box<ChangeReport>, Failure> {
         let decide = |now| {
-            decide(&Ask { disk: self.name.clone(), now }, &self.system).map_err(|refusals| Failure {
+            decide(&RequestBase { disk: self.name.clone(), now }, &self.system).map_err(|refusals| Failure {
                 kind: refusals.kind(),
                 error: anyhow::Error::new(refusals).context(self.name.clone()),
             })
@@ -82,7 +82,7 @@ impl Target {
         plan.warnings.iter().for_each(|warning| progress.note(warning));
         let changed = !args.dry_run && !plan.steps.is_empty();
         if changed {
-            let (label, parts) = (&self.system.label, [Part::Esp, Part::BootA, Part::BootB]);
+            let (label, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
             // A slot that is mounted can still be confirmed: its marker is a file of one sector that nobody else writes.
             let bulk = plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
             let written: Vec<_> = bulk.flat_map(Step::writes).collect();
@@ -94,7 +94,7 @@ impl Target {
                 .or_fail(FailureKind::Install)?;
             // What somebody left there unwritten must not come after what is written now.
             self.disk.forget_cached(label.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
-            let disk = Paced::new(&self.disk, self.pace.as_ref());
+            let disk = RateLimited::new(&self.disk, self.pace.as_ref());
             let done = execute::run(&plan, &disk, sources, progress);
             done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
         }

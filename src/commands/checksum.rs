@@ -11,10 +11,10 @@ use anyhow::Context as _;
 
 use super::payload::{self, Payload};
 use crate::{
+    atomic_file::publish,
     cli::{ChecksumArgs, Progress},
-    durable::publish,
     error::{Failure, OrFail as _},
-    payload::{SourceRef, Sums, TEXTS, image::Look, registry::Options},
+    payload::{SourceRef, Sums, TEXTS, image::Inspection, registry::Options},
 };
 use slipway_core::{
     digest::{self, Sha256},
@@ -28,7 +28,7 @@ pub fn run(args: &ChecksumArgs, progress: &mut Progress) -> Result<Report, Failu
     let list = dir.join(SHA256SUMS);
     // Not compared with an old list: that is what is being replaced.
     let opened = payload::open_ref(SourceRef::Dir(dir.clone()), Arch::NATIVE, &Options::default())?;
-    let Payload { facts, .. } = opened.look(Sums::Ignored, Look::Everything, progress)?;
+    let Payload { facts, .. } = opened.look(Sums::Ignored, Inspection::Everything, progress)?;
     let manifest = facts.manifest();
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());

@@ -14,9 +14,9 @@ use super::{
 use crate::{
     cli::{ImageArgs, Progress},
     device::{Access, Disk},
-    disk_image::{self, ImageError, Target},
     error::{Failure, OrFail as _},
     execute::Observer as _,
+    media::{self, ImageError, OutputFile},
     tools::Tool,
 };
 use slipway_core::{
@@ -48,7 +48,7 @@ fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report
         Tool::QemuImg.find().or_fail(FailureKind::Dependency)?;
     }
     let install = Install::new(system, request)?;
-    let target = Target::new(&args.out, args.force).or_fail(FailureKind::Install)?;
+    let target = OutputFile::new(&args.out, args.force).or_fail(FailureKind::Install)?;
     let raw = target.side().or_fail(FailureKind::Install)?;
     let sized = raw.as_file().set_len(disk_bytes);
     sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", args.out.display())).or_fail(FailureKind::Install)?;
@@ -66,7 +66,7 @@ fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report
             .phase(&format!("convert    {}, and compare it", target.path().display()), disk_bytes.saturating_mul(2));
     }
     let stamp = Stamp { id: install.plan.disk_guid, time };
-    let converted = disk_image::convert(raw, *kind, system.arch, stamp, &target, &mut |n| progress.advance(n));
+    let converted = media::convert(raw, *kind, system.arch, stamp, &target, &mut |n| progress.advance(n));
     let image = converted.map_err(failure)?;
     let (compression, file_bytes) = finish(image, &target, progress)?;
     Ok(Report::Image(Box::new(ImageReport {
@@ -83,7 +83,7 @@ fn disk(args: &ImageArgs, said: &Said, progress: &mut Progress) -> Result<Report
 /// Compress it if its name says so, and give it that name: how it is compressed, and how many bytes it has.
 pub fn finish(
     image: NamedTempFile,
-    target: &Target,
+    target: &OutputFile,
     progress: &mut Progress,
 ) -> Result<(Option<Compression>, u64), Failure> {
     let compression = Compression::of(&target.path().to_string_lossy());
@@ -91,7 +91,7 @@ pub fn finish(
         let bytes = image.as_file().metadata().or_fail(FailureKind::Install)?.len();
         progress.phase(&format!("compress   {}, and read it back", target.path().display()), bytes);
     }
-    let image = disk_image::compress(image, compression, target, &mut |n| progress.advance(n)).map_err(failure)?;
+    let image = media::compress(image, compression, target, &mut |n| progress.advance(n)).map_err(failure)?;
     progress.phase(&format!("flush      {}", target.path().display()), 0);
     Ok((compression, target.publish(image).or_fail(FailureKind::Install)?))
 }
@@ -126,7 +126,7 @@ pub fn source_date_epoch() -> Result<u32, String> {
 fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => FailureKind::Dependency,
-        ImageError::Target(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => FailureKind::Install,
+        ImageError::OutputFile(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => FailureKind::Install,
     };
     Failure { kind, error: error.into() }
 }

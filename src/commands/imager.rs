@@ -14,7 +14,7 @@ use crate::{
 use slipway_core::{
     disk::meta::parse_tag,
     kernel::platform::Platform,
-    media::profile::{Draft, Fault, Origin, OutputKind, Profile},
+    media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
     payload::manifest::Arch,
     report::{FailureKind, Report},
 };
@@ -78,7 +78,7 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     draft.set_meta(tags).map_err(|fault| failed("--meta", fault))?;
     if let Some(name) = &own.base_installer_image {
         let image = name.parse().map_err(|e| format!("--base-installer-image {name:?}: {e}"));
-        draft.origin = Some(Origin::Registry { image: input(image)?, insecure: own.insecure });
+        draft.origin = Some(PayloadInput::Registry { image: input(image)?, insecure: own.insecure });
     }
     draft.settle().map_err(|fault| failed(&format!("the base profile {name}"), fault))
 }

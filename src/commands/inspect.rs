@@ -7,7 +7,7 @@ use super::{
 use crate::{
     cli::{InspectArgs, InspectTarget, Progress},
     error::Failure,
-    payload::{SourceRef, Sums, image::Look},
+    payload::{SourceRef, Sums, image::Inspection},
 };
 use slipway_core::{
     report::{InspectReport, Report},
@@ -27,7 +27,7 @@ pub fn run(args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failur
 fn of_source(source: &SourceRef, args: &InspectArgs, progress: &mut Progress) -> Result<Report, Failure> {
     let opened = payload::open_ref(source.clone(), args.arch, &payload::options(&args.registry))?;
     let sums = Sums::wanted(args.strict);
-    let Payload { facts, .. } = opened.look(sums, Look::Everything, progress)?;
+    let Payload { facts, .. } = opened.look(sums, Inspection::Everything, progress)?;
     let bytes: u64 = facts.files.iter().map(|f| f.size).sum();
     Ok(Report::Inspect(InspectReport {
         source: source.to_string(),

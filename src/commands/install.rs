@@ -15,7 +15,7 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
     execute::{self, Observer as _, Sources},
-    payload::{Sums, image::Look},
+    payload::{Sums, image::Inspection},
     probe,
     tools::Tool,
 };
@@ -94,7 +94,7 @@ impl<'a> Install<'a> {
         let opened = payload::open(source, self.request.arch)?;
         let mut facts = probe::disk_facts(disk).or_fail(FailureKind::Install)?;
         // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
-        let look = if facts.found == Found::Nothing { Look::Declared } else { Look::Everything };
+        let look = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
         let Payload { source, facts: payload } = opened.look(Sums::wanted(source.strict), look, progress)?;
         let assets_facts = probe::asset_facts(&self.assets, self.request.arch);
         let mut decide = |ids, path: &Path| {

@@ -10,18 +10,18 @@ use super::{
 use crate::{
     bootloader::IsoAssets,
     cli::{ImageArgs, Progress},
-    disk_image::{Cargo, Event, Iso, LiveError, Pxe, Target},
     error::{Failure, OrFail as _},
     execute::Observer as _,
+    media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe},
     payload::{
         SourceRef, Sums as Wanted,
-        image::{Archive, ImageError, Look},
+        image::{Archive, ImageError, Inspection},
         image_store,
     },
     tools::Tool,
 };
 use slipway_core::{
-    config::unattended::{Orders, OrdersError},
+    config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
     kernel::{
         cmdline::{Cmdline, assemble_live},
@@ -39,10 +39,11 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let time = input(source_date_epoch())?;
     let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
     let assets = starters(kind, args)?;
-    let target = Target::new(out, args.force).or_fail(FailureKind::Install)?;
+    let target = OutputFile::new(out, args.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
-    let Payload { source, facts } = opened.look(Wanted::wanted(system.source.strict), Look::Declared, progress)?;
+    let Payload { source, facts } =
+        opened.look(Wanted::wanted(system.source.strict), Inspection::Declared, progress)?;
     if facts.arch != system.arch {
         return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
     }
@@ -56,7 +57,7 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let medium = medium(args, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
     // A word that is wrong would only be found where nobody is there to read about it.
-    if let Err(wrong @ OrdersError::Word { .. }) = Orders::of(&cmdline, None) {
+    if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
         return Err(wrong).or_fail(FailureKind::Input);
     }
     // Before anything is written: whether the kernel gets what was asked for.
@@ -80,7 +81,7 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     if system.dry_run {
         return Ok(Report::Live(Box::new(report)));
     }
-    let cargo = Cargo { source: &source, facts: &facts, container: container.as_ref(), time };
+    let cargo = LiveContents { source: &source, facts: &facts, container: container.as_ref(), time };
     let observe = &mut |event: Event| match event {
         Event::Phase(sentence, bytes) => progress.phase(sentence, bytes),
         Event::Bytes(bytes) => progress.advance(bytes),
@@ -182,6 +183,8 @@ fn failure(error: LiveError, from: &SourceRef, container: Option<&SourceRef>) ->
         LiveError::Container(error) => payload::failure(container.unwrap_or(from), error),
         LiveError::TooLarge { .. } => Failure { kind: FailureKind::Input, error: error.into() },
         LiveError::Tool(_) => Failure { kind: FailureKind::Dependency, error: error.into() },
-        LiveError::Target(_) | LiveError::Differs { .. } => Failure { kind: FailureKind::Install, error: error.into() },
+        LiveError::OutputFile(_) | LiveError::Differs { .. } => {
+            Failure { kind: FailureKind::Install, error: error.into() }
+        }
     }
 }

@@ -60,7 +60,7 @@ struct Found {
 fn look(target: &DiskArgs, access: Access) -> Result<Found, Failure> {
     let disk = open(target, access)?;
     let context = || target.disk.display().to_string();
-    let label = probe::label(&disk).with_context(context).or_fail(FailureKind::Install)?;
+    let label = probe::gpt(&disk).with_context(context).or_fail(FailureKind::Install)?;
     let meta = meta_of(&disk, &label).with_context(context).or_fail(FailureKind::Install)?;
     Ok(Found { disk, extent: label.part(Part::Meta), meta })
 }

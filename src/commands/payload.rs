@@ -3,12 +3,12 @@
 use super::input;
 use crate::{
     cli::{Progress, RegistryArgs, SourceArgs},
-    device::Pace,
+    device::RateLimiter,
     error::Failure,
     execute::Observer as _,
     payload::{
         Source, SourceRef, Sums,
-        image::{ImageError, Look},
+        image::{ImageError, Inspection},
         registry::{Options, Patience},
     },
 };
@@ -74,7 +74,7 @@ impl Opened {
     }
 
     /// Look at the payload, as fast as it can be read.
-    pub fn look(self, sums: Sums, look: Look, progress: &mut Progress) -> Result<Payload, Failure> {
+    pub fn look(self, sums: Sums, look: Inspection, progress: &mut Progress) -> Result<Payload, Failure> {
         self.look_at_pace(sums, look, None, progress)
     }
 
@@ -82,8 +82,8 @@ impl Opened {
     pub fn look_at_pace(
         mut self,
         sums: Sums,
-        look: Look,
-        pace: Option<&Pace>,
+        look: Inspection,
+        pace: Option<&RateLimiter>,
         progress: &mut Progress,
     ) -> Result<Payload, Failure> {
         progress.phase(&format!("check      payload {}", self.named), self.source.bytes(look));

@@ -14,7 +14,7 @@ use slipway_core::{
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, Ask, GptCopies, SystemFacts},
+    plan::{self, GptCopies, RequestBase, SystemFacts},
     report::{MetaTag, Report, SlotStatus, StatusReport},
 };
 
@@ -29,8 +29,8 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         sector_bytes: disk.sector_size().bytes(),
-        disk_guid: facts.label.disk_guid,
-        partitions: Part::ALL.map(|p| (p, facts.label.part(p))).into(),
+        disk_guid: facts.gpt.disk_guid,
+        partitions: Part::ALL.map(|p| (p, facts.gpt.part(p))).into(),
         problems: problems(&facts, disk.size(), disk.sector_size().bytes()),
         slots: PerSlot::new(|s| {
             let slot = &facts.slots[s];
@@ -41,7 +41,7 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
                 payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
                 marker: slot.marker.clone(),
                 verifies: slot.verifies,
-                problem: slot.boots.clone(),
+                problem: slot.boot_problem.clone(),
             }
         }),
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
@@ -79,7 +79,7 @@ fn last_trial(facts: &SystemFacts) -> Option<String> {
 }
 
 fn rollback(facts: &SystemFacts) -> String {
-    match plan::rollback(&Ask { disk: String::new(), now: 0 }, facts) {
+    match plan::rollback(&RequestBase { disk: String::new(), now: 0 }, facts) {
         Ok(plan) => plan.result,
         Err(refusals) => {
             let why: Vec<String> = refusals.0.iter().map(ToString::to_string).collect();
@@ -112,7 +112,7 @@ pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<S
 }
 
 fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
-    let mut problems = gpt_problems(&facts.label.copies, bytes, sector);
+    let mut problems = gpt_problems(&facts.gpt.copies, bytes, sector);
     for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged")),

@@ -19,16 +19,16 @@ use crate::{
 use slipway_core::{
     config::{
         DiskChoice, DiskTraits, Selector,
-        unattended::{Orders, Then},
+        unattended::{Instructions, Then},
     },
-    plan::{self, Action, Holding, Origin},
+    plan::{self, Action, DiskHolds, RunsFrom},
     report::{FailureKind, Outcome, Report, UnattendedReport},
     units::SectorSize,
 };
 
 pub fn run(args: UnattendedArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
     let cmdline = kernel_cmdline()?;
-    let Some(orders) = Orders::of(&cmdline, said.config()).or_fail(FailureKind::Input)? else {
+    let Some(orders) = Instructions::of(&cmdline, said.config()).or_fail(FailureKind::Input)? else {
         let why = "neither slipway.install= on the kernel command line nor the machine config asks for an installation";
         let outcome = Outcome::Nothing(why.to_owned());
         let report = UnattendedReport { then: Then::Stay, asked_by: None, disk: None, medium: None, outcome };
@@ -64,7 +64,7 @@ impl Machine {
     }
 
     /// What a disk holds, and its path with links resolved.
-    fn held(&self, path: &Path, sector: Option<SectorSize>) -> Result<(Holding, PathBuf), Failure> {
+    fn held(&self, path: &Path, sector: Option<SectorSize>) -> Result<(DiskHolds, PathBuf), Failure> {
         let disk = self.open(path, sector).or_fail(FailureKind::Install)?;
         let path = disk.path().to_owned();
         let held = probe::holding(&disk, &self.cmdline).with_context(|| path.display().to_string());
@@ -97,7 +97,7 @@ impl Machine {
     }
 
     /// What the other disks hold.
-    fn others(&self, target: &Path, progress: &mut Progress) -> Result<Vec<(String, Holding)>, Failure> {
+    fn others(&self, target: &Path, progress: &mut Progress) -> Result<Vec<(String, DiskHolds)>, Failure> {
         let mut found = Vec::new();
         for disk in device::disks().or_fail(FailureKind::Environment)?.iter().filter(|disk| !disk.cdrom) {
             let path = &disk.dev_path;
@@ -114,7 +114,7 @@ impl Machine {
         self,
         action: Action,
         disk: PathBuf,
-        orders: &Orders,
+        orders: &Instructions,
         said: &Said,
         progress: &mut Progress,
     ) -> Result<Outcome, Failure> {
@@ -159,7 +159,7 @@ impl Machine {
                     keep_kernel_args: true,
                 };
                 let args = UpgradeArgs { stage, preserve: true, meta: system.meta };
-                let report = upgrade::from(Origin::Medium(orders.medium), &args, said, progress)?;
+                let report = upgrade::from(RunsFrom::Medium(orders.medium), &args, said, progress)?;
                 Ok(Outcome::Upgraded(report))
             }
         }

@@ -11,22 +11,22 @@ use crate::{
     cli::{Progress, StageArgs, UpgradeArgs},
     error::{Failure, OrFail as _},
     execute::{Observer as _, Sources},
-    payload::{Sums, image::Look},
+    payload::{Sums, image::Inspection},
 };
 use slipway_core::{
     disk::layout::Part,
     payload::manifest::KernelArgs,
-    plan::{self, Origin, SystemFacts, UpgradeRequest},
+    plan::{self, RunsFrom, SystemFacts, UpgradeRequest},
     report::{ChangeReport, FailureKind, Report},
 };
 
 pub fn run(args: UpgradeArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
-    from(Origin::Inside, &args, said, progress).map(Report::Change)
+    from(RunsFrom::Inside, &args, said, progress).map(Report::Change)
 }
 
 /// An upgrade, asked for from inside or from a live system.
 pub fn from(
-    origin: Origin,
+    origin: RunsFrom,
     args: &UpgradeArgs,
     said: &Said,
     progress: &mut Progress,
@@ -36,12 +36,12 @@ pub fn from(
 }
 
 pub fn stage(args: StageArgs, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
-    write(Origin::Inside, &args, None, vec![], said, progress).map(Report::Change)
+    write(RunsFrom::Inside, &args, None, vec![], said, progress).map(Report::Change)
 }
 
 /// `activate`: whether to activate it, too, and then whether to preserve EPHEMERAL.
 fn write(
-    origin: Origin,
+    origin: RunsFrom,
     args: &StageArgs,
     activate: Option<bool>,
     meta: Vec<(u8, Vec<u8>)>,
@@ -49,13 +49,14 @@ fn write(
     progress: &mut Progress,
 ) -> Result<Box<ChangeReport>, Failure> {
     // Nothing of a disk is in use that nothing runs from.
-    let whole = activate == Some(false) || origin != Origin::Inside;
+    let whole = activate == Some(false) || origin != RunsFrom::Inside;
     let mut target = Target::open(&args.change.target, whole)?;
     target.limit(args.limit_rate);
     let opened = payload::open(&args.source, args.arch)?;
     // The slot that is kept stays as it is whatever comes of this one: the files are compared while they are written.
     let sums = Sums::wanted(args.source.strict);
-    let Payload { source, facts: payload } = opened.look_at_pace(sums, Look::Declared, target.pace(), progress)?;
+    let Payload { source, facts: payload } =
+        opened.look_at_pace(sums, Inspection::Declared, target.pace(), progress)?;
     let digest = payload.manifest().payload_digest();
     if let Some(kept) = origin.kept(&target.system) {
         // It is the way back; a dry run reads only what GRUB loads of it, unless it may be what is asked for. The other is
@@ -72,9 +73,9 @@ fn write(
         }
     }
     let kernel_args = kernel_args(origin, args, said, &target.system).or_fail(FailureKind::Install)?;
-    let decide = |ask: &plan::Ask, system: &SystemFacts| {
+    let decide = |base: &plan::RequestBase, system: &SystemFacts| {
         let request = UpgradeRequest {
-            ask: ask.clone(),
+            base: base.clone(),
             origin,
             activate: activate.is_some(),
             preserve: activate.unwrap_or(true),
@@ -92,7 +93,7 @@ fn write(
 }
 
 /// What is not said is taken over from the slot that is kept; where that cannot be read, everything must be said.
-fn kernel_args(origin: Origin, args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
+fn kernel_args(origin: RunsFrom, args: &StageArgs, said: &Said, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
     let extra = &args.extra_kernel_arg;
     let all_said = args.platform.is_some() && args.config.is_some() && !extra.is_empty();
     let none_said = args.platform.is_none() && args.config.is_none() && extra.is_empty();

@@ -22,8 +22,8 @@ pub fn run(args: &WipeArgs, progress: &mut Progress) -> Result<Report, Failure> 
         DataVolume::Ephemeral => Part::Ephemeral,
     };
     let parts: Vec<Part> = volumes.iter().map(part).collect();
-    let decide = |ask: &plan::Ask, system: &plan::SystemFacts| {
-        plan::wipe(&WipeRequest { ask: ask.clone(), parts: parts.clone(), format: args.format_data }, system)
+    let decide = |base: &plan::RequestBase, system: &plan::SystemFacts| {
+        plan::wipe(&WipeRequest { base: base.clone(), parts: parts.clone(), format: args.format_data }, system)
     };
     target.change(&args.change, Sources::default(), None, decide, progress).map(Report::Change)
 }

@@ -6,12 +6,12 @@ mod firmware;
 mod identity;
 mod ioctl;
 mod list;
-mod pace;
+mod rate_limit;
 
 pub use disk::{Access, Disk, OpenError};
 pub use firmware::kernel_args as firmware_kernel_args;
 pub use list::disks;
-pub use pace::{Pace, Paced};
+pub use rate_limit::{RateLimited, RateLimiter};
 
 use std::io;
 

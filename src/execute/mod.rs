@@ -23,12 +23,12 @@ use crate::{
 use slipway_core::{
     boot::env_block::SECTOR_BLOCK_BYTES,
     disk::{
-        gpt::{self, Label},
+        gpt::{self, Gpt},
         layout::Part,
         meta::Adv,
     },
     plan::{Plan, Step, Table},
-    report::FailureKind as Kind,
+    report::FailureKind,
     units::{Extent, GIB},
 };
 
@@ -55,7 +55,7 @@ pub struct ExecuteError {
     /// What is on the disk now, and what to do.
     pub state: String,
     /// Which exit code.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
@@ -89,7 +89,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         wrote |= !step.writes().is_empty();
         if let Err(source) = executor.durably(step) {
             // Exit codes of input and environment promise that nothing was written.
-            let kind = if wrote { Kind::Install } else { kind_of(&source) };
+            let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
             let state = plan.left_by(n).to_owned();
             return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
         }
@@ -99,11 +99,11 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
 
 /// Before anything was written: a tool that failed is a dependency, no place for temporary files the
 /// environment, all else is the disk.
-fn kind_of(error: &anyhow::Error) -> Kind {
+fn kind_of(error: &anyhow::Error) -> FailureKind {
     match error.downcast_ref() {
-        Some(MkfsError::Tool(_)) => Kind::Dependency,
-        Some(MkfsError::SideFile { .. }) => Kind::Environment,
-        _ => Kind::Install,
+        Some(MkfsError::Tool(_)) => FailureKind::Dependency,
+        Some(MkfsError::SideFile { .. }) => FailureKind::Environment,
+        _ => FailureKind::Install,
     }
 }
 
@@ -283,9 +283,9 @@ impl<'a> Executor<'_, 'a> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
 
-    fn label(&self) -> anyhow::Result<Label> {
+    fn label(&self) -> anyhow::Result<Gpt> {
         let table = self.table()?;
-        Ok(Label::new(&table.layout, table.ids.disk, &table.ids.parts))
+        Ok(Gpt::new(&table.layout, table.ids.disk, &table.ids.parts))
     }
 
     fn core_image(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {

@@ -9,8 +9,8 @@ use std::{
 
 use super::{
     SourceRef,
-    check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, TEXTS, magic},
-    image::Look,
+    examine::{Found, HEAD_BYTES, PayloadError, Seen, Sums, TEXTS, magic},
+    image::Inspection,
     open_regular,
 };
 use crate::transfer::{PayloadFiles, Take};
@@ -41,7 +41,12 @@ impl DirSource {
 
     /// Look at the payload: what `installer checksum` wrote down if that will do and fits, else read and hash everything, and
     /// compare with SHA256SUMS. `progress` gets bytes as they are read.
-    pub fn facts(&self, wanted: Sums, look: Look, mut progress: impl FnMut(u64)) -> Result<PayloadFacts, PayloadError> {
+    pub fn facts(
+        &self,
+        wanted: Sums,
+        look: Inspection,
+        mut progress: impl FnMut(u64),
+    ) -> Result<PayloadFacts, PayloadError> {
         if !self.dir.is_dir() {
             return Err(PayloadError::Missing { path: self.dir.clone() });
         }
@@ -54,7 +59,7 @@ impl DirSource {
         let is_small = |name: &&String| !installed.contains(&name.as_str());
         let texts = TEXTS.map(str::to_owned);
         self.see_all(&mut found, listed.iter().filter(is_small).chain(&texts), &mut progress)?;
-        if look == Look::Declared
+        if look == Inspection::Declared
             && listed.iter().all(|name| self.is_there(name))
             && let Some(facts) = self.declared(&found, &installed)?
         {

@@ -1,13 +1,13 @@
 //! Where kernel, initramfs and squashfs come from.
 
-mod check;
 mod dir;
+mod examine;
 pub mod image;
 pub mod registry;
 mod source;
 
-pub use check::{PayloadError, Sums, TEXTS};
 pub use dir::DirSource;
+pub use examine::{PayloadError, Sums, TEXTS};
 pub use source::{Source, SourceRef, image_store};
 
 use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     DirSource, Sums,
-    image::{ImageError, ImageSource, ImageStore, Local, LocalRef, Look},
+    image::{ImageError, ImageSource, ImageStore, Inspection, Local, LocalRef},
     registry::{Options, Registry},
 };
 use crate::transfer::{PayloadFiles, Take};
@@ -129,16 +129,21 @@ impl Source {
     }
 
     /// Bytes that a look will read, as far as can be known before; else 0.
-    pub fn bytes(&self, look: Look) -> u64 {
+    pub fn bytes(&self, look: Inspection) -> u64 {
         match (self, look) {
-            (_, Look::Declared) => 0,
-            (Source::Dir(dir), Look::Everything) => dir_bytes(dir.path()),
-            (Source::Image(image), Look::Everything) => image.bytes(),
+            (_, Inspection::Declared) => 0,
+            (Source::Dir(dir), Inspection::Everything) => dir_bytes(dir.path()),
+            (Source::Image(image), Inspection::Everything) => image.bytes(),
         }
     }
 
     /// Look at the payload.
-    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<PayloadFacts> {
+    pub fn facts(
+        &mut self,
+        wanted: Sums,
+        look: Inspection,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
         match self {
             Source::Dir(dir) => Ok(dir.facts(wanted, look, progress)?),
             Source::Image(image) => image.facts(wanted, look, progress),

@@ -7,16 +7,16 @@ use slipway_core::{
         layout::{META_BYTES, Part},
         magic::{HEAD_BYTES, is_iso9660},
     },
-    plan::{Found, Holding},
+    plan::{DiskHolds, Found},
 };
 
 /// Look; `cmdline` is the command line of the running kernel.
-pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<Holding, ProbeError> {
+pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     if is_medium(disk)? {
-        return Ok(Holding::Medium);
+        return Ok(DiskHolds::Medium);
     }
     match system(disk, cmdline) {
-        Ok(system) => return Ok(Holding::System(Box::new(system))),
+        Ok(system) => return Ok(DiskHolds::System(Box::new(system))),
         Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => {}
         Err(e) => return Err(e),
     }
@@ -29,11 +29,11 @@ pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<Holding, ProbeError>
         Err(e) => return Err(e),
     };
     if meta {
-        return Ok(Holding::Talos);
+        return Ok(DiskHolds::Talos);
     }
     match found(disk).map_err(|source| ProbeError::Io { offset: 0, source })? {
-        Found::Nothing => Ok(Holding::Nothing),
-        Found::Something(what) => Ok(Holding::Something(what)),
+        Found::Nothing => Ok(DiskHolds::Nothing),
+        Found::Something(what) => Ok(DiskHolds::Something(what)),
     }
 }
 
@@ -41,6 +41,6 @@ pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<Holding, ProbeError>
 pub fn is_medium(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
     let len = usize::try_from(disk.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
     let mut head = vec![0; len];
-    super::system::read(disk, 0, &mut head)?;
+    super::error::read(disk, 0, &mut head)?;
     Ok(is_iso9660(&head))
 }

@@ -2,7 +2,10 @@
 
 use uuid::Uuid;
 
-use super::{ProbeError, label::Gpt, system::read};
+use super::{
+    error::{ProbeError, read},
+    gpt::Gpt,
+};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{

@@ -1,12 +1,15 @@
 //! What an installed disk holds: label, boot state, slots, META.
 
-use std::{collections::BTreeMap, io};
+use std::collections::BTreeMap;
 
-use super::label;
+use super::{
+    error::{ProbeError, read},
+    gpt::gpt,
+};
 use crate::{
     device::BlockIo,
     fat::{FatFile, FatVolume, ReadError},
-    transfer::{StreamError, read_back_digest},
+    transfer::read_back_digest,
 };
 use slipway_core::{
     boot::{
@@ -16,98 +19,43 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot},
     },
-    digest::{Sha256, Sums, SumsError},
+    digest::{Sha256, Sums},
     disk::{
         layout::{META_BYTES, Part},
         meta::Meta,
     },
     payload::manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
-    plan::{Held, LabelFacts, SlotFacts, SystemFacts},
+    plan::{GptFacts, SlotFacts, SystemFacts, VolumeHolds},
     report::{FileCheck, FileState},
     units::{Extent, MIB},
 };
 
-/// Why a disk cannot be read as ours.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// The medium.
-    #[error("at byte {offset} of the disk: {source}")]
-    Io {
-        /// Byte offset on the disk.
-        offset: u64,
-        /// The cause.
-        source: io::Error,
-    },
-    /// No label.
-    #[error("no partition table: {0}")]
-    NoTable(String),
-    /// A partition table of somebody else.
-    #[error("not a Slipway disk: {0}")]
-    Foreign(String),
-    /// A file system that cannot be read.
-    #[error("{part}: {source}")]
-    Fat {
-        /// Which partition.
-        part: Part,
-        /// The cause.
-        source: ReadError,
-    },
-    /// A list of digests that cannot be read.
-    #[error("{part}: {file}: {source}")]
-    Sums {
-        /// Which partition.
-        part: Part,
-        /// Which list.
-        file: &'static str,
-        /// The cause.
-        source: SumsError,
-    },
-    /// A list of digests that is not there, or empty.
-    #[error("{part}: {file} is missing or empty")]
-    NoSums {
-        /// Which partition.
-        part: Part,
-        /// Which list.
-        file: &'static str,
-    },
-    /// Reading back.
-    #[error("{part}: {file}: {source}")]
-    Stream {
-        /// Which partition.
-        part: Part,
-        /// Which file.
-        file: String,
-        /// The cause.
-        source: StreamError,
-    },
-}
-
 /// Look at an installed disk; `cmdline` is the command line of the running kernel.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
-    let label = label(disk)?;
-    let [first, second] = boot_env(disk, label.part(Part::Esp))?;
+    let gpt = gpt(disk)?;
+    let [first, second] = boot_env(disk, gpt.part(Part::Esp))?;
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
-    let slots = PerSlot::new(|s| slot_facts(disk, label.part(s.into()), s));
+    let slots = PerSlot::new(|s| slot_facts(disk, gpt.part(s.into()), s));
     let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
     let next = next_boot(env.as_ref(), &views);
-    let meta = meta_of(disk, &label)?;
-    let data = data(disk, &label)?;
-    let running = Running::of(cmdline, label.disk_guid);
+    let meta = meta_of(disk, &gpt)?;
+    let data = data(disk, &gpt)?;
+    let running = Running::of(cmdline, gpt.disk_guid);
     let env_at = [first.0, second.0];
-    Ok(SystemFacts { sector: disk.sector_size(), label, running, env_at, env_copies, env, slots, next, meta, data })
+    Ok(SystemFacts { sector: disk.sector_size(), gpt, running, env_at, env_copies, env, slots, next, meta, data })
 }
 
 /// What the volumes of the OS hold. (LUKS: both versions begin alike, LUKS2 On-Disk Format, 2.1.)
-fn data(disk: &dyn BlockIo, label: &LabelFacts) -> Result<BTreeMap<Part, Held>, ProbeError> {
+fn data(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<BTreeMap<Part, VolumeHolds>, ProbeError> {
     let mut found = BTreeMap::new();
     for part in [Part::State, Part::Ephemeral] {
         let mut head = [0; 6];
-        read(disk, label.part(part).offset, &mut head)?;
+        read(disk, gpt.part(part).offset, &mut head)?;
         let held = match &head {
-            b"LUKS\xba\xbe" => Held::Luks,
-            [b'X', b'F', b'S', b'B', ..] => Held::Xfs,
-            _ => Held::Other,
+            b"LUKS\xba\xbe" => VolumeHolds::Luks,
+            [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
+            _ => VolumeHolds::Other,
         };
         found.insert(part, held);
     }
@@ -115,17 +63,17 @@ fn data(disk: &dyn BlockIo, label: &LabelFacts) -> Result<BTreeMap<Part, Held>, 
 }
 
 /// META of an installed disk.
-pub fn meta_of(disk: &dyn BlockIo, label: &LabelFacts) -> Result<Meta, ProbeError> {
-    let extent = label.part(Part::Meta);
+pub fn meta_of(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<Meta, ProbeError> {
+    let extent = gpt.part(Part::Meta);
     let mut bytes = vec![0; META_BYTES as usize];
     read(disk, extent.offset, &mut bytes)?;
     Ok(Meta::decode(&bytes))
 }
 
 /// Open the file system of a slot.
-pub fn slot_volume<'d>(disk: &'d dyn BlockIo, label: &LabelFacts, slot: Slot) -> Result<FatVolume<'d>, ProbeError> {
+pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Result<FatVolume<'d>, ProbeError> {
     let part = Part::from(slot);
-    FatVolume::open(disk, label.part(part)).map_err(|source| ProbeError::Fat { part, source })
+    FatVolume::open(disk, gpt.part(part)).map_err(|source| ProbeError::Fat { part, source })
 }
 
 /// Where each copy lies, and what it says.
@@ -165,7 +113,7 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
         Ok(volume) => volume,
         Err(e) => {
             let why = if matches!(e, ReadError::Io { .. }) { e.to_string() } else { "no file system".to_owned() };
-            return SlotFacts { boots: Some(why), ..SlotFacts::default() };
+            return SlotFacts { boot_problem: Some(why), ..SlotFacts::default() };
         }
     };
     let small = |name| volume.read_small(name, MIB).ok().flatten();
@@ -178,7 +126,7 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
         marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
         marker_at: one_sector(disk, &volume, MARKER),
         verifies: problem.is_none(),
-        boots: problem,
+        boot_problem: problem,
         whole: None,
     }
 }
@@ -187,12 +135,12 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
 /// are in no list.
 pub fn check_slot(
     disk: &dyn BlockIo,
-    label: &LabelFacts,
+    gpt: &GptFacts,
     slot: Slot,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Vec<FileCheck>, ProbeError> {
     let part = Part::from(slot);
-    let volume = slot_volume(disk, label, slot)?;
+    let volume = slot_volume(disk, gpt, slot)?;
     let files = volume.root_files().map_err(|source| ProbeError::Fat { part, source })?;
     let mut checks = check_files(disk, &volume, part, SHA256SUMS, progress)?;
     let known = |name: &str| name == SHA256SUMS || name == MARKER || checks.iter().any(|c| c.name == name);
@@ -209,19 +157,19 @@ pub fn check_slot(
 }
 
 /// Bytes that [`check_slot`] reads.
-pub fn slot_bytes(disk: &dyn BlockIo, label: &LabelFacts, slot: Slot) -> u64 {
-    let files = slot_volume(disk, label, slot).ok().and_then(|v| v.root_files().ok());
+pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
+    let files = slot_volume(disk, gpt, slot).ok().and_then(|v| v.root_files().ok());
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
 }
 
 /// The verdict of [`check_slot`], for a plan.
 pub fn slot_is_whole(
     disk: &dyn BlockIo,
-    label: &LabelFacts,
+    gpt: &GptFacts,
     slot: Slot,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), String> {
-    let checks = check_slot(disk, label, slot, progress).map_err(|e| e.to_string())?;
+    let checks = check_slot(disk, gpt, slot, progress).map_err(|e| e.to_string())?;
     match checks.iter().find(|c| c.state != FileState::Good) {
         None => Ok(()),
         Some(bad) => Err(format!("{}: {}", bad.name, bad.state)),
@@ -271,8 +219,4 @@ fn check_file(
     let state = if actual == expected { FileState::Good } else { FileState::Damaged };
     let offset = file.extents.first().map(|e| e.offset);
     Ok(FileCheck { name, state, size: Some(file.size), expected: Some(expected), actual: Some(actual), offset })
-}
-
-pub(super) fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ProbeError> {
-    disk.read_back(offset, buf).map_err(|source| ProbeError::Io { offset, source })
 }

@@ -3,7 +3,7 @@
 use slipway::{
     device::{BlockIo as _, Disk},
     execute::{self, Sources},
-    payload::{Source, SourceRef, Sums, image::Look, registry::Options},
+    payload::{Source, SourceRef, Sums, image::Inspection, registry::Options},
     probe,
 };
 use slipway_core::{
@@ -18,7 +18,7 @@ use crate::common;
 pub fn fill(disk: &Disk, source: &str, slot_bytes: u64, read_back: bool) {
     let named: SourceRef = source.parse().unwrap();
     let mut source = Source::open(&named, Arch::Amd64, &Options::default()).unwrap();
-    let payload = source.facts(Sums::Compared, Look::Declared, &mut |_| ()).unwrap();
+    let payload = source.facts(Sums::Compared, Inspection::Declared, &mut |_| ()).unwrap();
     let assets = common::assets();
     let request = InstallRequest { slot_bytes, format_data: false, ..common::request(1) };
     let facts = probe::disk_facts(disk).unwrap();

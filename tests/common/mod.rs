@@ -10,7 +10,7 @@ use slipway::{
     bootloader::Assets,
     device::Disk,
     execute::Observer,
-    payload::{DirSource, Sums, image::Look},
+    payload::{DirSource, Sums, image::Inspection},
     probe,
 };
 use slipway_core::{
@@ -74,7 +74,7 @@ pub fn request(n: u8) -> InstallRequest {
 
 /// The plan to install a payload onto a disk.
 pub fn plan(request: &InstallRequest, disk: &Disk, source: &DirSource, assets: &Assets) -> Plan {
-    let payload = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
+    let payload = source.facts(Sums::Compared, Inspection::Everything, |_| ()).unwrap();
     let facts = probe::disk_facts(disk).unwrap();
     plan::install(request, &facts, &payload, &probe::asset_facts(assets, request.arch)).unwrap()
 }

@@ -3,7 +3,7 @@
 use slipway_core::{
     payload::manifest::Arch,
     plan::{Refusal, Refusals},
-    report::FailureKind as Kind,
+    report::FailureKind,
 };
 
 use crate::{
@@ -45,9 +45,9 @@ fn the_most_specific_of_several_wins() {
     let environment = || Refusal::Version { from: "1".into(), to: "2".into(), why: "" };
     let install_kind = || Refusal::MetaDamaged;
     for (reasons, kind) in [
-        (vec![install_kind(), environment(), input()], Kind::Input),
-        (vec![install_kind(), environment()], Kind::Environment),
-        (vec![install_kind()], Kind::Install),
+        (vec![install_kind(), environment(), input()], FailureKind::Input),
+        (vec![install_kind(), environment()], FailureKind::Environment),
+        (vec![install_kind()], FailureKind::Install),
     ] {
         assert_eq!(Refusals(reasons).kind(), kind);
     }

@@ -6,7 +6,7 @@ use slipway::{
     bootloader::Assets,
     device::{Access, BlockIo, Disk},
     execute::{self, Sources},
-    payload::{self, Sums, image::Look},
+    payload::{self, Sums, image::Inspection},
     probe,
     transfer::{PayloadFiles, Take},
 };
@@ -19,8 +19,11 @@ use slipway_core::{
     },
     media::medium_id::MediumId,
     payload::manifest::{Arch, KernelArgs},
-    plan::{self, ActivateRequest, Ask, InstallRequest, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
-    report::FailureKind as Kind,
+    plan::{
+        self, ActivateRequest, InstallRequest, Plan, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest,
+        WipeRequest,
+    },
+    report::FailureKind,
     units::MIB,
 };
 use tempfile::TempDir;
@@ -77,7 +80,7 @@ pub enum Verb {
 /// A verb that did not succeed.
 #[derive(Debug)]
 pub struct Failed {
-    pub kind: Kind,
+    pub kind: FailureKind,
     pub text: String,
     /// What success would have been, if it came to carrying it out.
     pub promise: Option<String>,
@@ -119,7 +122,7 @@ impl World {
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let source = common::payload(&dir, n);
-            let facts = source.facts(Sums::Compared, Look::Everything, |_| ()).unwrap();
+            let facts = source.facts(Sums::Compared, Inspection::Everything, |_| ()).unwrap();
             let bytes = |name: &String| fs::read(dir.join(name)).unwrap();
             world.payloads.push(facts.files.iter().map(|f| (f.name.clone(), bytes(&f.name))).collect());
             world.facts.push(facts);
@@ -186,16 +189,16 @@ impl World {
     fn decide(&self, verb: &Verb, disk: &dyn BlockIo, cmdline: &str) -> Result<Plan, Failed> {
         let mut system = probe::system(disk, cmdline).map_err(damaged)?;
         for slot in self.checked(verb, &system) {
-            let whole = probe::slot_is_whole(disk, &system.label, slot, &mut |_| ());
+            let whole = probe::slot_is_whole(disk, &system.gpt, slot, &mut |_| ());
             system.slots[slot].whole = Some(whole);
         }
-        let ask = Ask { disk: "disk".to_owned(), now: 1_800_000_100 };
+        let base = RequestBase { disk: "disk".to_owned(), now: 1_800_000_100 };
         let plan = match verb {
             Verb::Upgrade { payload, activate, preserve, retry_bad, blank } => {
                 let kept = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
                 let request = UpgradeRequest {
-                    ask,
-                    origin: Origin::Inside,
+                    base,
+                    origin: RunsFrom::Inside,
                     activate: *activate,
                     preserve: *preserve,
                     blank_ephemeral: *blank,
@@ -208,12 +211,12 @@ impl World {
                 plan::upgrade(&request, &system, &self.facts[*payload])
             }
             Verb::FromMedium { payload } => {
-                let origin = Origin::Medium(Some(MEDIUM));
+                let origin = RunsFrom::Medium(Some(MEDIUM));
                 let kept = origin.kept(&system).map(|s| system.slots[s].manifest.as_ref());
                 // As the command has it: kernel arguments that cannot be read would be lost.
                 let Some(manifest) = kept.flatten() else { return Err(no_manifest()) };
                 let request = UpgradeRequest {
-                    ask,
+                    base,
                     origin,
                     activate: true,
                     preserve: true,
@@ -226,10 +229,10 @@ impl World {
                 };
                 plan::upgrade(&request, &system, &self.facts[*payload])
             }
-            Verb::Activate { preserve } => plan::activate(&ActivateRequest { ask, preserve: *preserve }, &system),
-            Verb::Confirm => plan::confirm(&ask, &system),
-            Verb::Rollback => plan::rollback(&ask, &system),
-            Verb::Wipe(part) => plan::wipe(&WipeRequest { ask, parts: vec![*part], format: Some(true) }, &system),
+            Verb::Activate { preserve } => plan::activate(&ActivateRequest { base, preserve: *preserve }, &system),
+            Verb::Confirm => plan::confirm(&base, &system),
+            Verb::Rollback => plan::rollback(&base, &system),
+            Verb::Wipe(part) => plan::wipe(&WipeRequest { base, parts: vec![*part], format: Some(true) }, &system),
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("no system is looked at"),
         };
         plan.map_err(|refusals| Failed { kind: refusals.kind(), text: refusals.to_string(), promise: None })
@@ -271,11 +274,11 @@ fn change_meta(verb: &Verb, disk: &dyn BlockIo) -> Result<Plan, Failed> {
 }
 
 fn no_manifest() -> Failed {
-    Failed { kind: Kind::Install, text: "no manifest.json that can be read".to_owned(), promise: None }
+    Failed { kind: FailureKind::Install, text: "no manifest.json that can be read".to_owned(), promise: None }
 }
 
 fn damaged(error: probe::ProbeError) -> Failed {
-    Failed { kind: Kind::Install, text: format!("{:#}", anyhow::Error::from(error)), promise: None }
+    Failed { kind: FailureKind::Install, text: format!("{:#}", anyhow::Error::from(error)), promise: None }
 }
 
 fn expected(plan: &Plan, assets: &Assets) -> Expected {

@@ -178,7 +178,7 @@ impl Installer {
             let here = &medium.slots[slot];
             let mut facts = self.slot(here, slot);
             if self.mutant == Mutant::DamageIsNotLookedFor {
-                facts.boots = None;
+                facts.boot_problem = None;
             } else if if slot == running { running_is_read } else { other_is_read } {
                 facts.whole = Some(if here.whole() { Ok(()) } else { Err("damaged".to_owned()) });
             }
@@ -191,7 +191,7 @@ impl Installer {
     }
 
     fn slot(&self, here: &InSlot, slot: Slot) -> SlotFacts {
-        let damaged = |facts| SlotFacts { boots: Some("damaged".to_owned()), verifies: false, ..facts };
+        let damaged = |facts| SlotFacts { boot_problem: Some("damaged".to_owned()), verifies: false, ..facts };
         let whole = |n| SlotFacts { marker: here.marker.clone(), ..self.held[usize::from(n)][slot].clone() };
         match here.content {
             Content::Blank => system::blank(),

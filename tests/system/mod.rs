@@ -20,7 +20,7 @@ use slipway_core::{
     },
     kernel::{cmdline::assemble, platform::Platform},
     payload::manifest::{Arch, FileInfo, KernelArgs, Manifest},
-    plan::{Ask, GptCopies, Held, LabelFacts, Origin, SlotFacts, SystemFacts, UpgradeRequest},
+    plan::{GptCopies, GptFacts, Origin, RequestBase, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
     units::{GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
@@ -31,8 +31,8 @@ pub const DISK: Uuid = Uuid::from_u128(1);
 const CMDLINE: &str = "quiet";
 
 /// The request of this moment.
-pub fn ask(now: u64) -> Ask {
-    Ask { disk: "/dev/sda".to_owned(), now }
+pub fn ask(now: u64) -> RequestBase {
+    RequestBase { disk: "/dev/sda".to_owned(), now }
 }
 
 /// An upgrade with nothing special about it.
@@ -69,13 +69,13 @@ pub fn payload(n: u8) -> payload::Facts {
 }
 
 /// Where everything lies: slots as small as they get.
-pub fn label(sector: SectorSize) -> LabelFacts {
+pub fn label(sector: SectorSize) -> GptFacts {
     let (disk, slot) = match sector {
         SectorSize::S512 => (600 * MIB, 36 * MIB),
         SectorSize::S4096 => (GIB, 260 * MIB),
     };
     let layout = Layout::new(disk, sector, slot, MIN_EPHEMERAL_IMAGE).unwrap();
-    LabelFacts {
+    GptFacts {
         disk_guid: DISK,
         parts: Part::ALL.map(|part| layout.part(part)),
         guids: Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number()))),
@@ -89,13 +89,13 @@ pub fn label(sector: SectorSize) -> LabelFacts {
 }
 
 /// A slot that holds a payload as an install or an upgrade left it.
-pub fn slot(label: &LabelFacts, slot: Slot, payload: &payload::Facts, marker: Option<Marker>) -> SlotFacts {
+pub fn slot(gpt: &GptFacts, slot: Slot, payload: &payload::Facts, marker: Option<Marker>) -> SlotFacts {
     let args = KernelArgs::default();
     let cmdline = assemble(Platform::METAL, "", payload.arch, payload.cmdline.as_deref(), &args.extra).to_string();
     SlotFacts {
         manifest: Some(Manifest { cmdline: Some(cmdline), kernel_args: Some(args), ..payload.manifest() }),
         marker,
-        boots: None,
+        boot_problem: None,
         verifies: true,
         marker_at: Some(label.part(slot.into()).offset + 2 * MIB),
         whole: None,
@@ -104,7 +104,7 @@ pub fn slot(label: &LabelFacts, slot: Slot, payload: &payload::Facts, marker: Op
 
 /// A slot without a file system.
 pub fn blank() -> SlotFacts {
-    SlotFacts { boots: Some("no file system".to_owned()), ..SlotFacts::default() }
+    SlotFacts { boot_problem: Some("no file system".to_owned()), ..SlotFacts::default() }
 }
 
 /// A disk with payload 0 installed, from which that system was booted.
@@ -122,7 +122,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         slots: PerSlot { a: slot(&label, Slot::A, &payload(0), Some(marker)), b: blank() },
         next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
         meta: Meta { blank: true, ..Meta::decode(&[]) },
-        data: BTreeMap::from([(Part::State, Held::Xfs), (Part::Ephemeral, Held::Xfs)]),
+        data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
         label,
     }
 }

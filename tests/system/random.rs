@@ -15,7 +15,7 @@ use slipway_core::{
         meta::{ADV_BYTES, Adv, Meta},
     },
     media::medium_id::MediumId,
-    plan::{self, ActivateRequest, Held, Origin, Plan, Refusals, SystemFacts, UpgradeRequest, WipeRequest},
+    plan::{self, ActivateRequest, Origin, Plan, Refusals, SystemFacts, UpgradeRequest, VolumeHolds, WipeRequest},
     units::SectorSize,
 };
 
@@ -111,7 +111,7 @@ prop_compose! {
         };
         let views = PerSlot::new(|s| view(&facts, s));
         facts.next = next_boot(facts.env.as_ref(), &views);
-        let held = [Held::Xfs, Held::Luks, Held::Other][usize::from(held)];
+        let held = [VolumeHolds::Xfs, VolumeHolds::Luks, VolumeHolds::Other][usize::from(held)];
         facts.data = BTreeMap::from([(Part::State, held), (Part::Ephemeral, held)]);
         facts
     }
@@ -128,12 +128,12 @@ fn slot_facts(facts: &SystemFacts, slot: Slot, random: &RandomSlot) -> plan::Slo
     }
     let state = |good| if good { SlotState::Good } else { SlotState::Trial };
     let marker = random.marker.map(|(good, seq)| Marker { state: state(good), seq });
-    let mut found = super::slot(&facts.label, slot, &payload(random.payload), marker);
+    let mut found = super::slot(&facts.gpt, slot, &payload(random.payload), marker);
     match random.damage {
         1 => found.whole = Some(Ok(())),
         2 => found.whole = Some(Err("rootfs.squashfs: damaged".to_owned())),
         3 => {
-            (found.boots, found.verifies) = (Some("vmlinuz: damaged".to_owned()), false);
+            (found.boot_problem, found.verifies) = (Some("vmlinuz: damaged".to_owned()), false);
             found.whole = Some(Err("vmlinuz: damaged".to_owned()));
         }
         _ => {}

@@ -28,13 +28,13 @@ const INSTALL: &str = "slipway.install";
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orders {
+pub struct Instructions {
     /// Who names the disk, for people.
     pub by: &'static str,
     /// The disk.
     pub disk: DiskChoice,
     /// What becomes of an installation that is on it.
-    pub existing: Existing,
+    pub existing: ExistingInstallation,
     /// What comes after it.
     pub then: Then,
     /// Not where another disk holds an installation, unless it is said what becomes of one.
@@ -45,7 +45,7 @@ pub struct Orders {
 
 /// What becomes of an installation that is found on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingInstallation {
     /// Nothing: it is not touched.
     Refuse,
     /// Its other slot is upgraded, STATE and EPHEMERAL are kept.
@@ -79,7 +79,7 @@ impl Then {
 
 /// Words that cannot be obeyed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OrdersError {
+pub enum InstructionsError {
     /// A word with a wrong value.
     #[error("kernel command line: {word}: {why}")]
     Word {
@@ -101,9 +101,9 @@ pub enum OrdersError {
     KeptAndWiped,
 }
 
-impl Orders {
+impl Instructions {
     /// Read the words and the config; none where nobody asks for an installation.
-    pub fn of(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, OrdersError> {
+    pub fn of(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, InstructionsError> {
         let words = Words(arguments(cmdline));
         words.only(&["", ".preserve", ".then"])?;
         let target = words.one(INSTALL, target)?;
@@ -125,17 +125,17 @@ impl Orders {
             None if config.is_some_and(|config| config.installs) => ("the machine config", named()),
             None => return Ok(None),
         };
-        let disk = disk.ok_or(OrdersError::NoDisk(by))?;
+        let disk = disk.ok_or(InstructionsError::NoDisk(by))?;
         let existing = match (preserve, config.and_then(|config| config.wipe)) {
-            (Some(true), Some(true)) => return Err(OrdersError::KeptAndWiped),
-            (Some(true), _) => Existing::Preserve,
-            (Some(false), _) | (None, Some(true)) => Existing::Overwrite,
-            (None, _) => Existing::Refuse,
+            (Some(true), Some(true)) => return Err(InstructionsError::KeptAndWiped),
+            (Some(true), _) => ExistingInstallation::Preserve,
+            (Some(false), _) | (None, Some(true)) => ExistingInstallation::Overwrite,
+            (None, _) => ExistingInstallation::Refuse,
         };
         let said = config.and_then(|config| config.reboot).map(|reboot| if reboot { Then::Reboot } else { Then::Stay });
         let then = then.or(said).unwrap_or(Then::Reboot);
         let halt_if_installed = words.values("talos.halt_if_installed").next() == Some(Some("1"));
-        Ok(Some(Orders { by, disk, existing, then, halt_if_installed, medium }))
+        Ok(Some(Instructions { by, disk, existing, then, halt_if_installed, medium }))
     }
 }
 
@@ -164,8 +164,8 @@ impl Words {
     }
 
     /// The value of a key that stands there once, or more than once with one value.
-    fn one<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, OrdersError> {
-        let wrong = |why| OrdersError::Word { word: key.to_owned(), why };
+    fn one<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, InstructionsError> {
+        let wrong = |why| InstructionsError::Word { word: key.to_owned(), why };
         let mut values = self.values(key).map(Option::unwrap_or_default);
         let Some(first) = values.next() else { return Ok(None) };
         if let Some(other) = values.find(|other| *other != first) {
@@ -175,11 +175,11 @@ impl Words {
     }
 
     /// No words of ours but these.
-    fn only(&self, suffixes: &[&str]) -> Result<(), OrdersError> {
+    fn only(&self, suffixes: &[&str]) -> Result<(), InstructionsError> {
         let ours = self.0.iter().filter_map(|(key, _)| key.strip_prefix(INSTALL));
         let mut unknown = ours.filter(|rest| !suffixes.contains(rest));
         unknown.next().map_or(Ok(()), |rest| {
-            Err(OrdersError::Word {
+            Err(InstructionsError::Word {
                 word: format!("{INSTALL}{rest}"),
                 why: "there is no such word: slipway.install, slipway.install.preserve, slipway.install.then"
                     .to_owned(),
@@ -196,12 +196,12 @@ mod tests {
     const UNATTENDED: &str = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nprovisioning:\n  \
         diskSelector: {match: disk.size > 1u}\n";
 
-    fn of(cmdline: &str, config: &str) -> Result<Option<Orders>, OrdersError> {
+    fn of(cmdline: &str, config: &str) -> Result<Option<Instructions>, InstructionsError> {
         let config = MachineConfig::parse(config.as_bytes()).unwrap();
-        Orders::of(cmdline, config.as_ref())
+        Instructions::of(cmdline, config.as_ref())
     }
 
-    fn orders(cmdline: &str, config: &str) -> Orders {
+    fn orders(cmdline: &str, config: &str) -> Instructions {
         of(cmdline, config).unwrap_or_else(|e| panic!("{e}")).unwrap_or_else(|| panic!("nothing is asked for"))
     }
 
@@ -235,12 +235,12 @@ mod tests {
             let config = format!("machine: {{install: {{disk: /dev/vda{more}}}}}\n");
             of(words, &config).map(|orders| orders.unwrap().existing)
         };
-        assert_eq!(existing("", ""), Ok(Existing::Refuse));
-        assert_eq!(existing("", ", wipe: false"), Ok(Existing::Refuse));
-        assert_eq!(existing("", ", wipe: true"), Ok(Existing::Overwrite));
-        assert_eq!(existing("slipway.install.preserve=false", ", wipe: false"), Ok(Existing::Overwrite));
-        assert_eq!(existing("slipway.install.preserve=true", ", wipe: false"), Ok(Existing::Preserve));
-        assert_eq!(existing("slipway.install.preserve=true", ", wipe: true"), Err(OrdersError::KeptAndWiped));
+        assert_eq!(existing("", ""), Ok(ExistingInstallation::Refuse));
+        assert_eq!(existing("", ", wipe: false"), Ok(ExistingInstallation::Refuse));
+        assert_eq!(existing("", ", wipe: true"), Ok(ExistingInstallation::Overwrite));
+        assert_eq!(existing("slipway.install.preserve=false", ", wipe: false"), Ok(ExistingInstallation::Overwrite));
+        assert_eq!(existing("slipway.install.preserve=true", ", wipe: false"), Ok(ExistingInstallation::Preserve));
+        assert_eq!(existing("slipway.install.preserve=true", ", wipe: true"), Err(InstructionsError::KeptAndWiped));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
             ("", "machine: {install: {wipe: false}}\n"),
         ] {
             let found = of(cmdline, config).unwrap_err();
-            assert!(matches!(found, OrdersError::NoDisk(_)), "{cmdline} {config}: {found}");
+            assert!(matches!(found, InstructionsError::NoDisk(_)), "{cmdline} {config}: {found}");
         }
         assert!(of("slipway.install=/dev/a slipway.install=/dev/a", "").is_ok());
     }

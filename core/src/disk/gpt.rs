@@ -162,7 +162,7 @@ pub fn is_protective_mbr(lba0: &[u8]) -> bool {
 }
 
 /// The label of a laid-out disk, as the byte strings that go to it.
-pub struct Label {
+pub struct Gpt {
     /// One block at LBA 1.
     pub primary_header: Vec<u8>,
     /// 16,384 bytes at LBA 2, and again in front of the backup header.
@@ -175,7 +175,7 @@ pub struct Label {
     pub backup_header_offset: u64,
 }
 
-impl Label {
+impl Gpt {
     /// Render `layout` with the given GUIDs (`parts` in order of partition number).
     pub fn new(layout: &Layout, disk_guid: Uuid, parts: &[Uuid; 7]) -> Self {
         let sector = layout.sector_size;
@@ -200,7 +200,7 @@ impl Label {
                 },
             )
         };
-        Label {
+        Gpt {
             primary_header: header(1, last, 2),
             backup_header: header(last, 1, last - array_sectors),
             backup_entries_offset: (last - array_sectors) * sector.bytes(),
@@ -291,10 +291,10 @@ mod tests {
     use super::*;
     use crate::{disk::layout::MIN_EPHEMERAL_IMAGE, units::MIB};
 
-    fn sample(sector: SectorSize) -> (Layout, Label) {
+    fn sample(sector: SectorSize) -> (Layout, Gpt) {
         let layout = Layout::new(2100 * MIB, sector, 300 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
         let parts = std::array::from_fn(|i| Uuid::from_u128(0x1000 + i as u128));
-        let label = Label::new(&layout, Uuid::from_u128(0xd15c), &parts);
+        let label = Gpt::new(&layout, Uuid::from_u128(0xd15c), &parts);
         (layout, label)
     }
 

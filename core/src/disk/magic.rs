@@ -5,7 +5,7 @@ pub const HEAD_BYTES: usize = 68 << 10;
 
 /// Something with a known magic.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Signature {
+pub struct Magic {
     /// As part of a sentence: `an XFS file system`.
     pub name: &'static str,
     /// As a label: `XFS`, at most 11 characters.
@@ -17,17 +17,17 @@ pub struct Signature {
     magic: &'static [u8],
 }
 
-const fn held(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Signature {
-    Signature { name, short, packed: false, at, magic }
+const fn held(name: &'static str, short: &'static str, at: usize, magic: &'static [u8]) -> Magic {
+    Magic { name, short, packed: false, at, magic }
 }
 
-const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -> Signature {
-    Signature { name, short, packed: true, at: 0, magic }
+const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -> Magic {
+    Magic { name, short, packed: true, at: 0, magic }
 }
 
 /// What is worth naming (libblkid knows many more). The first that matches counts: long magics go before short ones,
 /// and a boot sector, with which others begin, comes last.
-const SIGNATURES: [Signature; 21] = [
+const MAGICS: [Magic; 21] = [
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),
     packed("a VHD image", "VHD", b"conectix"),
@@ -57,8 +57,8 @@ pub fn is_iso9660(head: &[u8]) -> bool {
 }
 
 /// What begins with these bytes, [`HEAD_BYTES`] of them or as many as there are.
-pub fn recognise(head: &[u8]) -> Option<&'static Signature> {
-    SIGNATURES.iter().find(|s| head.get(s.at..s.at + s.magic.len()) == Some(s.magic))
+pub fn recognise(head: &[u8]) -> Option<&'static Magic> {
+    MAGICS.iter().find(|s| head.get(s.at..s.at + s.magic.len()) == Some(s.magic))
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_is_recognised_and_none_lies_beyond_what_is_read() {
-        for signature in &SIGNATURES {
+        for signature in &MAGICS {
             let mut head = vec![0; HEAD_BYTES];
             head[signature.at..signature.at + signature.magic.len()].copy_from_slice(signature.magic);
             assert_eq!(recognise(&head), Some(signature));

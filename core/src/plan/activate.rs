@@ -4,8 +4,8 @@
 use crate::prelude::*;
 
 use super::{
-    Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
-    slots::{Draft, Ephemeral, Origin, Slots},
+    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    slots::{Draft, Ephemeral, RunsFrom, Slots},
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
 
@@ -13,14 +13,14 @@ use crate::{boot::slot::SlotState, disk::layout::Part};
 #[derive(Clone, Debug)]
 pub struct ActivateRequest {
     /// Disk and time.
-    pub ask: Ask,
+    pub base: RequestBase,
     /// Keep EPHEMERAL.
     pub preserve: bool,
 }
 
 /// Decide.
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut slots = Slots::of(Origin::Inside, system, request.ask.now)?;
+    let mut slots = Slots::of(RunsFrom::Inside, system, request.base.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
     if env.states[target] != SlotState::Trial || env.default == target {
         return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());
@@ -28,7 +28,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     if let Some(why) = system.slots[target].damage() {
         return Err(Refusal::NotWhole { slot: target, why: why.to_owned() }.into());
     }
-    let mut draft = Draft::new(&request.ask, system);
+    let mut draft = Draft::new(&request.base, system);
     if env.once == Some(target) && request.preserve {
         draft.extend(Part::Esp, slots.copies.heal());
     } else {

@@ -4,7 +4,7 @@
 use crate::prelude::*;
 
 use super::{
-    Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
+    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -17,14 +17,14 @@ use crate::{
 };
 
 /// Decide.
-pub fn confirm(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
+pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     let Running::This { slot, trial } = system.running else {
         return Err(Refusal::NotRunning(system.running).into());
     };
-    let mut copies = EnvCopies::of(system, ask.now)?;
+    let mut copies = EnvCopies::of(system, base.now)?;
     let env = copies.env.clone();
     let already = is_confirmed(&env, system, slot, trial)?;
-    let mut draft = Draft::new(ask, system);
+    let mut draft = Draft::new(base, system);
     let facts = &system.slots[slot];
     if already {
         draft.extend(Part::Esp, copies.heal());
@@ -35,7 +35,7 @@ pub fn confirm(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
         if let Some(why) = facts.damage() {
             return Err(Refusal::NotWhole { slot, why: why.to_owned() }.into());
         }
-        let confirmed = env.confirmed(slot, facts.payload(), ask.now);
+        let confirmed = env.confirmed(slot, facts.payload(), base.now);
         draft.extend(Part::Esp, copies.write(&confirmed, true));
         draft.mark_good(slot, confirmed.seq);
     }

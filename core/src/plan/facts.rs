@@ -59,7 +59,7 @@ pub struct AssetFacts {
 
 /// The partition table as found.
 #[derive(Clone, Debug)]
-pub struct LabelFacts {
+pub struct GptFacts {
     /// GUID of the disk.
     pub disk_guid: Uuid,
     /// Byte ranges of our seven partitions, in order.
@@ -83,7 +83,7 @@ pub struct GptCopies {
     pub foreign_backup: bool,
 }
 
-impl LabelFacts {
+impl GptFacts {
     /// The bytes of a partition.
     pub const fn part(&self, part: Part) -> Extent {
         self.parts[part as usize - 1]
@@ -103,7 +103,7 @@ pub struct SlotFacts {
     /// Its own marker.
     pub marker: Option<Marker>,
     /// Whether what GRUB loads is what `boot.sha256` says, else why not.
-    pub boots: Option<String>,
+    pub boot_problem: Option<String>,
     /// Whether GRUB would load it: `boots` is empty.
     pub verifies: bool,
     /// Byte offset on the disk of its marker, where that is one sector as it should be.
@@ -127,7 +127,7 @@ impl SlotFacts {
     pub fn damage(&self) -> Option<&str> {
         match &self.whole {
             Some(Err(why)) => Some(why),
-            _ => self.boots.as_deref(),
+            _ => self.boot_problem.as_deref(),
         }
     }
 }
@@ -136,7 +136,7 @@ impl SlotFacts {
 #[derive(Clone, Debug)]
 pub struct SystemFacts {
     /// Partition table.
-    pub label: LabelFacts,
+    pub gpt: GptFacts,
     /// Logical block size.
     pub sector: SectorSize,
     /// The running system, seen from this disk.
@@ -154,12 +154,12 @@ pub struct SystemFacts {
     /// META.
     pub meta: Meta,
     /// What STATE and EPHEMERAL hold.
-    pub data: BTreeMap<Part, Held>,
+    pub data: BTreeMap<Part, VolumeHolds>,
 }
 
 /// What a volume of the OS holds, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum VolumeHolds {
     /// An XFS file system.
     Xfs,
     /// An encrypted volume (LUKS).
@@ -170,7 +170,7 @@ pub enum Held {
 
 impl SystemFacts {
     /// What a volume of the OS holds.
-    pub fn held(&self, part: Part) -> Held {
-        self.data.get(&part).copied().unwrap_or(Held::Other)
+    pub fn held(&self, part: Part) -> VolumeHolds {
+        self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }
 }

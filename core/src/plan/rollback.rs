@@ -4,7 +4,7 @@
 use crate::prelude::*;
 
 use super::{
-    Ask, Goal, Plan, Refusal, Refusals, SystemFacts,
+    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     slots::{Draft, EnvCopies},
 };
 use crate::{
@@ -18,14 +18,14 @@ use crate::{
 
 /// Decide. A trial that is pending is cancelled; a trial that runs is given up; else the other slot becomes the
 /// default.
-pub fn rollback(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut copies = EnvCopies::of(system, ask.now)?;
+pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+    let mut copies = EnvCopies::of(system, base.now)?;
     let env = copies.env.clone();
     let back = Back::of(&env, system)?;
     let payload = |slot: Slot| system.slots[slot].payload();
     let next = match back {
         Back::Cancel(_) => env.disarmed(),
-        Back::GiveUp(slot) => env.given_up(slot, payload(slot), ask.now),
+        Back::GiveUp(slot) => env.given_up(slot, payload(slot), base.now),
         Back::To(slot) => {
             // A slot that was damaged on the disk says nothing against its payload.
             let left = payload(!slot).filter(|_| system.slots[!slot].damage().is_none());
@@ -37,7 +37,7 @@ pub fn rollback(ask: &Ask, system: &SystemFacts) -> Result<Plan, Refusals> {
     };
     let default = next.default;
     let default_name = format!("slot {default}, {}", system.slots[default].version());
-    let mut draft = Draft::new(ask, system);
+    let mut draft = Draft::new(base, system);
     let result = match back {
         Back::Cancel(slot) => format!("slot {slot} is not tried; {default_name}, boots next"),
         Back::GiveUp(slot) => format!("the trial of slot {slot} is given up; {default_name}, boots next"),

@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 
-use super::{Goal, Held, Plan, Refusal, Refusals, Step, SystemFacts, meta::MetaChange, step::ends};
+use super::{Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds, meta::MetaChange, step::ends};
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -31,7 +31,7 @@ pub enum Ephemeral {
 
 /// Where the system runs that asks for an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum RunsFrom {
     /// On this disk. The slot that runs is kept.
     Inside,
     /// In memory, started from a medium, which is to be known by the disk if it has a name. The slot that boots by default is
@@ -39,26 +39,26 @@ pub enum Origin {
     Medium(Option<MediumId>),
 }
 
-impl Origin {
+impl RunsFrom {
     /// The slot that is kept, as far as anybody knows.
     pub fn kept(self, system: &SystemFacts) -> Option<Slot> {
         match self {
-            Origin::Inside => system.running.slot(),
-            Origin::Medium(_) => system.env.as_ref().map(|env| env.default),
+            RunsFrom::Inside => system.running.slot(),
+            RunsFrom::Medium(_) => system.env.as_ref().map(|env| env.default),
         }
     }
 
     const fn medium(self) -> Option<MediumId> {
         match self {
-            Origin::Inside => None,
-            Origin::Medium(id) => id,
+            RunsFrom::Inside => None,
+            RunsFrom::Medium(id) => id,
         }
     }
 }
 
 /// What every request carries.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct RequestBase {
     /// The disk, for people.
     pub disk: String,
     /// Seconds since 1970 UTC.
@@ -132,10 +132,10 @@ pub struct Slots {
 
 impl Slots {
     /// Who is who, where an upgrade may take place at all.
-    pub fn of(origin: Origin, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
+    pub fn of(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let (kept, what) = match origin {
-            Origin::Inside => (running(system, now)?, "runs"),
-            Origin::Medium(medium) => (default(system, medium)?, "boots by default"),
+            RunsFrom::Inside => (running(system, now)?, "runs"),
+            RunsFrom::Medium(medium) => (default(system, medium)?, "boots by default"),
         };
         let (name, medium) = (format!("slot {kept}, which {what}"), origin.medium());
         Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, medium })
@@ -177,7 +177,7 @@ impl Slots {
         if ephemeral != Ephemeral::Kept {
             draft.wipe_ephemeral(&mut self.copies, ephemeral == Ephemeral::Blank);
         }
-        let mut armed = self.copies.env.armed(self.target, draft.ask.now);
+        let mut armed = self.copies.env.armed(self.target, draft.base.now);
         armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
         armed.medium = self.medium.or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
@@ -227,7 +227,7 @@ fn default(system: &SystemFacts, medium: Option<MediumId>) -> Result<Slot, Refus
 
 /// A plan being put together.
 pub struct Draft<'a> {
-    pub ask: &'a Ask,
+    pub base: &'a RequestBase,
     pub system: &'a SystemFacts,
     /// To be done before anything is written.
     prepare: Vec<Step>,
@@ -240,9 +240,9 @@ pub struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Nothing to do.
-    pub fn new(ask: &'a Ask, system: &'a SystemFacts) -> Self {
+    pub fn new(base: &'a RequestBase, system: &'a SystemFacts) -> Self {
         let (prepare, steps, touched, warnings) = (vec![], vec![], vec![], vec![]);
-        Draft { ask, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
+        Draft { base, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
     }
 
     /// Steps that write to a partition.
@@ -270,7 +270,7 @@ impl<'a> Draft<'a> {
         for (tag, value) in tags {
             adv.set(*tag, value.clone()).map_err(Refusal::from)?;
         }
-        Ok(MetaChange::new(self.system.label.part(Part::Meta), meta, &adv, None))
+        Ok(MetaChange::new(self.system.gpt.part(Part::Meta), meta, &adv, None))
     }
 
     /// No label to return to in META any more; nothing where there is none, or no META that can be read.
@@ -279,7 +279,7 @@ impl<'a> Draft<'a> {
         if meta.get(META_UPGRADE).is_some() && meta.valid != [false, false] {
             let mut adv = meta.adv.clone();
             adv.remove(META_UPGRADE);
-            let extent = self.system.label.part(Part::Meta);
+            let extent = self.system.gpt.part(Part::Meta);
             self.set_meta(MetaChange::new(extent, meta, &adv, Some(META_UPGRADE)));
         }
     }
@@ -300,7 +300,8 @@ impl<'a> Draft<'a> {
     /// an interrupted wipe is finished by the next run. Nothing is to be tried meanwhile.
     pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies, blank: bool) {
         let held = self.system.held(Part::Ephemeral);
-        let format = !blank && (held == Held::Xfs || (held == Held::Other && copies.env.format_ephemeral));
+        let format =
+            !blank && (held == VolumeHolds::Xfs || (held == VolumeHolds::Other && copies.env.format_ephemeral));
         if copies.env.once.is_some() || copies.env.format_ephemeral != format {
             let mut intent = copies.env.disarmed();
             intent.format_ephemeral = format;
@@ -312,7 +313,7 @@ impl<'a> Draft<'a> {
     /// A volume of the OS made anew. First what makes the old content unrecognisable, so that a cut leaves a blank
     /// volume and not a damaged one; blank again after the discard: not every device reads zeros then.
     pub fn wipe(&mut self, part: Part, format: bool) {
-        let extent = self.system.label.part(part);
+        let extent = self.system.gpt.part(part);
         let (head, tail) = ends(extent);
         let blank = Step::Blank { part, head, tail };
         // The first sector goes alone: with the rest in one flush a cut could leave a superblock and nothing behind it.
@@ -321,7 +322,7 @@ impl<'a> Draft<'a> {
         let first = Step::Blank { part, head: Extent { offset: extent.offset, len: sector }, tail: none };
         self.extend(part, [first, blank.clone(), Step::Discard { part, extent }, blank]);
         if format {
-            let uuid = self.system.label.guid(part);
+            let uuid = self.system.gpt.guid(part);
             self.prepare.push(Step::PrepareXfs { part, extent, uuid });
             self.extend(part, [Step::WriteXfs { part, extent }]);
         } else {
@@ -332,12 +333,12 @@ impl<'a> Draft<'a> {
     /// The plan. `result` is what is true once it is carried out, `meanwhile` what is on the disk when it fails before
     /// its commit.
     pub fn plan(self, goal: Goal, result: String, meanwhile: String) -> Plan {
-        let label = &self.system.label;
+        let label = &self.system.gpt;
         let forget = self.touched.iter().map(|part| Step::ForgetCached { part: *part, extent: label.part(*part) });
         let steps = self.prepare.into_iter().chain(self.steps).chain(forget).collect();
         Plan {
             goal,
-            disk: self.ask.disk.clone(),
+            disk: self.base.disk.clone(),
             disk_guid: label.disk_guid,
             system: None,
             table: None,

@@ -6,12 +6,12 @@ use crate::prelude::*;
 use super::SystemFacts;
 use crate::{
     boot::slot::Slot,
-    config::unattended::{Existing, Orders},
+    config::unattended::{ExistingInstallation, Instructions},
 };
 
 /// What a disk holds, seen from a live system.
 #[derive(Clone, Debug)]
-pub enum Holding {
+pub enum DiskHolds {
     /// Nothing.
     Nothing,
     /// An ISO 9660 image: an installation medium, or another.
@@ -24,16 +24,16 @@ pub enum Holding {
     Something(String),
 }
 
-impl Holding {
+impl DiskHolds {
     /// The installation it holds, if any, for people.
     pub fn installation(&self) -> Option<String> {
         match self {
-            Holding::System(system) => Some(match system.next.slot {
+            DiskHolds::System(system) => Some(match system.next.slot {
                 Some(slot) => format!("an installation: slot {slot}, {}, boots next", system.slots[slot].version()),
                 None => "an installation that does not boot".to_owned(),
             }),
-            Holding::Talos => Some("an installation of Talos, or of its kind: it has a partition META".to_owned()),
-            Holding::Nothing | Holding::Medium | Holding::Something(_) => None,
+            DiskHolds::Talos => Some("an installation of Talos, or of its kind: it has a partition META".to_owned()),
+            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Something(_) => None,
         }
     }
 }
@@ -102,38 +102,45 @@ pub enum LeftAlone {
 }
 
 /// Decide. `others` are the other disks of the machine by their paths.
-pub fn unattended(orders: &Orders, disk: &Holding, others: &[(String, Holding)]) -> Result<Action, LeftAlone> {
+pub fn unattended(
+    orders: &Instructions,
+    disk: &DiskHolds,
+    others: &[(String, DiskHolds)],
+) -> Result<Action, LeftAlone> {
     let ours = |system: &SystemFacts| {
         let by = system.env.as_ref().and_then(|env| env.medium);
         orders.medium.is_some() && orders.medium == by
     };
     // Names of disks move: what is /dev/sda today need not be the disk that the medium was made for.
     for (name, held) in others {
-        if let Holding::System(system) = held
+        if let DiskHolds::System(system) = held
             && ours(system)
         {
             return Ok(Action::Done { elsewhere: Some(name.clone()), slot: system.next.slot });
         }
     }
     let mut installed = others.iter().filter_map(|(name, held)| Some((name.clone(), held.installation()?)));
-    if let (Existing::Refuse, true, Some((disk, what))) = (orders.existing, orders.halt_if_installed, installed.next())
+    if let (ExistingInstallation::Refuse, true, Some((disk, what))) =
+        (orders.existing, orders.halt_if_installed, installed.next())
     {
         return Err(LeftAlone::Elsewhere { disk, what });
     }
     match (disk, orders.existing) {
-        (Holding::Medium, _) => Err(LeftAlone::Medium),
-        (Holding::Nothing, _) => Ok(Action::Install { force: false }),
+        (DiskHolds::Medium, _) => Err(LeftAlone::Medium),
+        (DiskHolds::Nothing, _) => Ok(Action::Install { force: false }),
         // A medium that is still in when it should not boot any more must neither destroy what it has made, nor go back to
         // what it brings when the system has had an upgrade since. (What was interrupted does not name it yet.)
-        (Holding::System(system), _) if ours(system) => Ok(Action::Done { elsewhere: None, slot: system.next.slot }),
-        (Holding::System(_), Existing::Preserve) => Ok(Action::Upgrade),
-        (Holding::System(_), Existing::Overwrite) if orders.medium.is_none() => Err(LeftAlone::NoName),
-        (Holding::System(system), Existing::Overwrite) if system.env.as_ref().is_none_or(|env| env.rebuilt) => {
+        (DiskHolds::System(system), _) if ours(system) => Ok(Action::Done { elsewhere: None, slot: system.next.slot }),
+        (DiskHolds::System(_), ExistingInstallation::Preserve) => Ok(Action::Upgrade),
+        (DiskHolds::System(_), ExistingInstallation::Overwrite) if orders.medium.is_none() => Err(LeftAlone::NoName),
+        (DiskHolds::System(system), ExistingInstallation::Overwrite)
+            if system.env.as_ref().is_none_or(|env| env.rebuilt) =>
+        {
             Err(LeftAlone::StateLost)
         }
-        (_, Existing::Overwrite) => Ok(Action::Install { force: true }),
-        (Holding::Something(what), _) => Err(LeftAlone::NotEmpty(what.clone())),
-        (held @ (Holding::System(_) | Holding::Talos), _) => {
+        (_, ExistingInstallation::Overwrite) => Ok(Action::Install { force: true }),
+        (DiskHolds::Something(what), _) => Err(LeftAlone::NotEmpty(what.clone())),
+        (held @ (DiskHolds::System(_) | DiskHolds::Talos), _) => {
             Err(LeftAlone::Installed(held.installation().unwrap_or_default()))
         }
     }

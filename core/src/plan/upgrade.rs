@@ -18,7 +18,7 @@
 //!    spends the try before it touches the slot; without `confirm` from inside, the boot after that is the old one.
 //!
 //! Asked for from a live system that a medium started, it is the same with the slot that boots by default in place of the
-//! running one; there must be no doubt which one that is ([`Origin::Medium`]). The commit then says, too, which medium
+//! running one; there must be no doubt which one that is ([`RunsFrom::Medium`]). The commit then says, too, which medium
 //! has done its work.
 //!
 //! `stage` ends after step 4 with the target marked as one that may be tried; `activate` does the rest.
@@ -28,9 +28,9 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    Ask, Goal, Plan, Refusal, Refusals, Step, System, SystemFacts, Volume,
+    Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
     content::{SlotContent, kernel_args_notes},
-    slots::{Draft, Ephemeral, Origin, Slots, blank_slot},
+    slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
 };
 use crate::{
     boot::{
@@ -50,9 +50,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct UpgradeRequest {
     /// Disk and time.
-    pub ask: Ask,
+    pub base: RequestBase,
     /// Where the system runs that asks for it.
-    pub origin: Origin,
+    pub origin: RunsFrom,
     /// Activate it, too; else it is only staged.
     pub activate: bool,
     /// Keep EPHEMERAL.
@@ -93,21 +93,21 @@ struct Candidate<'a> {
 
 /// Decide.
 pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &PayloadFacts) -> Result<Plan, Refusals> {
-    let slots = Slots::of(request.origin, system, request.ask.now)?;
+    let slots = Slots::of(request.origin, system, request.base.now)?;
     let (kept, target) = (slots.kept, slots.target);
     let content = SlotContent {
         payload,
         args: &request.args,
         arch: request.arch,
-        disk_guid: system.label.disk_guid,
-        part_guid: system.label.guid(target.into()),
-        time: request.ask.now,
+        disk_guid: system.gpt.disk_guid,
+        part_guid: system.gpt.guid(target.into()),
+        time: request.base.now,
         marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
     };
     let (volume, cmdline) = content.volume()?;
     let digest = payload.manifest().payload_digest();
     let new = Candidate { request, system, payload, digest, volume, cmdline };
-    let mut draft = Draft::new(&request.ask, system);
+    let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
@@ -152,7 +152,7 @@ impl Candidate<'_> {
             }
             _ => warnings.push("no version of the running system and the payload that can be compared".to_owned()),
         }
-        let extent = self.system.label.part(slots.target.into());
+        let extent = self.system.gpt.part(slots.target.into());
         if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
             refusals.push(Refusal::SlotFull { slot: extent.len, source, remedy: "; slots cannot grow: reinstall" });
         }
@@ -220,7 +220,7 @@ impl Candidate<'_> {
     /// THE order of writes: the safety argument at the head of this file.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
-        let (now, part, extent) = (request.ask.now, Part::from(target), system.label.part(target.into()));
+        let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();
         // What GRUB goes by if both copies of boot.env are lost while the target says nothing.
         let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);

@@ -2,14 +2,14 @@
 
 use crate::prelude::*;
 
-use super::{Ask, Goal, Held, Plan, Refusals, SystemFacts, slots::Draft};
+use super::{Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds, slots::Draft};
 use crate::disk::layout::Part;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub struct WipeRequest {
     /// Disk and time.
-    pub ask: Ask,
+    pub base: RequestBase,
     /// Which volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
     /// Make XFS file systems on them, or leave them blank; if not said, what held XFS gets XFS.
@@ -18,10 +18,10 @@ pub struct WipeRequest {
 
 /// Decide.
 pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut draft = Draft::new(&request.ask, system);
+    let mut draft = Draft::new(&request.base, system);
     for part in &request.parts {
         // What is encrypted is followed by what the OS makes, which has the key; so is what a cut left blank.
-        draft.wipe(*part, request.format.unwrap_or(system.held(*part) == Held::Xfs));
+        draft.wipe(*part, request.format.unwrap_or(system.held(*part) == VolumeHolds::Xfs));
     }
     let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();
     let meanwhile =

@@ -10,9 +10,9 @@ use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore,
-    ahead::Ahead,
-    checked::{Checked, Length},
+    read_ahead::ReadAhead,
     sha256_of,
+    verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::digest::Sha256;
 
@@ -56,7 +56,7 @@ impl Compression {
 }
 
 /// Reads the archive of a layer.
-pub type LayerReader = Checked<Box<dyn Read + Send>>;
+pub type LayerReader = VerifyingReader<Box<dyn Read + Send>>;
 
 /// A layer of an image.
 #[derive(Clone, Debug)]
@@ -90,24 +90,25 @@ impl Layer {
         let name = format!("layer {}", self.descriptor.digest());
         let bytes = self.descriptor.size();
         let (blob, digest) = (store.blob(&self.descriptor)?, sha256_of(&self.descriptor)?);
-        let checked = |blob: Box<dyn Read + Send>| Checked::new(blob, name.clone(), digest, Length::Exactly(bytes));
+        let checked =
+            |blob: Box<dyn Read + Send>| VerifyingReader::new(blob, name.clone(), digest, Length::Exactly(bytes));
         let failed = |source| ImageError::Io { what: name.clone(), source };
         let archive: Box<dyn Read + Send> = match self.compression {
             // Headers are small, and whatever is large is read past the buffer.
             Compression::None => return Ok(checked(Box::new(BufReader::with_capacity(HEADERS_BYTES, blob)))),
             Compression::Gzip => {
-                let ahead = Ahead::new(checked(blob)).map_err(failed)?;
+                let ahead = ReadAhead::new(checked(blob)).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "gzip", reader: MultiGzDecoder::new(ahead) })
             }
             Compression::Zstd => {
                 let mut decoder =
-                    zstd::Decoder::with_buffer(Ahead::new(checked(blob)).map_err(failed)?).map_err(failed)?;
+                    zstd::Decoder::with_buffer(ReadAhead::new(checked(blob)).map_err(failed)?).map_err(failed)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
                 Box::new(Named { name: name.clone(), format: "zstd", reader: decoder })
             }
         };
         let limit = Length::AtMost(FREE_BYTES.saturating_add(bytes.saturating_mul(MAX_RATIO)));
-        Ok(Checked::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit))
+        Ok(VerifyingReader::new(archive, format!("{name}, decompressed (diff_id)"), self.diff_id, limit))
     }
 }
 

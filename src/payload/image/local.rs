@@ -15,7 +15,7 @@ use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::{
     Document, ImageError, ImageStore, read_document, sha256_of,
-    tar::{Entries, Kind, Skip},
+    tar::{Entries, EntryKind, Skip},
 };
 use crate::payload::open_regular;
 use slipway_core::{
@@ -193,7 +193,7 @@ impl Archive {
         let mut entries = Entries::new(slice);
         let mut files = BTreeMap::new();
         while let Some(entry) = entries.next()? {
-            if entry.kind == Kind::Directory {
+            if entry.kind == EntryKind::Directory {
                 continue;
             }
             let name = entry.path.join("/");
@@ -204,7 +204,7 @@ impl Archive {
                 continue;
             }
             let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name:?} in it {why}")));
-            if entry.kind != Kind::File {
+            if entry.kind != EntryKind::File {
                 return wrong(&format!("is {}, not a regular file", entry.kind));
             }
             let slice = Slice { file: file.clone(), at: entry.at, end: entry.at + entry.size };

@@ -1,23 +1,23 @@
 //! Container images as sources: an index, a manifest, a configuration and layers, wherever they lie. What a store
 //! hands out is never trusted: sizes and digests are checked here, in one place for all of them.
 
-mod ahead;
 mod archive;
-mod checked;
 mod error;
 mod layer;
 mod local;
 mod overlay;
 mod pull;
+mod read_ahead;
 mod resolve;
 mod source;
 mod tar;
+mod verifying_reader;
 
 pub use archive::Archive;
 pub use error::ImageError;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
-pub use source::{ImageSource, Look};
+pub use source::{ImageSource, Inspection};
 
 use std::io::Read;
 

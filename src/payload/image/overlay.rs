@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::tar::{Entry, Kind};
+use super::tar::{Entry, EntryKind};
 use slipway_core::payload::manifest::Arch;
 
 /// More names than any payload directory has, over all layers.
@@ -51,7 +51,7 @@ impl Above {
         let refused = |why: &str| Err(format!("{:?} {why}", entry.path.join("/")));
         match &entry.path[depth..] {
             // The directory or one above it.
-            [] if entry.kind == Kind::Directory => here.made = here.made.max(depth),
+            [] if entry.kind == EntryKind::Directory => here.made = here.made.max(depth),
             // Hidden by the directory of an upper layer, and with it all that is below.
             [] if depth <= self.made => here.closes = true,
             [] => return refused(&format!("is {}, it has to be a directory", entry.kind)),
@@ -65,11 +65,11 @@ impl Above {
                 here.gone.insert(name[WHITEOUT.len()..].to_owned());
             }
             // Where there is a directory now, a file of a lower layer is no more.
-            [name] if entry.kind == Kind::Directory => {
+            [name] if entry.kind == EntryKind::Directory => {
                 here.gone.insert(name.clone());
             }
-            _ if entry.kind == Kind::Directory => {}
-            _ if entry.kind != Kind::File => return refused(&format!("is {}", entry.kind)),
+            _ if entry.kind == EntryKind::Directory => {}
+            _ if entry.kind != EntryKind::File => return refused(&format!("is {}", entry.kind)),
             [name] if !here.files.insert(name.clone()) => return refused("is there twice"),
             [_] if self.names() + here.files.len() + here.gone.len() > MAX_NAMES => {
                 return refused(&format!("is one of more than {MAX_NAMES} files beside each other"));

@@ -12,12 +12,12 @@ use oci_spec::image::{Descriptor, ImageIndex, ImageIndexBuilder, MediaType, Sha2
 
 use super::{
     ImageError, ImageStore,
-    checked::{Checked, Length},
     local::REF_NAME,
     resolve::{Resolved, resolve},
     sha256_of,
+    verifying_reader::{Length, VerifyingReader},
 };
-use crate::durable::publish;
+use crate::atomic_file::publish;
 use slipway_core::{digest::Sha256, payload::manifest::Arch};
 
 /// One image, about to be copied.
@@ -74,7 +74,7 @@ impl<'s> Pull<'s> {
             }
             let what = format!("blob {}", descriptor.digest());
             let length = Length::Exactly(descriptor.size());
-            let blob = Checked::new(self.store.blob(descriptor)?, what.clone(), digest, length);
+            let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
             write_blob(blob, &what, &path, progress)?;
             pulled.fetched += descriptor.size();
         }
@@ -89,7 +89,7 @@ impl<'s> Pull<'s> {
 /// Whether a blob is there, whole.
 fn is_there(path: &Path, size: u64, digest: Sha256) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    let mut reader = Checked::new(file, String::new(), digest, Length::Exactly(size));
+    let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(size));
     io::copy(&mut reader, &mut io::sink()).is_ok()
 }
 

@@ -6,7 +6,8 @@
 use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
 
 use super::{
-    Document, ImageError, ImageStore, checked::Checked, checked::Length, layer::Layer, read_document, sha256_of,
+    Document, ImageError, ImageStore, layer::Layer, read_document, sha256_of, verifying_reader::Length,
+    verifying_reader::VerifyingReader,
 };
 use slipway_core::{
     digest::Sha256,
@@ -134,7 +135,7 @@ fn layers(store: &dyn ImageStore, manifest: &ImageManifest, arch: Arch) -> Resul
     let what = format!("configuration {}", manifest.config().digest());
     let blob = store.blob(manifest.config())?;
     let digest = sha256_of(manifest.config())?;
-    let checked = Checked::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
+    let checked = VerifyingReader::new(blob, what.clone(), digest, Length::Exactly(manifest.config().size()));
     let config: ImageConfiguration = parse(&read_document(checked, &what)?, &what)?;
     if *config.os() != Os::Linux || *config.architecture() != oci_arch(arch) {
         let why = format!("the image is for {}/{}, not for linux/{arch}", config.os(), config.architecture());
@@ -162,5 +163,5 @@ fn diff_id_of(text: &str, what: &str) -> Result<Sha256, ImageError> {
 pub fn checked_document(store: &dyn ImageStore, descriptor: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
     let bytes = store.document(descriptor)?;
     let length = Length::Exactly(descriptor.size());
-    read_document(Checked::new(&bytes[..], what.to_owned(), sha256_of(descriptor)?, length), what)
+    read_document(VerifyingReader::new(&bytes[..], what.to_owned(), sha256_of(descriptor)?, length), what)
 }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     payload::{
         SourceRef,
-        check::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, magic},
+        examine::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, magic},
     },
     transfer::{PayloadFiles, Take},
 };
@@ -57,7 +57,7 @@ struct Expected {
 
 /// How far to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Inspection {
     /// What `installer checksum` wrote down will do: the files themselves are compared while they are written.
     Declared,
     /// Read every file.
@@ -77,7 +77,12 @@ impl ImageSource {
     }
 
     /// Look at the payload. `progress` gets bytes of its files as they are read.
-    pub fn facts(&mut self, wanted: Sums, look: Look, progress: &mut dyn FnMut(u64)) -> anyhow::Result<PayloadFacts> {
+    pub fn facts(
+        &mut self,
+        wanted: Sums,
+        look: Inspection,
+        progress: &mut dyn FnMut(u64),
+    ) -> anyhow::Result<PayloadFacts> {
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let mut enough = false;
         let above = self.walk(&mut |name, content, layer| {
@@ -85,7 +90,7 @@ impl ImageSource {
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
             found.files.insert(name.to_owned(), seen);
-            enough |= look == Look::Declared && found.declared(&self.source)?.is_some();
+            enough |= look == Inspection::Declared && found.declared(&self.source)?.is_some();
             Ok(match enough {
                 true if layer.descriptor.size() <= WHOLE_LOOK_BYTES => Next::Layer,
                 true => Next::Stop,

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
-use super::checked::Checked;
+use super::verifying_reader::VerifyingReader;
 use crate::transfer::{FileReader, sha256::Hasher};
 
 /// Size of a block: headers are one, contents are padded to whole ones.
@@ -27,7 +27,7 @@ pub trait Skip: Read {
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file whose content is all there.
     File,
     /// A directory.
@@ -42,15 +42,15 @@ pub enum Kind {
     Special,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for EntryKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Kind::File => "a regular file",
-            Kind::Directory => "a directory",
-            Kind::Symlink => "a symbolic link",
-            Kind::HardLink => "a hard link",
-            Kind::Sparse => "a sparse file",
-            Kind::Special => "a device node, fifo or unknown kind of file",
+            EntryKind::File => "a regular file",
+            EntryKind::Directory => "a directory",
+            EntryKind::Symlink => "a symbolic link",
+            EntryKind::HardLink => "a hard link",
+            EntryKind::Sparse => "a sparse file",
+            EntryKind::Special => "a device node, fifo or unknown kind of file",
         })
     }
 }
@@ -61,7 +61,7 @@ pub struct Entry {
     /// Parts of its path; none is empty, `.` or `..`.
     pub path: Vec<String>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Bytes of content.
     pub size: u64,
     /// Byte offset of its content in the archive.
@@ -172,29 +172,29 @@ impl<R: Skip> Entries<R> {
         let path = self.parts(&path)?;
         let kind = match entry_type {
             // Type `7` and the old NUL are plain files; a name that ends in a slash made them directories once.
-            EntryType::Regular | EntryType::Continuous if extension.sparse => Kind::Sparse,
-            EntryType::Regular | EntryType::Continuous if header.path_bytes().ends_with(b"/") => Kind::Directory,
-            EntryType::Regular | EntryType::Continuous => Kind::File,
-            EntryType::Directory => Kind::Directory,
-            EntryType::Symlink => Kind::Symlink,
-            EntryType::Link => Kind::HardLink,
+            EntryType::Regular | EntryType::Continuous if extension.sparse => EntryKind::Sparse,
+            EntryType::Regular | EntryType::Continuous if header.path_bytes().ends_with(b"/") => EntryKind::Directory,
+            EntryType::Regular | EntryType::Continuous => EntryKind::File,
+            EntryType::Directory => EntryKind::Directory,
+            EntryType::Symlink => EntryKind::Symlink,
+            EntryType::Link => EntryKind::HardLink,
             // Blocks of its map follow the header and are in no size: whoever does not know them loses the thread.
             EntryType::GNUSparse => return Err(self.wrong("a sparse file in GNU's old format")),
-            _ => Kind::Special,
+            _ => EntryKind::Special,
         };
         if extension.size.is_some_and(|size| size != self.content) {
             return Err(self.wrong("its extended header gives another size than its header"));
         }
         // Some readers skip it, some take it for the next header. Only of unknown types all agree that it is content.
         let empty = match kind {
-            Kind::File | Kind::Sparse => false,
-            Kind::Special => matches!(entry_type, EntryType::Char | EntryType::Block | EntryType::Fifo),
-            Kind::Directory | Kind::Symlink | Kind::HardLink => true,
+            EntryKind::File | EntryKind::Sparse => false,
+            EntryKind::Special => matches!(entry_type, EntryType::Char | EntryType::Block | EntryType::Fifo),
+            EntryKind::Directory | EntryKind::Symlink | EntryKind::HardLink => true,
         };
         if empty && self.content > 0 {
             return Err(self.wrong(&format!("{kind} with {} bytes of content", self.content)));
         }
-        if kind == Kind::HardLink {
+        if kind == EntryKind::HardLink {
             let link = extension.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
             self.parts(&link.unwrap_or_default())?;
         }
@@ -297,7 +297,7 @@ impl<R> Content<'_, R> {
     }
 }
 
-impl<R: Read> Content<'_, Checked<R>> {
+impl<R: Read> Content<'_, VerifyingReader<R>> {
     /// Its first bytes, at most `bytes` of them, which are still to be read.
     pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
         let bytes = bytes.min(self.left());
@@ -309,7 +309,7 @@ impl<R: Read> Content<'_, Checked<R>> {
     }
 }
 
-impl<R: Read> FileReader for Content<'_, Checked<R>> {
+impl<R: Read> FileReader for Content<'_, VerifyingReader<R>> {
     fn lend_digest(&mut self) -> Option<Hasher> {
         self.0.reader.lend_digest()
     }

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use super::{
-    auth_file::{Lookup, Origin as Source},
+    auth_file::{CredentialsFrom, Lookup},
     challenge::{self, Challenge},
-    failure::{self, Failure},
+    failure::{self, RequestError},
     url::{Origin, Url, encode},
 };
 
@@ -51,7 +51,12 @@ impl Auth {
     }
 
     /// A new value of the Authorization header, after a 401. `rejected` is the one that the registry did not accept.
-    pub fn renew(&self, agent: &Agent, refusal: Response<Body>, rejected: Option<&str>) -> Result<String, Failure> {
+    pub fn renew(
+        &self,
+        agent: &Agent,
+        refusal: Response<Body>,
+        rejected: Option<&str>,
+    ) -> Result<String, RequestError> {
         let offers = refusal.headers().get_all("www-authenticate");
         let challenge = challenge::choose(offers.iter().filter_map(|value| value.to_str().ok()));
         let credentials = self.lookup.credentials.as_ref();
@@ -63,7 +68,7 @@ impl Auth {
             (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin)),
             (None, _) => {
                 let why = "it refuses and offers neither Basic nor Bearer authentication";
-                return Err(Failure::fetch(format!("{}: {why}", self.origin)));
+                return Err(RequestError::fetch(format!("{}: {why}", self.origin)));
             }
         };
         if rejected == Some(header.as_str()) {
@@ -74,10 +79,10 @@ impl Auth {
     }
 
     /// The failure of a 401 or 403: who was refused, and what was looked at.
-    pub fn denied(&self, response: Response<Body>, origin: &Origin) -> Failure {
-        let mut failure = Failure::status(response, origin);
+    pub fn denied(&self, response: Response<Body>, origin: &Origin) -> RequestError {
+        let mut failure = RequestError::status(response, origin);
         failure.why = format!("{}: {}", failure.why, self.lookup.origin);
-        if matches!(self.lookup.origin, Source::Nowhere { .. }) {
+        if matches!(self.lookup.origin, CredentialsFrom::Nowhere { .. }) {
             failure.why += "; a repository that does not exist is often answered like this, too";
         }
         failure
@@ -89,13 +94,13 @@ impl Auth {
         realm: &str,
         service: Option<String>,
         scope: Option<String>,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, RequestError> {
         let Some(url) = Url::parse(realm) else {
-            return Err(Failure::fetch(format!("{} names a token service that is no address", self.origin)));
+            return Err(RequestError::fetch(format!("{} names a token service that is no address", self.origin)));
         };
         // Else whoever listens on the way gets the password, or the token.
         if self.origin.tls && !url.origin.tls {
-            return Err(Failure::fetch(format!(
+            return Err(RequestError::fetch(format!(
                 "{} names a token service without TLS, {}: refused",
                 self.origin, url.origin
             )));
@@ -105,18 +110,18 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
-        let mut answer = self.ask(agent, &url, &query).map_err(|e| Failure::no_answer(e, &url.origin))?;
+        let mut answer = self.ask(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin))?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {
-                return Err(Failure::fetch(format!("the token service {} redirects: not followed", url.origin)));
+                return Err(RequestError::fetch(format!("the token service {} redirects: not followed", url.origin)));
             }
             401 | 403 => return Err(self.denied(answer, &url.origin)),
             _ => {
                 // That a token is not found says nothing about the image.
-                let failure = Failure::status(answer, &url.origin);
+                let failure = RequestError::status(answer, &url.origin);
                 let why = format!("the token service failed: {}", failure.why);
-                return Err(Failure { kind: failure::Kind::Fetch, why, ..failure });
+                return Err(RequestError { kind: failure::RequestErrorKind::Fetch, why, ..failure });
             }
         }
         let mut text = Vec::new();
@@ -125,7 +130,7 @@ impl Auth {
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
         let token = parsed.and_then(|answer| answer.token.or(answer.access_token));
         let token = token.filter(|t| !t.is_empty() && t.bytes().all(|byte| byte.is_ascii_graphic()));
-        token.ok_or_else(|| Failure::fetch(format!("the token service {} answers without a token", url.origin)))
+        token.ok_or_else(|| RequestError::fetch(format!("the token service {} answers without a token", url.origin)))
     }
 
     fn ask(&self, agent: &Agent, url: &Url, query: &str) -> Result<Response<Body>, ureq::Error> {

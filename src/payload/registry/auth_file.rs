@@ -26,12 +26,12 @@ pub struct Lookup {
     /// The credentials, if there are any.
     pub credentials: Option<Credentials>,
     /// Where they are from, or where none were found: for messages.
-    pub origin: Origin,
+    pub origin: CredentialsFrom,
 }
 
 /// Where credentials are from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum CredentialsFrom {
     /// This entry of this file.
     Entry(String, PathBuf),
     /// No entry in any of these files; credential helpers are named by some of them.
@@ -43,13 +43,13 @@ pub enum Origin {
     },
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for CredentialsFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (looked, helper) = match self {
-            Origin::Entry(key, file) => {
+            CredentialsFrom::Entry(key, file) => {
                 return write!(f, "the credentials for {key} in {} were refused", file.display());
             }
-            Origin::Nowhere { looked, helper } => (looked, helper),
+            CredentialsFrom::Nowhere { looked, helper } => (looked, helper),
         };
         match helper {
             Some((name, file)) => write!(
@@ -130,7 +130,7 @@ fn lookup_in(files: &[PathBuf], named: bool, host: &str, repository: &str) -> Re
             let basic = basic.map(|auth| checked(auth).ok_or_else(|| bad_auth(key))).transpose().map_err(wrong)?;
             let identity_token = entry.identity_token.clone().filter(|token| !token.is_empty());
             if basic.is_some() || identity_token.is_some() {
-                let origin = Origin::Entry(key.to_owned(), file.clone());
+                let origin = CredentialsFrom::Entry(key.to_owned(), file.clone());
                 return Ok(Lookup { credentials: Some(Credentials { basic, identity_token }), origin });
             }
         }
@@ -140,7 +140,7 @@ fn lookup_in(files: &[PathBuf], named: bool, host: &str, repository: &str) -> Re
         }
         looked.push(file.clone());
     }
-    Ok(Lookup { credentials: None, origin: Origin::Nowhere { looked, helper } })
+    Ok(Lookup { credentials: None, origin: CredentialsFrom::Nowhere { looked, helper } })
 }
 
 fn absent(e: &io::Error) -> bool {
@@ -202,7 +202,7 @@ fn checked(auth: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn found(json: &str, host: &str, repository: &str) -> Result<(Option<String>, Origin), String> {
+    fn found(json: &str, host: &str, repository: &str) -> Result<(Option<String>, CredentialsFrom), String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("auth.json");
         fs::write(&file, json).unwrap();

@@ -11,8 +11,8 @@ use ureq::{BodyReader, http::StatusCode};
 use super::{
     Endpoints,
     endpoint::{Answer, Request, Version},
-    failure::{self, Failure, header},
-    rounds::Rounds,
+    failure::{self, RequestError, header},
+    retry::RetrySchedule,
     url::Origin,
 };
 use crate::payload::image::ImageError;
@@ -31,7 +31,7 @@ pub struct BlobReader {
     size: u64,
     /// Bytes handed out.
     position: u64,
-    rounds: Rounds,
+    rounds: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
     state: State,
@@ -74,7 +74,7 @@ impl BlobReader {
         Ok(reader)
     }
 
-    fn connect(&mut self) -> Result<(), Failure> {
+    fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
         let request = Request { path: &self.path, accept, start: self.position, version: self.version.as_ref() };
         let answer = match self.endpoints.list[self.rounds.endpoint()].get(&request) {
@@ -83,7 +83,7 @@ impl BlobReader {
                 // A refusal (412) may come from another server of the same name with another tag: it is asked again
                 // without, and the digest tells whether the bytes fit.
                 let other = self.version.take().map(|_| Duration::ZERO);
-                return Err(Failure { again: failure.again.or(other), ..failure });
+                return Err(RequestError { again: failure.again.or(other), ..failure });
             }
         };
         let origin = &answer.origin;
@@ -94,7 +94,7 @@ impl BlobReader {
         } else {
             if let Some(length) = length.filter(|length| *length != self.size) {
                 let side = if length > self.size { "longer" } else { "shorter" };
-                return Err(Failure::wrong(format!(
+                return Err(RequestError::wrong(format!(
                     "{origin} has {length} bytes: {side} than its descriptor says, {} bytes",
                     self.size
                 )));
@@ -109,20 +109,20 @@ impl BlobReader {
     }
 
     /// Whether a 206 begins where it was asked to, in a blob of the right size (RFC 9110, section 14.4).
-    fn check_range(&self, answer: &Answer) -> Result<(), Failure> {
+    fn check_range(&self, answer: &Answer) -> Result<(), RequestError> {
         let (origin, text) = (&answer.origin, header(&answer.response, "content-range").unwrap_or_default());
         let parsed = text.trim().strip_prefix("bytes ").and_then(|rest| {
             let (range, total) = rest.split_once('/')?;
             Some((range.split_once('-')?.0.trim().parse::<u64>().ok()?, total.trim()))
         });
         let Some((start, total)) = parsed.filter(|(start, _)| *start == self.position) else {
-            return Err(Failure::wrong(format!(
+            return Err(RequestError::wrong(format!(
                 "{origin} answers with another range than was asked for: bytes {}- wanted, Content-Range {text:?} came",
                 self.position
             )));
         };
         if total != "*" && total.parse() != Ok(self.size) {
-            return Err(Failure::wrong(format!(
+            return Err(RequestError::wrong(format!(
                 "{origin} has {total} bytes from {start} on: its descriptor says {}",
                 self.size
             )));
@@ -131,7 +131,7 @@ impl BlobReader {
     }
 
     /// Errors: no attempt is left.
-    fn failed(&mut self, failure: Failure) -> Result<(), ImageError> {
+    fn failed(&mut self, failure: RequestError) -> Result<(), ImageError> {
         self.connection = None;
         let names = &self.endpoints.names;
         self.rounds.failed(failure, names).map_err(|mut failure| {
@@ -144,7 +144,7 @@ impl BlobReader {
     }
 
     /// Some bytes; 0 only at the connection's end.
-    fn read_some(connection: &mut Connection, buf: &mut [u8]) -> Result<usize, Failure> {
+    fn read_some(connection: &mut Connection, buf: &mut [u8]) -> Result<usize, RequestError> {
         let mut read = |buf: &mut [u8]| loop {
             match connection.body.read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
@@ -198,13 +198,13 @@ impl Read for BlobReader {
                 continue;
             };
             let failure = match Self::read_some(connection, &mut buf[..most]) {
-                Ok(0) if connection.whole => Failure::wrong(format!(
+                Ok(0) if connection.whole => RequestError::wrong(format!(
                     "{} has {} bytes: shorter than its descriptor says, {} bytes",
                     connection.origin,
                     self.position - connection.skip,
                     self.size
                 )),
-                Ok(0) => Failure::passing(format!("{} closed the connection too early", connection.origin)),
+                Ok(0) => RequestError::passing(format!("{} closed the connection too early", connection.origin)),
                 Ok(n) => {
                     self.position += n as u64;
                     self.rounds.advance(n as u64);

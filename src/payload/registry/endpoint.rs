@@ -17,7 +17,7 @@ use ureq::{
 use super::{
     Patience,
     auth::Auth,
-    failure::{Failure, header},
+    failure::{RequestError, header},
     meter::MeterConnector,
     url::{Origin, Url},
 };
@@ -109,7 +109,7 @@ impl Endpoint {
     }
 
     /// Ask for something; follow redirects, and get in if a door is shut, once.
-    pub fn get(&self, request: &Request<'_>) -> Result<Answer, Failure> {
+    pub fn get(&self, request: &Request<'_>) -> Result<Answer, RequestError> {
         let first = Url { origin: self.base.origin.clone(), path: format!("{}{}", self.base.path, request.path) };
         let mut authorization = self.auth.header();
         let mut renewed = false;
@@ -124,7 +124,7 @@ impl Endpoint {
                 301 | 302 | 303 | 307 | 308 => {
                     if redirects == MAX_REDIRECTS {
                         let why = format!("{} redirects more than {MAX_REDIRECTS} times", self.name());
-                        return Err(Failure::fetch(why));
+                        return Err(RequestError::fetch(why));
                     }
                     url = self.next(&url, &response)?;
                     redirects += 1;
@@ -135,12 +135,17 @@ impl Endpoint {
                     (url, redirects) = (first.clone(), 0);
                 }
                 401 | 403 if at_home => return Err(self.auth.denied(response, &url.origin)),
-                _ => return Err(Failure::status(response, &url.origin)),
+                _ => return Err(RequestError::status(response, &url.origin)),
             }
         }
     }
 
-    fn send(&self, url: &Url, request: &Request<'_>, authorization: Option<&str>) -> Result<Response<Body>, Failure> {
+    fn send(
+        &self,
+        url: &Url,
+        request: &Request<'_>,
+        authorization: Option<&str>,
+    ) -> Result<Response<Body>, RequestError> {
         let mut call = self.agent.get(url.to_string()).header("Accept", request.accept);
         if let Some(value) = authorization {
             call = call.header("Authorization", value);
@@ -151,17 +156,17 @@ impl Endpoint {
                 call = call.header("If-Match", &version.tag);
             }
         }
-        call.call().map_err(|e| Failure::no_answer(e, &url.origin))
+        call.call().map_err(|e| RequestError::no_answer(e, &url.origin))
     }
 
     /// Where a redirect leads.
-    fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, Failure> {
+    fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
         let location = header(response, "location");
         let Some(next) = location.and_then(|location| url.join(location)) else {
-            return Err(Failure::fetch(format!("{} redirects to what is no address", url.origin)));
+            return Err(RequestError::fetch(format!("{} redirects to what is no address", url.origin)));
         };
         if url.origin.tls && !next.origin.tls && !self.plain_redirects {
-            return Err(Failure::fetch(format!(
+            return Err(RequestError::fetch(format!(
                 "{} redirects to {}, without TLS: refused; --plain-http allows it",
                 url.origin, next.origin
             )));

@@ -20,7 +20,7 @@ const ERROR_BODY_BYTES: u64 = 16 << 10;
 
 /// What kind of error it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestErrorKind {
     /// [`ImageError::NotFound`].
     Missing,
     /// [`ImageError::Invalid`].
@@ -31,38 +31,38 @@ pub enum Kind {
 
 /// One request that failed.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct RequestError {
     /// What it is.
-    pub kind: Kind,
+    pub kind: RequestErrorKind,
     /// What happened, and what helps. No credentials, and no address beyond its host: it may carry a signature.
     pub why: String,
     /// After which time it may go well; none if never.
     pub again: Option<Duration>,
 }
 
-impl Failure {
+impl RequestError {
     /// It will fail the next time, too.
     pub fn fetch(why: impl Into<String>) -> Self {
-        Failure { kind: Kind::Fetch, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: None }
     }
 
     /// It may go well the next time.
     pub fn passing(why: impl Into<String>) -> Self {
-        Failure { kind: Kind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
+        RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
     }
 
     /// The answer's content is wrong.
     pub fn wrong(why: impl Into<String>) -> Self {
-        Failure { kind: Kind::Wrong, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Wrong, why: why.into(), again: None }
     }
 
     /// As the error of the whole.
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {
-            Kind::Missing => ImageError::NotFound { what, hint: format!("; {}", self.why) },
-            Kind::Wrong => ImageError::Invalid { what, why: self.why },
-            Kind::Fetch => ImageError::Fetch { what, why: self.why },
+            RequestErrorKind::Missing => ImageError::NotFound { what, hint: format!("; {}", self.why) },
+            RequestErrorKind::Wrong => ImageError::Invalid { what, why: self.why },
+            RequestErrorKind::Fetch => ImageError::Fetch { what, why: self.why },
         }
     }
 
@@ -71,20 +71,24 @@ impl Failure {
         match error {
             ureq::Error::Rustls(e) => tls(&e, origin),
             ureq::Error::Io(e) => cut(&e, origin),
-            ureq::Error::HostNotFound => Failure::passing(format!("the name of {origin} is not known to DNS")),
-            ureq::Error::Timeout(ureq::Timeout::Connect) => Failure::passing(format!("{origin} does not answer")),
+            ureq::Error::HostNotFound => RequestError::passing(format!("the name of {origin} is not known to DNS")),
+            ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
             ureq::Error::Timeout(ureq::Timeout::Resolve) => {
-                Failure::passing(format!("DNS does not answer for {origin}"))
+                RequestError::passing(format!("DNS does not answer for {origin}"))
             }
-            ureq::Error::Timeout(e) => Failure::passing(format!("{origin} is too slow ({e})")),
-            ureq::Error::ConnectProxyFailed(e) => Failure::passing(format!("the proxy does not lead to {origin}: {e}")),
-            ureq::Error::Protocol(e) if !origin.tls => Failure::fetch(format!(
+            ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
+            ureq::Error::ConnectProxyFailed(e) => {
+                RequestError::passing(format!("the proxy does not lead to {origin}: {e}"))
+            }
+            ureq::Error::Protocol(e) if !origin.tls => RequestError::fetch(format!(
                 "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
             )),
-            ureq::Error::Protocol(e) => Failure::passing(format!("{origin} does not answer in HTTP: {e}")),
-            ureq::Error::LargeResponseHeader(..) => Failure::fetch(format!("{origin} answers with too large a header")),
-            ureq::Error::Tls(_) => Failure::fetch(format!("{origin} is not a name that TLS can be spoken to")),
-            _ => Failure::fetch(format!("the request to {origin} could not be made")),
+            ureq::Error::Protocol(e) => RequestError::passing(format!("{origin} does not answer in HTTP: {e}")),
+            ureq::Error::LargeResponseHeader(..) => {
+                RequestError::fetch(format!("{origin} answers with too large a header"))
+            }
+            ureq::Error::Tls(_) => RequestError::fetch(format!("{origin} is not a name that TLS can be spoken to")),
+            _ => RequestError::fetch(format!("the request to {origin} could not be made")),
         }
     }
 
@@ -97,36 +101,44 @@ impl Failure {
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
-            404 => Failure { kind: Kind::Missing, why: answer, again: None },
+            404 => RequestError { kind: RequestErrorKind::Missing, why: answer, again: None },
             400 if !origin.tls => {
-                Failure::fetch(format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"))
+                RequestError::fetch(format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"))
             }
-            429 => Failure { kind: Kind::Fetch, why: format!("{answer}: too many requests, wait or log in"), again },
-            408 | 425 => Failure { kind: Kind::Fetch, why: answer, again },
-            500.. => Failure { kind: Kind::Fetch, why: format!("{answer}: it is broken or overloaded"), again },
-            _ => Failure::fetch(answer),
+            429 => RequestError {
+                kind: RequestErrorKind::Fetch,
+                why: format!("{answer}: too many requests, wait or log in"),
+                again,
+            },
+            408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
+            500.. => RequestError {
+                kind: RequestErrorKind::Fetch,
+                why: format!("{answer}: it is broken or overloaded"),
+                again,
+            },
+            _ => RequestError::fetch(answer),
         }
     }
 }
 
 /// The connection broke before or while something came.
-pub fn cut(error: &io::Error, origin: &Origin) -> Failure {
+pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
     if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return tls(e, origin);
     }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
-            Failure::passing(format!("{origin} refuses connections: nothing listens there"))
+            RequestError::passing(format!("{origin} refuses connections: nothing listens there"))
         }
-        io::ErrorKind::UnexpectedEof => Failure::passing(format!("{origin} closed the connection too early")),
-        _ => Failure::passing(format!("the connection to {origin} failed: {error}")),
+        io::ErrorKind::UnexpectedEof => RequestError::passing(format!("{origin} closed the connection too early")),
+        _ => RequestError::passing(format!("the connection to {origin} failed: {error}")),
     }
 }
 
-fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
+fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
     let remedy = "name the authority with --registry-ca FILE, or do without the check: --tls-verify=false";
     match error {
-        rustls::Error::InvalidCertificate(e) => Failure::fetch(match e {
+        rustls::Error::InvalidCertificate(e) => RequestError::fetch(match e {
             // A bad signature: an authority of the same name, made anew.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 format!("the certificate of {origin} is of an authority that is not trusted; {remedy}")
@@ -147,10 +159,10 @@ fn tls(error: &rustls::Error, origin: &Origin) -> Failure {
             ),
             e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
         }),
-        rustls::Error::InvalidMessage(_) => Failure::fetch(format!(
+        rustls::Error::InvalidMessage(_) => RequestError::fetch(format!(
             "{origin} does not speak TLS; if it is meant to speak HTTP without, say --plain-http"
         )),
-        e => Failure::passing(format!("TLS with {origin} failed: {e}")),
+        e => RequestError::passing(format!("TLS with {origin} failed: {e}")),
     }
 }
 
@@ -181,9 +193,9 @@ fn error_code(response: &mut Response<Body>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, retry_after: &str, body: &str) -> Failure {
+    fn answer(status: u16, retry_after: &str, body: &str) -> RequestError {
         let response = Response::builder().status(status).header("Retry-After", retry_after);
-        Failure::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
+        RequestError::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ureq::{
 
 /// How slow is too slow.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct MinimumSpeed {
     /// Time of waiting after which it is judged. Time spent elsewhere, with the disk say, is not waiting.
     pub window: Duration,
     /// Fewer bytes than this in a window, and the connection is given up.
@@ -22,7 +22,7 @@ pub struct Pace {
 
 /// Puts a meter on every connection.
 #[derive(Debug)]
-pub struct MeterConnector(pub Pace);
+pub struct MeterConnector(pub MinimumSpeed);
 
 impl<In: Transport> Connector<In> for MeterConnector {
     type Out = Either<In, Metered<In>>;
@@ -36,7 +36,7 @@ impl<In: Transport> Connector<In> for MeterConnector {
 #[derive(Debug)]
 pub struct Metered<T> {
     inner: T,
-    pace: Pace,
+    pace: MinimumSpeed,
     /// In this window.
     waited: Duration,
     bytes: u64,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn metered(bytes: usize, after: Duration) -> Metered<Slow> {
-        let pace = Pace { window: Duration::from_secs(1), least_bytes: 1000 };
+        let pace = MinimumSpeed { window: Duration::from_secs(1), least_bytes: 1000 };
         let inner = Slow { after, left: after, bytes, buffers: LazyBuffers::new(1 << 20, 4096) };
         Metered { inner, pace, waited: Duration::ZERO, bytes: 0 }
     }

@@ -3,7 +3,7 @@
 //! What is asked for goes through these parts:
 //!
 //! ```text
-//! Registry ── Rounds: which endpoint, how often, which pauses
+//! Registry ── RetrySchedule: which endpoint, how often, which pauses
 //!     └─► Endpoint: redirects, 401 ──► Auth: auth file, Basic, tokens
 //!             └─► ureq ──► rustls with our Trust ──► Meter: cuts what is too slow ──► TCP
 //! ```
@@ -19,11 +19,11 @@ mod endpoint;
 mod failure;
 mod meter;
 mod mirror;
-mod rounds;
-mod trust;
+mod retry;
+mod tls_roots;
 mod url;
 
-pub use meter::Pace;
+pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
 
 use std::{io::Read, path::PathBuf, sync::Arc, time::Duration};
@@ -34,8 +34,8 @@ use self::{
     auth::Auth,
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Request},
-    failure::{Failure, header},
-    rounds::Rounds,
+    failure::{RequestError, header},
+    retry::RetrySchedule,
     url::{Origin, Url},
 };
 use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES};
@@ -81,7 +81,7 @@ pub struct Patience {
     /// For DNS, and for TCP and TLS together.
     pub connect: Duration,
     /// What is too slow. 1 KiB/s: a modem is faster; 30 s: a lost link shows itself earlier by TCP, if at all.
-    pub pace: Pace,
+    pub pace: MinimumSpeed,
     /// Bytes between two cuts for which the attempts are counted anew. One byte would let a broken server go on
     /// for ever.
     pub progress_bytes: u64,
@@ -94,7 +94,7 @@ impl Default for Patience {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(16),
             connect: Duration::from_secs(10),
-            pace: Pace { window: Duration::from_secs(30), least_bytes: 30 << 10 },
+            pace: MinimumSpeed { window: Duration::from_secs(30), least_bytes: 30 << 10 },
             progress_bytes: 64 << 10,
         }
     }
@@ -115,8 +115,8 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    fn rounds(&self) -> Rounds {
-        Rounds::new(self.list.len(), self.patience)
+    fn rounds(&self) -> RetrySchedule {
+        RetrySchedule::new(self.list.len(), self.patience)
     }
 }
 
@@ -132,7 +132,7 @@ impl Registry {
             let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
             let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
-            let tls = trust::tls_config(&name, options)?;
+            let tls = tls_roots::tls_config(&name, options)?;
             list.push(Endpoint::new(base, auth, tls, &options.patience, options.plain_http));
         }
         let names = list.iter().map(Endpoint::name).collect();
@@ -165,7 +165,7 @@ impl Registry {
 }
 
 /// The content of an answer, compared with the digest that was asked for, or that the registry says it has.
-fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, Failure> {
+fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestError> {
     let (mut response, origin) = (answer.response, answer.origin);
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -174,12 +174,14 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, Failure>
     let body = response.body_mut().as_reader();
     body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(Failure::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit")));
+        return Err(RequestError::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit")));
     }
     match (wanted.or(said), Sha256::of(&bytes)) {
         (Some(digest), found) if digest != found => {
             let by = if wanted.is_some() { "that was asked for" } else { "the registry says it has" };
-            Err(Failure::wrong(format!("the content {origin} sends has the digest sha256:{found}, not the one {by}")))
+            Err(RequestError::wrong(format!(
+                "the content {origin} sends has the digest sha256:{found}, not the one {by}"
+            )))
         }
         _ => Ok(Document { media_type, bytes }),
     }

@@ -57,7 +57,7 @@ impl Hasher {
     pub fn update_both(a: &mut Hasher, b: &mut Hasher, bytes: &[u8]) {
         let (blocks, tail) = bytes.as_chunks();
         // What lies in an archive begins with a block of it, so this is all but always so.
-        if a.have() == 0 && b.have() == 0 && both::compress(&mut a.state, &mut b.state, blocks) {
+        if a.have() == 0 && b.have() == 0 && two_messages::compress(&mut a.state, &mut b.state, blocks) {
             for hasher in [a, b] {
                 hasher.bytes += blocks.as_flattened().len() as u64;
                 hasher.keep(tail);
@@ -101,11 +101,11 @@ impl Hasher {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod both;
+mod two_messages;
 
 /// Elsewhere one after the other.
 #[cfg(not(target_arch = "x86_64"))]
-mod both {
+mod two_messages {
     use super::{Block, State};
 
     pub fn compress(_: &mut State, _: &mut State, _: &[Block]) -> bool {

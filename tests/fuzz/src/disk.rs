@@ -6,7 +6,7 @@ use std::io;
 use slipway::{device::BlockIo, probe};
 use slipway_core::{
     disk::{
-        gpt::{BOOT_CODE_BYTES, Header, Label, protective_mbr},
+        gpt::{BOOT_CODE_BYTES, Gpt, Header, protective_mbr},
         identity::{Identity, Kind},
         layout::{ENTRY_ARRAY_BYTES, Layout, META_BYTES, MIN_EPHEMERAL_IMAGE, Part},
         meta::{ADV_BYTES, Adv, Meta},
@@ -134,7 +134,7 @@ pub fn gpt(mut bytes: &[u8]) -> bool {
     let sector = if flags & 1 == 0 { SectorSize::S512 } else { SectorSize::S4096 };
     let layout = Layout::new(2100 * MIB, sector, 300 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
     let guids = std::array::from_fn(|i| Uuid::from_u128(0x1000 + i as u128));
-    let label = Label::new(&layout, Uuid::from_u128(0xd15c), &guids);
+    let label = Gpt::new(&layout, Uuid::from_u128(0xd15c), &guids);
     let size = layout.disk_bytes + if flags & 8 == 0 { 0 } else { GIB };
     let mut disk = Sparse {
         size,

@@ -11,7 +11,7 @@ use oci_spec::image::Descriptor;
 use slipway::{
     payload::{
         SourceRef, Sums,
-        image::{Document, ImageError, ImageSource, ImageStore, Look},
+        image::{Document, ImageError, ImageSource, ImageStore, Inspection},
     },
     transfer::PayloadFiles as _,
 };
@@ -112,7 +112,7 @@ pub fn oci(mut bytes: &[u8]) -> bool {
         let asked = store.handed_out.load(Ordering::Relaxed);
         assert!((1..=2).contains(&asked), "a configuration, and a manifest where the root is an index; {asked}");
         let _ = source.bytes();
-        for look in [Look::Declared, Look::Everything] {
+        for look in [Inspection::Declared, Inspection::Everything] {
             let _ = source.facts(Sums::Compared, look, &mut |_| ());
         }
         for which in 0..asked {
@@ -246,10 +246,10 @@ fn image_of(layers: &[Packed]) -> Store {
     Store::new(root, layers.iter().map(|l| l.blob.clone()).chain([config.into_bytes()]))
 }
 
-/// Look at an image and read it, as an install does: what is handed out is what the facts say, and what a second reader
+/// Inspection at an image and read it, as an install does: what is handed out is what the facts say, and what a second reader
 /// of archives finds.
 fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
-    let look = if flags.has(DECLARED) { Look::Declared } else { Look::Everything };
+    let look = if flags.has(DECLARED) { Inspection::Declared } else { Inspection::Everything };
     let Ok(facts) = source.facts(Sums::Compared, look, &mut |_| ()) else { return false };
     let names: Vec<_> = facts.files.iter().map(|f| f.name.as_str()).collect();
     assert!(names.iter().all(|name| super::is_plain(name)), "{names:?}");
@@ -272,12 +272,12 @@ fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
     handed.is_ok()
 }
 
-fn compare(facts: &Facts, taken: &BTreeMap<String, Vec<u8>>, look: Look) {
+fn compare(facts: &Facts, taken: &BTreeMap<String, Vec<u8>>, look: Inspection) {
     assert_eq!(taken.len(), facts.files.len());
     for file in &facts.files {
         let bytes = &taken[&file.name];
         assert_eq!(bytes.len() as u64, file.size, "{}", file.name);
-        if look == Look::Everything {
+        if look == Inspection::Everything {
             assert_eq!(Sha256::of(bytes), file.sha256, "{} is handed out, and is another", file.name);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::{DiskOptions, Fault, Origin, OutFormat, OutputKind, Profile};
+use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile};
 use crate::{kernel::platform::Platform, media::format::ImageKind, payload::manifest::Arch, units::SectorSize};
 
 /// What a base profile says, and then what goes before it: keys, or arguments.
@@ -17,7 +17,7 @@ pub struct Draft {
     /// `customization.metaContents`.
     pub meta: Vec<(u8, String)>,
     /// `input`.
-    pub origin: Option<Origin>,
+    pub origin: Option<PayloadInput>,
     /// `output.kind`.
     pub kind: Option<OutputKind>,
     /// `output.imageOptions.diskSize`, bytes.
@@ -59,7 +59,7 @@ impl Draft {
             platform: said(self.platform, "platform")?,
             extra_kernel_args: self.extra_kernel_args,
             meta: self.meta,
-            origin: self.origin.unwrap_or_else(|| Origin::default_of(arch)),
+            origin: self.origin.unwrap_or_else(|| PayloadInput::default_of(arch)),
             kind,
             disk,
             compression: said(self.out_format, "output.outFormat")?.compression()?,

@@ -39,7 +39,7 @@ pub struct Profile {
     /// META tags and values.
     pub meta: Vec<(u8, String)>,
     /// Where the payload comes from.
-    pub origin: Origin,
+    pub origin: PayloadInput,
     /// Format of the image: one of a disk, or an ISO.
     pub kind: ImageKind,
     /// Its disk; an ISO has none.
@@ -59,7 +59,7 @@ pub struct DiskOptions {
 
 /// Where the payload of a profile comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PayloadInput {
     /// `input.kernel` and `input.initramfs`: the directory that holds both, without a slash at its end.
     Directory(String),
     /// `input.baseInstaller.imageRef`: an image in a registry.
@@ -75,10 +75,10 @@ pub enum Origin {
     Archive(String),
 }
 
-impl Origin {
+impl PayloadInput {
     /// Where a container image carries its own payload.
     fn default_of(arch: Arch) -> Self {
-        Origin::Directory(format!("/usr/install/{arch}"))
+        PayloadInput::Directory(format!("/usr/install/{arch}"))
     }
 }
 

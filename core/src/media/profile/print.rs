@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use core::fmt::{self, Write as _};
 
-use super::{DiskOptions, INITRAMFS_NAME, KERNEL_NAME, Origin, OutFormat, Profile, output::format_name};
+use super::{DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile, output::format_name};
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,22 +39,22 @@ impl fmt::Display for Profile {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for PayloadInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Directory(dir) => {
+            PayloadInput::Directory(dir) => {
                 let dir = if dir == "/" { "" } else { dir };
                 for (key, name) in [("kernel", KERNEL_NAME), ("initramfs", INITRAMFS_NAME)] {
                     writeln!(f, "  {key}:\n    path: {}", quoted(&format!("{dir}/{name}")))?;
                 }
                 Ok(())
             }
-            Origin::Registry { image, insecure } => {
+            PayloadInput::Registry { image, insecure } => {
                 writeln!(f, "  baseInstaller:\n    imageRef: {}", quoted(&image.to_string()))?;
                 if *insecure { writeln!(f, "    forceInsecure: true") } else { Ok(()) }
             }
-            Origin::Layout(path) => writeln!(f, "  baseInstaller:\n    ociPath: {}", quoted(path)),
-            Origin::Archive(path) => writeln!(f, "  baseInstaller:\n    tarballPath: {}", quoted(path)),
+            PayloadInput::Layout(path) => writeln!(f, "  baseInstaller:\n    ociPath: {}", quoted(path)),
+            PayloadInput::Archive(path) => writeln!(f, "  baseInstaller:\n    tarballPath: {}", quoted(path)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, Origin, OutFormat, OutputKind, Profile, ProfileError,
+    Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError,
     output::{bootloader, disk_format, disk_format_options},
 };
 use crate::{
@@ -166,7 +166,7 @@ fn meta(contents: &Field) -> Result<Vec<(u8, String)>> {
     Ok(tags)
 }
 
-fn input(field: &Field) -> Result<Option<Origin>> {
+fn input(field: &Field) -> Result<Option<PayloadInput>> {
     field.only(&INPUT)?;
     for (key, why) in [
         ("sdStub", "unified kernel images are not made"),
@@ -192,7 +192,7 @@ fn input(field: &Field) -> Result<Option<Origin>> {
 }
 
 /// `kernel` and `initramfs`: a payload is a directory with both.
-fn directory(input: &Field) -> Result<Option<Origin>> {
+fn directory(input: &Field) -> Result<Option<PayloadInput>> {
     let (kernel, initramfs) = (file(input, "kernel")?, file(input, "initramfs")?);
     let (kernel, initramfs) = match (kernel, initramfs) {
         (None, None) => return Ok(None),
@@ -205,7 +205,7 @@ fn directory(input: &Field) -> Result<Option<Origin>> {
         let why = format!("a payload is one directory: this is another than that of {KERNEL_NAME}, {dir}");
         return Err(unsupported(&initramfs, why));
     }
-    Ok(Some(Origin::Directory(dir)))
+    Ok(Some(PayloadInput::Directory(dir)))
 }
 
 /// The `path` of a file asset, if there is one.
@@ -228,19 +228,19 @@ fn dir_of(path: &Field, name: &str) -> Result<String> {
     })
 }
 
-fn container(asset: &Field) -> Result<Option<Origin>> {
+fn container(asset: &Field) -> Result<Option<PayloadInput>> {
     asset.only(&CONTAINER)?;
     let insecure = asset.truth_of("forceInsecure")?.unwrap_or(false);
     let image = match asset.get("imageRef")?.filter(|field| !field.asks_nothing()) {
         Some(field) => {
             let name = field.text()?;
             let image = name.parse::<ImageRef>().map_err(|e| field.wrong(format_args!("{name:?}: {e}")))?;
-            Some(Origin::Registry { image, insecure })
+            Some(PayloadInput::Registry { image, insecure })
         }
         None => None,
     };
-    let layout = asset.text_of("ociPath")?.map(|path| Origin::Layout(path.to_owned()));
-    let archive = asset.text_of("tarballPath")?.map(|path| Origin::Archive(path.to_owned()));
+    let layout = asset.text_of("ociPath")?.map(|path| PayloadInput::Layout(path.to_owned()));
+    let archive = asset.text_of("tarballPath")?.map(|path| PayloadInput::Archive(path.to_owned()));
     let mut origins = [image, layout, archive].into_iter().flatten();
     let origin = origins.next();
     match origins.next() {

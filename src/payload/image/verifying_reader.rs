@@ -7,7 +7,7 @@ use crate::transfer::sha256::Hasher;
 use slipway_core::digest::Sha256;
 
 /// Bytes of a blob, counted and hashed as they pass. Its end is reported only if length and digest are right.
-pub struct Checked<R> {
+pub struct VerifyingReader<R> {
     reader: R,
     /// Bytes that were looked at, and are to be read first.
     peeked: Vec<u8>,
@@ -40,11 +40,11 @@ pub enum Length {
     AtMost(u64),
 }
 
-impl<R: Read> Checked<R> {
+impl<R: Read> VerifyingReader<R> {
     /// `reader` has to have this digest.
     pub fn new(reader: R, what: String, digest: Sha256, length: Length) -> Self {
         let state = State::Own(Hasher::default());
-        Checked { reader, peeked: Vec::new(), state, what, digest, length, seen: 0 }
+        VerifyingReader { reader, peeked: Vec::new(), state, what, digest, length, seen: 0 }
     }
 
     /// The next bytes, which stay to be read; fewer where there are no more.
@@ -126,7 +126,7 @@ impl<R: Read> Checked<R> {
     }
 }
 
-impl<R: Read> Skip for Checked<R> {
+impl<R: Read> Skip for VerifyingReader<R> {
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let skipped = io::copy(&mut self.take(bytes), &mut io::sink())?;
         if skipped < bytes {
@@ -139,7 +139,7 @@ impl<R: Read> Skip for Checked<R> {
     }
 }
 
-impl<R: Read> Read for Checked<R> {
+impl<R: Read> Read for VerifyingReader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.next(buf)?;
         if n == 0 && !buf.is_empty() {
@@ -160,12 +160,12 @@ mod tests {
 
     const BLOB: &[u8] = b"a blob that is longer than what is looked at";
 
-    fn checked(blob: &[u8]) -> Checked<&[u8]> {
-        Checked::new(blob, "a blob".to_owned(), Sha256::of(BLOB), Length::Exactly(BLOB.len() as u64))
+    fn checked(blob: &[u8]) -> VerifyingReader<&[u8]> {
+        VerifyingReader::new(blob, "a blob".to_owned(), Sha256::of(BLOB), Length::Exactly(BLOB.len() as u64))
     }
 
     /// Everything up to the end, if that is the right one.
-    fn rest(checked: &mut Checked<&[u8]>) -> io::Result<Vec<u8>> {
+    fn rest(checked: &mut VerifyingReader<&[u8]>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         checked.read_to_end(&mut bytes).map(|_| bytes)
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// Lends the digest after four bytes, and reads eight more.
-    fn lent(blob: &mut Checked<&[u8]>) -> (Hasher, [u8; 8]) {
+    fn lent(blob: &mut VerifyingReader<&[u8]>) -> (Hasher, [u8; 8]) {
         let mut bytes = [0; 8];
         blob.read_exact(&mut bytes[..4]).unwrap();
         let digest = blob.lend_digest().unwrap();

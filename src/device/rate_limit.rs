@@ -18,15 +18,15 @@ use slipway_core::{
 };
 
 /// A limit that all who use it share, in whichever threads.
-pub struct Pace {
+pub struct RateLimiter {
     bucket: Mutex<TokenBucket>,
     begun: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     /// No more than this.
     pub fn new(rate: ByteRate) -> Self {
-        Pace { bucket: Mutex::new(TokenBucket::new(rate)), begun: Instant::now() }
+        RateLimiter { bucket: Mutex::new(TokenBucket::new(rate)), begun: Instant::now() }
     }
 
     /// Wait until this many bytes may pass.
@@ -41,15 +41,15 @@ impl Pace {
 
 /// A disk whose reads and writes keep to a limit, together. What moves no bytes of ours (flush, discard, zeroing by the
 /// device) does not count.
-pub struct Paced<'d> {
+pub struct RateLimited<'d> {
     disk: &'d dyn BlockIo,
-    pace: Option<&'d Pace>,
+    pace: Option<&'d RateLimiter>,
 }
 
-impl<'d> Paced<'d> {
+impl<'d> RateLimited<'d> {
     /// `disk`, no faster than `pace`; as fast as it can without one.
-    pub const fn new(disk: &'d dyn BlockIo, pace: Option<&'d Pace>) -> Self {
-        Paced { disk, pace }
+    pub const fn new(disk: &'d dyn BlockIo, pace: Option<&'d RateLimiter>) -> Self {
+        RateLimited { disk, pace }
     }
 
     fn wait(&self, buf: &[u8]) {
@@ -59,7 +59,7 @@ impl<'d> Paced<'d> {
     }
 }
 
-impl BlockIo for Paced<'_> {
+impl BlockIo for RateLimited<'_> {
     fn size(&self) -> u64 {
         self.disk.size()
     }
@@ -119,8 +119,8 @@ mod tests {
         let path: &Path = &dir.path().join("disk");
         File::create(path).unwrap().set_len(8 * MIB).unwrap();
         let disk = Disk::open(path, Access::Write, None, Duration::ZERO).unwrap();
-        let pace = Pace::new("64MiB/s".parse().unwrap());
-        let paced = &Paced::new(&disk, Some(&pace));
+        let pace = RateLimiter::new("64MiB/s".parse().unwrap());
+        let paced = &RateLimited::new(&disk, Some(&pace));
         let begun = Instant::now();
         thread::scope(|scope| {
             for n in 0..4u8 {

@@ -2,14 +2,14 @@
 
 use uuid::Uuid;
 
-use super::{ProbeError, system::read};
+use super::error::{ProbeError, read};
 use crate::device::BlockIo;
 use slipway_core::{
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header, is_protective_mbr},
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
     },
-    plan::{GptCopies, LabelFacts},
+    plan::{GptCopies, GptFacts},
     units::{Extent, Lba, SectorSize},
 };
 
@@ -73,7 +73,7 @@ impl Gpt {
 }
 
 /// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
-pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
+pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let sector = disk.sector_size();
     let gpt = Gpt::read(disk)?;
     let (header, entries) = gpt.in_use()?;
@@ -102,7 +102,7 @@ pub fn label(disk: &dyn BlockIo) -> Result<LabelFacts, ProbeError> {
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
     }
-    Ok(LabelFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
+    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
 }
 
 /// Two partitions that share bytes: what is written to one would change the other.

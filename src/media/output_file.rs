@@ -9,12 +9,12 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::durable;
+use crate::atomic_file;
 use slipway_core::media::format::Compression;
 
 /// Why there is no file to make.
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub enum OutputFileError {
     /// It is there already.
     #[error("{path} exists; --force replaces it", path = .0.display())]
     Exists(PathBuf),
@@ -45,24 +45,24 @@ pub enum TargetError {
 }
 
 /// The file that is made.
-pub struct Target {
+pub struct OutputFile {
     path: PathBuf,
     /// Its directory, absolute.
     dir: PathBuf,
     replace: bool,
 }
 
-impl Target {
+impl OutputFile {
     /// A file that is not there, or with `replace` may be; its directory has to be.
-    pub fn new(path: &Path, replace: bool) -> Result<Self, TargetError> {
-        let name = path.file_name().ok_or_else(|| TargetError::NoName(path.to_owned()))?;
+    pub fn new(path: &Path, replace: bool) -> Result<Self, OutputFileError> {
+        let name = path.file_name().ok_or_else(|| OutputFileError::NoName(path.to_owned()))?;
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let no_dir = |source| TargetError::Dir { path: path.to_owned(), dir: parent.to_owned(), source };
+        let no_dir = |source| OutputFileError::Dir { path: path.to_owned(), dir: parent.to_owned(), source };
         let dir = parent.canonicalize().map_err(no_dir)?;
-        let target = Target { path: dir.join(name), dir, replace };
+        let target = OutputFile { path: dir.join(name), dir, replace };
         match fs::symlink_metadata(&target.path) {
-            Ok(meta) if !meta.is_file() => Err(TargetError::NotAFile(target.path)),
-            Ok(_) if !replace => Err(TargetError::Exists(target.path)),
+            Ok(meta) if !meta.is_file() => Err(OutputFileError::NotAFile(target.path)),
+            Ok(_) if !replace => Err(OutputFileError::Exists(target.path)),
             Ok(_) => Ok(target),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(target),
             Err(e) => Err(target.error(e)),
@@ -83,20 +83,20 @@ impl Target {
     }
 
     /// A new directory beside it, which goes away.
-    pub fn side_dir(&self) -> Result<TempDir, TargetError> {
+    pub fn side_dir(&self) -> Result<TempDir, OutputFileError> {
         let dir = tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
         dir.map_err(|e| self.no_file(e))
     }
 
-    /// Make a file of such a directory one like those of [`Target::side`].
-    pub fn adopt(&self, file: &Path) -> Result<NamedTempFile, TargetError> {
+    /// Make a file of such a directory one like those of [`OutputFile::side`].
+    pub fn adopt(&self, file: &Path) -> Result<NamedTempFile, OutputFileError> {
         let (_, path) = self.side()?.into_parts();
         let renamed = fs::rename(file, &path).and_then(|()| File::options().read(true).write(true).open(&path));
         Ok(NamedTempFile::from_parts(renamed.map_err(|e| self.error(e))?, path))
     }
 
     /// A new file beside it, which goes away unless it is published. What may be done with it is up to the umask.
-    pub fn side(&self) -> Result<NamedTempFile, TargetError> {
+    pub fn side(&self) -> Result<NamedTempFile, OutputFileError> {
         let mut builder = tempfile::Builder::new();
         let file = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666)).tempfile_in(&self.dir);
         file.map_err(|e| self.no_file(e))
@@ -104,25 +104,25 @@ impl Target {
 
     /// Flush a file to the medium, and only then give it the name; the name is on the medium on return. Its size in
     /// bytes.
-    pub fn publish(&self, file: NamedTempFile) -> Result<u64, TargetError> {
+    pub fn publish(&self, file: NamedTempFile) -> Result<u64, OutputFileError> {
         let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
-        match durable::publish(file, &self.path, self.replace) {
+        match atomic_file::publish(file, &self.path, self.replace) {
             Ok(()) => Ok(size),
             // It has come meanwhile.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(TargetError::Exists(self.path.clone())),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(OutputFileError::Exists(self.path.clone())),
             Err(e) => Err(self.error(e)),
         }
     }
 
     /// Without the temporary name that was tried.
-    fn no_file(&self, e: io::Error) -> TargetError {
+    fn no_file(&self, e: io::Error) -> OutputFileError {
         let inner = e.get_ref().and_then(|path_error| path_error.source()?.downcast_ref::<io::Error>()?.raw_os_error());
         let source = inner.map_or(e, io::Error::from_raw_os_error);
-        TargetError::Dir { path: self.path.clone(), dir: self.dir.clone(), source }
+        OutputFileError::Dir { path: self.path.clone(), dir: self.dir.clone(), source }
     }
 
     /// What the kernel said of it.
-    pub(super) fn error(&self, source: io::Error) -> TargetError {
-        TargetError::Io { path: self.path.clone(), source }
+    pub(super) fn error(&self, source: io::Error) -> OutputFileError {
+        OutputFileError::Io { path: self.path.clone(), source }
     }
 }

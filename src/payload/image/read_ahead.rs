@@ -11,7 +11,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 const BUFFERS: usize = 4;
 
 /// Bytes of a reader that is ahead of whoever reads this.
-pub struct Ahead {
+pub struct ReadAhead {
     full: Receiver<io::Result<Vec<u8>>>,
     free: SyncSender<Vec<u8>>,
     now: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Ahead {
     ended: bool,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Start reading. The thread ends when the reader does, or soon after this is dropped.
     pub fn new(reader: impl Read + Send + 'static) -> io::Result<Self> {
         let (full_tx, full) = sync_channel(BUFFERS);
@@ -29,7 +29,7 @@ impl Ahead {
             let _ = free.send(Vec::with_capacity(BUFFER_BYTES));
         }
         thread::Builder::new().spawn(move || read(reader, &free_rx, &full_tx))?;
-        Ok(Ahead { full, free, now: Vec::new(), at: 0, ended: false })
+        Ok(ReadAhead { full, free, now: Vec::new(), at: 0, ended: false })
     }
 }
 
@@ -44,7 +44,7 @@ fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::R
     }
 }
 
-impl BufRead for Ahead {
+impl BufRead for ReadAhead {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.now.len() && !self.ended {
             let next = self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reader's thread has gone")))?;
@@ -64,7 +64,7 @@ impl BufRead for Ahead {
     }
 }
 
-impl Read for Ahead {
+impl Read for ReadAhead {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n = self.fill_buf()?.read(out)?;
         self.consume(n);

@@ -17,10 +17,10 @@ use std::{
 use tempfile::{NamedTempFile, TempDir};
 
 use super::{
-    Target,
-    live::{Cargo, Event, LiveError, Region, digest_of, read},
+    OutputFile,
+    compare::Written,
+    live::{Event, LiveContents, LiveError, Region, digest_of, read},
     pump,
-    written::Written,
 };
 use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
 use slipway_core::{
@@ -70,8 +70,8 @@ impl Iso<'_> {
     /// Make it; it is flushed and was read back, and has no name of its own yet.
     pub fn make(
         &self,
-        cargo: &Cargo,
-        target: &Target,
+        cargo: &LiveContents,
+        target: &OutputFile,
         observe: &mut dyn FnMut(Event),
     ) -> Result<NamedTempFile, LiveError> {
         let error = |e: io::Error| LiveError::from(target.error(e));
@@ -150,7 +150,12 @@ impl Iso<'_> {
 
     /// Have xorriso make it. It comes through a pipe: what goes wrong with the file is known here, not guessed from what
     /// xorriso says.
-    fn run(&self, dir: &TempDir, target: &Target, observe: &mut dyn FnMut(Event)) -> Result<NamedTempFile, LiveError> {
+    fn run(
+        &self,
+        dir: &TempDir,
+        target: &OutputFile,
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<NamedTempFile, LiveError> {
         let iso = target.side()?;
         let mut to = Written::new(iso.as_file());
         let mut moved = Ok(());
@@ -209,7 +214,7 @@ impl Iso<'_> {
         &self,
         iso: &NamedTempFile,
         expected: &BTreeMap<&str, Expected>,
-        target: &Target,
+        target: &OutputFile,
         observe: &mut dyn FnMut(Event),
     ) -> Result<(), LiveError> {
         let found = extents(iso.path())?;

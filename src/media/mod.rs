@@ -1,20 +1,20 @@
 //! LAYER 2: disk images and live media in files: under which name, in which format.
 //!
-//! Power loss: a file has its name only once it is complete and on the medium ([`Target`]). Until then it is a temporary
+//! Power loss: a file has its name only once it is complete and on the medium ([`OutputFile`]). Until then it is a temporary
 //! file beside it, `.slipway-*`, which a killed program leaves behind.
 
+mod compare;
 mod compress;
 mod iso;
 mod live;
+mod output_file;
 mod ova;
 mod pxe;
-mod target;
-mod written;
 
 pub use iso::Iso;
-pub use live::{Cargo, Event, LiveError};
+pub use live::{Event, LiveContents, LiveError};
+pub use output_file::{OutputFile, OutputFileError};
 pub use pxe::Pxe;
-pub use target::{Target, TargetError};
 
 use std::{ffi::OsStr, fs::File, io, os::unix::fs::FileExt as _};
 
@@ -38,7 +38,7 @@ pub enum ImageError {
     Tool(#[from] ToolError),
     /// The files beside it.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    OutputFile(#[from] OutputFileError),
     /// The medium has no room for the image, or fails.
     #[error("{path}: {cause} ({tool})")]
     Medium {
@@ -68,7 +68,7 @@ pub fn convert(
     kind: ImageKind,
     arch: Arch,
     stamp: Stamp,
-    target: &Target,
+    target: &OutputFile,
     advanced: &mut dyn FnMut(u64),
 ) -> Result<NamedTempFile, ImageError> {
     let Some((format, options)) = kind.qemu_format() else { return Ok(raw) };
@@ -86,7 +86,7 @@ pub fn convert(
         .map_err(|error| of_medium(error, target))?;
     let converted = target.adopt(&inner)?;
     settle(converted.as_file(), kind, stamp).map_err(|e| target.error(e))?;
-    written::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
+    compare::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
     let compare = ["compare", "-p", "-f", "raw", "-F", format].map(OsStr::new);
     watched(compare.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]), disk_bytes, advanced)
         .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
@@ -127,7 +127,7 @@ const ROOM_BYTES: i64 = 2 << 20;
 /// What qemu-img could not write for want of the medium is no fault of qemu-img's. Its last words end with what the kernel
 /// said, in the C library's words; but not always (a full disk is an "Invalid argument" to its streamOptimized VMDK), so
 /// the medium is asked, too. What was made lies there still.
-fn of_medium(tool: ToolError, target: &Target) -> ImageError {
+fn of_medium(tool: ToolError, target: &OutputFile) -> ImageError {
     let ToolError::Failed { why, .. } = &tool else { return tool.into() };
     let said = |cause: &io::Error| cause.to_string().split(" (os error").next().is_some_and(|text| why.ends_with(text));
     let told = OF_MEDIUM.map(io::Error::from).into_iter().find(said);
@@ -162,7 +162,7 @@ fn watched<'a>(
 pub fn compress(
     image: NamedTempFile,
     compression: Option<Compression>,
-    target: &Target,
+    target: &OutputFile,
     advanced: &mut dyn FnMut(u64),
 ) -> Result<NamedTempFile, ImageError> {
     let Some(compression) = compression else { return Ok(image) };

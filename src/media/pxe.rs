@@ -9,9 +9,9 @@ use std::{
 use tempfile::NamedTempFile;
 
 use super::{
-    Target,
-    live::{Cargo, Event, LiveError, Region, digest_of},
-    written::flush_and_forget,
+    OutputFile,
+    compare::flush_and_forget,
+    live::{Event, LiveContents, LiveError, Region, digest_of},
 };
 use slipway_core::{
     digest::{Sha256, Sums},
@@ -36,8 +36,8 @@ impl Pxe<'_> {
     /// Make it; it is flushed and was read back, and has no name of its own yet.
     pub fn make(
         &self,
-        cargo: &Cargo,
-        target: &Target,
+        cargo: &LiveContents,
+        target: &OutputFile,
         observe: &mut dyn FnMut(Event),
     ) -> Result<NamedTempFile, LiveError> {
         let error = |e: io::Error| LiveError::from(target.error(e));

@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use super::{Patience, failure::Failure};
+use super::{Patience, failure::RequestError};
 
 /// The attempts for one document or blob. A round asks every endpoint that may still help, in order; between rounds
 /// there is a pause. What has brought bytes is asked on, and the rounds are counted anew.
 #[derive(Debug)]
-pub struct Rounds {
+pub struct RetrySchedule {
     patience: Patience,
     /// One per endpoint.
     states: Vec<State>,
@@ -25,15 +25,15 @@ pub struct Rounds {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    last: Option<Failure>,
+    last: Option<RequestError>,
     given_up: bool,
 }
 
-impl Rounds {
+impl RetrySchedule {
     /// For so many endpoints, at least one.
     pub fn new(endpoints: usize, patience: Patience) -> Self {
         let states = vec![State::default(); endpoints];
-        Rounds { patience, states, at: 0, failed_rounds: 0, progress: 0 }
+        RetrySchedule { patience, states, at: 0, failed_rounds: 0, progress: 0 }
     }
 
     /// The number of the endpoint to ask.
@@ -48,7 +48,7 @@ impl Rounds {
 
     /// The endpoint failed: pause if need be, and go on to the next. `names` are the endpoints', for the message.
     /// Errors: no attempt is left; this is what to report.
-    pub fn failed(&mut self, failure: Failure, names: &[String]) -> Result<(), Failure> {
+    pub fn failed(&mut self, failure: RequestError, names: &[String]) -> Result<(), RequestError> {
         let state = &mut self.states[self.at];
         state.given_up = failure.again.is_none();
         state.last = Some(failure);
@@ -84,11 +84,11 @@ impl Rounds {
     }
 
     /// What the registry itself said, then what its mirrors said.
-    fn summary(&self, names: &[String]) -> Failure {
+    fn summary(&self, names: &[String]) -> RequestError {
         let mut said =
             self.states.iter().zip(names).rev().filter_map(|(state, name)| Some((state.last.clone()?, name)));
         let Some((mut failure, _)) = said.next() else {
-            return Failure::fetch("nothing was asked");
+            return RequestError::fetch("nothing was asked");
         };
         if failure.again.is_some() {
             failure.why = format!("{} (asked {} times)", failure.why, self.failed_rounds);
@@ -104,9 +104,9 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    fn rounds(endpoints: usize) -> Rounds {
+    fn rounds(endpoints: usize) -> RetrySchedule {
         let patience = Patience { attempts: 3, first_pause: Duration::ZERO, progress_bytes: 10, ..Patience::default() };
-        Rounds::new(endpoints, patience)
+        RetrySchedule::new(endpoints, patience)
     }
 
     fn names() -> Vec<String> {
@@ -119,7 +119,7 @@ mod tests {
         let mut asked = Vec::new();
         let last = loop {
             asked.push(rounds.endpoint());
-            let failure = if asked.len() == 2 { Failure::fetch("no") } else { Failure::passing("later") };
+            let failure = if asked.len() == 2 { RequestError::fetch("no") } else { RequestError::passing("later") };
             if let Err(failure) = rounds.failed(failure, &names()) {
                 break failure;
             }
@@ -133,7 +133,7 @@ mod tests {
         let mut rounds = rounds(2);
         for _ in 0..20 {
             rounds.advance(10);
-            rounds.failed(Failure::passing("cut"), &names()).unwrap();
+            rounds.failed(RequestError::passing("cut"), &names()).unwrap();
             assert_eq!(rounds.endpoint(), 0);
         }
         // Too little to count: the other is asked, too, and the attempts run out.
@@ -141,7 +141,7 @@ mod tests {
         loop {
             rounds.advance(9);
             asked.push(rounds.endpoint());
-            if rounds.failed(Failure::passing("cut"), &names()).is_err() {
+            if rounds.failed(RequestError::passing("cut"), &names()).is_err() {
                 break;
             }
         }
@@ -151,19 +151,19 @@ mod tests {
     #[test]
     fn what_will_never_help_is_not_asked_twice() {
         let mut rounds = rounds(1);
-        assert_eq!(rounds.failed(Failure::fetch("no"), &names()).unwrap_err().why, "no");
+        assert_eq!(rounds.failed(RequestError::fetch("no"), &names()).unwrap_err().why, "no");
     }
 
     #[test]
     fn pauses_grow_within_bounds() {
-        let mut rounds = Rounds::new(1, Patience::default());
+        let mut rounds = RetrySchedule::new(1, Patience::default());
         let second = Duration::from_secs(1);
         for (failed, full) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (40, 16)] {
             rounds.failed_rounds = failed;
             let pause = rounds.pause();
             assert!(pause >= second * full / 2 - second / 100 && pause <= second * full, "{failed}: {pause:?}");
         }
-        rounds.states[0].last = Some(Failure { again: Some(second * 30), ..Failure::passing("429") });
+        rounds.states[0].last = Some(RequestError { again: Some(second * 30), ..RequestError::passing("429") });
         assert_eq!(rounds.pause(), second * 30);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use super::{Target, TargetError, written::Written};
+use super::{OutputFile, OutputFileError, compare::Written};
 use crate::transfer::digest_file;
 use slipway_core::{
     digest::Sha256,
@@ -18,17 +18,22 @@ use slipway_core::{
 };
 
 /// Name of the VMDK in the archive.
-pub fn disk_name(target: &Target) -> String {
+pub fn disk_name(target: &OutputFile) -> String {
     format!("{}-disk1.vmdk", stem(target))
 }
 
 /// The target's name up to the first dot.
-fn stem(target: &Target) -> String {
+fn stem(target: &OutputFile) -> String {
     target.name().split('.').find(|part| !part.is_empty()).unwrap_or("disk").to_owned()
 }
 
 /// Pack a streamOptimized VMDK of a disk of `disk_bytes`. Names are those of the target without its suffixes.
-pub fn pack(vmdk: &NamedTempFile, disk_bytes: u64, arch: Arch, target: &Target) -> Result<NamedTempFile, TargetError> {
+pub fn pack(
+    vmdk: &NamedTempFile,
+    disk_bytes: u64,
+    arch: Arch,
+    target: &OutputFile,
+) -> Result<NamedTempFile, OutputFileError> {
     let ova = target.side()?;
     write(vmdk.path(), disk_bytes, arch, &stem(target), ova.as_file()).map_err(|e| target.error(e))?;
     Ok(ova)

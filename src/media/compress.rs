@@ -5,7 +5,7 @@ use std::{fs::File, io};
 
 use liblzma::write::XzEncoder;
 
-use super::{pump, written::Written};
+use super::{compare::Written, pump};
 use slipway_core::media::format::Compression;
 
 const XZ_LEVEL: u32 = 0;

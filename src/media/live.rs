@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::anyhow;
 
-use super::{Target, TargetError};
+use super::{OutputFile, OutputFileError};
 use crate::{
     payload::{TEXTS, image::Archive},
     tools::ToolError,
@@ -49,7 +49,7 @@ pub enum LiveError {
     Tool(#[from] ToolError),
     /// The files beside it.
     #[error(transparent)]
-    Target(#[from] TargetError),
+    OutputFile(#[from] OutputFileError),
     /// What the medium has is not what was written.
     #[error("{path}: {what}, read back from the medium, is not what was written: the medium lies or is failing")]
     Differs {
@@ -70,7 +70,7 @@ pub enum Event<'t> {
 }
 
 /// What a live medium carries.
-pub struct Cargo<'a> {
+pub struct LiveContents<'a> {
     /// The payload.
     pub source: &'a dyn PayloadFiles,
     /// What a look at it found.
@@ -96,7 +96,7 @@ impl Region<'_> {
     }
 }
 
-impl Cargo<'_> {
+impl LiveContents<'_> {
     /// Bytes that are written: the payload, its kernel and initramfs once more, and the container image.
     pub fn bytes(&self) -> u64 {
         let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
@@ -117,7 +117,7 @@ impl Cargo<'_> {
         &self,
         kernel: Region,
         initramfs: Region,
-        target: &Target,
+        target: &OutputFile,
         advanced: &mut dyn FnMut(u64),
     ) -> Result<Initramfs, LiveError> {
         self.fits()?;
@@ -182,7 +182,7 @@ impl Cargo<'_> {
 
 /// What goes wrong while a source is read: with the source, or with the file that is made of it.
 fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> LiveError {
-    match error.downcast::<TargetError>() {
+    match error.downcast::<OutputFileError>() {
         Ok(error) => error.into(),
         Err(error) => source(error),
     }
@@ -193,7 +193,7 @@ fn copy(
     reader: &mut dyn Read,
     file: &FileInfo,
     regions: &[Region],
-    target: &Target,
+    target: &OutputFile,
     advanced: &mut dyn FnMut(u64),
 ) -> anyhow::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -302,7 +302,12 @@ pub struct Initramfs {
 
 impl Initramfs {
     /// Read it, compare every piece of it with its digest, and get the digest of the whole. `advanced` hears of bytes.
-    pub fn digest(&self, region: Region, target: &Target, advanced: &mut dyn FnMut(u64)) -> Result<Sha256, LiveError> {
+    pub fn digest(
+        &self,
+        region: Region,
+        target: &OutputFile,
+        advanced: &mut dyn FnMut(u64),
+    ) -> Result<Sha256, LiveError> {
         let mut whole = Hasher::default();
         let mut at = 0;
         for piece in &self.pieces {
