@@ -11,6 +11,7 @@ mod values;
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
 pub use imager::{Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
+pub use values::PlatformArg;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -276,8 +277,8 @@ pub struct SystemArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
     /// Platform the machine runs on; decides console and network arguments [default: metal].
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub platform: String,
+    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    pub platform: Option<PlatformArg>,
     /// Value of the kernel argument talos.config; empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,

@@ -73,6 +73,7 @@ pub mod execute;
 pub mod fat;
 pub mod media;
 pub mod mkfs;
+pub mod ops;
 pub mod payload;
 pub mod probe;
 pub mod tools;

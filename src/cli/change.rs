@@ -1,10 +1,8 @@
 //! The verbs that change an installed disk.
 
-use std::path::PathBuf;
-
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{DiskArgs, InstallArgs, SourceArgs, values};
+use super::{DiskArgs, PlatformArg, SourceArgs, values};
 use slipway_core::{digest::Sha256, payload::manifest::Arch, rate::ByteRate};
 
 /// What every change takes: the disk, and how far to go.
@@ -41,8 +39,8 @@ pub struct StageArgs {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
     /// Platform the machine runs on [default: that of the running slot].
-    #[arg(long, value_name = "NAME")]
-    pub platform: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    pub platform: Option<PlatformArg>,
     /// Value of the kernel argument talos.config; empty for none [default: that of the running slot].
     #[arg(long, value_name = "VALUE")]
     pub config: Option<String>,
@@ -53,9 +51,6 @@ pub struct StageArgs {
     /// as fast as the disk can].
     #[arg(long, value_name = "RATE")]
     pub limit_rate: Option<ByteRate>,
-    /// What is not said of the kernel command line is kept from the running slot. machined says everything.
-    #[arg(skip = true)]
-    pub keep_kernel_args: bool,
 }
 
 /// `upgrade`.
@@ -71,34 +66,6 @@ pub struct UpgradeArgs {
     /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-}
-
-impl InstallArgs {
-    /// `install --upgrade=true` is `upgrade`: machined's way to say it. Its arguments are taken as they are, not from
-    /// the running slot.
-    pub fn upgrade_of(self, disk: PathBuf) -> UpgradeArgs {
-        let system = self.system;
-        UpgradeArgs {
-            stage: StageArgs {
-                change: ChangeArgs {
-                    target: DiskArgs { disk, lock_timeout: self.lock_timeout },
-                    dry_run: system.dry_run,
-                    plan_hash: None,
-                },
-                source: system.source,
-                retry_bad: false,
-                allow_any_version: false,
-                extra_kernel_arg: system.extra_kernel_arg,
-                platform: Some(system.platform),
-                config: Some(system.config),
-                arch: system.arch,
-                limit_rate: None,
-                keep_kernel_args: false,
-            },
-            preserve: !self.force,
-            meta: system.meta,
-        }
-    }
 }
 
 /// `activate`.

@@ -4,16 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser};
 
-use super::{ImageArgs, RegistryArgs, SourceArgs, SystemArgs, values};
-use crate::{
-    cli::ProgressMode,
-    payload::{SourceRef, image::LocalRef},
-};
-use slipway_core::{
-    media::profile::{PayloadInput, Profile},
-    payload::manifest::Arch,
-    units::ByteSize,
-};
+use super::ProgressMode;
+use super::{PlatformArg, RegistryArgs, values};
+use slipway_core::payload::manifest::Arch;
 
 const HELP: &str = "\
 A profile is YAML:
@@ -68,8 +61,8 @@ pub struct ImagerOwn {
     #[arg(long, value_parser = values::arch())]
     pub arch: Option<Arch>,
     /// Platform the machine runs on [default: that of the base profile].
-    #[arg(long, value_name = "NAME")]
-    pub platform: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    pub platform: Option<PlatformArg>,
     /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE removes.
     /// Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
@@ -150,41 +143,5 @@ impl ImagerUnsupported {
         ];
         let asks = |values: &[String]| values.iter().any(|value| !matches!(value.as_str(), "" | "false"));
         flags.into_iter().find(|(_, values)| asks(values)).map(|(flag, _)| flag)
-    }
-}
-
-impl Imager {
-    /// The arguments of `installer image` that say the same as a profile.
-    pub fn image_args(&self, profile: &Profile) -> ImageArgs {
-        let mut registry = self.registry.clone();
-        let source = match profile.origin.clone() {
-            PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
-            PayloadInput::Layout(dir) => SourceRef::Oci(dir.into(), LocalRef::Only),
-            PayloadInput::Archive(file) => SourceRef::OciArchive(file.into(), LocalRef::Only),
-            PayloadInput::Registry { image, insecure } => {
-                registry.tls_verify &= !insecure;
-                SourceRef::Docker(image)
-            }
-        };
-        ImageArgs {
-            kind: profile.kind,
-            out: self.output.join(profile.file_name()),
-            force: self.force,
-            disk_size: profile.disk.map(|disk| ByteSize(disk.bytes)),
-            seed: None,
-            container: None,
-            system: SystemArgs {
-                source: SourceArgs { source: Some(source), strict: false, registry },
-                dry_run: false,
-                slot_size: None,
-                sector_size: profile.disk.map(|disk| disk.sector),
-                format_data: None,
-                extra_kernel_arg: profile.extra_kernel_args.clone(),
-                meta: profile.meta.iter().map(|(key, value)| format!("{key}={value}")).collect(),
-                platform: profile.platform.to_string(),
-                config: String::new(),
-                arch: profile.arch,
-            },
-        }
     }
 }

@@ -10,8 +10,10 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::output;
-use crate::execute::Observer;
-use slipway_core::units::approx;
+use slipway_core::{
+    report::{Event, EventLine, Observer},
+    units::approx,
+};
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -56,17 +58,11 @@ impl Progress {
         Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, begun: now, said: now }
     }
 
-    /// A phase outside a plan, such as checking the payload.
-    pub fn phase(&mut self, sentence: &str, bytes: u64) {
-        self.begin(sentence, bytes);
-        self.json("phase", &[("text", sentence.into()), ("total_bytes", bytes.into())]);
-    }
-
     /// A text of several lines, as it is.
     pub fn text(&mut self, text: &str) {
         self.finish_bar();
         match self.mode {
-            ProgressMode::Json => self.json("note", &[("text", text.into())]),
+            ProgressMode::Json => self.json(Event::Note { text: text.to_owned() }),
             ProgressMode::None => {}
             _ => self.line(text.trim_end()),
         }
@@ -114,26 +110,26 @@ impl Progress {
         }
     }
 
-    fn json(&mut self, event: &str, fields: &[(&str, serde_json::Value)]) {
+    fn json(&mut self, event: Event) {
         if self.mode != ProgressMode::Json {
             return;
         }
         self.seq += 1;
-        let mut object = serde_json::Map::new();
-        object.insert("seq".to_owned(), self.seq.into());
-        object.insert("event".to_owned(), event.into());
-        object.extend(fields.iter().map(|(k, v)| ((*k).to_owned(), v.clone())));
-        self.line(&serde_json::Value::Object(object).to_string());
+        // Strings and numbers always serialize.
+        let line = serde_json::to_string(&EventLine { seq: self.seq, event }).unwrap_or_default();
+        self.line(&line);
     }
 }
 
 impl Observer for Progress {
-    fn step(&mut self, number: usize, of: usize, sentence: &str, bytes: u64) {
-        self.begin(&format!("[{number:>2}/{of}] {sentence}"), bytes);
-        self.json(
-            "step",
-            &[("step", number.into()), ("of", of.into()), ("text", sentence.into()), ("total_bytes", bytes.into())],
-        );
+    fn phase(&mut self, text: &str, bytes: u64) {
+        self.begin(text, bytes);
+        self.json(Event::Phase { text: text.to_owned(), total_bytes: bytes });
+    }
+
+    fn step(&mut self, step: usize, of: usize, text: &str, bytes: u64) {
+        self.begin(&format!("[{step:>2}/{of}] {text}"), bytes);
+        self.json(Event::Step { step, of, text: text.to_owned(), total_bytes: bytes });
     }
 
     fn advance(&mut self, bytes: u64) {
@@ -156,13 +152,13 @@ impl Observer for Progress {
                 left.div_ceil(1000)
             ));
         }
-        self.json("bytes", &[("done_bytes", self.done.into()), ("total_bytes", self.total.into())]);
+        self.json(Event::Bytes { done_bytes: self.done, total_bytes: self.total });
     }
 
     fn note(&mut self, text: &str) {
         self.finish_bar();
         match self.mode {
-            ProgressMode::Json => self.json("note", &[("text", text.into())]),
+            ProgressMode::Json => self.json(Event::Note { text: text.to_owned() }),
             ProgressMode::None => {}
             _ => self.line(&format!("note: {text}")),
         }

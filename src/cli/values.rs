@@ -1,7 +1,11 @@
 //! Values of arguments whose types are not clap's to derive from.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use slipway_core::{media::format::ImageKind, payload::manifest::Arch};
+use slipway_core::{
+    kernel::platform::{Platform, UnknownPlatform},
+    media::format::ImageKind,
+    payload::manifest::Arch,
+};
 
 /// An architecture.
 pub fn arch() -> impl TypedValueParser<Value = Arch> {
@@ -13,6 +17,18 @@ pub fn arch() -> impl TypedValueParser<Value = Arch> {
 pub fn image_kind() -> impl TypedValueParser<Value = ImageKind> {
     let values = ImageKind::ALL.map(|(kind, help)| PossibleValue::new(kind.name()).help(help));
     PossibleValuesParser::new(values).try_map(|name| find(ImageKind::ALL.map(|(kind, _)| kind), ImageKind::name, &name))
+}
+
+/// `--platform`: none where it is empty, which means the default.
+#[derive(Clone, Copy, Debug)]
+pub struct PlatformArg(pub Option<Platform>);
+
+/// A platform.
+pub fn platform(name: &str) -> Result<PlatformArg, UnknownPlatform> {
+    match name {
+        "" => Ok(PlatformArg(None)),
+        name => Platform::settled(name).map(Some).map(PlatformArg),
+    }
 }
 
 fn find<T, const N: usize>(all: [T; N], name_of: impl Fn(T) -> &'static str, name: &str) -> Result<T, String>

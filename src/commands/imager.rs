@@ -1,22 +1,25 @@
-//! `imager`, the other name of the program: a profile becomes the arguments of `installer image`, and these are carried
-//! out.
+//! `imager`, the other name of the program: a profile says which image is made.
 
 use std::fs;
 
 use anyhow::{Context as _, anyhow};
 
-use super::{image, input, payload, said::Said, stdin};
+use super::{image::source_date_epoch, input, stdin};
 use crate::{
-    cli::{Imager, ImagerOwn, Progress, environment::Environment},
+    cli::{Imager, ImagerOwn, Progress},
     error::{Failure, OrFail as _},
-    execute::Observer as _,
+    ops::{
+        KernelArgsRequest, SourceRequest, SystemRequest,
+        image::{self, Request},
+        is_there,
+    },
+    payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
     disk::meta::parse_tag,
-    kernel::platform::Platform,
     media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
     payload::manifest::Arch,
-    report::{FailureKind, Report},
+    report::{FailureKind, Observer, Report},
 };
 
 /// For those who name a file.
@@ -32,17 +35,58 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
         base => of_base(base, &args.own)?,
     };
     progress.text(&profile.to_string());
-    let image_args = args.image_args(&profile);
-    if let Some(source) = &image_args.system.source.source {
-        payload::is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
+    let request = image_request(args, &profile)?;
+    if let Some(source) = &request.system.source.source {
+        is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
         .with_context(|| format!("--output {}: no such directory, and none can be made", args.output.display()));
     made.or_fail(FailureKind::Install)?;
-    image::run(&image_args, &Said::environment(Environment::default()), &mut progress)
+    image::run(&request, &mut progress)
 }
 
-fn of_stdin(own: &ImagerOwn, progress: &mut Progress) -> Result<Profile, Failure> {
+/// The image that a profile asks for.
+pub fn image_request(args: &Imager, profile: &Profile) -> Result<Request, Failure> {
+    let mut registry = args.registry.options();
+    let source = match profile.origin.clone() {
+        PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
+        PayloadInput::Layout(dir) => SourceRef::Oci(dir.into(), LocalRef::Only),
+        PayloadInput::Archive(file) => SourceRef::OciArchive(file.into(), LocalRef::Only),
+        PayloadInput::Registry { image, insecure } => {
+            registry.insecure_tls |= insecure;
+            SourceRef::Docker(image)
+        }
+    };
+    let meta = profile.meta.iter().map(|(key, value)| parse_tag(&format!("{key}={value}")));
+    Ok(Request {
+        kind: profile.kind,
+        out: args.output.join(profile.file_name()),
+        force: args.force,
+        disk_bytes: profile.disk.map(|disk| disk.bytes),
+        seed: None,
+        container: None,
+        time: input(source_date_epoch())?,
+        system: SystemRequest {
+            source: SourceRequest { source: Some(source), strict: false, registry },
+            dry_run: false,
+            slot_bytes: None,
+            sector: profile.disk.map(|disk| disk.sector),
+            format_data: None,
+            encrypted: vec![],
+            bootable_mbr: false,
+            kernel_args: KernelArgsRequest {
+                platform: Some(Some(profile.platform)),
+                config: None,
+                extra: profile.extra_kernel_args.clone(),
+                payload_only: None,
+            },
+            meta: input(meta.collect())?,
+            arch: profile.arch,
+        },
+    })
+}
+
+fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Failure> {
     if let Some(flag) = own.given() {
         return input(Err(format!("{flag} has no effect beside a profile on stdin: say it there")));
     }
@@ -62,8 +106,8 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
         fault => failed("the base profile", fault),
     })?;
     draft.arch = Some(own.arch.unwrap_or(Arch::NATIVE));
-    if let Some(platform) = &own.platform {
-        draft.platform = Some(input(Platform::settled(platform).map_err(|e| e.to_string()))?);
+    if let Some(platform) = own.platform {
+        draft.platform = Some(platform.0.unwrap_or_default());
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
     if let Some(kind) = &own.output_kind {

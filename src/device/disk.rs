@@ -100,7 +100,7 @@ pub struct Disk {
     direct_align: u64,
     claim: Mutex<Option<File>>,
     /// Partitions claimed one by one.
-    parts: Vec<File>,
+    parts: Mutex<Vec<File>>,
     size: u64,
     sector: SectorSize,
     /// A flush has failed: what is on the medium is unknown from here on.
@@ -166,7 +166,7 @@ impl Disk {
             node,
             lock,
             claim: Mutex::new(claim),
-            parts: Vec::new(),
+            parts: Mutex::new(Vec::new()),
             size: round_down(size, sector.bytes()),
             sector,
             lost: AtomicBool::new(false),
@@ -176,7 +176,7 @@ impl Disk {
     /// Claim partitions as the kernel does for a mount (`O_EXCL`), for as long as this disk is open: nobody mounts
     /// them meanwhile, and whoever has is named in the refusal. The rest of the disk may be in use. What the page
     /// cache of their nodes holds is written out and forgotten. An image file must not be in use at all.
-    pub fn claim_parts(&mut self, extents: &[Extent]) -> Result<(), OpenError> {
+    fn claim_parts(&self, extents: &[Extent]) -> Result<(), OpenError> {
         let path = self.node.path.display().to_string();
         if self.node.disk.kind == DiskKind::Image {
             let users = busy::uses_of(&self.node);
@@ -196,7 +196,7 @@ impl Disk {
                 _ => OpenError::Io { path: name.clone(), source },
             })?;
             ioctl::flush_buffers(&file).map_err(|source| OpenError::Io { path: name, source })?;
-            self.parts.push(file);
+            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(file);
         }
         Ok(())
     }
@@ -425,6 +425,10 @@ impl BlockIo for Disk {
     }
 
     /// The page cache of a partition's own node: whoever has that open reads what the node cached before.
+    fn claim(&self, parts: &[Extent]) -> io::Result<()> {
+        self.claim_parts(parts).map_err(io::Error::other)
+    }
+
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         match self.node.disk.kind {
             DiskKind::Image => Ok(()),

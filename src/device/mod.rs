@@ -55,6 +55,12 @@ pub trait BlockIo: Sync {
         Ok(())
     }
 
+    /// Claim partitions for as long as the disk is open, so that nobody mounts them meanwhile. Nothing to do for a disk that
+    /// no kernel knows.
+    fn claim(&self, _parts: &[Extent]) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Have the kernel forget what it cached of a partition through the partition's own node.
     fn forget_cached(&self, _extent: Extent) -> io::Result<()> {
         Ok(())

@@ -94,6 +94,10 @@ impl BlockIo for RateLimited<'_> {
         self.disk.discard(extent)
     }
 
+    fn claim(&self, parts: &[Extent]) -> io::Result<()> {
+        self.disk.claim(parts)
+    }
+
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         self.disk.forget_cached(extent)
     }

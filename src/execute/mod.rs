@@ -29,18 +29,9 @@ use slipway_core::{
     },
     plan::{Plan, Step, Table},
     report::FailureKind,
+    report::Observer,
     units::{Extent, GIB},
 };
-
-/// Hears how far it is.
-pub trait Observer {
-    /// A step begins: its number from 1, how many there are, its sentence, the bytes it moves (0: not counted).
-    fn step(&mut self, number: usize, of: usize, sentence: &str, bytes: u64);
-    /// More bytes of the current step are done.
-    fn advance(&mut self, bytes: u64);
-    /// Something the user should know; not an error.
-    fn note(&mut self, text: &str);
-}
 
 /// A step that failed. Steps before it are on the medium.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     SourceRef,
-    examine::{Found, HEAD_BYTES, PayloadError, Seen, Sums, TEXTS, magic},
+    examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, TEXTS, magic},
     image::Inspection,
     open_regular,
 };
@@ -43,7 +43,7 @@ impl DirSource {
     /// compare with SHA256SUMS. `progress` gets bytes as they are read.
     pub fn facts(
         &self,
-        wanted: Sums,
+        policy: ChecksumPolicy,
         look: Inspection,
         mut progress: impl FnMut(u64),
     ) -> Result<PayloadFacts, PayloadError> {
@@ -51,7 +51,7 @@ impl DirSource {
             return Err(PayloadError::Missing { path: self.dir.clone() });
         }
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
-        if wanted != Sums::Ignored && self.is_there(SHA256SUMS) {
+        if policy != ChecksumPolicy::Ignored && self.is_there(SHA256SUMS) {
             self.see(&mut found, SHA256SUMS, &mut |_| ())?;
         }
         let listed: BTreeSet<_> = found.sums()?.unwrap_or_default().0.into_keys().collect();
@@ -67,7 +67,7 @@ impl DirSource {
         }
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
         self.see_all(&mut found, &installed, &mut progress)?;
-        found.facts(wanted, &self.source())
+        found.facts(policy, &self.source())
     }
 
     fn source(&self) -> SourceRef {

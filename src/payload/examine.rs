@@ -108,7 +108,7 @@ pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
 
 /// What to do about SHA256SUMS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sums {
+pub enum ChecksumPolicy {
     /// Compare with it if it is there.
     Compared,
     /// It must be there.
@@ -117,10 +117,10 @@ pub enum Sums {
     Ignored,
 }
 
-impl Sums {
+impl ChecksumPolicy {
     /// By `--strict`.
-    pub const fn wanted(strict: bool) -> Self {
-        if strict { Sums::Required } else { Sums::Compared }
+    pub const fn of(strict: bool) -> Self {
+        if strict { ChecksumPolicy::Required } else { ChecksumPolicy::Compared }
     }
 }
 
@@ -214,9 +214,9 @@ impl Found {
     }
 
     /// The facts, from files that were all read and hashed: magics, and digests against SHA256SUMS.
-    pub fn facts(&self, wanted: Sums, source: &SourceRef) -> Result<PayloadFacts, PayloadError> {
-        let sums = if wanted == Sums::Ignored { None } else { self.sums()? };
-        if wanted == Sums::Required && sums.is_none() {
+    pub fn facts(&self, policy: ChecksumPolicy, source: &SourceRef) -> Result<PayloadFacts, PayloadError> {
+        let sums = if policy == ChecksumPolicy::Ignored { None } else { self.sums()? };
+        if policy == ChecksumPolicy::Required && sums.is_none() {
             return Err(PayloadError::NotSealed { path: self.place.join(SHA256SUMS) });
         }
         let mut arch = None;

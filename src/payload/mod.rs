@@ -7,7 +7,7 @@ pub mod registry;
 mod source;
 
 pub use dir::DirSource;
-pub use examine::{PayloadError, Sums, TEXTS};
+pub use examine::{ChecksumPolicy, PayloadError, TEXTS};
 pub use source::{Source, SourceRef, image_store};
 
 use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};

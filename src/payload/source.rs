@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    DirSource, Sums,
+    ChecksumPolicy, DirSource,
     image::{ImageError, ImageSource, ImageStore, Inspection, Local, LocalRef},
     registry::{Options, Registry},
 };
@@ -140,13 +140,13 @@ impl Source {
     /// Look at the payload.
     pub fn facts(
         &mut self,
-        wanted: Sums,
+        policy: ChecksumPolicy,
         look: Inspection,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
         match self {
-            Source::Dir(dir) => Ok(dir.facts(wanted, look, progress)?),
-            Source::Image(image) => image.facts(wanted, look, progress),
+            Source::Dir(dir) => Ok(dir.facts(policy, look, progress)?),
+            Source::Image(image) => image.facts(policy, look, progress),
         }
     }
 }

@@ -10,6 +10,12 @@ use crate::payload::manifest::Arch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform(&'static str);
 
+impl Default for Platform {
+    fn default() -> Self {
+        Platform::METAL
+    }
+}
+
 /// A platform nobody knows.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))]

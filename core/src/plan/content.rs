@@ -8,10 +8,7 @@ use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     boot::env::{MARKER, Marker},
     digest::Sums,
-    kernel::{
-        cmdline::{Cmdline, assemble},
-        platform::Platform,
-    },
+    kernel::cmdline::{Cmdline, assemble},
     payload::facts::PayloadFacts,
     payload::manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
 };
@@ -32,7 +29,7 @@ impl SlotContent<'_> {
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
         let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
-        let platform = Platform::settled(platform)?;
+        let platform = platform.unwrap_or_default();
         let cmdline = match (&payload.cmdline, payload_only) {
             (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
             (own, _) => assemble(platform, config, self.arch, own.as_deref(), extra),
@@ -74,8 +71,8 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         return vec![note.to_owned()];
     };
     // machined always says both: `none`, and what the payload most often says, too.
-    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
-    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
+    let same = |platform| own.split_whitespace().any(|word| word == format!("talos.platform={platform}"));
+    let platform = args.platform.filter(|platform| !same(*platform)).map(|platform| format!("--platform={platform}"));
     let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
     let said: Vec<_> = platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect();
     if said.is_empty() {

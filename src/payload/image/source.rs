@@ -1,6 +1,6 @@
 //! A payload in a container image: `/usr/install/ARCH` as it is once all layers lie on each other, without ever laying
 //! them. The layers are read from the uppermost down, because what an upper one has or whites out is settled; those
-//! below the last file that is wanted are not read at all.
+//! below the last file that is policy are not read at all.
 //!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
 
@@ -21,7 +21,7 @@ use super::{
 use crate::{
     payload::{
         SourceRef,
-        examine::{Found, HEAD_BYTES, PayloadError, Seen, Sums, is_used, magic},
+        examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, is_used, magic},
     },
     transfer::{PayloadFiles, Take},
 };
@@ -79,7 +79,7 @@ impl ImageSource {
     /// Look at the payload. `progress` gets bytes of its files as they are read.
     pub fn facts(
         &mut self,
-        wanted: Sums,
+        policy: ChecksumPolicy,
         look: Inspection,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
@@ -100,7 +100,7 @@ impl ImageSource {
         let declared = if enough { found.declared(&self.source)? } else { None };
         let facts = match declared {
             Some(facts) => facts,
-            None => found.facts(wanted, &self.source)?,
+            None => found.facts(policy, &self.source)?,
         };
         self.expected = Expected {
             digests: found.digests()?,

@@ -12,7 +12,7 @@ use ureq::{
 };
 
 /// How slow is too slow.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinimumSpeed {
     /// Time of waiting after which it is judged. Time spent elsewhere, with the disk say, is not waiting.
     pub window: Duration,

@@ -52,7 +52,7 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.o
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// How a registry is reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// http in place of https (`--plain-http`). Redirects may then lead away from TLS, too.
     pub plain_http: bool,
@@ -69,7 +69,7 @@ pub struct Options {
 }
 
 /// When to try again, and when to give up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Rounds that bring nothing before it is given up. Five, with pauses of 1, 2, 4 and 8 s, outlast a registry that
     /// is restarted.

@@ -1,9 +1,9 @@
-//! `installer status`.
+//! What is on an installed disk, which slot boots next, and why.
 
 use std::time::{Duration, SystemTime};
 
+use super::{DiskRequest, installed_disk};
 use crate::{
-    cli::DiskArgs,
     device::{Access, BlockIo as _, Disk},
     error::Failure,
 };
@@ -15,12 +15,14 @@ use slipway_core::{
     },
     disk::layout::Part,
     plan::{self, GptCopies, RequestBase, SystemFacts},
-    report::{MetaTag, Report, SlotStatus, StatusReport},
+    report::{MetaTag, SlotStatus, StatusReport},
 };
 
-pub fn run(args: &DiskArgs) -> Result<Report, Failure> {
-    let (disk, facts) = super::look(args, Access::Read)?;
-    Ok(Report::Status(Box::new(status(&disk, facts))))
+/// What is on an installed disk.
+pub fn run(request: &DiskRequest) -> Result<StatusReport, Failure> {
+    let disk = request.open(Access::Read)?;
+    let system = installed_disk::look(request, &disk)?.system;
+    Ok(status(&disk, system))
 }
 
 /// What is on an installed disk.

@@ -1,20 +1,17 @@
-//! `installer image --kind iso|pxe`: the payload as a system that boots from memory.
+//! Make a live medium, ISO or PXE: the payload as a system that boots from memory.
 
 use super::{
-    image::{finish, source_date_epoch},
+    image::Request,
     input,
-    install::kernel_args,
+    output::finish,
     payload::{self, Payload},
-    said::Said,
 };
 use crate::{
     bootloader::IsoAssets,
-    cli::{ImageArgs, Progress},
     error::{Failure, OrFail as _},
-    execute::Observer as _,
     media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe},
     payload::{
-        SourceRef, Sums as Wanted,
+        ChecksumPolicy, SourceRef,
         image::{Archive, ImageError, Inspection},
         image_store,
     },
@@ -23,38 +20,35 @@ use crate::{
 use slipway_core::{
     config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
-    kernel::{
-        cmdline::{Cmdline, assemble_live},
-        platform::Platform,
-    },
+    kernel::cmdline::{Cmdline, assemble_live},
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{Refusal, kernel_args_notes},
-    report::{FailureKind, LiveReport, Report},
+    report::{FailureKind, LiveReport, Observer},
 };
 
-pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progress) -> Result<Report, Failure> {
-    let ImageArgs { system, out, .. } = args;
-    no_disk(args, said)?;
-    let time = input(source_date_epoch())?;
-    let platform = input(Platform::settled(&system.platform).map_err(|e| e.to_string()))?;
-    let assets = starters(kind, args)?;
-    let target = OutputFile::new(out, args.force).or_fail(FailureKind::Install)?;
+/// Make it.
+pub fn run(request: &Request, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
+    let Request { system, out, time, .. } = request;
+    no_disk(request)?;
+    let assets = starters(kind, request)?;
+    let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
     let Payload { source, facts } =
-        opened.look(Wanted::wanted(system.source.strict), Inspection::Declared, progress)?;
+        opened.look(ChecksumPolicy::of(system.source.strict), Inspection::Declared, None, observer)?;
     if facts.arch != system.arch {
         return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
     }
     if !facts.checksums {
-        progress.note("the payload has no SHA256SUMS: its files are taken as they are, and sealed on the medium");
+        observer
+            .note("the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the medium");
     }
-    let container = args.container.as_ref().map(|named| container(named, args)).transpose()?;
+    let container = request.container.as_ref().map(|named| container(named, request)).transpose()?;
     let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
-    let kernel_args = kernel_args(system, said);
-    kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| progress.note(note));
-    let medium = medium(args, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
+    let kernel_args = system.kernel_args.fresh();
+    kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
+    let medium = medium(request, kind, cmdline(kind, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
     // A word that is wrong would only be found where nobody is there to read about it.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
@@ -69,7 +63,7 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
     let mut report = LiveReport {
         changed: false,
         out: target.path().display().to_string(),
-        kind: args.kind,
+        kind: request.kind,
         compression: None,
         file_bytes: None,
         medium: medium.id,
@@ -79,31 +73,31 @@ pub fn run(args: &ImageArgs, kind: LiveKind, said: &Said, progress: &mut Progres
         cmdline: cmdline.clone(),
     };
     if system.dry_run {
-        return Ok(Report::Live(Box::new(report)));
+        return Ok(report);
     }
-    let cargo = LiveContents { source: &source, facts: &facts, container: container.as_ref(), time };
+    let cargo = LiveContents { source: &source, facts: &facts, container: container.as_ref(), time: *time };
     let observe = &mut |event: Event| match event {
-        Event::Phase(sentence, bytes) => progress.phase(sentence, bytes),
-        Event::Bytes(bytes) => progress.advance(bytes),
+        Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
+        Event::Bytes(bytes) => observer.advance(bytes),
     };
     let made = match &assets {
-        Some(assets) => Iso { medium: &medium, env: &text, assets, time }.make(&cargo, &target, observe),
-        None => Pxe { script: &text, cmdline: &cmdline, time }.make(&cargo, &target, observe),
+        Some(assets) => Iso { medium: &medium, env: &text, assets, time: *time }.make(&cargo, &target, observe),
+        None => Pxe { script: &text, cmdline: &cmdline, time: *time }.make(&cargo, &target, observe),
     };
-    let image = made.map_err(|error| failure(error, &opened_from, args.container.as_ref()))?;
-    let (compression, file_bytes) = finish(image, &target, progress)?;
+    let image = made.map_err(|error| failure(error, &opened_from, request.container.as_ref()))?;
+    let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
-    Ok(Report::Live(Box::new(report)))
+    Ok(report)
 }
 
 /// Options that mean a disk.
-fn no_disk(args: &ImageArgs, said: &Said) -> Result<(), Failure> {
+fn no_disk(request: &Request) -> Result<(), Failure> {
     let given = [
-        ("--disk-size", args.disk_size.is_some()),
-        ("--slot-size", args.system.slot_size.is_some()),
-        ("--sector-size", args.system.sector_size.is_some()),
-        ("--format-data", args.system.format_data.is_some()),
-        ("META (--meta, $INSTALLER_META_BASE64)", !said.meta(&args.system.meta)?.is_empty()),
+        ("--disk-size", request.disk_bytes.is_some()),
+        ("--slot-size", request.system.slot_bytes.is_some()),
+        ("--sector-size", request.system.sector.is_some()),
+        ("--format-data", request.system.format_data.is_some()),
+        ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
     input(match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => {
@@ -114,27 +108,27 @@ fn no_disk(args: &ImageArgs, said: &Said) -> Result<(), Failure> {
 }
 
 /// What starts a medium; from the network that is somebody else's.
-fn starters(kind: LiveKind, args: &ImageArgs) -> Result<Option<IsoAssets>, Failure> {
+fn starters(kind: LiveKind, request: &Request) -> Result<Option<IsoAssets>, Failure> {
     match kind {
         LiveKind::Iso => {
             for tool in [Tool::Xorrisofs, Tool::Xorriso] {
                 tool.find().or_fail(FailureKind::Dependency)?;
             }
-            Ok(Some(IsoAssets::load(args.system.arch).or_fail(FailureKind::Environment)?))
+            Ok(Some(IsoAssets::load(request.system.arch).or_fail(FailureKind::Environment)?))
         }
         LiveKind::Pxe => Ok(None),
     }
 }
 
 /// Find the container image and lay it out.
-fn container(named: &SourceRef, args: &ImageArgs) -> Result<Archive, Failure> {
+fn container(named: &SourceRef, request: &Request) -> Result<Archive, Failure> {
     if let SourceRef::Dir(_) = named {
         let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
         return input(Err(format!("--container {named}: a directory is no container image: write {forms}")));
     }
     let fail = |error: ImageError| payload::failure(named, error.into());
-    let store = image_store(named, &payload::options(&args.system.source.registry)).map_err(fail)?;
-    Archive::new(store, args.system.arch).map_err(fail)
+    let store = image_store(named, &request.system.source.registry).map_err(fail)?;
+    Archive::new(store, request.system.arch).map_err(fail)
 }
 
 /// All that is on a medium.
@@ -145,19 +139,26 @@ struct Parts<'a> {
 }
 
 /// The kernel's arguments, but for the name of the medium.
-fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
+fn cmdline(kind: LiveKind, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
     };
     match (&payload.cmdline, args.payload_only) {
         (Some(own), true) => Cmdline::parse(own),
-        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &args.extra),
+        (own, _) => assemble_live(
+            args.platform.unwrap_or_default(),
+            &args.config,
+            payload.arch,
+            halt,
+            own.as_deref(),
+            &args.extra,
+        ),
     }
 }
 
 /// What the medium says of itself. Its name is made of all that is on it.
-fn medium(args: &ImageArgs, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
+fn medium(request: &Request, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
     let Parts { facts, assets, container } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
     let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
@@ -172,7 +173,7 @@ fn medium(args: &ImageArgs, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts)
         content.0.extend(bios.map(|(name, bytes)| (name.to_owned(), Sha256::of(bytes))));
     }
     content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
-    let id = MediumId::new(&content, args.seed.as_deref());
+    let id = MediumId::new(&content, request.seed.as_deref());
     cmdline.append(&format!("slipway.medium={id}"));
     Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }
 }

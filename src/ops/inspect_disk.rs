@@ -1,27 +1,25 @@
-//! What `installer inspect DISK` draws.
-
-use std::{env, path::Path, time::Duration};
+//! The layout of a disk or an image file, ours or anybody's.
 
 use anyhow::Context as _;
-use console::Term;
 
-use super::status;
+use super::{DiskRequest, status};
 use crate::{
-    device::{Access, BlockIo as _, Disk},
+    device::{Access, BlockIo as _},
     error::{Failure, OrFail as _},
     probe::{self, ProbeError},
 };
 use slipway_core::{
     disk::region::misplaced,
-    report::{FailureKind, InstalledSystem, LayoutReport, Report, StatusReport, Style},
+    report::{FailureKind, InstalledSystem, LayoutReport, StatusReport, Style},
 };
 
 /// What a live medium is, ours among them.
 const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium, or another CD";
 
-pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
-    let disk = Disk::open(path, Access::Read, None, lock_timeout).or_fail(FailureKind::Install)?;
-    let context = || path.display().to_string();
+/// Look at a disk. `style` is how its picture is drawn.
+pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure> {
+    let disk = request.open(Access::Read)?;
+    let context = || request.path.display().to_string();
     let table = probe::partitions(&disk).with_context(context).or_fail(FailureKind::Install)?;
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
     let (system, not_ours, mut problems) = match probe::system(&disk, &super::kernel_cmdline()?) {
@@ -38,7 +36,7 @@ pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
     };
     problems.extend(misplaced(bytes, &table.regions));
     problems.extend(table.extended.iter().map(|n| format!("partition {n} is extended: what is inside is not drawn")));
-    Ok(Report::Layout(Box::new(LayoutReport {
+    Ok(LayoutReport {
         disk: disk.identity().clone(),
         bytes,
         sector_bytes,
@@ -48,13 +46,6 @@ pub fn run(path: &Path, lock_timeout: Duration) -> Result<Report, Failure> {
         system,
         not_ours,
         problems,
-        style: style(),
-    })))
-}
-
-/// As wide as the terminal, in the characters of the locale.
-fn style() -> Style {
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    Style::of(Term::stdout().size_checked().map(|(_, columns)| columns), locale.as_deref())
+        style,
+    })
 }

@@ -1,0 +1,77 @@
+//! Arguments that several verbs share, as requests.
+
+use slipway_core::disk::meta::parse_tag;
+
+use super::{defaults::Defaults, input};
+use crate::{
+    cli::{ChangeArgs, DiskArgs, RegistryArgs, SourceArgs, SystemArgs},
+    error::Failure,
+    ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest},
+    payload::registry::{Options, Patience},
+};
+
+impl DiskArgs {
+    /// The disk.
+    pub fn request(&self) -> DiskRequest {
+        DiskRequest { path: self.disk.clone(), lock_timeout: self.lock_timeout }
+    }
+}
+
+impl ChangeArgs {
+    /// How far to go.
+    pub const fn options(&self) -> ChangeOptions {
+        ChangeOptions { dry_run: self.dry_run, plan_hash: self.plan_hash }
+    }
+}
+
+impl SourceArgs {
+    /// Where the payload comes from.
+    pub fn request(&self) -> SourceRequest {
+        SourceRequest { source: self.source.clone(), strict: self.strict, registry: self.registry.options() }
+    }
+}
+
+impl RegistryArgs {
+    /// How a registry is reached.
+    pub fn options(&self) -> Options {
+        Options {
+            plain_http: self.plain_http,
+            insecure_tls: !self.tls_verify,
+            ca_files: self.registry_ca.clone(),
+            auth_file: self.authfile.clone(),
+            mirrors: self.mirror.clone(),
+            patience: Patience::default(),
+        }
+    }
+}
+
+impl SystemArgs {
+    /// The system, with what stands in for arguments that were not given.
+    pub fn request(&self, defaults: &Defaults) -> Result<SystemRequest, Failure> {
+        Ok(SystemRequest {
+            source: self.source.request(),
+            dry_run: self.dry_run,
+            slot_bytes: self.slot_size.map(|size| size.0),
+            sector: self.sector_size,
+            format_data: self.format_data,
+            encrypted: defaults.encrypted(),
+            bootable_mbr: defaults.legacy_bios_support(),
+            kernel_args: KernelArgsRequest {
+                platform: self.platform.and_then(|platform| platform.0).map(Some),
+                config: Some(self.config.clone()).filter(|config| !config.is_empty()),
+                extra: self.extra_kernel_arg.clone(),
+                payload_only: defaults.payload_only(),
+            },
+            meta: meta_tags(&self.meta, defaults)?,
+            arch: self.arch,
+        })
+    }
+}
+
+/// META tags: those of the arguments if there is one, else those of the environment.
+pub fn meta_tags(args: &[String], defaults: &Defaults) -> Result<Vec<(u8, Vec<u8>)>, Failure> {
+    match args {
+        [] => Ok(defaults.meta().to_vec()),
+        args => input(args.iter().map(|tag| parse_tag(tag)).collect()),
+    }
+}

@@ -1,0 +1,46 @@
+//! Activate the staged slot: verify it again, and have the next boot try it once.
+
+use slipway_core::{
+    digest::Sha256,
+    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, SystemFacts},
+    report::{ChangeReport, Observer},
+};
+
+use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, installed_disk};
+use crate::{device::Access, error::Failure};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Activate {
+    /// Keep EPHEMERAL.
+    pub preserve: bool,
+}
+
+impl Change for Activate {
+    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure> {
+        if let Some(running) = disk.system.running.slot() {
+            disk.verify_slot(!running, observer);
+            disk.verify_slot(running, observer);
+        }
+        Ok(())
+    }
+
+    fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+        plan::activate(&ActivateRequest { base: base.clone(), preserve: self.preserve }, system)
+    }
+
+    fn payload(&self, system: &SystemFacts) -> Option<Sha256> {
+        system.running.slot().and_then(|running| system.slots[!running].payload())
+    }
+}
+
+/// Activate. EPHEMERAL that is not kept needs the disk to be out of use.
+pub fn run(
+    disk: &DiskRequest,
+    mut request: Activate,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let access = if request.preserve { Access::Write } else { Access::Whole };
+    installed_disk::change(disk, access, &mut request, options, observer)
+}

@@ -1,0 +1,61 @@
+//! Write SHA256SUMS and manifest.json for a payload directory.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+
+use super::payload::{self, Payload};
+use crate::{
+    atomic_file::publish,
+    error::{Failure, OrFail as _},
+    payload::{ChecksumPolicy, SourceRef, TEXTS, image::Inspection, registry::Options},
+};
+use slipway_core::{
+    digest::{self, Sha256},
+    payload::manifest::{Arch, MANIFEST, SHA256SUMS},
+    report::{ChecksumReport, FailureKind, Observer},
+};
+
+/// Hash the payload in a directory, and write both files.
+pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
+    let list = dir.join(SHA256SUMS);
+    // Not compared with an old list: that is what is being replaced.
+    let opened = payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default())?;
+    let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
+    let manifest = facts.manifest();
+    let text = manifest.render();
+    let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
+    for name in TEXTS {
+        if let Ok(bytes) = fs::read(dir.join(name)) {
+            sums.0.insert(name.to_owned(), Sha256::of(&bytes));
+        }
+    }
+    sums.0.insert(MANIFEST.to_owned(), Sha256::of(text.as_bytes()));
+    let files = [(dir.join(MANIFEST), text), (list, sums.render())];
+    write(dir, &files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)?;
+    Ok(ChecksumReport {
+        payload: manifest.payload_digest(),
+        version: manifest.version,
+        dir: dir.display().to_string(),
+        written: files.map(|(path, _)| path.display().to_string()).to_vec(),
+    })
+}
+
+/// Replace both files, durably; neither if there is no room for both. Between the two the old list does not fit the new
+/// manifest: such a payload is refused.
+fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
+    let new = |(_, text): &(PathBuf, String)| {
+        let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
+        file.write_all(text.as_bytes())?;
+        // What has no room on the medium says so here, at the latest.
+        file.as_file().sync_all()?;
+        Ok(file)
+    };
+    let written = files.iter().map(new).collect::<io::Result<Vec<_>>>()?;
+    written.into_iter().zip(files).try_for_each(|(file, (path, _))| publish(file, path, true))
+}

@@ -1,0 +1,121 @@
+//! Make an image: an install onto a file, which then becomes an image of the format that was asked for; or a live medium.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use slipway_core::{
+    digest::Sha256,
+    media::format::{DEFAULT_IMAGE_BYTES, ImageKind, Stamp},
+    report::{FailureKind, ImageReport, Observer, Report},
+    units::SectorSize,
+};
+
+use super::{
+    SystemRequest, input,
+    install::{self, Identifiers, Toolbox},
+    live_medium,
+    output::{failure, finish},
+};
+use crate::{
+    device::{Access, Disk},
+    error::{Failure, OrFail as _},
+    media::{self, OutputFile},
+    payload::SourceRef,
+    tools::Tool,
+};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Format of the image.
+    pub kind: ImageKind,
+    /// The file to make.
+    pub out: PathBuf,
+    /// Take the place of a file that is there.
+    pub force: bool,
+    /// Bytes of the disk; none for the default.
+    pub disk_bytes: Option<u64>,
+    /// What GUIDs and the names of live media are made from; none: everything that goes into the image.
+    pub seed: Option<String>,
+    /// The installer's container image that a live medium carries.
+    pub container: Option<SourceRef>,
+    /// The time in the image, seconds since 1970 UTC. Up to 2106: FAT and others have room for 32 bits.
+    pub time: u32,
+    /// What is installed.
+    pub system: SystemRequest,
+}
+
+/// Make it.
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    match request.kind.live() {
+        Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
+        None => disk(request, observer),
+    }
+}
+
+fn disk(request: &Request, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let Request { kind, system, .. } = request;
+    if request.container.is_some() {
+        return input(Err("--container: only a live medium (--kind iso, pxe) carries a container image".to_owned()));
+    }
+    let disk_bytes = input(whole_sectors(request))?;
+    let time = request.time.into();
+    if kind.qemu_format().is_some() {
+        Tool::QemuImg.find().or_fail(FailureKind::Dependency)?;
+    }
+    let seed = request.seed.as_ref().map(|text| Sha256::of(text.as_bytes()));
+    let install = install::Request {
+        system: system.clone(),
+        kernel_args: system.kernel_args.fresh(),
+        force: false,
+        zero: false,
+        medium: None,
+        identifiers: Identifiers::Seeded { seed, time },
+    };
+    let tools = Toolbox::open(&install)?;
+    let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
+    let raw = output.side().or_fail(FailureKind::Install)?;
+    let sized = raw.as_file().set_len(disk_bytes);
+    sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", request.out.display())).or_fail(FailureKind::Install)?;
+
+    let disk = Disk::open(raw.path(), Access::Whole, Some(sector(request)), Duration::ZERO);
+    let disk = disk.or_fail(FailureKind::Install)?;
+    let made = install::onto(&disk, output.path(), &install, &tools, observer)?;
+    drop(disk);
+    if system.dry_run {
+        return Ok(Report::Install(Box::new(made)));
+    }
+    if kind.qemu_format().is_some() {
+        observer
+            .phase(&format!("convert    {}, and compare it", output.path().display()), disk_bytes.saturating_mul(2));
+    }
+    let stamp = Stamp { id: made.plan.disk_guid, time };
+    let image = media::convert(raw, *kind, system.arch, stamp, &output, &mut |bytes| observer.advance(bytes));
+    let (compression, file_bytes) = finish(image.map_err(failure)?, &output, observer)?;
+    Ok(Report::Image(Box::new(ImageReport {
+        out: output.path().display().to_string(),
+        kind: *kind,
+        compression,
+        disk_bytes,
+        file_bytes,
+        payload: made.payload,
+        plan: made.plan,
+    })))
+}
+
+/// The sector size; an empty file has none of its own.
+fn sector(request: &Request) -> SectorSize {
+    request.system.sector.unwrap_or(SectorSize::S512)
+}
+
+fn whole_sectors(request: &Request) -> Result<u64, String> {
+    let (bytes, sector) = (request.disk_bytes.unwrap_or(DEFAULT_IMAGE_BYTES), sector(request));
+    if !request.kind.takes(sector) {
+        return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));
+    }
+    if bytes.is_multiple_of(sector.bytes()) {
+        return Ok(bytes);
+    }
+    Err(format!("--disk-size: {bytes} bytes are not whole sectors of {} bytes", sector.bytes()))
+}

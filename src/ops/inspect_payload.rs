@@ -1,0 +1,49 @@
+//! What a source would install.
+
+use slipway_core::{
+    payload::manifest::Arch,
+    report::{InspectReport, Observer},
+    units::{MIB, round_up},
+};
+
+use super::payload;
+use crate::{
+    error::Failure,
+    payload::{ChecksumPolicy, SourceRef, image::Inspection, registry::Options},
+};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The source.
+    pub source: SourceRef,
+    /// Refuse a payload without SHA256SUMS.
+    pub strict: bool,
+    /// How a registry is reached.
+    pub registry: Options,
+    /// Architecture, where an image has several.
+    pub arch: Arch,
+}
+
+/// Read and hash all of it.
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
+    let opened = payload::open_ref(request.source.clone(), request.arch, &request.registry)?;
+    let policy = ChecksumPolicy::of(request.strict);
+    let facts = opened.look(policy, Inspection::Everything, None, observer)?.facts;
+    let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
+    Ok(InspectReport {
+        payload: facts.manifest().payload_digest(),
+        min_slot_bytes: min_slot(bytes),
+        source: facts.source,
+        version: facts.version,
+        arch: facts.arch,
+        files: facts.files,
+        cmdline: facts.cmdline,
+        checksums: facts.checksums,
+    })
+}
+
+/// Files, FAT tables and metadata files, in whole MiB.
+fn min_slot(bytes: u64) -> u64 {
+    round_up(bytes + bytes / 64 + 2 * MIB, MIB).unwrap_or(bytes).max(36 * MIB)
+}

@@ -1,0 +1,169 @@
+//! Lay out a disk or an image file, and install a payload into slot A.
+
+use std::path::Path;
+
+use slipway_core::{
+    digest::Sha256,
+    disk::layout::{DEFAULT_SLOT_BYTES, Part},
+    media::medium_id::MediumId,
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    plan::{self, AssetFacts, DiskFacts, Found, Ids, InstallRequest, Plan},
+    report::{FailureKind, InstallReport, Observer},
+};
+use uuid::Uuid;
+
+use super::{DiskRequest, SystemRequest, payload};
+use crate::{
+    bootloader::Assets,
+    device::{Access, Disk},
+    error::{Failure, OrFail as _},
+    execute::{self, Sources},
+    payload::{ChecksumPolicy, image::Inspection},
+    probe,
+    tools::Tool,
+};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is installed, and how it is laid out.
+    pub system: SystemRequest,
+    /// For the kernel command line, settled.
+    pub kernel_args: KernelArgs,
+    /// Overwrite a disk that is not empty.
+    pub force: bool,
+    /// Erase the whole disk as well.
+    pub zero: bool,
+    /// The live medium that installs unattended.
+    pub medium: Option<MediumId>,
+    /// Where GUIDs and times come from.
+    pub identifiers: Identifiers,
+}
+
+/// Where GUIDs and times come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identifiers {
+    /// Chance, and the clock.
+    Fresh,
+    /// The same every time.
+    Seeded {
+        /// What the GUIDs are made from; none: the plan without them, which is everything that goes onto the disk.
+        seed: Option<Sha256>,
+        /// Seconds since 1970 UTC.
+        time: u64,
+    },
+}
+
+impl Request {
+    /// With these GUIDs.
+    fn with(&self, ids: Ids) -> InstallRequest {
+        let system = &self.system;
+        InstallRequest {
+            force: self.force,
+            zero: self.zero,
+            format_data: system.format_data.unwrap_or(true),
+            // What a person says of the file systems goes before what the config says of encryption.
+            encrypted: if system.format_data.is_none() { system.encrypted.clone() } else { vec![] },
+            bootable_mbr: system.bootable_mbr,
+            slot_bytes: system.slot_bytes.unwrap_or(DEFAULT_SLOT_BYTES),
+            ids,
+            args: self.kernel_args.clone(),
+            meta: system.meta.clone(),
+            arch: system.arch,
+            medium: self.medium,
+        }
+    }
+}
+
+/// Install onto a disk.
+pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -> Result<InstallReport, Failure> {
+    let tools = Toolbox::open(request)?;
+    let opened = disk.open_with(Access::Whole, request.system.sector)?;
+    onto(&opened, opened.path(), request, &tools, observer)
+}
+
+/// What an install needs beside a disk and a payload.
+pub struct Toolbox {
+    assets: Assets,
+}
+
+impl Toolbox {
+    /// Find it, before anything is opened.
+    pub fn open(request: &Request) -> Result<Self, Failure> {
+        let assets = Assets::load(request.system.arch).or_fail(FailureKind::Environment)?;
+        let settled = request.with(Ids::none(0));
+        if [Part::State, Part::Ephemeral].iter().any(|part| settled.formats(*part)) {
+            Tool::MkfsXfs.find().or_fail(FailureKind::Dependency)?;
+        }
+        Ok(Toolbox { assets })
+    }
+}
+
+/// Look, decide, do. `name` is what people call the disk.
+pub fn onto(
+    disk: &Disk,
+    name: &Path,
+    request: &Request,
+    tools: &Toolbox,
+    observer: &mut dyn Observer,
+) -> Result<InstallReport, Failure> {
+    let source = payload::open(&request.system.source, request.system.arch)?;
+    let facts = probe::disk_facts(disk).or_fail(FailureKind::Install)?;
+    // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
+    let inspection = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
+    let policy = ChecksumPolicy::of(request.system.source.strict);
+    let payload = source.look(policy, inspection, None, observer)?;
+    let decision = Decision {
+        request,
+        disk: facts,
+        payload: &payload.facts,
+        assets: probe::asset_facts(&tools.assets, request.system.arch),
+        name: name.display().to_string(),
+    };
+    let plan = decision.plan()?;
+    plan.warnings.iter().for_each(|warning| observer.note(warning));
+    let dry_run = request.system.dry_run;
+    if !dry_run {
+        let sources = Sources { payload: Some(&payload.source), assets: Some(&tools.assets) };
+        execute::run(&plan, disk, sources, observer).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+    }
+    let digest = payload.facts.manifest().payload_digest();
+    Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })
+}
+
+/// Everything that a plan is made from, but for the GUIDs.
+struct Decision<'a> {
+    request: &'a Request,
+    disk: DiskFacts,
+    payload: &'a PayloadFacts,
+    assets: AssetFacts,
+    name: String,
+}
+
+impl Decision<'_> {
+    fn plan(&self) -> Result<Plan, Failure> {
+        let ids = match self.request.identifiers {
+            Identifiers::Fresh => {
+                Ids { disk: Uuid::new_v4(), parts: std::array::from_fn(|_| Uuid::new_v4()), time: super::now() }
+            }
+            Identifiers::Seeded { seed: Some(seed), time } => Ids::seeded(seed, time),
+            // Where the file lies is nothing that goes into it.
+            Identifiers::Seeded { seed: None, time } => Ids::seeded(self.plan_with(Ids::none(time), "")?.hash(), time),
+        };
+        self.plan_with(ids, &self.name)
+    }
+
+    fn plan_with(&self, ids: Ids, path: &str) -> Result<Plan, Failure> {
+        let plan = plan::install(&self.request.with(ids), &self.named(path), self.payload, &self.assets);
+        plan.map_err(|refusals| {
+            let kind = refusals.kind();
+            Failure { kind, error: anyhow::Error::new(refusals).context(self.name.clone()) }
+        })
+    }
+
+    fn named(&self, path: &str) -> DiskFacts {
+        let mut disk = self.disk.clone();
+        path.clone_into(&mut disk.identity.path);
+        disk
+    }
+}

@@ -1,0 +1,160 @@
+//! An installed disk, and how it is changed: look, read what the change needs, decide, claim, carry out.
+
+use anyhow::{Context as _, anyhow};
+use slipway_core::{
+    boot::slot::Slot,
+    digest::Sha256,
+    disk::{identity::DiskIdentity, layout::Part},
+    plan::{Plan, Refusals, RequestBase, Step, SystemFacts},
+    rate::ByteRate,
+    report::{ChangeReport, FailureKind, Observer},
+};
+
+use super::{ChangeOptions, DiskRequest};
+use crate::{
+    device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
+    error::{Failure, OrFail as _},
+    execute::{self, Sources},
+    probe,
+};
+
+/// A verb that changes an installed disk.
+pub trait Change {
+    /// Read what the decision needs beyond what a look at the disk finds: slots in full.
+    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure>;
+
+    /// Decide. Pure: it is called twice, once without the time of day, for the hash of the plan.
+    fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
+
+    /// Digest of the payload that the change is about, where it is about one.
+    fn payload(&self, system: &SystemFacts) -> Option<Sha256>;
+
+    /// Where the bytes of the plan come from that do not stand in it.
+    fn sources(&self) -> Sources<'_> {
+        Sources::default()
+    }
+}
+
+/// A change that was decided, and not carried out yet.
+pub struct PlannedChange {
+    /// What is going to be done.
+    pub plan: Plan,
+    /// Names the plan, whatever the time of day: the same hash as long as nothing has changed.
+    pub hash: Sha256,
+}
+
+/// An installed disk that was opened and looked at.
+pub struct InstalledDisk<'d> {
+    disk: &'d dyn BlockIo,
+    identity: DiskIdentity,
+    limiter: Option<RateLimiter>,
+    /// What is on it.
+    pub system: SystemFacts,
+}
+
+impl<'d> InstalledDisk<'d> {
+    /// Look at a disk. `name` is what people call it; `kernel_cmdline` tells which slot of it runs.
+    pub fn look(
+        disk: &'d dyn BlockIo,
+        identity: DiskIdentity,
+        name: &str,
+        kernel_cmdline: &str,
+    ) -> Result<Self, Failure> {
+        let system = probe::system(disk, kernel_cmdline).with_context(|| name.to_owned());
+        Ok(InstalledDisk { disk, identity, limiter: None, system: system.or_fail(FailureKind::Install)? })
+    }
+
+    /// Use the disk no faster than this.
+    pub fn limit(&mut self, rate: Option<ByteRate>) {
+        self.limiter = rate.map(RateLimiter::new);
+    }
+
+    /// The limit.
+    pub const fn limiter(&self) -> Option<&RateLimiter> {
+        self.limiter.as_ref()
+    }
+
+    /// Compare every file of a slot with its checksum.
+    pub fn verify_slot(&mut self, slot: Slot, observer: &mut dyn Observer) {
+        let gpt = &self.system.gpt;
+        observer.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(self.disk, gpt, slot));
+        let disk = RateLimited::new(self.disk, self.limiter.as_ref());
+        let whole = probe::slot_is_whole(&disk, gpt, slot, &mut |bytes| observer.advance(bytes));
+        self.system.slots[slot].whole = Some(whole);
+    }
+
+    /// Read what the change needs, and decide. `now` is in seconds since 1970 UTC.
+    pub fn plan(
+        &mut self,
+        change: &mut dyn Change,
+        now: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<PlannedChange, Failure> {
+        change.prepare(self, observer)?;
+        let name = &self.identity.path;
+        let decide = |now| {
+            change.decide(&RequestBase { disk: name.clone(), now }, &self.system).map_err(|refusals| Failure {
+                kind: refusals.kind(),
+                error: anyhow::Error::new(refusals).context(name.clone()),
+            })
+        };
+        Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now)? })
+    }
+
+    /// Claim what the plan writes, and carry it out.
+    pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
+        let (gpt, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
+        // A slot that is mounted can still be confirmed: its marker is a file of one sector that nobody else writes.
+        let bulk = plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
+        let written: Vec<_> = bulk.flat_map(Step::writes).collect();
+        let claims = parts.map(|part| gpt.part(part)).into_iter();
+        let claims: Vec<_> = claims.filter(|part| written.iter().any(|extent| part.contains(*extent))).collect();
+        self.disk.claim(&claims).context("claiming what is going to be written").or_fail(FailureKind::Install)?;
+        // What somebody left in the page cache of META must not be written after what is written now.
+        self.disk.forget_cached(gpt.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
+        let disk = RateLimited::new(self.disk, self.limiter.as_ref());
+        execute::run(plan, &disk, sources, observer).map_err(|e| Failure { kind: e.kind, error: e.into() })
+    }
+
+    /// Plan, and carry it out unless it is a dry run.
+    pub fn change(
+        mut self,
+        change: &mut dyn Change,
+        options: ChangeOptions,
+        observer: &mut dyn Observer,
+    ) -> Result<Box<ChangeReport>, Failure> {
+        let PlannedChange { plan, hash } = self.plan(change, super::now(), observer)?;
+        if let Some(asked) = options.plan_hash.filter(|asked| *asked != hash) {
+            let text =
+                "the disk, the payload or the request is not what it was when the plan was made: nothing was written";
+            let error = anyhow!("{text} (plan {asked}, now {hash})").context(self.identity.path);
+            return Err(error).or_fail(FailureKind::Install);
+        }
+        plan.warnings.iter().for_each(|warning| observer.note(warning));
+        let changed = !options.dry_run && !plan.steps.is_empty();
+        if changed {
+            self.carry_out(&plan, change.sources(), observer)?;
+        }
+        let payload = change.payload(&self.system);
+        let disk = self.identity;
+        Ok(Box::new(ChangeReport { changed, dry_run: options.dry_run, disk, payload, plan_hash: hash, plan }))
+    }
+}
+
+/// Open an installed disk, look at it, change it.
+pub fn change(
+    disk: &DiskRequest,
+    access: Access,
+    change: &mut dyn Change,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let opened = disk.open(access)?;
+    look(disk, &opened)?.change(change, options, observer)
+}
+
+/// Look at an installed disk that is open.
+pub fn look<'d>(request: &DiskRequest, disk: &'d Disk) -> Result<InstalledDisk<'d>, Failure> {
+    let name = request.path.display().to_string();
+    InstalledDisk::look(disk, disk.identity().clone(), &name, &super::kernel_cmdline()?)
+}

@@ -1,0 +1,81 @@
+//! What was asked for of the kernel command line, and what an upgrade keeps of the slot that is kept.
+
+use anyhow::bail;
+use slipway_core::{
+    config::MachineConfig,
+    kernel::platform::Platform,
+    payload::manifest::KernelArgs,
+    plan::{RunsFrom, SystemFacts},
+    report::Observer,
+};
+
+use crate::device;
+
+/// What was asked for of the kernel command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelArgsRequest {
+    /// The platform: none where nobody said so, `Some(None)` for the default.
+    pub platform: Option<Option<Platform>>,
+    /// Value of `talos.config`, empty for none; none where nobody said so.
+    pub config: Option<String>,
+    /// Arguments to add or remove, in order.
+    pub extra: Vec<String>,
+    /// Whether the payload's own arguments stand alone; none where nobody said so.
+    pub payload_only: Option<bool>,
+}
+
+impl KernelArgsRequest {
+    /// For a disk that keeps nothing. Nothing of this machine's firmware is in it.
+    pub fn fresh(&self) -> KernelArgs {
+        KernelArgs {
+            platform: self.platform.flatten(),
+            config: self.config.clone().unwrap_or_default(),
+            extra: self.extra.clone(),
+            payload_only: self.payload_only.unwrap_or(false),
+            firmware: vec![],
+        }
+    }
+
+    /// For this machine, on a disk that keeps nothing.
+    pub fn fresh_here(&self) -> KernelArgs {
+        with_firmware(self.fresh())
+    }
+
+    /// For an upgrade: what nobody said is taken over from the slot that is kept. Where its arguments cannot be read,
+    /// everything must be said.
+    pub fn kept_from(&self, runs_from: RunsFrom, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
+        let all_said = self.platform.is_some() && self.config.is_some() && !self.extra.is_empty();
+        let none_said = self.platform.is_none() && self.config.is_none() && self.extra.is_empty();
+        let kept = match runs_from.kept(system).map(|slot| (slot, &system.slots[slot].manifest)) {
+            Some((slot, None)) if !all_said => bail!(
+                "slot {slot}, which is kept, has no manifest.json that can be read: its kernel arguments would be lost; give \
+                 --platform, --config and --extra-kernel-arg"
+            ),
+            Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
+            _ => KernelArgs::default(),
+        };
+        Ok(with_firmware(KernelArgs {
+            platform: self.platform.unwrap_or(kept.platform),
+            config: self.config.clone().unwrap_or(kept.config),
+            extra: if self.extra.is_empty() { kept.extra } else { self.extra.clone() },
+            payload_only: self.payload_only.unwrap_or(none_said && kept.payload_only),
+            firmware: vec![],
+        }))
+    }
+}
+
+/// Where a payload's own arguments stand alone, the firmware adds to them, as it does under systemd-stub.
+fn with_firmware(args: KernelArgs) -> KernelArgs {
+    let firmware = if args.payload_only { device::firmware_kernel_args() } else { vec![] };
+    KernelArgs { firmware, ..args }
+}
+
+/// Kernel arguments: those of the config that are not among the arguments, then the arguments. machined passes those of
+/// the config as arguments on some ways and forgets them on others; they are not added a second time.
+pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer: &mut dyn Observer) -> Vec<String> {
+    let missing: Vec<_> = config.extra_kernel_args.iter().filter(|arg| !args.contains(arg)).cloned().collect();
+    if !missing.is_empty() {
+        observer.note(&format!("added from machine.install.extraKernelArgs: {}", missing.join(" ")));
+    }
+    missing.into_iter().chain(args).collect()
+}

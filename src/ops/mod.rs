@@ -1,0 +1,57 @@
+//! The use cases: a request in, a report out. No clap, no argv, no environment.
+//!
+//! What the commands run is what the crash sweep runs, and what later callers will run. A verb that changes an installed
+//! disk is a [`Change`]: what it reads before it decides, and the decision. [`InstalledDisk`] does the rest, the same way for
+//! all of them: look, read what the change needs, decide, claim, carry out.
+
+pub mod activate;
+pub mod checksum;
+pub mod confirm;
+pub mod image;
+pub mod inspect_disk;
+pub mod inspect_payload;
+pub mod install;
+mod installed_disk;
+mod kernel_args;
+pub mod live_medium;
+pub mod meta;
+mod output;
+mod payload;
+pub mod pull;
+mod request;
+pub mod rollback;
+mod select_disk;
+pub mod status;
+pub mod unattended;
+pub mod upgrade;
+pub mod verify;
+pub mod wipe;
+
+pub use installed_disk::{Change, InstalledDisk, PlannedChange};
+pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
+pub use payload::{Payload, is_there};
+pub use request::{ChangeOptions, DiskRequest, SourceRequest, SystemRequest};
+pub use select_disk::the_one;
+
+use std::{fs, time::SystemTime};
+
+use anyhow::Context as _;
+use slipway_core::report::FailureKind;
+
+use crate::error::{Failure, OrFail as _};
+
+/// The command line of the running kernel.
+pub fn kernel_cmdline() -> Result<String, Failure> {
+    fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)
+}
+
+/// Seconds since 1970 UTC.
+pub fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |since| since.as_secs())
+}
+
+/// What a value means, or wrong input.
+fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
+    result.map_err(anyhow::Error::msg).or_fail(FailureKind::Input)
+}

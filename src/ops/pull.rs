@@ -1,0 +1,54 @@
+//! Copy a container image into an OCI image layout.
+
+use anyhow::anyhow;
+
+use super::payload::failure;
+use crate::{
+    error::{Failure, OrFail as _},
+    payload::{
+        SourceRef,
+        image::{LocalRef, Pull},
+        image_store,
+        registry::Options,
+    },
+};
+use slipway_core::{
+    payload::manifest::Arch,
+    report::{FailureKind, Observer, PullReport},
+};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The image.
+    pub source: SourceRef,
+    /// Where to.
+    pub to: SourceRef,
+    /// Architecture, where an image has several.
+    pub arch: Arch,
+    /// How a registry is reached.
+    pub registry: Options,
+}
+
+/// Pull.
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
+    let (dir, tag) = match &request.to {
+        SourceRef::Oci(dir, LocalRef::Only) => (dir, None),
+        SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
+        other => {
+            return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(FailureKind::Input);
+        }
+    };
+    let store = image_store(&request.source, &request.registry).map_err(|e| failure(&request.source, e.into()))?;
+    let pull = Pull::new(&*store, request.arch).map_err(|e| failure(&request.source, e.into()))?;
+    observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
+    let pulled = pull.into(dir, tag, &mut |n| observer.advance(n));
+    let pulled = pulled.map_err(|e| failure(&request.source, e.into()))?;
+    Ok(PullReport {
+        source: request.source.to_string(),
+        to: request.to.to_string(),
+        manifest: pulled.manifest,
+        fetched_bytes: pulled.fetched,
+        kept_bytes: pulled.kept,
+    })
+}

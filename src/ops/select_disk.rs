@@ -1,0 +1,74 @@
+//! Which disk a selector means.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use slipway_core::{
+    config::{DiskTraits, Selector},
+    units::approx,
+};
+
+/// The one disk that is meant; `by` says who selects it.
+pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::Result<PathBuf> {
+    let (meant, others): (Vec<_>, Vec<_>) =
+        disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
+    let lines = |disks: Vec<(&DiskTraits, Option<String>)>| {
+        let line = |(disk, against): (&DiskTraits, Option<String>)| {
+            let DiskTraits { dev_path, size, model, serial, .. } = disk;
+            let against = against.unwrap_or_else(|| "meant".to_owned());
+            format!("\n  - {dev_path} ({}, model {model:?}, serial {serial:?}): {against}", approx(*size))
+        };
+        disks.into_iter().map(line).collect::<String>()
+    };
+    match meant[..] {
+        [(disk, _)] => Ok(PathBuf::from(&disk.dev_path)),
+        [] => Err(anyhow!(
+            "no disk is what {by} selects, {selector}; nothing was written. The disks of this machine:{}",
+            lines(others)
+        )),
+        _ => Err(anyhow!(
+            "more than one disk is what {by} selects, {selector}; nothing was written. Say more of the one, or name it by \
+             its path:{}",
+            lines(meant)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use slipway_core::config::{DiskChoice, MachineConfig};
+
+    use super::*;
+
+    fn disk(dev_path: &str, size: u64) -> DiskTraits {
+        DiskTraits { dev_path: dev_path.into(), size, model: "M".into(), ..DiskTraits::default() }
+    }
+
+    fn selector(expression: &str) -> Selector {
+        let head = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nprovisioning: {diskSelector: {match: ";
+        let config = MachineConfig::parse(format!("{head}'{expression}'}}}}\n").as_bytes()).unwrap().unwrap();
+        match config.disk.unwrap() {
+            DiskChoice::Selector(selector) => selector,
+            DiskChoice::Path(path) => panic!("{path:?}"),
+        }
+    }
+
+    #[test]
+    fn exactly_one_disk_is_taken() {
+        let disks = [disk("/dev/sda", 1), disk("/dev/sdb", 2), disk("/dev/sdc", 3)];
+        let one = |expression: &str| the_one(&selector(expression), &disks, "the machine config");
+        assert_eq!(one("disk.size == 2u").unwrap(), Path::new("/dev/sdb"));
+        let none = one("disk.size > 9u").unwrap_err().to_string();
+        for line in
+            ["no disk is what", "disk.size > 9u", "- /dev/sda (1 B, model \"M\", serial \"\"): size is 1, not > 9"]
+        {
+            assert!(none.contains(line), "{none}");
+        }
+        assert_eq!(none.lines().count(), 4);
+        let two = one("disk.size > 1u").unwrap_err().to_string();
+        assert!(two.contains("more than one disk") && two.contains("/dev/sdb") && two.contains("/dev/sdc"), "{two}");
+        assert!(!two.contains("/dev/sda") && two.contains("by its path"), "{two}");
+    }
+}
