@@ -8,8 +8,6 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "ends with its first error")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod fill;
 
 use std::{

@@ -1,0 +1,126 @@
+//! An installed disk as a plan sees it: what probing would find, without a disk.
+
+pub mod random;
+
+use std::collections::BTreeMap;
+
+use slipway::{
+    model::{
+        bootenv::{BootEnv, Marker},
+        bootrule::NextBoot,
+        cmdline::assemble,
+        digest::Sha256,
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
+        manifest::{Arch, FileInfo, KernelArgs, Manifest},
+        meta::Meta,
+        platform::Platform,
+        running::Running,
+        slot::{PerSlot, Slot, SlotState},
+        units::{GIB, MIB, SectorSize},
+    },
+    payload,
+    plan::{Ask, GptCopies, Held, LabelFacts, Origin, SlotFacts, SystemFacts, UpgradeRequest},
+};
+use uuid::Uuid;
+
+/// GUID of the disk.
+pub const DISK: Uuid = Uuid::from_u128(1);
+/// Arguments every payload brings.
+const CMDLINE: &str = "quiet";
+
+/// The request of this moment.
+pub fn ask(now: u64) -> Ask {
+    Ask { disk: "/dev/sda".to_owned(), now }
+}
+
+/// An upgrade with nothing special about it.
+pub fn upgrade() -> UpgradeRequest {
+    UpgradeRequest {
+        ask: ask(0),
+        origin: Origin::Inside,
+        activate: true,
+        preserve: true,
+        blank_ephemeral: false,
+        retry_bad: false,
+        allow_any_version: false,
+        args: KernelArgs::default(),
+        meta: vec![],
+        arch: Arch::Amd64,
+    }
+}
+
+/// Payload number `n`, version 1.n.
+pub fn payload(n: u8) -> payload::Facts {
+    let file = |name: &str, size| FileInfo {
+        name: name.to_owned(),
+        size,
+        sha256: Sha256::of(format!("{name} {n}").as_bytes()),
+    };
+    payload::Facts {
+        source: "dir:/payload".parse().unwrap(),
+        arch: Arch::Amd64,
+        version: Some(format!("1.{n}.0")),
+        files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
+        cmdline: Some(CMDLINE.to_owned()),
+        sealed: true,
+    }
+}
+
+/// Where everything lies: slots as small as they get.
+pub fn label(sector: SectorSize) -> LabelFacts {
+    let (disk, slot) = match sector {
+        SectorSize::S512 => (600 * MIB, 36 * MIB),
+        SectorSize::S4096 => (GIB, 260 * MIB),
+    };
+    let layout = Layout::new(disk, sector, slot, MIN_EPHEMERAL_IMAGE).unwrap();
+    LabelFacts {
+        disk_guid: DISK,
+        parts: Part::ALL.map(|part| layout.part(part)),
+        guids: Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number()))),
+        copies: GptCopies {
+            primary: Ok(()),
+            backup: Ok(()),
+            backup_offset: Some(disk - sector.bytes()),
+            foreign_backup: false,
+        },
+    }
+}
+
+/// A slot that holds a payload as an install or an upgrade left it.
+pub fn slot(label: &LabelFacts, slot: Slot, payload: &payload::Facts, marker: Option<Marker>) -> SlotFacts {
+    let args = KernelArgs::default();
+    let cmdline = assemble(Platform::METAL, "", payload.arch, payload.cmdline.as_deref(), &args.extra).to_string();
+    SlotFacts {
+        manifest: Some(Manifest { cmdline: Some(cmdline), kernel_args: Some(args), ..payload.manifest() }),
+        marker,
+        boots: None,
+        verifies: true,
+        marker_at: Some(label.part(slot.into()).offset + 2 * MIB),
+        whole: None,
+    }
+}
+
+/// A slot without a file system.
+pub fn blank() -> SlotFacts {
+    SlotFacts { boots: Some("no file system".to_owned()), ..SlotFacts::default() }
+}
+
+/// A disk with payload 0 installed, from which that system was booted.
+pub fn installed(sector: SectorSize) -> SystemFacts {
+    let label = label(sector);
+    let env = BootEnv::installed(0);
+    let marker = Marker { state: SlotState::Good, seq: env.seq };
+    let esp = label.part(Part::Esp).offset;
+    SystemFacts {
+        sector,
+        running: Running::This { slot: Slot::A, trial: false },
+        env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],
+        env_copies: [Some(env.clone()), Some(env.clone())],
+        env: Some(env),
+        slots: PerSlot { a: slot(&label, Slot::A, &payload(0), Some(marker)), b: blank() },
+        next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
+        meta: Meta { blank: true, ..Meta::decode(&[]) },
+        data: BTreeMap::from([(Part::State, Held::Xfs), (Part::Ephemeral, Held::Xfs)]),
+        label,
+    }
+}
