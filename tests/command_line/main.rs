@@ -1,14 +1,7 @@
 //! Needs: root boot-assets programs
 //!
 //! The program from outside: arguments, what it says, what it refuses, and what machined relies on.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod bad_input;
 mod contract;

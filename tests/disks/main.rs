@@ -1,14 +1,7 @@
 //! Needs: root boot-assets programs
 //!
 //! Disks: what an install leaves on them, upgrades of them, and everything that can be wrong with them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod bad_upgrade;
 mod cycle;

@@ -2,14 +2,7 @@
 //!
 //! The library by itself: formats, plans, pictures, the boot state, the registry client. No test here needs root, boot
 //! assets or another program.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod command_definition;
 mod fuzz_seeds;

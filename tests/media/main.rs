@@ -1,14 +1,7 @@
 //! Needs: root boot-assets payloads programs
 //!
 //! What is made in files: disk images, ISOs, archives for network boots, and profiles of `imager`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod disk_image;
 mod imager;

@@ -1,12 +1,7 @@
 //! Payload directories that must be refused: with the exit code of the public table, with a text that names what is
 //! wrong, and without a byte written.
 
-use std::{
-    fs::{self},
-    io::Write as _,
-    path::Path,
-    time::Duration,
-};
+use std::{fs, io::Write as _, path::Path, time::Duration};
 
 use flate2::{Compression, write::GzEncoder};
 use slipway::{

@@ -1,9 +1,6 @@
 //! What is no disk, or none to write to, or too small: by one sector, and the smallest that will do.
 
-use std::{
-    fs::{self},
-    os::unix::fs::PermissionsExt as _,
-};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use slipway::model::units::MIB;
 use slipway_test_support::{

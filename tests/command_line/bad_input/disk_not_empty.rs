@@ -1,9 +1,6 @@
 //! Not empty: refused without --force, installed with it.
 
-use std::{
-    fs::{self},
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use slipway::model::units::MIB;
 use slipway_test_support::{

@@ -1,12 +1,6 @@
 //! The environment: no room, no assets, no programs, nowhere to speak.
 
-use std::{
-    ffi::OsStr,
-    fs::{self},
-    os::unix::ffi::OsStrExt as _,
-    os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
-};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use assert_cmd::Command;
 use slipway::model::units::MIB;

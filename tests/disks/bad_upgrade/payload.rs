@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use slipway::{
     device::{Access, Disk},
-    execute::{self, Observer, Sources},
-    model::{manifest::Arch, units::MIB},
+    execute::{self, Sources},
+    model::units::MIB,
     payload::{DirSource, Sums, image::Look},
-    plan::{self, Ask, Origin, UpgradeRequest},
+    plan::{self, Ask, UpgradeRequest},
     probe,
 };
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
+    fixtures::Silent,
+    system,
     world::{self, Node, Outcome, Payload, World, flip, json_of, partition, read_at},
 };
 
@@ -54,30 +56,13 @@ fn a_sealed_directory_that_is_not_what_its_seal_tells() {
 /// Between the moment it was checked and the moment it is written.
 #[test]
 fn a_payload_that_changes_while_it_is_read() {
-    struct Silent;
-    impl Observer for Silent {
-        fn step(&mut self, _: usize, _: usize, _: &str, _: u64) {}
-        fn advance(&mut self, _: u64) {}
-        fn note(&mut self, _: &str) {}
-    }
     let world = World::new();
     let node = Node::installed(&world);
     let source = DirSource::new(node.next.dir());
     let payload = source.facts(Sums::wanted(false), Look::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
-    let request = UpgradeRequest {
-        ask: Ask { disk: "disk".into(), now: 1 },
-        origin: Origin::Inside,
-        activate: true,
-        preserve: true,
-        blank_ephemeral: false,
-        retry_bad: false,
-        allow_any_version: false,
-        args: Default::default(),
-        meta: vec![],
-        arch: Arch::Amd64,
-    };
+    let request = UpgradeRequest { ask: Ask { disk: "disk".into(), now: 1 }, ..system::upgrade() };
     let plan = plan::upgrade(&request, &system, &payload).unwrap();
     flip(&node.next.path(Payload::ROOTFS), 50_000);
     let sources = Sources { payload: Some(&source), assets: None };

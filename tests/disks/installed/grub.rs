@@ -1,9 +1,6 @@
 //! What GRUB reads of an installed disk. Its tools know files with 512-byte sectors only.
 
-use std::{
-    fs::{self},
-    path::PathBuf,
-};
+use std::{fs, path::PathBuf};
 
 use slipway_test_support::world::{SmallFs, asset, finished_bytes, program, read_at, tool, write_at};
 

@@ -3,11 +3,7 @@
 
 mod grub;
 
-use std::{
-    collections::BTreeMap,
-    fs::{self},
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use serde_json::Value;
 use slipway::model::units::MIB;

@@ -1,6 +1,5 @@
 //! What the test programs share. Its functions panic, as tests do, when what they need is missing.
 #![allow(clippy::disallowed_methods, reason = "the rule about who starts programs is the installer's")]
-#![allow(clippy::new_without_default, clippy::missing_panics_doc, reason = "tests")]
 
 pub mod container_image;
 pub mod exit_code;
