@@ -2,8 +2,10 @@
 
 use std::fs;
 
-use slipway_test_support::verbs::verbs;
-use slipway_test_support::world::{Outcome, World, finished, installer, installer_in, program};
+use slipway_test_support::{
+    verbs::verbs,
+    world::{Outcome, World, finished, installer, installer_in, program},
+};
 
 /// Hosts run it without mounts and environment to see whether an image is an installer.
 #[test]

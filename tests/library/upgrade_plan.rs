@@ -15,10 +15,12 @@ use slipway::{
     },
     plan::{self, ActivateRequest, Goal, Origin, Plan, Step, SystemFacts, UpgradeRequest, WipeRequest},
 };
-use slipway_test_support::golden::assert_golden;
-use slipway_test_support::system::{
-    self, ask, installed, payload,
-    random::{MEDIUM, decide, random_system, view},
+use slipway_test_support::{
+    golden::assert_golden,
+    system::{
+        self, ask, installed, payload,
+        random::{MEDIUM, decide, random_system, view},
+    },
 };
 
 // ---------------------------------------------------------------------------------------------------

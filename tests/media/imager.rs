@@ -5,9 +5,9 @@ use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
 use assert_cmd::Command;
 use slipway::model::{profile::Profile, units::MIB};
-use slipway_test_support::fixtures::FULL_PROFILE;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL, OTHER, UNSUPPORTED},
+    fixtures::FULL_PROFILE,
     images::{Layout, Pack, built},
     world::{self, Outcome, Payload, World, assets, installer, noise, tool},
 };

@@ -1,5 +1,6 @@
 //! What the test programs share. Its functions panic, as tests do, when what they need is missing.
 #![allow(clippy::disallowed_methods, reason = "the rule about who starts programs is the installer's")]
+#![allow(clippy::new_without_default, reason = "nothing here has a use for Default")]
 
 pub mod container_image;
 pub mod exit_code;
