@@ -41,8 +41,6 @@ mod larger_disk;
 mod live;
 mod machined;
 mod medium;
-#[path = "../tests/oci/mod.rs"]
-mod oci;
 mod power_cut;
 mod qemu;
 mod trial;
@@ -51,6 +49,8 @@ mod unattended;
 mod upgrade;
 mod world;
 mod write_log;
+
+use slipway_test_support::container_image as oci;
 
 fn timed(name: &str, firmware: qemu::Firmware, test: fn(qemu::Firmware)) {
     let began = std::time::Instant::now();

@@ -1,12 +1,16 @@
 //! Activate the staged slot: verify it again, and have the next boot try it once.
 
 use slipway_core::{
+    boot::slot::Slot,
     digest::Sha256,
     plan::{self, ActivateRequest, Plan, Refusals, RequestBase, SystemFacts},
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, installed_disk};
+use super::{
+    Change, ChangeOptions, DiskRequest,
+    installed_disk::{self, first_unverified},
+};
 use crate::{device::Access, error::Failure};
 
 /// What is asked for.
@@ -17,12 +21,9 @@ pub struct Activate {
 }
 
 impl Change for Activate {
-    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure> {
-        if let Some(running) = disk.system.running.slot() {
-            disk.verify_slot(!running, observer);
-            disk.verify_slot(running, observer);
-        }
-        Ok(())
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
+        let running = system.running.slot()?;
+        first_unverified([!running, running], system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
@@ -37,10 +38,10 @@ impl Change for Activate {
 /// Activate. EPHEMERAL that is not kept needs the disk to be out of use.
 pub fn run(
     disk: &DiskRequest,
-    mut request: Activate,
+    request: Activate,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let access = if request.preserve { Access::Write } else { Access::Whole };
-    installed_disk::change(disk, access, &mut request, options, observer)
+    installed_disk::change(disk, access, &request, options, observer)
 }

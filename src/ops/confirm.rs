@@ -1,12 +1,16 @@
 //! Make the running trial the default.
 
 use slipway_core::{
+    boot::slot::Slot,
     digest::Sha256,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts},
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, installed_disk};
+use super::{
+    Change, ChangeOptions, DiskRequest,
+    installed_disk::{self, first_unverified},
+};
 use crate::{device::Access, error::Failure};
 
 /// What is asked for.
@@ -14,14 +18,10 @@ use crate::{device::Access, error::Failure};
 pub struct Confirm;
 
 impl Change for Confirm {
-    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure> {
-        let system = &disk.system;
-        let is_default = |slot| system.env.as_ref().is_none_or(|env| env.default == slot);
-        // Only a slot that is to become the default has to be whole.
-        if let Some(running) = system.running.slot().filter(|slot| !is_default(*slot)) {
-            disk.verify_slot(running, observer);
-        }
-        Ok(())
+    /// Only a slot that is to become the default has to be whole.
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
+        let default = system.env.as_ref()?.default;
+        first_unverified(system.running.slot().filter(|running| *running != default), system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
@@ -39,5 +39,5 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Write, &mut Confirm, options, observer)
+    installed_disk::change(disk, Access::Write, &Confirm, options, observer)
 }

@@ -18,21 +18,29 @@ use crate::{
     probe,
 };
 
-/// A verb that changes an installed disk.
+/// A verb that changes an installed disk. Pure: what it may read, [`InstalledDisk`] reads for it.
 pub trait Change {
-    /// Read what the decision needs beyond what a look at the disk finds: slots in full.
-    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure>;
+    /// The next slot whose files have to be compared with their checksums before this can be decided; none once enough is
+    /// known. It is asked again after each.
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot>;
 
-    /// Decide. Pure: it is called twice, once without the time of day, for the hash of the plan.
+    /// Decide. It is called twice, once without the time of day, for the hash of the plan.
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
 
     /// Digest of the payload that the change is about, where it is about one.
-    fn payload(&self, system: &SystemFacts) -> Option<Sha256>;
-
-    /// Where the bytes of the plan come from that do not stand in it.
-    fn sources(&self) -> Sources<'_> {
-        Sources::default()
+    fn payload(&self, _system: &SystemFacts) -> Option<Sha256> {
+        None
     }
+
+    /// What the user should know of how this was decided.
+    fn remark(&self, _system: &SystemFacts) -> Option<String> {
+        None
+    }
+}
+
+/// The first of these slots that nobody has compared with its checksums yet.
+pub fn first_unverified(slots: impl IntoIterator<Item = Slot>, system: &SystemFacts) -> Option<Slot> {
+    slots.into_iter().find(|slot| system.slots[*slot].whole.is_none())
 }
 
 /// A change that was decided, and not carried out yet.
@@ -83,14 +91,19 @@ impl<'d> InstalledDisk<'d> {
         self.system.slots[slot].whole = Some(whole);
     }
 
-    /// Read what the change needs, and decide. `now` is in seconds since 1970 UTC.
+    /// Read what the change needs to know, and decide. `now` is in seconds since 1970 UTC.
     pub fn plan(
         &mut self,
-        change: &mut dyn Change,
+        change: &dyn Change,
         now: u64,
         observer: &mut dyn Observer,
     ) -> Result<PlannedChange, Failure> {
-        change.prepare(self, observer)?;
+        while let Some(slot) = change.to_verify(&self.system) {
+            self.verify_slot(slot, observer);
+        }
+        if let Some(remark) = change.remark(&self.system) {
+            observer.note(&remark);
+        }
         let name = &self.identity.path;
         let decide = |now| {
             change.decide(&RequestBase { disk: name.clone(), now }, &self.system).map_err(|refusals| Failure {
@@ -119,7 +132,8 @@ impl<'d> InstalledDisk<'d> {
     /// Plan, and carry it out unless it is a dry run.
     pub fn change(
         mut self,
-        change: &mut dyn Change,
+        change: &dyn Change,
+        sources: Sources,
         options: ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
@@ -133,7 +147,7 @@ impl<'d> InstalledDisk<'d> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         let changed = !options.dry_run && !plan.steps.is_empty();
         if changed {
-            self.carry_out(&plan, change.sources(), observer)?;
+            self.carry_out(&plan, sources, observer)?;
         }
         let payload = change.payload(&self.system);
         let disk = self.identity;
@@ -145,12 +159,12 @@ impl<'d> InstalledDisk<'d> {
 pub fn change(
     disk: &DiskRequest,
     access: Access,
-    change: &mut dyn Change,
+    change: &dyn Change,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(access)?;
-    look(disk, &opened)?.change(change, options, observer)
+    look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 
 /// Look at an installed disk that is open.

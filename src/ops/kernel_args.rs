@@ -1,11 +1,10 @@
 //! What was asked for of the kernel command line, and what an upgrade keeps of the slot that is kept.
 
-use anyhow::bail;
 use slipway_core::{
     config::MachineConfig,
     kernel::platform::Platform,
     payload::manifest::KernelArgs,
-    plan::{RunsFrom, SystemFacts},
+    plan::{Refusal, RunsFrom, SystemFacts},
     report::Observer,
 };
 
@@ -36,38 +35,32 @@ impl KernelArgsRequest {
         }
     }
 
-    /// For this machine, on a disk that keeps nothing.
+    /// The same on this machine: where a payload's own arguments stand alone, the firmware adds to them, as it does under
+    /// systemd-stub.
     pub fn fresh_here(&self) -> KernelArgs {
-        with_firmware(self.fresh())
+        let args = self.fresh();
+        let firmware = if args.payload_only { device::firmware_kernel_args() } else { vec![] };
+        KernelArgs { firmware, ..args }
     }
 
     /// For an upgrade: what nobody said is taken over from the slot that is kept. Where its arguments cannot be read,
     /// everything must be said.
-    pub fn kept_from(&self, runs_from: RunsFrom, system: &SystemFacts) -> anyhow::Result<KernelArgs> {
+    pub fn kept_from(&self, runs_from: RunsFrom, system: &SystemFacts) -> Result<KernelArgs, Refusal> {
         let all_said = self.platform.is_some() && self.config.is_some() && !self.extra.is_empty();
         let none_said = self.platform.is_none() && self.config.is_none() && self.extra.is_empty();
         let kept = match runs_from.kept(system).map(|slot| (slot, &system.slots[slot].manifest)) {
-            Some((slot, None)) if !all_said => bail!(
-                "slot {slot}, which is kept, has no manifest.json that can be read: its kernel arguments would be lost; give \
-                 --platform, --config and --extra-kernel-arg"
-            ),
+            Some((slot, None)) if !all_said => return Err(Refusal::KernelArgsLost(slot)),
             Some((_, Some(manifest))) => manifest.kernel_args.clone().unwrap_or_default(),
             _ => KernelArgs::default(),
         };
-        Ok(with_firmware(KernelArgs {
+        Ok(KernelArgs {
             platform: self.platform.unwrap_or(kept.platform),
             config: self.config.clone().unwrap_or(kept.config),
             extra: if self.extra.is_empty() { kept.extra } else { self.extra.clone() },
             payload_only: self.payload_only.unwrap_or(none_said && kept.payload_only),
             firmware: vec![],
-        }))
+        })
     }
-}
-
-/// Where a payload's own arguments stand alone, the firmware adds to them, as it does under systemd-stub.
-fn with_firmware(args: KernelArgs) -> KernelArgs {
-    let firmware = if args.payload_only { device::firmware_kernel_args() } else { vec![] };
-    KernelArgs { firmware, ..args }
 }
 
 /// Kernel arguments: those of the config that are not among the arguments, then the arguments. machined passes those of

@@ -2,12 +2,14 @@
 
 use slipway_core::{
     boot::slot::Slot,
-    digest::Sha256,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts},
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, installed_disk};
+use super::{
+    Change, ChangeOptions, DiskRequest,
+    installed_disk::{self, first_unverified},
+};
 use crate::{device::Access, error::Failure};
 
 /// What is asked for.
@@ -15,17 +17,12 @@ use crate::{device::Access, error::Failure};
 pub struct Rollback;
 
 impl Change for Rollback {
-    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure> {
-        Slot::BOTH.into_iter().for_each(|slot| disk.verify_slot(slot, observer));
-        Ok(())
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
+        first_unverified(Slot::BOTH, system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
         plan::rollback(base, system)
-    }
-
-    fn payload(&self, _: &SystemFacts) -> Option<Sha256> {
-        None
     }
 }
 
@@ -35,5 +32,5 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Write, &mut Rollback, options, observer)
+    installed_disk::change(disk, Access::Write, &Rollback, options, observer)
 }

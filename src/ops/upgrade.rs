@@ -1,6 +1,7 @@
 //! Write a payload into the slot that is not kept, and have the next boot try it once; or only stage it.
 
 use slipway_core::{
+    boot::slot::Slot,
     digest::Sha256,
     payload::{
         facts::PayloadFacts,
@@ -8,18 +9,15 @@ use slipway_core::{
     },
     plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, UpgradeRequest},
     rate::ByteRate,
-    report::{ChangeReport, FailureKind, Observer},
+    report::{ChangeReport, Observer},
 };
 
-use super::{
-    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, installed_disk, payload,
-};
+use super::{Change, ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, installed_disk, payload};
 use crate::{
-    device::Access,
-    error::{Failure, OrFail as _},
+    device::{self, Access},
+    error::Failure,
     execute::Sources,
     payload::{ChecksumPolicy, image::Inspection},
-    transfer::PayloadFiles,
 };
 
 /// What becomes of the slot once it is written.
@@ -70,50 +68,41 @@ pub struct Request {
 
 /// A payload that is to be written to the disk.
 pub struct Upgrade<'a> {
-    request: &'a Request,
-    facts: PayloadFacts,
-    files: &'a dyn PayloadFiles,
-    digest: Sha256,
-    dry_run: bool,
-    /// Settled once the disk was looked at.
-    kernel_args: KernelArgs,
+    /// What is asked for.
+    pub request: &'a Request,
+    /// The payload that was looked at.
+    pub payload: &'a PayloadFacts,
+    /// What the firmware adds to a payload's own kernel arguments.
+    pub firmware: &'a [String],
+    /// Only the plan is asked for.
+    pub dry_run: bool,
 }
 
-impl<'a> Upgrade<'a> {
-    /// From a payload that was looked at.
-    pub fn new(request: &'a Request, facts: PayloadFacts, files: &'a dyn PayloadFiles, dry_run: bool) -> Self {
-        let digest = facts.manifest().payload_digest();
-        Upgrade { request, facts, files, digest, dry_run, kernel_args: KernelArgs::default() }
+impl Upgrade<'_> {
+    fn digest(&self) -> Sha256 {
+        self.payload.manifest().payload_digest()
     }
 
-    /// The slot that is kept is the way back. It is read in full, but for a dry run, which reads only what GRUB loads of it
-    /// unless it may be what is asked for. The other slot is read where it may be kept as it is, or may be the only one that
-    /// boots.
-    fn verify_slots(&self, disk: &mut InstalledDisk, observer: &mut dyn Observer) {
-        let Some(kept) = self.request.runs_from.kept(&disk.system) else { return };
-        if !self.dry_run || disk.system.slots[kept].payload() == Some(self.digest) {
-            disk.verify_slot(kept, observer);
-        } else {
-            observer.note(&format!("a dry run does not read all of slot {kept}, which is kept"));
-        }
-        let same = disk.system.slots[!kept].payload() == Some(self.digest);
-        let default = disk.system.env.as_ref().is_some_and(|env| env.default == !kept);
-        if same || default || disk.system.slots[kept].damage().is_some() {
-            disk.verify_slot(!kept, observer);
-        }
+    /// The slot that is kept, where a dry run does not read all of it: it may not be what is asked for.
+    fn unread(&self, system: &SystemFacts) -> Option<Slot> {
+        let kept = self.request.runs_from.kept(system).filter(|_| self.dry_run)?;
+        (system.slots[kept].payload() != Some(self.digest())).then_some(kept)
     }
 }
 
 impl Change for Upgrade<'_> {
-    fn prepare(&mut self, disk: &mut InstalledDisk, observer: &mut dyn Observer) -> Result<(), Failure> {
-        self.verify_slots(disk, observer);
-        self.kernel_args = match &self.request.kernel_args {
-            UpgradeArgs::Given(args) => args.clone(),
-            UpgradeArgs::Kept(said) => {
-                said.kept_from(self.request.runs_from, &disk.system).or_fail(FailureKind::Install)?
-            }
-        };
-        Ok(())
+    /// The slot that is kept is the way back: all of it is read, but for a dry run, which reads what GRUB loads. The other
+    /// slot is read where it may be kept as it is, or may be the only one that boots.
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
+        let kept = self.request.runs_from.kept(system)?;
+        let unverified = |slot: Slot| system.slots[slot].whole.is_none();
+        if unverified(kept) && self.unread(system).is_none() {
+            return Some(kept);
+        }
+        let same = system.slots[!kept].payload() == Some(self.digest());
+        let default = system.env.as_ref().is_some_and(|env| env.default == !kept);
+        let only = system.slots[kept].damage().is_some();
+        (unverified(!kept) && (same || default || only)).then_some(!kept)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
@@ -122,6 +111,11 @@ impl Change for Upgrade<'_> {
             Afterwards::Staged => (false, true, false),
             Afterwards::Activated { preserve, blank_ephemeral } => (true, preserve, blank_ephemeral),
         };
+        let args = match &request.kernel_args {
+            UpgradeArgs::Given(args) => args.clone(),
+            UpgradeArgs::Kept(said) => said.kept_from(request.runs_from, system)?,
+        };
+        let firmware = if args.payload_only { self.firmware.to_vec() } else { vec![] };
         let request = UpgradeRequest {
             base: base.clone(),
             origin: request.runs_from,
@@ -130,19 +124,20 @@ impl Change for Upgrade<'_> {
             blank_ephemeral,
             retry_bad: request.retry_bad,
             allow_any_version: request.allow_any_version,
-            args: self.kernel_args.clone(),
+            args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
             arch: request.arch,
         };
-        plan::upgrade(&request, system, &self.facts)
+        plan::upgrade(&request, system, self.payload)
     }
 
     fn payload(&self, _: &SystemFacts) -> Option<Sha256> {
-        Some(self.digest)
+        Some(self.digest())
     }
 
-    fn sources(&self) -> Sources<'_> {
-        Sources { payload: Some(self.files), assets: None }
+    fn remark(&self, system: &SystemFacts) -> Option<String> {
+        let kept = self.unread(system)?;
+        Some(format!("a dry run does not read all of slot {kept}, which is kept"))
     }
 }
 
@@ -163,6 +158,8 @@ pub fn run(
     // The slot that is kept stays as it is whatever comes of this one: the files are compared while they are written.
     let policy = ChecksumPolicy::of(request.source.strict);
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
-    let mut upgrade = Upgrade::new(request, payload.facts, &payload.source, options.dry_run);
-    installed.change(&mut upgrade, options, observer)
+    let firmware = device::firmware_kernel_args();
+    let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, dry_run: options.dry_run };
+    let sources = Sources { payload: Some(&payload.source), assets: None };
+    installed.change(&upgrade, sources, options, observer)
 }

@@ -1,13 +1,13 @@
 //! Make STATE or EPHEMERAL anew.
 
 use slipway_core::{
-    digest::Sha256,
+    boot::slot::Slot,
     disk::layout::Part,
     plan::{self, Plan, Refusals, RequestBase, SystemFacts, WipeRequest},
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, installed_disk};
+use super::{Change, ChangeOptions, DiskRequest, installed_disk};
 use crate::{device::Access, error::Failure};
 
 /// What is asked for.
@@ -20,25 +20,21 @@ pub struct Wipe {
 }
 
 impl Change for Wipe {
-    fn prepare(&mut self, _: &mut InstalledDisk, _: &mut dyn Observer) -> Result<(), Failure> {
-        Ok(())
+    fn to_verify(&self, _: &SystemFacts) -> Option<Slot> {
+        None
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
         plan::wipe(&WipeRequest { base: base.clone(), parts: self.parts.clone(), format: self.format }, system)
-    }
-
-    fn payload(&self, _: &SystemFacts) -> Option<Sha256> {
-        None
     }
 }
 
 /// Wipe. The disk must be out of use.
 pub fn run(
     disk: &DiskRequest,
-    mut request: Wipe,
+    request: Wipe,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Whole, &mut request, options, observer)
+    installed_disk::change(disk, Access::Whole, &request, options, observer)
 }

@@ -3,7 +3,7 @@
 use slipway::{
     device::{BlockIo as _, Disk},
     execute::{self, Sources},
-    payload::{Source, SourceRef, Sums, image::Inspection, registry::Options},
+    payload::{ChecksumPolicy, Source, SourceRef, image::Inspection, registry::Options},
     probe,
 };
 use slipway_core::{
@@ -11,16 +11,15 @@ use slipway_core::{
     payload::manifest::Arch,
     plan::{self, InstallRequest, Step},
 };
-
-use crate::common;
+use slipway_test_support::fixtures;
 
 /// The steps of an install that fill slot A, and no others; flushed.
 pub fn fill(disk: &Disk, source: &str, slot_bytes: u64, read_back: bool) {
     let named: SourceRef = source.parse().unwrap();
     let mut source = Source::open(&named, Arch::Amd64, &Options::default()).unwrap();
-    let payload = source.facts(Sums::Compared, Inspection::Declared, &mut |_| ()).unwrap();
-    let assets = common::assets();
-    let request = InstallRequest { slot_bytes, format_data: false, ..common::request(1) };
+    let payload = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ()).unwrap();
+    let assets = fixtures::assets();
+    let request = InstallRequest { slot_bytes, format_data: false, ..fixtures::request(1) };
     let facts = probe::disk_facts(disk).unwrap();
     let mut plan = plan::install(&request, &facts, &payload, &probe::asset_facts(&assets, request.arch)).unwrap();
     plan.steps.retain(|step| match step {
@@ -29,6 +28,7 @@ pub fn fill(disk: &Disk, source: &str, slot_bytes: u64, read_back: bool) {
         _ => false,
     });
     assert_eq!(plan.steps.len(), 1 + usize::from(read_back), "the plan writes and verifies a slot in other steps");
-    execute::run(&plan, disk, Sources { payload: Some(&source), assets: Some(&assets) }, &mut common::Silent).unwrap();
+    execute::run(&plan, disk, Sources { payload: Some(&source), assets: Some(&assets) }, &mut fixtures::Silent)
+        .unwrap();
     disk.sync().unwrap();
 }

@@ -9,7 +9,7 @@ use std::{
 use oci_spec::image::Descriptor;
 use serde_json::{Value, json};
 use slipway::payload::{
-    SourceRef, Sums,
+    ChecksumPolicy, SourceRef,
     image::{Document, ImageError, ImageSource, ImageStore, Inspection},
 };
 use slipway_core::{digest::Sha256, payload::manifest::Arch};
@@ -57,7 +57,7 @@ impl Image {
     pub fn look(&self) -> u64 {
         let named = SourceRef::Dir("image".into());
         let mut source = ImageSource::open(Box::new(self.clone()), named, Arch::Amd64).unwrap();
-        let facts = source.facts(Sums::Compared, Inspection::Everything, &mut |_| ()).unwrap();
+        let facts = source.facts(ChecksumPolicy::Compared, Inspection::Everything, &mut |_| ()).unwrap();
         facts.files.iter().map(|file| file.size).sum()
     }
 

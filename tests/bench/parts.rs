@@ -1,8 +1,6 @@
 //! The hot parts, one by one: `cargo bench --bench parts`. What they add up to is measured by `hack/bench`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "ends with its first error")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod fill;
 mod image;
 

@@ -85,7 +85,7 @@ pub fn install(
     payload: &PayloadFacts,
     assets: &AssetFacts,
 ) -> Result<Plan, Refusals> {
-    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::DiskUse).collect();
+    let mut refusals: Vec<Refusal> = disk.busy.iter().cloned().map(Refusal::InUse).collect();
     if let (Found::Something(what), false) = (&disk.found, request.force || request.zero) {
         refusals.push(Refusal::NotEmpty(what.clone()));
     }

@@ -9,7 +9,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
-    kernel::{cmdline::QuoteError, platform::UnknownPlatform},
+    kernel::cmdline::QuoteError,
     payload::manifest::Arch,
     report::FailureKind,
     units::approx,
@@ -20,7 +20,7 @@ use crate::{
 pub enum Refusal {
     /// Somebody uses the disk.
     #[error("in use: {0}; unmount, swapoff or detach it first")]
-    DiskUse(DiskUse),
+    InUse(DiskUse),
     /// The disk is not empty.
     #[error("not empty: it holds {0}; --force overwrites it, --zero also erases all of it")]
     NotEmpty(String),
@@ -62,9 +62,6 @@ pub enum Refusal {
     /// META values that do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
-    /// A platform nobody knows.
-    #[error(transparent)]
-    Platform(#[from] UnknownPlatform),
     /// Which slot runs is not known.
     #[error(
         "the running system is {0}: which slot may be written is not guessed; run this inside the system that was booted \
@@ -137,6 +134,12 @@ pub enum Refusal {
     /// It was tried and came back.
     #[error("payload {0} was tried on this disk and came back; --retry-bad tries it again")]
     KnownBad(Sha256),
+    /// What an upgrade was to keep of the kernel arguments would be lost.
+    #[error(
+        "slot {0}, which is kept, has no manifest.json that can be read: its kernel arguments would be lost; give \
+         --platform, --config and --extra-kernel-arg"
+    )]
+    KernelArgsLost(Slot),
     /// META would be lost.
     #[error(
         "META: neither copy is valid, and it is not blank: its tags would be lost; `installer meta set` makes a new one"
@@ -221,12 +224,13 @@ impl Refusal {
             | Refusal::NoBootEnv
             | Refusal::BootEnvLost
             | Refusal::KnownBad(_)
+            | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
             | Refusal::NotStaged { .. }
             | Refusal::NotWhole { .. }
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
-            | Refusal::DiskUse(_)
+            | Refusal::InUse(_)
             | Refusal::NotEmpty(_)
             | Refusal::Layout(LayoutError::TooSmall { .. })
             | Refusal::Esp(_)
@@ -235,7 +239,6 @@ impl Refusal {
             | Refusal::SlotFull { .. }
             | Refusal::Arch { .. }
             | Refusal::Cmdline(_)
-            | Refusal::Platform(_)
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }

@@ -18,7 +18,7 @@ pub fn config(bytes: &[u8]) -> bool {
     assert!(config.encrypted.len() <= 2 && (config.encrypted.len() < 2 || config.encrypted[0] != config.encrypted[1]));
     match config.disk {
         Some(DiskChoice::Selector(selector)) => means_what_it_shows(&selector),
-        Some(DiskChoice::Path(path)) => assert!(!path.as_os_str().is_empty()),
+        Some(DiskChoice::Path(path)) => assert!(!path.is_empty()),
         None => {}
     }
     true

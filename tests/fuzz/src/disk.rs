@@ -7,12 +7,12 @@ use slipway::{device::BlockIo, probe};
 use slipway_core::{
     disk::{
         gpt::{BOOT_CODE_BYTES, Gpt, Header, protective_mbr},
-        identity::{Identity, Kind},
+        identity::{DiskIdentity, DiskKind},
         layout::{ENTRY_ARRAY_BYTES, Layout, META_BYTES, MIN_EPHEMERAL_IMAGE, Part},
         meta::{ADV_BYTES, Adv, Meta},
         region::{Region, misplaced},
     },
-    report::{LayoutReport, picture::Style},
+    report::{LayoutReport, Style},
     units::{GIB, Lba, MIB, SectorSize},
 };
 use uuid::Uuid;
@@ -173,7 +173,7 @@ pub fn gpt(mut bytes: &[u8]) -> bool {
 
 /// Whatever the table says, it can be drawn, and what counts as ours is drawn as what it is.
 fn draw(disk: &Sparse) {
-    let label = probe::label(disk);
+    let label = probe::gpt(disk);
     let Ok(facts) = probe::partitions(disk) else {
         assert!(label.is_err(), "a table that counts is not drawn");
         return;
@@ -192,7 +192,7 @@ fn draw(disk: &Sparse) {
         }
     }
     let report = LayoutReport {
-        disk: Identity { path: "disk".into(), kind: Kind::Image, model: None, serial: None, wwid: None },
+        disk: DiskIdentity { path: "disk".into(), kind: DiskKind::Image, model: None, serial: None, wwid: None },
         bytes: disk.size,
         sector_bytes: disk.sector.bytes(),
         table: facts.kind,
@@ -225,7 +225,7 @@ fn repair(disk: &mut Sparse, flags: u8) {
 
 /// What a table must be that is going to be written to.
 fn judge(disk: &Sparse, layout: &Layout, guids: &[Uuid; 7], repaired: bool) -> bool {
-    let Ok(label) = probe::label(disk) else { return false };
+    let Ok(label) = probe::gpt(disk) else { return false };
     assert!(label.copies.primary.is_ok() || label.copies.backup.is_ok());
     let mut parts = label.parts;
     if !repaired {

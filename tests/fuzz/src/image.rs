@@ -10,14 +10,14 @@ use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use oci_spec::image::Descriptor;
 use slipway::{
     payload::{
-        SourceRef, Sums,
+        ChecksumPolicy, SourceRef,
         image::{Document, ImageError, ImageSource, ImageStore, Inspection},
     },
     transfer::PayloadFiles as _,
 };
 use slipway_core::{
     digest::Sha256,
-    payload::{facts::Facts, manifest::Arch},
+    payload::{facts::PayloadFacts, manifest::Arch},
 };
 
 use super::judge;
@@ -113,7 +113,7 @@ pub fn oci(mut bytes: &[u8]) -> bool {
         assert!((1..=2).contains(&asked), "a configuration, and a manifest where the root is an index; {asked}");
         let _ = source.bytes();
         for look in [Inspection::Declared, Inspection::Everything] {
-            let _ = source.facts(Sums::Compared, look, &mut |_| ());
+            let _ = source.facts(ChecksumPolicy::Compared, look, &mut |_| ());
         }
         for which in 0..asked {
             let opened = store.spoiled(which, bytes.len() / 2).open(arch);
@@ -250,7 +250,7 @@ fn image_of(layers: &[Packed]) -> Store {
 /// of archives finds.
 fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
     let look = if flags.has(DECLARED) { Inspection::Declared } else { Inspection::Everything };
-    let Ok(facts) = source.facts(Sums::Compared, look, &mut |_| ()) else { return false };
+    let Ok(facts) = source.facts(ChecksumPolicy::Compared, look, &mut |_| ()) else { return false };
     let names: Vec<_> = facts.files.iter().map(|f| f.name.as_str()).collect();
     assert!(names.iter().all(|name| super::is_plain(name)), "{names:?}");
     assert!(facts.files.iter().all(|f| f.size > 0));
@@ -272,7 +272,7 @@ fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
     handed.is_ok()
 }
 
-fn compare(facts: &Facts, taken: &BTreeMap<String, Vec<u8>>, look: Inspection) {
+fn compare(facts: &PayloadFacts, taken: &BTreeMap<String, Vec<u8>>, look: Inspection) {
     assert_eq!(taken.len(), facts.files.len());
     for file in &facts.files {
         let bytes = &taken[&file.name];

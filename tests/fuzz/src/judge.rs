@@ -5,7 +5,7 @@ use std::{
     io::{self, Read as _},
 };
 
-use slipway_core::{digest::Sha256, payload::facts::Facts};
+use slipway_core::{digest::Sha256, payload::facts::PayloadFacts};
 use tar::EntryType;
 
 const DIR: &str = "usr/install/amd64";
@@ -32,7 +32,7 @@ pub fn repair(archive: &mut [u8]) {
 type Tree = BTreeMap<String, Vec<u8>>;
 
 /// The facts of a payload are those of the tree; nothing is said where this reader refuses the layers.
-pub fn payload<'l>(facts: &Facts, layers: impl Iterator<Item = &'l [u8]>) {
+pub fn payload<'l>(facts: &PayloadFacts, layers: impl Iterator<Item = &'l [u8]>) {
     let mut tree = Tree::new();
     for layer in layers {
         match lay(layer, &mut tree) {
@@ -44,7 +44,7 @@ pub fn payload<'l>(facts: &Facts, layers: impl Iterator<Item = &'l [u8]>) {
         let there = tree.get(&format!("{DIR}/{}", file.name)).map(|bytes| Sha256::of(bytes));
         assert_eq!(there, Some(file.sha256), "{} is another for the tar crate", file.name);
     }
-    if !facts.sealed {
+    if !facts.checksums {
         let cmdline = tree.get(&format!("{DIR}/cmdline")).map(|b| String::from_utf8_lossy(b).trim().to_owned());
         assert_eq!(cmdline, facts.cmdline);
     }

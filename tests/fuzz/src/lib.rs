@@ -1,4 +1,4 @@
-//! What the fuzzer calls with bytes of its own making, and `tests/fuzz_seeds.rs` with those of the seeds: one function for
+//! What the fuzzer calls with bytes of its own making, and `tests/library/fuzz_seeds.rs` with those of the seeds: one function for
 //! each format that comes from outside. A body panics where the code under test breaks a law.
 
 mod cmdline;

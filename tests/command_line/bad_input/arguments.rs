@@ -1,0 +1,127 @@
+//! Arguments.
+
+use slipway_core::units::MIB;
+use slipway_test_support::{
+    exit_code::{INPUT, OTHER},
+    world::{IMAGE_BYTES, Outcome, Payload, World, installer, on_disk, refused, write_at},
+};
+
+/// Install with a wrong argument onto an empty image.
+#[track_caller]
+fn bad_argument(code: i32, flags: &[&str], texts: &[&str]) {
+    let world = World::new();
+    let image = world.image();
+    refused(&image, code, texts, || world.install(&image, flags));
+}
+
+#[test]
+fn unknown_flags_and_verbs() {
+    bad_argument(OTHER, &["--nosuch"], &["--nosuch"]);
+    bad_argument(OTHER, &["extra"], &["extra"]);
+    Outcome::of(&mut installer(["nosuch"])).exits(OTHER).says(&["nosuch"]);
+    Outcome::of(&mut installer(["meta", "nosuch"])).exits(OTHER).says(&["nosuch"]);
+    Outcome::of(&mut installer::<&str>([])).exits(OTHER).says(&["Usage: installer"]);
+}
+
+#[test]
+fn a_disk_is_required() {
+    // A machine config could name that of an install.
+    Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk", "machine config"]);
+    for verb in [&["upgrade"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
+        Outcome::of(&mut installer(verb)).exits(OTHER).says(&["required", "--disk <PATH>"]);
+    }
+}
+
+#[test]
+fn values_that_are_none() {
+    bad_argument(INPUT, &["--platform=nosuch"], &["platform \"nosuch\" is not known", "metal", "aws"]);
+    bad_argument(INPUT, &["--arch=vax"], &["vax", "amd64", "arm64"]);
+    bad_argument(INPUT, &["--force=perhaps"], &["perhaps", "--force"]);
+    bad_argument(INPUT, &["--sector-size=1024"], &["1024", "512 or 4096"]);
+    bad_argument(INPUT, &["--sector-size=x"], &["--sector-size"]);
+    bad_argument(INPUT, &["--lock-timeout=soon"], &["\"soon\" is not a number of seconds"]);
+    bad_argument(INPUT, &["--lock-timeout=-1"], &["--lock-timeout"]);
+    bad_argument(INPUT, &["--output=xml"], &["xml", "json"]);
+    for source in ["tar:x", "nosuch", "dir:"] {
+        bad_argument(
+            INPUT,
+            &[&format!("--source={source}")],
+            &[&format!("{source:?} is not a source: write dir:PATH")],
+        );
+    }
+}
+
+#[test]
+fn slot_sizes() {
+    for size in ["x", "1.5GiB", "-1", "", "99999999TiB"] {
+        bad_argument(INPUT, &[&format!("--slot-size={size}")], &["--slot-size"]);
+    }
+    for (size, text) in [("35MiB", "35 MiB"), ("67108865", "67108865 bytes"), ("33GiB", "33 GiB"), ("0", "0 bytes")] {
+        let text = &format!("a slot of {text}");
+        bad_argument(INPUT, &[&format!("--slot-size={size}")], &[text, "a multiple of 1 MiB, at least 36 MiB"]);
+    }
+    let texts = ["a slot of 259 MiB", "at least 260 MiB on a disk with 4096-byte sectors"];
+    bad_argument(INPUT, &["--sector-size=4096", "--slot-size=259MiB"], &texts);
+}
+
+#[test]
+fn meta_tags() {
+    for key in ["0", "256", "x", "-1", "0x100", ""] {
+        let texts = [&format!("META key {key:?}"), "from 1 to 255"];
+        bad_argument(INPUT, &[&format!("--meta={key}=value")], &texts);
+    }
+    bad_argument(INPUT, &["--meta=10"], &["META tag \"10\"", "write KEY=VALUE"]);
+}
+
+/// A single argument is at most 128 KiB, so it takes a few to fill META.
+#[test]
+fn meta_values_that_do_not_fit() {
+    let tags: Vec<String> = (1..=3).map(|key| format!("--meta={key}={}", "v".repeat(100_000))).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    let need = 3 * (8 + 100_000);
+    bad_argument(INPUT, &tags, &["META is full", &need.to_string(), "262104 fit"]);
+
+    let world = World::new();
+    let image = world.installed(&tags[..2]);
+    let value = &tags[2]["--meta=".len()..];
+    refused(&image, INPUT, &["META is full", &need.to_string()], || on_disk(&image, &["meta", "set", value]));
+}
+
+#[test]
+fn kernel_arguments_grub_cannot_pass_on() {
+    for arg in ["a=b'c", "a=b\\c", "a=b\"c\"d", "a=b\x07"] {
+        let texts = ["kernel command line", &format!("{arg:?}"), "do not reach the kernel through GRUB"];
+        bad_argument(INPUT, &["--extra-kernel-arg", arg], &texts);
+    }
+}
+
+/// One byte more than the kernel takes is refused; exactly as many are not.
+#[test]
+fn kernel_arguments_that_are_too_long() {
+    const MOST: usize = 1920;
+    let world = World::new();
+    let image = world.image();
+    let cmdline = |flags: &[&str]| {
+        let flags = [&["--dry-run", "--output=json"][..], flags].concat();
+        let report = world.install(&image, &flags).succeeds().json();
+        report["plan"]["system"]["cmdline"].as_str().unwrap().len()
+    };
+    let word = |len: usize| format!("x={}", "y".repeat(len - 2));
+    let room = MOST - cmdline(&[]) - " ".len();
+    assert_eq!(cmdline(&["--extra-kernel-arg", &word(room)]), MOST);
+    let texts = ["kernel command line", &format!("{} bytes, at most {MOST}", MOST + 1)];
+    refused(&image, INPUT, &texts, || world.install(&image, &["--extra-kernel-arg", &word(room + 1)]));
+}
+
+/// All that is wrong is told at once, and what can be put right on the command line decides the exit code.
+#[test]
+fn several_reasons_at_once() {
+    let world = World::new();
+    let image = world.image();
+    write_at(&image, IMAGE_BYTES - 1, &[1]);
+    world.payload.resize(Payload::ROOTFS, 70 * MIB);
+    let texts = ["nothing was written", "not empty", "does not fit into a slot", "META is full"];
+    let tags: Vec<String> = (1..=3).map(|key| format!("--meta={key}={}", "v".repeat(100_000))).collect();
+    let tags: Vec<&str> = tags.iter().map(String::as_str).collect();
+    refused(&image, INPUT, &texts, || world.install(&image, &tags));
+}

@@ -1,0 +1,14 @@
+//! Needs: root boot-assets programs
+//!
+//! The program from outside: arguments, what it says, what it refuses, and what machined relies on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+mod bad_input;
+mod contract;
+mod help;
+mod inspect_disk;
+mod install;
+mod meta;
+mod payload_verbs;
+mod report_and_progress;
+mod status_and_verify;

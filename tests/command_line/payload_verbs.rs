@@ -1,0 +1,75 @@
+//! `inspect` of a payload, and `seal`.
+
+use serde_json::json;
+use slipway_core::units::MIB;
+use slipway_test_support::world::{Outcome, Payload, World, finished, installer, program};
+
+/// Whatever `inspect` says it takes, it takes.
+#[test]
+fn what_inspect_says_fits_fits() {
+    let world = World::new();
+    let image = world.sparse("large.img", 2000 * MIB);
+    for rootfs in [1, 30, 34, 40, 63, 64, 65, 100, 130, 270] {
+        world.payload.resize(Payload::ROOTFS, rootfs * MIB);
+        let inspect = installer(["inspect", &world.payload.source()]).output().unwrap();
+        let text = String::from_utf8(inspect.stdout).unwrap();
+        let (_, fits) = text.split_once("--slot-size ").unwrap();
+        let size = fits.strip_suffix(" and larger\n").unwrap();
+        world.install(&image, &["--dry-run", &format!("--slot-size={size}")]).succeeds();
+    }
+}
+
+#[test]
+fn seal_makes_what_inspect_and_install_check() {
+    let world = World::new();
+    let payload = &world.payload;
+    let dir = payload.dir().to_str().unwrap();
+    let inspect = |flags: &[&str]| Outcome::of(installer(["inspect", &payload.source(), "--output=json"]).args(flags));
+    let seal = || Outcome::of(&mut installer(["checksum", dir, "--output=json"])).succeeds().json();
+    payload.write("cmdline", "quiet\n");
+
+    let unsealed = inspect(&[]).succeeds().json();
+    assert_eq!((&unsealed["checksums"], &unsealed["version"]), (&json!(false), &json!("1.2.3")));
+    assert_eq!((&unsealed["arch"], &unsealed["cmdline"]), (&json!("amd64"), &json!("quiet")));
+    inspect(&["--strict"]).exits(2);
+
+    let sealed = seal();
+    assert_eq!(sealed["payload"], unsealed["payload"]);
+    assert_eq!(sealed["written"], json!([payload.path("manifest.json"), payload.path("SHA256SUMS")]));
+    let checked = finished(program("sha256sum").current_dir(dir).args(["--strict", "--check", "SHA256SUMS"]));
+    assert_eq!(checked.lines().count(), 6, "three files, cmdline, os-release and manifest.json: {checked}");
+    assert_eq!(inspect(&["--strict"]).succeeds().json()["checksums"], true);
+
+    // Again changes nothing.
+    let before = (payload.read("manifest.json"), payload.read("SHA256SUMS"));
+    assert_eq!(seal(), sealed);
+    assert!((payload.read("manifest.json"), payload.read("SHA256SUMS")) == before);
+
+    let image = world.image();
+    let report = world.install(&image, &["--strict", "--output=json"]).succeeds().json();
+    assert_eq!((&report["payload"], &report["plan"]["warnings"]), (&sealed["payload"], &json!([])));
+
+    // A changed payload is not the sealed one, until it is sealed again.
+    for name in ["initramfs.xz", "cmdline", "os-release", "manifest.json"] {
+        let bytes = payload.read(name);
+        payload.write(name, [&bytes[..], b"\n"].concat());
+        inspect(&[]).exits(2).says(&[name, "SHA256SUMS says"]);
+        payload.write(name, bytes);
+    }
+    payload.write("initramfs.xz", "another");
+    assert_ne!(seal()["payload"], sealed["payload"]);
+    inspect(&["--strict"]).succeeds();
+}
+
+#[test]
+fn seal_refuses_what_is_no_payload() {
+    let world = World::new();
+    let dir = world.payload.dir().to_str().unwrap();
+    world.payload.write(Payload::KERNEL, "not a kernel");
+    Outcome::of(&mut installer(["checksum", dir])).exits(2).says(&["vmlinuz", "not a Linux kernel"]);
+    assert!(!world.payload.path("SHA256SUMS").exists());
+    let nosuch = world.path("nosuch");
+    Outcome::of(&mut installer(["checksum", nosuch.to_str().unwrap()]))
+        .exits(2)
+        .says(&[nosuch.to_str().unwrap(), "missing"]);
+}

@@ -1,0 +1,57 @@
+//! What goes to stdout and what to stderr.
+
+use serde_json::{Value, json};
+use slipway_test_support::world::{Outcome, World, installer, json_of, on_disk};
+
+#[test]
+fn stdout_carries_the_report_and_nothing_else() {
+    let world = World::new();
+    let image = world.image();
+    let human = world.install(&image, &["--progress=plain"]).succeeds();
+    let lines: Vec<&str> = human.stdout.lines().collect();
+    assert!(matches!(lines[..], [line] if line.starts_with("installed: 1.2.3 is in slot A of ")), "{}", human.stdout);
+    assert!(human.stderr.contains("<- commit point"), "{}", human.stderr);
+
+    let report = world.install(&image, &["--progress=plain", "--force", "--output=json"]).succeeds();
+    assert_eq!((&report.json()["report"], &report.json()["changed"]), (&json!("install"), &json!(true)));
+    assert!(report.stderr.contains("<- commit point"), "{}", report.stderr);
+
+    for (verb, kind) in [(&["status"][..], "status"), (&["verify"], "verify"), (&["meta", "list"], "meta")] {
+        assert_eq!(json_of(&image, verb)["report"], kind);
+    }
+    let source = world.payload.source();
+    let json = |args: &[&str]| Outcome::of(installer(args).arg("--output=json")).succeeds().json();
+    assert_eq!(json(&["inspect", &source])["report"], "inspect");
+    assert_eq!(json(&["checksum", world.payload.dir().to_str().unwrap()])["report"], "checksum");
+    assert!(json(&["completions", "bash"]).is_string());
+
+    let silent = world.install(&image, &["--progress=none", "--force"]).succeeds();
+    assert_eq!(silent.stderr, "");
+    let failed = world.install(&image, &["--output=json"]).exits(7);
+    assert_eq!(failed.stdout, "");
+    assert!(failed.stderr.starts_with("error: "), "{}", failed.stderr);
+}
+
+/// Numbered without a gap, so that a reader knows it has seen all.
+#[test]
+fn progress_as_json_lines() {
+    let world = World::new();
+    let image = world.image();
+    let run = world.install(&image, &["--progress=json", "--output=json"]).succeeds();
+    let events: Vec<Value> = run.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (n, event) in (1..).zip(&events) {
+        assert_eq!(event["seq"], n, "{event}");
+    }
+    assert_eq!(events[0]["event"], "phase");
+    let notes: Vec<&Value> = events.iter().filter(|e| e["event"] == "note").map(|e| &e["text"]).collect();
+    assert_eq!(notes, run.json()["plan"]["warnings"].as_array().unwrap().iter().collect::<Vec<_>>());
+    let steps: Vec<&Value> = events.iter().filter(|e| e["event"] == "step").collect();
+    let planned = run.json()["plan"]["steps"].as_array().unwrap().len();
+    assert_eq!(steps.len(), planned);
+    for (n, step) in (1..).zip(steps) {
+        assert_eq!((&step["step"], &step["of"]), (&json!(n), &json!(planned)));
+        assert!(step["text"].is_string() && step["total_bytes"].is_u64(), "{step}");
+    }
+    let verify = on_disk(&image, &["verify", "--progress=json"]).succeeds();
+    assert_eq!(serde_json::from_str::<Value>(verify.stderr.trim()).unwrap()["seq"], 1);
+}

@@ -1,0 +1,152 @@
+//! `status` and `verify` of installed disks, whole and damaged.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+use slipway_core::units::MIB;
+use slipway_test_support::world::{
+    Content, IMAGE_BYTES, Range, World, finished, flip, json_of, on_disk, partition, program, read_at, write_at,
+};
+
+#[test]
+fn status_of_an_installed_disk() {
+    let world = World::new();
+    let image = world.image();
+    let report = world.install(&image, &["--meta=0x0a=hello", "--output=json"]).succeeds().json();
+    let before = Content::of(&image);
+    let status = json_of(&image, &["status"]);
+    assert!(Content::of(&image) == before);
+    assert_eq!(status["disk"], report["disk"]);
+    assert_eq!(status["disk_guid"], report["plan"]["table"]["ids"]["disk"]);
+    assert_eq!((&status["bytes"], &status["sector_bytes"]), (&json!(IMAGE_BYTES), &json!(512)));
+    assert_eq!(status["next_boot"], json!({"slot": "A", "trial": false, "why": "slot A is the default"}));
+    assert_eq!(status["boot_env"]["states"], json!({"A": "good", "B": "empty"}));
+    let slot = &status["slots"]["A"];
+    assert_eq!((&slot["version"], &slot["verifies"]), (&json!("1.2.3"), &json!(true)));
+    assert_eq!((&slot["payload"], &slot["marker"]), (&report["payload"], &json!({"state": "good", "seq": 1})));
+    assert_eq!(status["slots"]["B"]["verifies"], false);
+    assert_eq!(status["meta"], json!({"0x0a": "hello"}));
+    assert_eq!(status["problems"], json!([]));
+
+    let human = on_disk(&image, &["status"]).succeeds().stdout;
+    let since = status["slots"]["A"]["since"].as_str().unwrap();
+    assert!(humantime::parse_rfc3339(since).unwrap() <= std::time::SystemTime::now(), "{since}");
+    for line in [
+        "next boot  slot A: slot A is the default",
+        &format!("slot A     good (since {since}), version 1.2.3, verifies"),
+        &format!("           payload {}", report["payload"].as_str().unwrap()),
+        "slot B     empty, version -, no file system",
+        "META 0x0a  hello",
+    ] {
+        assert!(human.lines().any(|l| l == line), "{line:?} is not in {human}");
+    }
+    // Nobody runs this disk.
+    assert!(human.contains("\nrollback   would be refused: the running system is not a system"), "{human}");
+}
+
+/// What does not keep the system from booting is told all the same.
+#[test]
+fn status_tells_what_is_not_as_it_should_be() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let problems = || json_of(&image, &["status"])["problems"].to_string();
+
+    let meta = partition(&image, "META").offset;
+    flip(&image, meta);
+    assert!(problems().contains("META: ADV copy 1 is not valid"), "{}", problems());
+    flip(&image, meta);
+
+    for (n, path) in ["slipway/boot.env", "slipway/boot2.env"].into_iter().enumerate() {
+        let copy = find(&image, partition(&image, "EFI"), b"# GRUB Environment Block\nseq=", n);
+        flip(&image, copy);
+        assert!(problems().contains(&format!("{path} on the ESP is lost or damaged")), "{}", problems());
+        assert_eq!(json_of(&image, &["status"])["next_boot"]["slot"], "A");
+        flip(&image, copy);
+    }
+
+    assert_eq!(problems(), "[]");
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES + 64 * MIB).unwrap();
+    assert!(problems().contains("the backup GPT is not at the end of the disk"), "{}", problems());
+    on_disk(&image, &["verify"]).succeeds();
+    on_disk(&image, &["meta", "set", "10=x"]).succeeds();
+}
+
+/// Where the `nth` place (from 0) is that holds these bytes.
+fn find(image: &Path, range: Range, bytes: &[u8], nth: usize) -> u64 {
+    let head = read_at(image, range.offset, range.len.min(8 * MIB) as usize);
+    let mut places = head.windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes);
+    range.offset + places.nth(nth).unwrap().0 as u64
+}
+
+/// Any byte of any file in the list, and the disk's offset of the file that has it.
+#[test]
+fn verify_finds_a_flipped_byte_in_every_file() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let good = json_of(&image, &["verify"]);
+    assert_eq!(good["ok"], true);
+    let files = good["slots"]["A"]["files"].as_array().unwrap();
+    let names: Vec<&str> = files.iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["boot.sha256", "initramfs.xz", "manifest.json", "rootfs.squashfs", "slot.cfg", "vmlinuz"]);
+    for (file, name) in files.iter().zip(&names) {
+        let number = |key: &str| file[key].as_u64().unwrap();
+        let (offset, size) = (number("offset"), number("size"));
+        for at in [0, size / 2, size - 1] {
+            flip(&image, offset + at);
+            let human = on_disk(&image, &["verify"]).exits(7).stdout;
+            let line = human.lines().find(|line| line.contains("damaged")).unwrap_or_else(|| panic!("{name}: {human}"));
+            assert!(line.contains(name) && line.contains(&format!("(byte {offset} of the disk;")), "{line}");
+            assert!(human.ends_with(": DAMAGED\n"), "{human}");
+            let report = on_disk(&image, &["verify", "--output=json"]).exits(7).json();
+            let states = report["slots"]["A"]["files"].as_array().unwrap();
+            let damaged: Vec<&Value> = states.iter().filter(|f| f["state"] == "damaged").map(|f| &f["name"]).collect();
+            assert_eq!((damaged, &report["ok"]), (vec![&json!(name)], &json!(false)));
+            flip(&image, offset + at);
+        }
+    }
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// The list is checked by what it lists.
+#[test]
+fn verify_finds_a_damaged_list() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let slot = partition(&image, "BOOT-A");
+    let list = String::from_utf8(
+        finished(program("mcopy").args([
+            "-n",
+            "-i",
+            &format!("{}@@{}", image.display(), slot.offset),
+            "::/SHA256SUMS",
+            "-",
+        ]))
+        .into_bytes(),
+    )
+    .unwrap();
+    let at = find(&image, slot, list.as_bytes(), 0);
+
+    // Another digit, and no digit.
+    let digit = read_at(&image, at, 1)[0];
+    write_at(&image, at, if digit == b'0' { b"1" } else { b"0" });
+    let human = on_disk(&image, &["verify"]).exits(7).stdout;
+    assert!(human.contains("boot.sha256      damaged"), "{human}");
+    write_at(&image, at, b"x");
+    let human = on_disk(&image, &["verify"]).exits(7).stdout;
+    assert!(human.contains("BOOT-A: SHA256SUMS: line 1: not of the form"), "{human}");
+    write_at(&image, at, &[digit]);
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// GRUB would not start it either, and `status` foresees that.
+#[test]
+fn status_foresees_that_a_damaged_kernel_does_not_boot() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let files = json_of(&image, &["verify"])["slots"]["A"]["files"].clone();
+    let kernel = files.as_array().unwrap().iter().find(|file| file["name"] == "vmlinuz").unwrap();
+    flip(&image, kernel["offset"].as_u64().unwrap() + 20_000);
+    let status = json_of(&image, &["status"]);
+    assert_eq!((&status["slots"]["A"]["verifies"], &status["next_boot"]["slot"]), (&json!(false), &Value::Null));
+    assert!(status["slots"]["A"]["problem"].as_str().unwrap().starts_with("vmlinuz: damaged"), "{status}");
+}

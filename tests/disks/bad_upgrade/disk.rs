@@ -1,0 +1,129 @@
+//! Not our disk, or not all of it: partition table, META and boot.env.
+
+use slipway_core::units::MIB;
+use slipway_test_support::{
+    exit_code::{INPUT, INSTALL},
+    world::{self, Node, World, json_of, noise, partition, read_at, tool, write_at},
+};
+
+use super::refused;
+
+#[test]
+fn a_disk_without_a_table() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    node.disk = world.sparse("blank.img", world::IMAGE_BYTES);
+    for verb in ["confirm", "rollback", "activate"] {
+        refused(&node, INSTALL, &["blank.img", "no partition table"], || node.run_under(&cmdline, &[verb]));
+    }
+}
+
+#[test]
+fn a_foreign_table() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    node.disk = world.sparse("foreign.img", world::IMAGE_BYTES);
+    tool!("sgdisk", "--new=1:2048:+100M", "--change-name=1:EFI", &node.disk);
+    refused(&node, INSTALL, &["not a Slipway disk", "partition 2 is not BIOS"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
+fn a_disk_with_one_slot() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    tool!("sgdisk", "--delete=4", &node.disk);
+    refused(&node, INSTALL, &["not a Slipway disk", "partition 4 is not BOOT-B"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
+fn a_table_whose_slots_are_one_place() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    // The primary table: BOOT-B where BOOT-A is, every checksum right.
+    let mut table = read_at(&node.disk, 512, 512 + 128 * 128);
+    let (header, entries) = table.split_at_mut(512);
+    entries.copy_within(2 * 128 + 32..2 * 128 + 48, 3 * 128 + 32);
+    header[88..92].copy_from_slice(&crc32fast::hash(entries).to_le_bytes());
+    header[16..20].fill(0);
+    let crc = crc32fast::hash(&header[..92]);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+    write_at(&node.disk, 512, &table);
+    refused(&node, INSTALL, &["not a Slipway disk", "BOOT-A and BOOT-B overlap"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+#[test]
+fn a_running_system_that_is_not_known() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let source = node.next.source();
+    let other = "slipway.slot=A slipway.disk=00000000-0000-0000-0000-000000000007 slipway.try=0";
+    for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"], &["confirm"]] {
+        let texts = ["not a system Slipway's boot rule has started", "not guessed"];
+        refused(&node, INSTALL, &texts, || node.run_under("quiet", verb));
+        let texts = ["a system of the disk 00000000-0000-0000-0000-000000000007", "not guessed"];
+        refused(&node, INSTALL, &texts, || node.run_under(other, verb));
+    }
+}
+
+#[test]
+fn a_limit_that_is_none() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for (rate, text) in [("0", "at least 1 MiB"), ("100KiB/s", "at least 1 MiB"), ("50MiB/h", "is not a unit")] {
+        for verb in ["stage", "upgrade"] {
+            let limit = format!("--limit-rate={rate}");
+            refused(&node, INPUT, &[text], || node.run('A', false, &[verb, "--source", &node.next.source(), &limit]));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_meta() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let meta = partition(&node.disk, "META").offset;
+    write_at(&node.disk, meta, &noise(7, 600_000));
+    refused(&node, INSTALL, &["META: neither copy is valid", "installer meta set"], || node.upgrade());
+    // Blank is nothing lost.
+    write_at(&node.disk, meta, &vec![0; MIB as usize]);
+    node.upgrade().succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["meta"]["0x06"], "A");
+}
+
+#[test]
+fn a_boot_env_that_is_not_there() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    tool!("mdel", "-i", &esp, "::/slipway/boot2.env");
+    for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
+        let texts = ["slipway/boot.env and slipway/boot2.env on the ESP", "reinstall"];
+        // Nothing to confirm is found first only where the boot state can be told.
+        refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
+    }
+}
+
+#[test]
+fn both_copies_of_boot_env_damaged() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for at in node.boot_envs() {
+        write_at(&node.disk, at, &[0; 512]);
+    }
+    // A trial's boot state cannot be made up.
+    refused(&node, INSTALL, &["both copies of boot.env are damaged", "reboot"], || node.run('B', true, &["confirm"]));
+    node.upgrade().succeeds();
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
+    assert_eq!(status["boot_env"]["default"], "A");
+}

@@ -1,0 +1,93 @@
+//! Who uses what.
+
+use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _};
+
+use nix::libc;
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        Content, Loop, Mount, Node, Outcome, SmallFs, World, noise, partition, read_at, wait_until_unclaimed, write_at,
+    },
+};
+
+use super::refused;
+
+#[test]
+fn encrypted_volumes_are_left_alone() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let (state, ephemeral) = (partition(&node.disk, "STATE"), partition(&node.disk, "EPHEMERAL"));
+    let luks = [b"LUKS\xba\xbe\x00\x02".to_vec(), noise(5, 100_000)].concat();
+    write_at(&node.disk, state.offset, &luks);
+    write_at(&node.disk, ephemeral.offset, &luks);
+    node.upgrade().succeeds();
+    assert_eq!(read_at(&node.disk, state.offset, luks.len()), luks);
+    assert_eq!(read_at(&node.disk, ephemeral.offset, luks.len()), luks);
+    // Made anew only when asked, and blank: the key is the OS' own affair.
+    node.upgrade_with(&["--preserve=false"]).succeeds();
+    assert_eq!(read_at(&node.disk, state.offset, luks.len()), luks);
+    assert!(read_at(&node.disk, ephemeral.offset, luks.len()).iter().all(|b| *b == 0));
+    node.run('A', false, &["wipe", "STATE"]).succeeds();
+    assert!(read_at(&node.disk, state.offset, luks.len()).iter().all(|b| *b == 0));
+}
+
+/// `stage` and what belongs to it work while the OS uses its volumes; what makes one anew does not.
+#[test]
+fn a_volume_in_use() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let (slot, ephemeral) = (partition(&node.disk, "BOOT-B"), partition(&node.disk, "EPHEMERAL"));
+    let esp = partition(&node.disk, "EFI");
+    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
+    let cmdline = node.cmdline('A', false);
+    let disk = Loop::attach(&node.disk.clone(), &[]);
+    let (image, node_of) = (node.disk.clone(), disk.node.clone());
+    node.disk = node_of;
+    let (p1, p4, p7) = (disk.partition(1, esp), disk.partition(4, slot), disk.partition(7, ephemeral));
+    let source = node.next.source();
+    let stage = ["stage", "--progress=none", "--source", &source];
+    {
+        let mount = Mount::new(&p7.node, world.path("var"));
+        node.run_under(&cmdline, &stage).succeeds();
+        node.run_under(&cmdline, &["activate", "--progress=none"]).succeeds();
+        let texts = [p7.node.to_str().unwrap(), mount.point.to_str().unwrap(), "in use"];
+        node.run_under(&cmdline, &["wipe", "EPHEMERAL"]).exits(INSTALL).says(&texts);
+        node.run_under(&cmdline, &["activate", "--preserve=false"]).exits(INSTALL).says(&texts);
+    }
+    for part in [&p1, &p4] {
+        wait_until_unclaimed(&part.node);
+        let held = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&part.node).unwrap();
+        let before = Content::of(&image);
+        node.next.write("os-release", format!("VERSION_ID=1.3.{}\n", part.node.display().to_string().len()));
+        node.next.write("cmdline", format!("held={}", part.node.display()));
+        node.run_under(&cmdline, &stage).exits(INSTALL).says(&[part.node.to_str().unwrap(), "in use"]);
+        assert!(Content::of(&image) == before, "it was written to");
+        drop(held);
+    }
+}
+
+#[test]
+fn an_image_that_is_attached() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let disk = Loop::attach(&node.disk, &[]);
+    refused(&node, INSTALL, &["attached to", disk.node.to_str().unwrap()], || node.upgrade());
+}
+
+/// A side file for mkfs.xfs that cannot be made is found before anything is written.
+#[test]
+fn no_room_for_temporary_files() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
+    let small = SmallFs::new(&world);
+    small.leave_free(64 << 10);
+    let before = Content::of(&node.disk);
+    let mut command = node.command_under(
+        &node.cmdline('A', false),
+        &["upgrade", "--preserve=false", "--progress=none", "--source", &node.next.source()],
+    );
+    let outcome = Outcome::of(command.env("TMPDIR", small.path("")));
+    assert!(matches!(outcome.code, 4 | 5), "{}: {}", outcome.code, outcome.stderr);
+    assert!(Content::of(&node.disk) == before, "it was written to");
+}

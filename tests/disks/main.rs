@@ -1,0 +1,14 @@
+//! Needs: root boot-assets programs
+//!
+//! Disks: what an install leaves on them, upgrades of them, and everything that can be wrong with them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+mod bad_upgrade;
+mod cycle;
+mod fat_reader;
+mod fat_volume;
+mod installed;
+mod interrupted;
+mod odd_disks;
+mod unattended;
+mod upgrade;

@@ -1,0 +1,172 @@
+//! Upgrades of disks that are not as an install left them, or not as most are: all of them work, or say why not.
+
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use serde_json::json;
+use slipway_core::units::MIB;
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        self, Content, DISK_BYTES, IMAGE_BYTES, Loop, Node, Outcome, SLOT_4096, World, assert_clean_fat, extract, flip,
+        json_of, on_disk, partition, tool, write_at,
+    },
+};
+
+/// There and back again, whatever the disk.
+#[track_caller]
+fn goes_all_the_way(node: &Node) {
+    let problems = json_of(&node.disk, &["status"])["problems"].clone();
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.run('B', true, &["confirm", "--progress=none"]).succeeds();
+    node.run('B', false, &["rollback", "--progress=none"]).succeeds();
+    on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["boot_env"]["default"]), (&json!("A"), &json!("A")));
+    assert_eq!(status["problems"], problems, "an upgrade is no reason to change the partition table");
+}
+
+/// One sector of boot.env has 4096 bytes here, and its file 512.
+#[test]
+fn sectors_of_4096_bytes() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let file = world.sparse("4096.img", DISK_BYTES);
+    let disk = Loop::attach(&file, &["--sector-size", "4096"]);
+    world.install(&disk.node, &[SLOT_4096]).succeeds();
+    node.disk = disk.node.clone();
+    goes_all_the_way(&node);
+    for name in ["EFI", "BOOT-A", "BOOT-B"] {
+        let volume = world.path("volume");
+        extract(&file, partition(&node.disk, name), &volume);
+        assert_clean_fat(&volume);
+    }
+}
+
+/// A block device, and nobody sees anything old through the nodes of its partitions.
+#[test]
+fn a_block_device() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let file = world.sparse("512.img", DISK_BYTES);
+    let disk = Loop::attach(&file, &[]);
+    world.install(&disk.node, &["--format-data=true"]).succeeds();
+    node.disk = disk.node.clone();
+    let slot = disk.partition(4, partition(&node.disk, "BOOT-B"));
+    // All zeros, and now in the page cache of the node.
+    let reader = fs::File::open(&slot.node).unwrap();
+    assert_eq!(world::read_at(&slot.node, 0, 3), [0; 3]);
+    node.upgrade().succeeds();
+    drop(reader);
+    assert_eq!(tool!("blkid", "-p", "-o", "value", "-s", "TYPE", &slot.node).trim(), "vfat");
+    node.upgrade_with(&["--preserve=false"]).succeeds();
+    let ephemeral = disk.partition(7, partition(&node.disk, "EPHEMERAL"));
+    tool!("xfs_repair", "-n", &ephemeral.node);
+}
+
+#[test]
+fn an_image_that_was_written_to_a_larger_disk() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    OpenOptions::new().write(true).open(&node.disk).unwrap().set_len(IMAGE_BYTES + 64 * MIB).unwrap();
+    assert!(json_of(&node.disk, &["status"])["problems"].to_string().contains("the backup GPT is not at the end"));
+    goes_all_the_way(&node);
+}
+
+/// Either copy of the partition table will do.
+#[test]
+fn a_damaged_partition_table() {
+    for (at, which) in [(512, "primary"), (IMAGE_BYTES - 512, "backup")] {
+        let world = World::new();
+        let node = Node::installed(&world);
+        flip(&node.disk, at + 20);
+        assert!(json_of(&node.disk, &["status"])["problems"].to_string().contains(&format!("the {which} GPT")));
+        goes_all_the_way(&node);
+    }
+}
+
+/// Some other program has written boot.env again: to another place, as one sector still.
+#[test]
+fn a_boot_env_that_moved() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    let copy = world.path("boot.env");
+    tool!("mcopy", "-n", "-i", &esp, "::/slipway/boot.env", &copy);
+    fs::write(world.path("filler"), [7; 5000]).unwrap();
+    tool!("mdel", "-i", &esp, "::/slipway/boot.env");
+    let places = node.boot_envs();
+    write_at(&node.disk, places[0], &[0; 512]);
+    tool!("mcopy", "-i", &esp, world.path("filler"), "::/filler");
+    tool!("mcopy", "-i", &esp, &copy, "::/slipway/boot.env");
+    assert_ne!(node.boot_envs(), places);
+    goes_all_the_way(&node);
+}
+
+/// As `grub-editenv create` makes it: 1024 bytes cannot be replaced whole or not at all.
+#[test]
+fn a_boot_env_of_two_sectors() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    let made = world.path("made.env");
+    tool!("grub-editenv", &made, "create");
+    tool!("grub-editenv", &made, "set", "seq=1", "default=A", "once=", "a=good", "b=empty");
+    tool!("mcopy", "-o", "-n", "-i", &esp, &made, "::/slipway/boot.env");
+    let before = Content::of(&node.disk);
+    for verb in ["upgrade", "confirm", "rollback"] {
+        let source = format!("--source={}", node.next.source());
+        let args: &[&str] = if verb == "upgrade" { &[verb, &source] } else { &[verb] };
+        node.run('A', false, args).exits(INSTALL).says(&["not one sector each", "reinstall"]);
+    }
+    assert!(Content::of(&node.disk) == before, "it was written to");
+    // It counts all the same, for GRUB and for us.
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}
+
+/// GRUB does not find boot.env in it either. What it boots then can be told, but not changed.
+#[test]
+fn an_esp_that_is_damaged() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    write_at(&node.disk, partition(&node.disk, "EFI").offset, &[0; 512]);
+    let before = Content::of(&node.disk);
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!(status["next_boot"]["slot"], "A");
+    assert!(status["problems"].to_string().contains("slipway/boot2.env on the ESP is lost or damaged"), "{status}");
+    for verb in ["confirm", "rollback"] {
+        node.run('A', false, &[verb]).exits(INSTALL).says(&["on the ESP are not there", "reinstall"]);
+    }
+    node.upgrade().exits(INSTALL).says(&["on the ESP are not there", "reinstall"]);
+    assert!(Content::of(&node.disk) == before, "it was written to");
+}
+
+/// A slot with somebody's file system: not ours, and nothing to keep.
+#[test]
+fn a_target_that_holds_something_else() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let slot = partition(&node.disk, "BOOT-B");
+    let other = world.sparse("ext4", slot.len);
+    tool!("mkfs.ext4", "-q", "-F", &other);
+    write_at(&node.disk, slot.offset, &world::read_at(&other, 0, 4 << 20));
+    goes_all_the_way(&node);
+}
+
+#[test]
+fn a_disk_that_is_read_only() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let cmdline = node.cmdline('A', false);
+    fs::set_permissions(&node.disk, fs::Permissions::from_mode(0o444)).unwrap();
+    let before = Content::of(&node.disk);
+    let texts = [node.disk.to_str().unwrap(), "read-only"];
+    let run = |args: &[&str]| -> Outcome { node.run_under(&cmdline, args) };
+    run(&["upgrade", "--source", &node.next.source()]).exits(INSTALL).says(&texts);
+    run(&["confirm"]).exits(INSTALL).says(&texts);
+    run(&["status"]).succeeds();
+    assert!(Content::of(&node.disk) == before, "it was written to");
+}

@@ -1,0 +1,306 @@
+//! Upgrades with the finished program on disk images, as the system would call it that was booted from them: what
+//! the boot state is after each verb, what a second call does, what an interruption leaves.
+
+use std::{
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use slipway_test_support::{
+    exit_code::{ENVIRONMENT, INSTALL},
+    world::{Content, Node, Outcome, Payload, World, assert_clean_fat, extract, json_of, noise, on_disk, partition},
+};
+
+fn status(node: &Node) -> Value {
+    json_of(&node.disk, &["status"])
+}
+
+/// Slot and whether it is a trial.
+fn next_boot(node: &Node) -> (String, bool) {
+    let next = &status(node)["next_boot"];
+    (next["slot"].as_str().unwrap().to_owned(), next["trial"].as_bool().unwrap())
+}
+
+fn states(node: &Node) -> (String, String) {
+    let status = status(node);
+    let state = |slot: &str| status["slots"][slot]["state"].as_str().unwrap().to_owned();
+    (state("A"), state("B"))
+}
+
+fn pair(a: &str, b: &str) -> (String, String) {
+    (a.to_owned(), b.to_owned())
+}
+
+#[test]
+fn the_whole_way_and_back() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let outcome = node.upgrade().succeeds();
+    assert!(outcome.stdout.starts_with("upgrade: slot B holds 1.3.0, every byte read back"), "{}", outcome.stdout);
+    assert_eq!((next_boot(&node), states(&node)), (("B".into(), true), pair("good", "trial")));
+    assert_eq!(status(&node)["meta"], json!({ "0x06": "A" }));
+    assert!(status(&node)["last_trial"].as_str().unwrap().contains("is to be tried at the next boot"));
+
+    node.grub_tries();
+    assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "tried")));
+    assert!(status(&node)["last_trial"].as_str().unwrap().contains("was tried and came back"));
+    let running = node.run('B', true, &["status"]).succeeds().stdout;
+    assert!(running.contains("running    slot B of this disk, as a trial"), "{running}");
+    assert!(running.contains("runs and is not confirmed"), "{running}");
+
+    node.run('B', true, &["confirm"]).succeeds();
+    assert_eq!((next_boot(&node), states(&node)), (("B".into(), false), pair("good", "good")));
+    assert_eq!(status(&node)["meta"], json!({}));
+    assert_eq!(status(&node)["slots"]["B"]["marker"]["state"], "good");
+    assert!(status(&node)["last_trial"].as_str().unwrap().contains("was tried and confirmed"));
+    let before = Content::of(&node.disk);
+    let again = node.run('B', true, &["confirm"]).succeeds();
+    assert!(again.stdout.starts_with("nothing to do: slot B, 1.3.0, is already confirmed"), "{}", again.stdout);
+
+    let check = node.run('B', false, &["rollback", "--check"]).succeeds();
+    assert!(check.stdout.contains("slot A, 1.2.3, is the default and boots next"), "{}", check.stdout);
+    assert!(Content::of(&node.disk) == before, "a check has written");
+    node.run('B', false, &["rollback"]).succeeds();
+    assert_eq!(next_boot(&node), ("A".into(), false));
+
+    // The auto-updater does not bring back what was left behind, unless told to.
+    node.upgrade().exits(INSTALL).says(&["was tried on this disk and came back", "--retry-bad"]);
+    node.upgrade_with(&["--retry-bad"]).succeeds();
+    assert_eq!(next_boot(&node), ("B".into(), true));
+    on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
+}
+
+#[test]
+fn a_slot_written_by_an_upgrade_is_a_clean_file_system() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    let volume = world.path("slot-b");
+    extract(&node.disk, partition(&node.disk, "BOOT-B"), &volume);
+    assert_clean_fat(&volume);
+    extract(&node.disk, partition(&node.disk, "EFI"), &volume);
+    assert_clean_fat(&volume);
+}
+
+#[test]
+fn a_trial_that_came_back_is_bad() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.upgrade().exits(INSTALL).says(&["was tried on this disk and came back"]);
+    // Another payload may take its place, and the first one is still known.
+    node.next.write("cmdline", "other");
+    let kernel = node.next.read(Payload::KERNEL);
+    node.next.write(Payload::KERNEL, [kernel.as_slice(), &[1]].concat());
+    node.upgrade().succeeds();
+    node.next.write(Payload::KERNEL, kernel);
+    node.upgrade().exits(INSTALL).says(&["was tried on this disk and came back"]);
+    node.upgrade_with(&["--retry-bad"]).succeeds();
+}
+
+#[test]
+fn a_trial_given_up_from_inside() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    let outcome = node.run('B', true, &["rollback"]).succeeds();
+    assert!(outcome.stdout.contains("the trial of slot B is given up"), "{}", outcome.stdout);
+    assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "bad")));
+    node.upgrade().exits(INSTALL).says(&["--retry-bad"]);
+}
+
+#[test]
+fn twice_is_as_once() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    let before = Content::of(&node.disk);
+    for verb in ["upgrade", "stage"] {
+        let again = node.run('A', false, &[verb, "--source", &node.next.source()]).succeeds();
+        assert!(again.stdout.starts_with("nothing to do: slot B holds 1.3.0 already"), "{}", again.stdout);
+    }
+    node.run('A', false, &["activate"]).succeeds();
+    assert!(Content::of(&node.disk) == before, "a second call has written");
+    // What runs already.
+    let own = world.payload.source();
+    node.run('A', false, &["rollback"]).succeeds();
+    let before = Content::of(&node.disk);
+    let again = node.run('A', false, &["upgrade", "--source", &own]).succeeds();
+    assert!(again.stdout.starts_with("nothing to do: slot A, which runs, holds 1.2.3 already"), "{}", again.stdout);
+    assert!(Content::of(&node.disk) == before, "it has written");
+}
+
+#[test]
+fn the_two_halves() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let source = node.next.source();
+    let outcome = node.run('A', false, &["stage", "--progress=none", "--source", &source]).succeeds();
+    assert!(outcome.stdout.contains("installer activate"), "{}", outcome.stdout);
+    assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "trial")));
+    assert_eq!(status(&node)["meta"], json!({}), "nothing to return from yet");
+    node.run('A', false, &["activate"]).succeeds();
+    assert_eq!((next_boot(&node), states(&node)), (("B".into(), true), pair("good", "trial")));
+    assert_eq!(status(&node)["meta"], json!({ "0x06": "A" }));
+}
+
+/// The same plan and the same slot, only later: 4 MiB are written and read back, of which one piece does not wait. Only
+/// a lower bound: a slow machine makes no difference.
+#[test]
+fn staging_keeps_to_a_limit() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.write("rootfs.squashfs", [b"hsqs".to_vec(), noise(9, 4 << 20)].concat());
+    let source = node.next.source();
+    let plan_hash = |extra: &[&str]| {
+        let args = [&["stage", "--dry-run", "--output=json", "--source", &source], extra].concat();
+        node.run('A', false, &args).succeeds().json()["plan_hash"].clone()
+    };
+    assert_eq!(plan_hash(&[]), plan_hash(&["--limit-rate=1GiB/s"]), "how fast is no part of the plan");
+    let begun = Instant::now();
+    node.run('A', false, &["stage", "--limit-rate=16MiB/s", "--source", &source]).succeeds();
+    assert!(begun.elapsed() >= Duration::from_secs(7) / 16, "{:?}", begun.elapsed());
+    assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "trial")));
+    node.run('A', false, &["activate"]).succeeds();
+}
+
+#[test]
+fn as_machined_calls_it() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let source = format!("--source={}", node.next.source());
+    let contract = ["--platform=metal", "--config=none", "--upgrade=true", "--force=false", "--zero=false"];
+    let args = [&["install", "--extra-kernel-arg", "a=1", source.as_str()], &contract[..]].concat();
+    node.run('A', false, &args).succeeds();
+    assert_eq!(next_boot(&node), ("B".into(), true));
+    // force: EPHEMERAL is not preserved.
+    let forced: Vec<&str> = args.iter().map(|a| if *a == "--force=false" { "--force=true" } else { a }).collect();
+    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data"]).succeeds();
+    let outcome = node.run('A', false, &forced).succeeds();
+    assert!(outcome.stderr.contains("format     EPHEMERAL: XFS"), "{}", outcome.stderr);
+    let outcome = node.run('A', false, &[&args[..], &["--zero=true"]].concat());
+    assert_eq!(outcome.code, 1, "a flag given twice is an error: {}", outcome.stderr);
+}
+
+#[test]
+fn kernel_arguments_are_kept() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    world.install(&node.disk, &["--force", "--extra-kernel-arg=ip=1.2.3.4", "--config=none"]).succeeds();
+    let cmdline = |node: &Node| {
+        let source = node.next.source();
+        let args = ["upgrade", "--dry-run", "--output=json", "--progress=none", "--source", &source];
+        let report = node.run('A', false, &args).succeeds().json();
+        report["plan"]["system"]["cmdline"].as_str().unwrap().to_owned()
+    };
+    assert!(
+        cmdline(&node).contains("talos.config=none") && cmdline(&node).contains("ip=1.2.3.4"),
+        "{}",
+        cmdline(&node)
+    );
+    node.upgrade_with(&["--extra-kernel-arg=quiet"]).succeeds();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    let source = world.payload.source();
+    let args = ["upgrade", "--dry-run", "--output=json", "--progress=none", "--source", &source];
+    let report = node.run('B', false, &args).succeeds().json();
+    let cmdline = report["plan"]["system"]["cmdline"].as_str().unwrap();
+    assert!(
+        cmdline.contains("quiet") && cmdline.contains("talos.config=none") && !cmdline.contains("ip="),
+        "{cmdline}"
+    );
+}
+
+#[test]
+fn versions() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    for (version, code) in [("1.5.0", ENVIRONMENT), ("1.0.9", ENVIRONMENT), ("2.2.0", ENVIRONMENT), ("v1.4.0-rc.1", 0)]
+    {
+        node.next.write("os-release", format!("VERSION_ID={version}\n"));
+        let outcome = node.upgrade_with(&["--dry-run"]).exits(code);
+        if code != 0 {
+            let outcome = outcome.says(&[version, "1.2.3", "--allow-any-version"]);
+            assert!(outcome.stderr.contains("nothing was written"), "{}", outcome.stderr);
+            node.upgrade_with(&["--dry-run", "--allow-any-version"]).succeeds();
+        }
+    }
+    node.next.remove("os-release");
+    let plan = node.upgrade_with(&["--dry-run"]).succeeds().stdout;
+    assert!(plan.contains("note: no version of the running system"), "{plan}");
+}
+
+#[test]
+fn by_plan() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let hash = |node: &Node| {
+        let report = node.upgrade_with(&["--dry-run", "--output=json"]).succeeds().json();
+        report["plan_hash"].as_str().unwrap().to_owned()
+    };
+    let first = hash(&node);
+    thread::sleep(Duration::from_millis(1100));
+    assert_eq!(hash(&node), first, "the time of day does not count");
+    let moved = |node: &Node, hash: &str| {
+        let before = Content::of(&node.disk);
+        node.upgrade_with(&["--plan-hash", hash]).exits(INSTALL).says(&["not what it was", hash]);
+        assert!(Content::of(&node.disk) == before, "it was written to");
+    };
+    // The payload, META, the boot state.
+    node.next.write("cmdline", "other");
+    moved(&node, &first);
+    let second = hash(&node);
+    on_disk(&node.disk, &["meta", "set", "0x0a=1"]).succeeds();
+    moved(&node, &second);
+    let third = hash(&node);
+    node.run('A', false, &["stage", "--source", &world.payload.source(), "--extra-kernel-arg=x"]).succeeds();
+    moved(&node, &third);
+    let last = hash(&node);
+    node.upgrade_with(&["--plan-hash", &last]).succeeds();
+    assert_eq!(next_boot(&node), ("B".into(), true));
+}
+
+/// The process killed at any moment: the old system stays, and the same command again brings the new one.
+#[test]
+fn killed_and_run_again() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.resize(Payload::ROOTFS, 40 << 20);
+    let cmdline = world.path("cmdline");
+    std::fs::write(&cmdline, node.cmdline('A', false)).unwrap();
+    for milliseconds in [15, 40, 70, 110, 160, 230] {
+        let script = format!("mount --bind {} /proc/cmdline && exec \"$@\"", cmdline.display());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_installer"), "upgrade"]);
+        command.args(["--progress=none", "--source", &node.next.source(), "--disk"]).arg(&node.disk);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(milliseconds));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (slot, trial) = next_boot(&node);
+        assert!(slot == "A" || trial, "after {milliseconds} ms");
+        on_disk(&node.disk, &["status"]).succeeds();
+    }
+    node.upgrade().succeeds();
+    assert_eq!(next_boot(&node), ("B".into(), true));
+    on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
+}
+
+#[test]
+fn two_at_once() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let holder = nix::fcntl::Flock::lock(std::fs::File::open(&node.disk).unwrap(), nix::fcntl::FlockArg::LockExclusive);
+    let _holder = holder.map_err(|(_, e)| e).unwrap();
+    let pid = std::process::id().to_string();
+    let cmdline = "slipway.slot=A slipway.disk=00000000-0000-0000-0000-000000000001 slipway.try=0";
+    for verb in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
+        let args = [verb, &["--lock-timeout=0.2"]].concat();
+        let outcome: Outcome = node.run_under(cmdline, &args);
+        outcome.exits(INSTALL).says(&["locked by process", &pid]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Flags and verbs, by the definition of the command line itself.
+
+use clap::{ArgAction, CommandFactory as _, Parser as _};
+use slipway::cli::Cli;
+use slipway_test_support::verbs::verbs;
+
+fn definition(words: &[String]) -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    words.iter().fold(command, |command, word| command.find_subcommand(word).unwrap().clone())
+}
+
+#[test]
+fn every_flag_and_verb_is_documented() {
+    for words in verbs() {
+        let command = definition(&words);
+        assert!(command.get_about().is_some_and(|about| !about.to_string().is_empty()), "{words:?}");
+        for arg in command.get_arguments() {
+            let help = arg.get_help().or(arg.get_long_help()).map(ToString::to_string).unwrap_or_default();
+            assert!(help.len() > 5, "{words:?}: {} has no help", arg.get_id());
+        }
+    }
+}
+
+/// `--flag`, `--flag=true` and `--flag=false`: callers in Go write them out.
+#[test]
+fn every_boolean_flag_takes_its_value_or_none() {
+    let mut seen = Vec::new();
+    for words in verbs() {
+        let command = definition(&words);
+        let boolean = |arg: &&clap::Arg| {
+            let values = arg.get_possible_values();
+            let names: Vec<&str> = values.iter().map(|v| v.get_name()).collect();
+            matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse) || names == ["true", "false"]
+        };
+        for flag in command.get_arguments().filter(boolean).map(|arg| arg.get_long().unwrap()) {
+            seen.push(flag.to_owned());
+            let required: &[&str] = match words[0].as_str() {
+                "image" => &["--kind=raw", "--out=x"],
+                "inspect" => &["dir:x"],
+                "unattended" => &[],
+                "pull" => &["oci:x", "oci:y"],
+                "wipe" => &["--disk=x", "STATE"],
+                _ => &["--disk=x"],
+            };
+            for spelling in [format!("--{flag}"), format!("--{flag}=true"), format!("--{flag}=false")] {
+                let argv = ["installer"].into_iter().chain(words.iter().map(String::as_str)).chain([spelling.as_str()]);
+                let parsed = Cli::try_parse_from(argv.chain(required.iter().copied()));
+                assert!(parsed.is_ok(), "{words:?} {spelling}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    let flags = [
+        "allow-any-version",
+        "check",
+        "dry-run",
+        "force",
+        "format-data",
+        "plain-http",
+        "preserve",
+        "retry-bad",
+        "strict",
+        "tls-verify",
+        "upgrade",
+        "zero",
+    ];
+    assert_eq!(seen, flags);
+}

@@ -1,0 +1,325 @@
+//! What a profile of `imager` means: which arguments of `installer image` it becomes.
+
+use clap::Parser as _;
+use proptest::prelude::*;
+use slipway::{
+    cli::{Cli, Imager, Verb, environment::Environment},
+    commands::{image_request, imager_request},
+};
+use slipway_core::{
+    kernel::platform::Platform,
+    media::{
+        format::{Compression, ImageKind},
+        profile::{DiskOptions, Draft, Fault, PayloadInput, Profile},
+    },
+    payload::manifest::Arch,
+    units::{GIB, SectorSize},
+};
+use slipway_test_support::fixtures::FULL_PROFILE;
+
+/// A profile says the same as these arguments of `installer image`.
+#[track_caller]
+fn means(imager: &[&str], profile: &str, image: &[&str]) {
+    let imager = Imager::try_parse_from([&["imager", "-"], imager].concat()).unwrap();
+    let (profile, _) = Profile::parse(profile.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{profile}"));
+    let cli = Cli::try_parse_from([&["installer", "image"], image].concat()).unwrap();
+    let Verb::Image(expected) = cli.verb else { panic!("no image") };
+    let expected = image_request(&expected, Environment::default()).unwrap();
+    assert_eq!(imager_request(&imager, &profile).unwrap(), expected);
+}
+
+#[test]
+fn every_key_becomes_an_argument() {
+    let expected = [
+        "--kind=vhd",
+        "--out=/made/azure-arm64.vhd.xz",
+        "--force",
+        "--disk-size=5GiB",
+        "--source=dir:/files",
+        "--sector-size=512",
+        "--extra-kernel-arg=console=ttyS1",
+        "--extra-kernel-arg=-quiet",
+        "--meta=10=one\ntwo",
+        "--meta=12=a=b",
+        "--platform=azure",
+        "--arch=arm64",
+    ];
+    means(&["--output=/made", "--force"], FULL_PROFILE, &expected);
+}
+
+#[test]
+fn a_base_profile_says_the_rest() {
+    let expected = [
+        "--kind=raw",
+        "--out=/out/metal-amd64.raw.zst",
+        "--disk-size=4GiB",
+        "--source=dir:/usr/install/amd64",
+        "--sector-size=512",
+        "--platform=metal",
+        "--arch=amd64",
+    ];
+    means(&[], "baseProfileName: metal\narch: amd64\n", &expected);
+    // Keys go before it, and what asks for nothing is nothing.
+    let keys = "\
+baseProfileName: metal-4k
+arch: arm64
+platform: nocloud
+secureboot: null
+overlay: {name: '', image: {}}
+input: {sdStub: {path: ''}, imageCache: {imageRef: ''}, systemExtensions: [], kernel: {path: ''}, baseInstaller: {}}
+output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: ''}, isoOptions: {}, outFormat: raw}
+";
+    let expected = [
+        "--kind=qcow2",
+        "--out=/out/nocloud-arm64.qcow2",
+        "--disk-size=4GiB",
+        "--source=dir:/usr/install/arm64",
+        "--sector-size=4096",
+        "--platform=nocloud",
+        "--arch=arm64",
+    ];
+    means(&[], keys, &expected);
+}
+
+/// No disk is asked for; whatever a base profile says of one.
+#[test]
+fn an_iso_is_a_kind_of_output() {
+    let alone = "arch: arm64\nplatform: nocloud\noutput: {kind: iso, isoOptions: {bootloader: grub}, outFormat: .xz}\n";
+    let based = "\
+baseProfileName: iso
+arch: arm64
+platform: nocloud
+customization: {metaContents: []}
+output: {imageOptions: {diskSize: null, bootloader: ''}, outFormat: .xz}
+";
+    let other = "arch: arm64\nbaseProfileName: metal-4k\nplatform: nocloud\noutput: {outFormat: .xz, kind: iso}\n";
+    for profile in [alone, based, other] {
+        let expected = [
+            "--kind=iso",
+            "--out=/out/nocloud-arm64.iso.xz",
+            "--source=dir:/usr/install/arm64",
+            "--platform=nocloud",
+            "--arch=arm64",
+        ];
+        means(&[], profile, &expected);
+    }
+    let expected = [
+        "--kind=iso",
+        "--out=/out/metal-amd64.iso",
+        "--source=oci:/layout",
+        "--extra-kernel-arg=quiet",
+        "--platform=metal",
+        "--arch=amd64",
+    ];
+    let profile = "\
+baseProfileName: iso
+arch: amd64
+customization: {extraKernelArgs: [quiet]}
+input: {baseInstaller: {ociPath: /layout}}
+";
+    means(&[], profile, &expected);
+    // How it is compressed is up to the base.
+    let (profile, _) = Profile::parse(b"baseProfileName: metal\narch: amd64\noutput: {kind: iso}\n").unwrap();
+    assert_eq!(profile.file_name(), "metal-amd64.iso.zst");
+}
+
+#[test]
+fn a_container_image_is_a_source() {
+    let cases: [(&str, &[&str], &[&str]); 6] = [
+        ("imageRef: r.example/os:1.2", &[], &["--source=docker://r.example/os:1.2"]),
+        (
+            "imageRef: r.example/os:1.2, forceInsecure: true",
+            &["--authfile=/auth"],
+            &["--source=docker://r.example/os:1.2", "--tls-verify=false", "--authfile=/auth"],
+        ),
+        (
+            "imageRef: r.example/os:1.2",
+            &["--tls-verify=false"],
+            &["--source=docker://r.example/os:1.2", "--tls-verify=false"],
+        ),
+        ("imageRef: r.example/os", &["--plain-http"], &["--source=docker://r.example/os", "--plain-http"]),
+        ("ociPath: /layout", &[], &["--source=oci:/layout"]),
+        ("tarballPath: /os.tar", &[], &["--source=oci-archive:/os.tar"]),
+    ];
+    for (asset, imager, image) in cases {
+        let profile = format!("baseProfileName: aws\narch: amd64\ninput: {{baseInstaller: {{{asset}}}}}\n");
+        let all = ["--kind=raw", "--out=/out/aws-amd64.raw.zst", "--disk-size=8GiB", "--sector-size=512"];
+        means(imager, &profile, &[&all[..], &["--platform=aws", "--arch=amd64"], image].concat());
+    }
+}
+
+#[test]
+fn base_profiles() {
+    let made = |name: &str| {
+        let draft = Draft::base(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        Draft { arch: Some(Arch::Amd64), ..draft }.settle().map(|p| (p.file_name(), p.disk))
+    };
+    let s512 = SectorSize::S512;
+    for (name, file, gib, sector) in [
+        ("metal", "metal-amd64.raw.zst", 4, s512),
+        ("metal-4k", "metal-amd64.raw.zst", 4, SectorSize::S4096),
+        ("akamai", "akamai-amd64.raw.gz", 4, s512),
+        ("alibabacloud", "alibabacloud-amd64.raw.zst", 8, s512),
+        ("aws", "aws-amd64.raw.zst", 8, s512),
+        ("azure", "azure-amd64.vhd.zst", 8, s512),
+        ("cloudstack", "cloudstack-amd64.raw.zst", 8, s512),
+        ("digital-ocean", "digital-ocean-amd64.raw.gz", 8, s512),
+        ("exoscale", "exoscale-amd64.qcow2.zst", 10, s512),
+        ("hcloud", "hcloud-amd64.raw.zst", 4, s512),
+        ("nocloud", "nocloud-amd64.raw.zst", 4, s512),
+        ("opennebula", "opennebula-amd64.raw.zst", 4, s512),
+        ("openstack", "openstack-amd64.raw.zst", 4, s512),
+        ("oracle", "oracle-amd64.qcow2.zst", 8, s512),
+        ("scaleway", "scaleway-amd64.raw.zst", 4, s512),
+        ("upcloud", "upcloud-amd64.raw.zst", 8, s512),
+        ("vmware", "vmware-amd64.ova", 8, s512),
+        ("vultr", "vultr-amd64.raw.zst", 8, s512),
+    ] {
+        assert_eq!(made(name), Ok((file.to_owned(), Some(DiskOptions { bytes: gib * GIB, sector }))), "{name}");
+    }
+    assert_eq!(made("iso"), Ok(("metal-amd64.iso".to_owned(), None)));
+    for name in ["gcp", "installer", "metal-uki"] {
+        assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
+    }
+    for name in ["secureboot-iso", "secureboot-metal", "secureboot-azure", "secureboot-metal-uki"] {
+        assert!(matches!(Draft::base(name), Err(Fault::Unsupported(_))), "{name}");
+    }
+    assert!(matches!(Draft::base("secureboot-nonsense"), Err(Fault::Wrong(_))));
+    assert_eq!(Draft::base_names().count(), 22);
+}
+
+/// What asks for nothing that counts is said.
+#[test]
+fn what_is_ignored() {
+    let text = "version: v1.9.0\nbaseProfileName: metal\narch: amd64\nname: mine\n";
+    let (_, ignored) = Profile::parse(text.as_bytes()).unwrap();
+    let [name, version] = &ignored[..] else { panic!("{ignored:?}") };
+    assert!(name.starts_with("line 4, column 7: name: ignored: "), "{name}");
+    assert!(version.starts_with("line 1, column 10: version: ignored: "), "{version}");
+}
+
+#[test]
+fn the_printed_profile() {
+    let profile = Profile {
+        arch: Arch::Amd64,
+        platform: Platform::METAL,
+        extra_kernel_args: vec!["console=ttyS1,115200".into(), "-quiet".into(), "on".into(), "a=\"b c\"".into()],
+        meta: vec![(10, "one\ntwo\u{7}".into()), (12, String::new())],
+        origin: PayloadInput::Registry { image: "r.example/os:1.2".parse().unwrap(), insecure: true },
+        kind: ImageKind::Raw,
+        disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096 }),
+        compression: Some(Compression::Zst),
+    };
+    let expected = r#"arch: amd64
+platform: metal
+secureboot: false
+customization:
+  extraKernelArgs:
+    - console=ttyS1,115200
+    - "-quiet"
+    - "on"
+    - "a=\"b c\""
+  metaContents:
+    - key: 10
+      value: "one\ntwo\U00000007"
+    - key: 12
+      value: ""
+input:
+  baseInstaller:
+    imageRef: "r.example/os:1.2"
+    forceInsecure: true
+output:
+  kind: image
+  imageOptions:
+    diskSize: 3221225472
+    diskFormat: raw
+    diskSectorSize: 4096
+    bootloader: grub
+  outFormat: .zst
+"#;
+    assert_eq!(profile.to_string(), expected);
+}
+
+#[test]
+fn the_printed_profile_of_an_iso() {
+    let profile = Profile {
+        arch: Arch::Arm64,
+        platform: Platform::METAL,
+        extra_kernel_args: vec![],
+        meta: vec![],
+        origin: PayloadInput::Directory("/files".into()),
+        kind: ImageKind::Iso,
+        disk: None,
+        compression: None,
+    };
+    let expected = "\
+arch: arm64
+platform: metal
+secureboot: false
+input:
+  kernel:
+    path: /files/vmlinuz
+  initramfs:
+    path: /files/initramfs.xz
+output:
+  kind: iso
+  isoOptions:
+    bootloader: grub
+  outFormat: raw
+";
+    assert_eq!(profile.to_string(), expected);
+}
+
+fn any_profile() -> impl Strategy<Value = Profile> {
+    let path = || "[^/]{1,12}".prop_map(|name| format!("/{name}"));
+    let origin = prop_oneof![
+        path().prop_map(PayloadInput::Directory),
+        Just(PayloadInput::Directory("/".into())),
+        Just(PayloadInput::Directory(".".into())),
+        any::<String>().prop_filter("a path", |s| !s.is_empty()).prop_map(PayloadInput::Layout),
+        path().prop_map(PayloadInput::Archive),
+        any::<bool>().prop_map(|insecure| {
+            let name = format!("r.example:5000/os@sha256:{}", "ab".repeat(32));
+            PayloadInput::Registry { image: name.parse().unwrap(), insecure }
+        }),
+    ];
+    let kind =
+        prop::sample::select(vec![ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova, ImageKind::Iso]);
+    let compression =
+        prop::sample::select(vec![None, Some(Compression::Xz), Some(Compression::Gz), Some(Compression::Zst)]);
+    let platform = prop::sample::select(Platform::names().collect::<Vec<_>>());
+    let texts = prop::collection::vec(any::<String>(), 0..4);
+    let meta = prop::collection::vec((1..=255_u8, any::<String>()), 0..4);
+    (origin, kind, compression, platform, texts, meta, any::<u64>(), any::<bool>()).prop_map(
+        |(origin, kind, compression, platform, extra_kernel_args, meta, bytes, large)| Profile {
+            arch: if large { Arch::Arm64 } else { Arch::Amd64 },
+            platform: Platform::by_name(platform).unwrap(),
+            extra_kernel_args,
+            meta: if kind == ImageKind::Iso { vec![] } else { meta },
+            origin,
+            kind,
+            disk: (kind != ImageKind::Iso)
+                .then_some(DiskOptions { bytes, sector: if large { SectorSize::S4096 } else { SectorSize::S512 } }),
+            compression,
+        },
+    )
+}
+
+proptest! {
+    /// Whatever a profile holds, it is printed so that it is read again.
+    #[test]
+    fn a_printed_profile_is_the_same_profile(profile in any_profile()) {
+        let printed = profile.to_string();
+        prop_assert_eq!(Profile::parse(printed.as_bytes()), Ok((profile, vec![])), "{}", printed);
+    }
+
+    /// A right profile with one character changed: an error has a place in the text.
+    #[test]
+    fn one_changed_character_never_panics(at in 0..FULL_PROFILE.len(), c in "[-:\\[\\]{}*&<>'\"# \n\ta0|!]") {
+        let mut text = FULL_PROFILE.to_owned();
+        text.replace_range(at..=at, &c);
+        if let Err(e) = Profile::parse(text.as_bytes()) {
+            prop_assert!((1..=text.lines().count() + 1).contains(&e.at.line), "{}", e);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The plan of an install: its text (golden files; `SLIPWAY_UPDATE_GOLDEN=1` rewrites them) and the laws
+//! that hold for every request and every disk.
+
+use proptest::prelude::*;
+use slipway_core::payload::facts::PayloadFacts;
+use slipway_core::{
+    digest::Sha256,
+    disk::{
+        identity::{DiskIdentity, DiskKind, DiskUse},
+        layout::Part,
+    },
+    payload::manifest::{Arch, FileInfo, KernelArgs},
+    plan::{self, AssetFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
+    units::{Extent, GIB, MIB, SectorSize},
+};
+use slipway_test_support::{fixtures, golden::assert_golden};
+
+fn file(name: &str, size: u64) -> FileInfo {
+    FileInfo { name: name.to_owned(), size, sha256: Sha256::of(name.as_bytes()) }
+}
+
+fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
+    PayloadFacts {
+        source: "dir:/payload".parse().unwrap(),
+        arch: Arch::Amd64,
+        version: Some("1.2.3".to_owned()),
+        files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
+        cmdline: Some("console=ttyS0 quiet".to_owned()),
+        checksums: true,
+    }
+}
+
+fn disk(bytes: u64, sector: SectorSize, kind: DiskKind) -> DiskFacts {
+    let identity = DiskIdentity { path: "/dev/sda".to_owned(), kind, model: None, serial: None, wwid: None };
+    DiskFacts { identity, bytes, sector, busy: vec![], found: Found::Nothing }
+}
+
+fn assets() -> AssetFacts {
+    AssetFacts { efi: file("BOOTX64.EFI", 700_000), core: Some(file("core.img", 182_000)) }
+}
+
+fn request() -> InstallRequest {
+    InstallRequest { force: false, slot_bytes: GIB, ..fixtures::request(1) }
+}
+
+fn golden(name: &str, plan: &Plan) {
+    let text = plan.to_string();
+    assert_golden(&format!("tests/golden/{name}"), &text);
+}
+
+#[test]
+fn a_plain_install() {
+    let facts = disk(10 * GIB, SectorSize::S512, DiskKind::Disk);
+    let plan = plan::install(&request(), &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
+    golden("install-disk-512.txt", &plan);
+}
+
+#[test]
+fn an_install_onto_a_4096_byte_sector_image_with_everything_asked_for() {
+    let mut facts = disk(6 * GIB, SectorSize::S4096, DiskKind::Image);
+    facts.found = Found::Something("an XFS file system".to_owned());
+    let request = InstallRequest { zero: true, format_data: false, ..request() };
+    let plan = plan::install(&request, &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
+    golden("install-image-4096.txt", &plan);
+}
+
+/// What a machine config adds.
+#[test]
+fn an_install_for_an_old_bios_with_an_encrypted_volume() {
+    let facts = disk(10 * GIB, SectorSize::S512, DiskKind::Disk);
+    let args = KernelArgs { extra: vec!["dropped=1".to_owned()], payload_only: true, ..KernelArgs::default() };
+    let request = InstallRequest { encrypted: vec![Part::State], bootable_mbr: true, args, ..request() };
+    let plan = plan::install(&request, &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
+    golden("install-legacy-bios.txt", &plan);
+}
+
+#[test]
+fn all_reasons_are_told_at_once() {
+    let mut facts = disk(GIB, SectorSize::S512, DiskKind::Disk);
+    facts.busy = vec![DiskUse { device: "/dev/sda1".into(), by: "mounted on /mnt".into() }];
+    facts.found = Found::Something("an XFS file system".to_owned());
+    let payload = PayloadFacts { arch: Arch::Arm64, ..payload_facts(1, 1, 1) };
+    let refusals = plan::install(&request(), &facts, &payload, &assets()).unwrap_err().0;
+    assert!(
+        matches!(refusals[..], [Refusal::InUse(_), Refusal::NotEmpty(_), Refusal::Arch { .. }, Refusal::Layout(_)]),
+        "{refusals:?}"
+    );
+    let forced = InstallRequest { force: true, ..request() };
+    let refusals = plan::install(&forced, &facts, &payload, &assets()).unwrap_err().0;
+    assert!(matches!(refusals[0], Refusal::InUse(_)), "force does not overwrite a disk in use");
+}
+
+/// Where a step may write.
+fn allowed(plan: &Plan, step: &Step) -> Extent {
+    let layout = &plan.table.as_ref().unwrap().layout;
+    let whole = Extent { offset: 0, len: layout.disk_bytes };
+    match step {
+        Step::WriteVolume { part, .. } | Step::Blank { part, .. } | Step::WriteXfs { part, .. } => layout.part(*part),
+        Step::WriteCore { .. } => layout.part(Part::Bios),
+        Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => layout.part(Part::Meta),
+        Step::ClearLba0 { .. } | Step::WriteLba0 { .. } => Extent { offset: 0, len: layout.sector_size.bytes() },
+        Step::WritePrimaryGpt { .. } => Extent { offset: layout.sector_size.bytes(), len: MIB },
+        Step::WriteBackupGpt { .. } => Extent { offset: whole.len - MIB, len: MIB },
+        Step::ClearLabels { .. } | Step::Erase { .. } => whole,
+        Step::Reserve { .. }
+        | Step::PrepareXfs { .. }
+        | Step::Verify { .. }
+        | Step::ForgetCached { .. }
+        | Step::WriteBootEnv { .. }
+        | Step::WriteMarker { .. }
+        | Step::Discard { .. }
+        | Step::RereadTable => Extent { offset: 0, len: 0 },
+    }
+}
+
+fn at(plan: &Plan, wanted: impl Fn(&Step) -> bool) -> Vec<usize> {
+    plan.steps.iter().enumerate().filter(|(_, s)| wanted(s)).map(|(i, _)| i).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn laws(
+        disk_mib in 1000u64..30_000,
+        odd_sectors in 0u64..2048,
+        slot_mib in 260u64..2000,
+        sectors_4096: bool,
+        image: bool,
+        zero: bool,
+        format_data: bool,
+        kernel in 1u64..(64 << 20),
+        rootfs in 1u64..(900 << 20),
+    ) {
+        let sector = if sectors_4096 { SectorSize::S4096 } else { SectorSize::S512 };
+        let kind = if image { DiskKind::Image } else { DiskKind::Disk };
+        let facts = disk(disk_mib * MIB + odd_sectors * 4096, sector, kind);
+        let request = InstallRequest { zero, format_data, slot_bytes: slot_mib * MIB, ..request() };
+        let payload = payload_facts(kernel, 5 << 20, rootfs);
+        let Ok(plan) = plan::install(&request, &facts, &payload, &assets()) else { return Ok(()) };
+
+        // The same inputs give the same plan.
+        prop_assert_eq!(&plan, &plan::install(&request, &facts, &payload, &assets()).unwrap());
+        // Every write stays inside what it is for.
+        for step in &plan.steps {
+            for extent in step.writes() {
+                prop_assert!(allowed(&plan, step).contains(extent), "{:?}", step);
+            }
+        }
+        // The commit is there once, and nothing is written after it.
+        let commit = at(&plan, |s| s.is_commit());
+        prop_assert_eq!(commit.len(), 1);
+        prop_assert!(plan.steps[commit[0] + 1..].iter().all(|s| s.writes().is_empty()));
+        // LBA 0 is cleared before anything else is written.
+        let first = at(&plan, |s| !s.writes().is_empty())[0];
+        let clears = matches!(plan.steps[first], Step::ClearLba0 { .. });
+        prop_assert!(clears);
+        // What is written in bulk is verified after it and before the commit.
+        for (part, written) in [(Part::Esp, 0), (Part::BootA, 0), (Part::Bios, 1)] {
+            let write = at(&plan, |s| match s {
+                Step::WriteVolume { part: p, .. } => *p == part,
+                Step::WriteCore { .. } => written == 1,
+                _ => false,
+            });
+            let verify = at(&plan, |s| matches!(s, Step::Verify { part: p, .. } if *p == part));
+            if sectors_4096 && written == 1 {
+                prop_assert!(write.is_empty() && verify.is_empty());
+            } else {
+                prop_assert_eq!((write.len(), verify.len()), (1, 1));
+                prop_assert!(write[0] < verify[0] && verify[0] < commit[0]);
+            }
+        }
+        // The backup label stands before the primary, both before the commit.
+        let backup = at(&plan, |s| matches!(s, Step::WriteBackupGpt { .. }))[0];
+        let primary = at(&plan, |s| matches!(s, Step::WritePrimaryGpt { .. }))[0];
+        prop_assert!(backup < primary && primary < commit[0]);
+        // A plan survives being saved as JSON.
+        let json = serde_json::to_string(&plan).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}

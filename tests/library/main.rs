@@ -1,0 +1,17 @@
+//! Needs: nothing
+//!
+//! The library by itself: formats, plans, pictures, the boot state, the registry client. No test here needs root, boot
+//! assets or another program.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+mod command_definition;
+mod fuzz_seeds;
+mod image_profile;
+mod install_plan;
+mod layers;
+mod machine_config;
+mod model_check;
+mod picture;
+mod registry;
+mod report_schema;
+mod upgrade_plan;

@@ -1,0 +1,197 @@
+//! Answers that are errors, redirects, or documents that are wrong.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use slipway::payload::{image::ImageStore as _, registry::Options};
+use slipway_test_support::{
+    registry::{
+        MANIFEST, at, auth_file, blob, descriptor, digest, options, plain, registry, says,
+        server::{Server, head, reply},
+    },
+    world::noise,
+};
+use tempfile::TempDir;
+
+#[test]
+fn too_many_requests_are_waited_out() {
+    let count = AtomicUsize::new(0);
+    let server = Server::new(move |_, out| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => reply(out, 429, &[("Retry-After", "1")], b""),
+        1 => reply(out, 503, &[("Retry-After", "1")], b""),
+        _ => reply(out, 200, &[], b"hello"),
+    });
+    let start = Instant::now();
+    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+    assert!(start.elapsed() >= Duration::from_secs(2), "asked again after {:?}", start.elapsed());
+    let server = Server::new(|_, out| reply(out, 429, &[], br#"{"errors": [{"code": "TOOMANYREQUESTS"}]}"#));
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["429", "TOOMANYREQUESTS", "log in"]), "fetch");
+}
+
+#[test]
+fn a_broken_registry_is_given_up() {
+    let server = Server::new(|_, out| reply(out, 500, &[], b"secret inside"));
+    for error in [at(server.port).root().unwrap_err(), blob(&at(server.port), b"x").unwrap_err()] {
+        assert_eq!(says(&error, &["127.0.0.1", "/a/b", "500", "asked 5 times"]), "fetch");
+        assert!(!error.to_string().contains("secret"));
+    }
+    assert_eq!(server.requests().len(), 10);
+}
+
+#[test]
+fn what_is_no_registry_is_told() {
+    let server = Server::new(|_, out| out.write_all(b"220 mail.example ESMTP\r\n"));
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["does not answer in HTTP"]), "fetch");
+    let port = server.port;
+    drop(server);
+    let error = at(port).root().unwrap_err();
+    assert_eq!(says(&error, &["127.0.0.1", "refuses connections", "asked 5 times"]), "fetch");
+    let error = registry("nosuch.invalid/a/b:1", &plain()).root().unwrap_err();
+    assert_eq!(says(&error, &["nosuch.invalid", "lookup address information"]), "fetch");
+}
+
+#[test]
+fn a_document_comes_with_its_type() {
+    for (sent, seen) in
+        [(Some("text/html; charset=utf-8"), Some("text/html")), (Some(MANIFEST), Some(MANIFEST)), (None, None)]
+    {
+        let headers: Vec<(&str, &str)> = sent.map(|value| ("Content-Type", value)).into_iter().collect();
+        let server = Server::new(move |_, out| reply(out, 200, &headers, b"{}"));
+        assert_eq!(at(server.port).root().unwrap().media_type.as_deref(), seen);
+        let accept = server.requests()[0].header("accept").unwrap().to_owned();
+        assert!(accept.contains(MANIFEST) && accept.contains("manifest.list.v2+json"), "{accept}");
+    }
+}
+
+#[test]
+fn a_document_of_another_digest_is_refused() {
+    let other = digest(b"other");
+    let server = Server::new(|_, out| reply(out, 200, &[], b"{}"));
+    let by_digest = registry(&format!("127.0.0.1:{}/a/b:1@{other}", server.port), &plain());
+    let error = by_digest.root().unwrap_err();
+    assert_eq!(says(&error, &[&other, &digest(b"{}"), "/a/b"]), "invalid");
+    let error = by_digest.document(&descriptor(MANIFEST, b"other")).unwrap_err();
+    assert_eq!(says(&error, &[&other, &digest(b"{}")]), "invalid");
+    let server = Server::new(move |_, out| reply(out, 200, &[("Docker-Content-Digest", &other)], b"{}"));
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["manifest 1", &digest(b"{}"), "the registry says"]), "invalid");
+}
+
+#[test]
+fn a_document_cut_short_is_asked_for_again() {
+    let count = AtomicUsize::new(0);
+    let server = Server::new(move |_, out| {
+        head(out, 200, &[("Content-Length", "5")])?;
+        out.write_all(if count.fetch_add(1, Ordering::SeqCst) == 0 { b"he" } else { b"hello" })
+    });
+    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+}
+
+#[test]
+fn a_document_of_100_mib_is_not_read() {
+    const SIZE: usize = 100 << 20;
+    for with_length in [true, false] {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&sent);
+        let server = Server::new(move |_, out| {
+            let length = SIZE.to_string();
+            let headers = [("Content-Length", length.as_str())];
+            head(out, 200, if with_length { &headers } else { &[] })?;
+            let part = vec![b' '; 64 << 10];
+            while count.load(Ordering::SeqCst) < SIZE {
+                out.write_all(&part)?;
+                count.fetch_add(part.len(), Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        let error = at(server.port).root().unwrap_err();
+        assert_eq!(says(&error, &["more than 4194304 bytes", "/a/b"]), "invalid");
+        // What was read, and what the kernel's buffers took.
+        let sent = sent.load(Ordering::SeqCst);
+        assert!(sent < 24 << 20, "{sent} bytes were sent");
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[test]
+fn redirects_to_another_host_are_followed_without_credentials() {
+    let bytes = noise(1, 100_000);
+    let content = bytes.clone();
+    let store = Server::new(move |request, out| {
+        if request.header("authorization").is_some() {
+            return reply(out, 400, &[], b"");
+        }
+        slipway_test_support::registry::server::blob_head(request, out, &content)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&content[start..usize::min(start + 60_000, content.len())])
+    });
+    let port = store.port;
+    let server = Server::new(move |request, out| match request.header("authorization") {
+        None => reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""),
+        // The same host by another name: also that is another one.
+        Some(_) => {
+            reply(out, 307, &[("Location", &format!("http://localhost:{port}/store?signature=hidden"))], b"moved")
+        }
+    });
+    let dir = TempDir::new().unwrap();
+    let host = format!("127.0.0.1:{}", server.port);
+    let auth_file = Some(auth_file(dir.path(), &host, "me", "secret"));
+    let registry = registry(&format!("{host}/a/b:1"), &Options { auth_file, ..plain() });
+    assert!(blob(&registry, &bytes).unwrap() == bytes);
+    let stored = store.requests();
+    assert_eq!(stored.iter().map(|r| r.start().unwrap_or(0)).collect::<Vec<_>>(), [0, 60_000]);
+    assert_eq!(stored[1].header("if-match"), Some("\"v1\""));
+    // The resumption began at the registry, for a fresh address, and without the store's ETag.
+    let asked = server.requests();
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert!(asked[2].header("authorization").is_some() && asked[2].header("if-match").is_none());
+    // What the store's refusals say does not give the signature away.
+    drop(store);
+    let error = blob(&registry, &bytes).unwrap_err();
+    assert_eq!(says(&error, &["http://localhost:", "refuses connections"]), "fetch");
+    assert!(!error.to_string().contains("hidden"));
+}
+
+#[test]
+fn redirects_that_lead_nowhere_are_refused() {
+    let server = Server::new(|_, out| reply(out, 302, &[("Location", "/v2/again")], b""));
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["redirects more than 5 times"]), "fetch");
+    assert_eq!(server.requests().len(), 6);
+    for location in ["ftp://x.example/", "http://user:word@x.example/", ""] {
+        let server = Server::new(move |_, out| reply(out, 302, &[("Location", location)], b""));
+        let error = at(server.port).root().unwrap_err();
+        assert_eq!(says(&error, &["redirects to what is no address"]), "fetch");
+    }
+    let server = Server::new(|_, out| reply(out, 304, &[], b""));
+    assert_eq!(says(&at(server.port).root().unwrap_err(), &["304"]), "fetch");
+}
+
+#[test]
+fn a_redirect_may_stay_at_the_registry() {
+    let server = Server::new(|request, out| match request.target.as_str() {
+        "/v2/a/b/manifests/1" => reply(out, 301, &[("Location", "one?x=y")], b""),
+        "/v2/a/b/manifests/one?x=y" => reply(out, 200, &[], b"hello"),
+        _ => reply(out, 404, &[], b""),
+    });
+    assert_eq!(at(server.port).root().unwrap().bytes, b"hello");
+    assert_eq!(
+        says(&registry(&format!("127.0.0.1:{}/a/c", server.port), &plain()).root().unwrap_err(), &[]),
+        "not found"
+    );
+}
+
+#[test]
+fn nothing_is_sent_before_it_is_asked_for() {
+    let server = Server::new(|_, out| reply(out, 200, &[], b"{}"));
+    let name = format!("127.0.0.1:{}/a/b:1", server.port);
+    drop((registry(&name, &plain()), registry(&name, &options())));
+    assert!(server.requests().is_empty());
+}

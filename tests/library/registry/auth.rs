@@ -1,0 +1,199 @@
+//! Tokens, and where credentials may go.
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::json;
+use slipway::payload::{
+    image::ImageStore as _,
+    registry::{Options, Registry},
+};
+use slipway_test_support::{
+    registry::{
+        at, auth_file, blob, plain, registry, says,
+        server::{ME, Server, blob_head, challenge, reply, token_service},
+    },
+    world::noise,
+};
+use tempfile::TempDir;
+
+/// A registry that accepts what begins with these letters, and answers with `bytes`; each token for so many requests.
+fn guarded(challenge: String, accepted: &'static str, bytes: Vec<u8>, uses: usize) -> Server {
+    let used = AtomicUsize::new(0);
+    Server::new(move |request, out| {
+        let number = used.load(Ordering::SeqCst) / uses + 1;
+        let wanted = format!("{accepted}{number}");
+        if request.header("authorization") != Some(&wanted) {
+            return reply(out, 401, &[("WWW-Authenticate", &challenge)], b"");
+        }
+        used.fetch_add(1, Ordering::SeqCst);
+        blob_head(request, out, &bytes)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&bytes[start..usize::min(start + 50_000, bytes.len())])
+    })
+}
+
+/// As `me` at this server.
+fn as_me(dir: &TempDir, server: &Server) -> Registry {
+    let host = format!("127.0.0.1:{}", server.port);
+    let auth_file = Some(auth_file(dir.path(), &host, "me", "secret"));
+    registry(&format!("{host}/a/b:1"), &Options { auth_file, ..plain() })
+}
+
+#[test]
+fn anybody_gets_a_token() {
+    for field in ["token", "access_token"] {
+        let service = token_service(field, false);
+        let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
+        let registry = at(server.port);
+        assert_eq!(registry.root().unwrap().bytes, b"hello");
+        assert_eq!(blob(&registry, b"hello").unwrap(), b"hello");
+        let asked = service.requests();
+        assert_eq!(asked.len(), 1, "the token is used again");
+        assert_eq!(asked[0].target, "/token?x=y&scope=repository%3Aa%2Fb%3Apull&service=a%20service");
+        assert_eq!(asked[0].header("authorization"), None);
+    }
+}
+
+#[test]
+fn credentials_go_to_the_token_service_and_nowhere_else() {
+    let dir = TempDir::new().unwrap();
+    let service = token_service("token", true);
+    let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
+    assert_eq!(as_me(&dir, &server).root().unwrap().bytes, b"hello");
+    assert_eq!(service.requests()[0].header("authorization"), Some(ME));
+    assert!(server.requests().iter().all(|r| r.header("authorization") != Some(ME)));
+    // Without them the service refuses, and it is told where they were looked for.
+    let error = at(server.port).root().unwrap_err();
+    let place = format!("http://127.0.0.1:{} answers 401", service.port);
+    assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "fetch");
+}
+
+#[test]
+fn a_token_that_expires_in_the_middle_is_renewed() {
+    let bytes = noise(1, 200_000);
+    let service = token_service("token", false);
+    // Four connections of 50,000 bytes, each with a token of its own.
+    let server = guarded(challenge(&service), "Bearer t", bytes.clone(), 1);
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    assert_eq!(service.requests().len(), 4);
+}
+
+#[test]
+fn a_token_that_is_never_accepted_is_not_asked_for_twice() {
+    let service = token_service("token", false);
+    let server = guarded(challenge(&service), "Bearer nothing", Vec::new(), 1);
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["401", "no credentials"]), "fetch");
+    assert_eq!((server.requests().len(), service.requests().len()), (2, 1));
+}
+
+#[test]
+fn wrong_credentials_are_not_sent_twice() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""));
+    let registry = as_me(&dir, &server);
+    for _ in 0..2 {
+        let error = registry.root().unwrap_err();
+        assert_eq!(says(&error, &["401", "auth.json", "refused"]), "fetch");
+        let text = error.to_string();
+        assert!(!text.contains("secret") && !text.contains("bWU6"), "{text}");
+    }
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[test]
+fn forbidden_is_not_tried_again() {
+    let dir = TempDir::new().unwrap();
+    let server = Server::new(|_, out| reply(out, 403, &[], br#"{"errors": [{"code": "DENIED"}]}"#));
+    let error = as_me(&dir, &server).root().unwrap_err();
+    assert_eq!(says(&error, &["403", "DENIED", "auth.json", "refused"]), "fetch");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn a_helper_is_named_when_it_is_all_there_is() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("config.json");
+    fs::write(&path, r#"{"auths": {}, "credsStore": "desktop"}"#).unwrap();
+    let options = Options { auth_file: Some(path), ..plain() };
+    // It does not matter where nobody asks who we are.
+    let open = Server::new(|_, out| reply(out, 200, &[], b"{}"));
+    registry(&format!("127.0.0.1:{}/a/b:1", open.port), &options).root().unwrap();
+    let shut = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""));
+    let error = registry(&format!("127.0.0.1:{}/a/b:1", shut.port), &options).root().unwrap_err();
+    assert_eq!(says(&error, &["docker-credential-desktop", "config.json", "--authfile"]), "fetch");
+}
+
+#[test]
+fn an_auth_file_that_was_named_must_be_there() {
+    let options = Options { auth_file: Some(PathBuf::from("/nosuch/auth.json")), ..plain() };
+    let error = Registry::new(&"r.example/x".parse().unwrap(), &options).err().unwrap();
+    assert_eq!(says(&error, &["/nosuch/auth.json"]), "io");
+}
+
+#[test]
+fn an_identity_token_is_exchanged() {
+    let dir = TempDir::new().unwrap();
+    let service = token_service("access_token", false);
+    let server = guarded(challenge(&service), "Bearer t", b"hello".to_vec(), 100);
+    let host = format!("127.0.0.1:{}", server.port);
+    let path = dir.path().join("auth.json");
+    fs::write(&path, json!({"auths": {&host: {"auth": "PHRva2VuPjo=", "identitytoken": "a+b"}}}).to_string()).unwrap();
+    let registry = registry(&format!("{host}/a/b:1"), &Options { auth_file: Some(path), ..plain() });
+    assert_eq!(registry.root().unwrap().bytes, b"hello");
+    let asked = &service.requests()[0];
+    assert_eq!((asked.method.as_str(), asked.header("authorization")), ("POST", None));
+    for part in ["grant_type=refresh_token", "refresh_token=a%2Bb", "service=a%20service", "repository%3Aa%2Fb%3Apull"]
+    {
+        assert!(asked.body.contains(part), "{part}: {}", asked.body);
+    }
+}
+
+#[test]
+fn token_services_that_fail() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let answers: [(u16, &'static [u8], &str, usize); 6] = [
+        (200, b"{}", "answers without a token", 1),
+        (200, b"no json", "answers without a token", 1),
+        (200, br#"{"token": "a\r\nHost: b"}"#, "answers without a token", 1),
+        (302, b"", "redirects: not followed", 1),
+        (404, b"", "the token service failed", 1),
+        (503, b"", "the token service failed", 5),
+    ];
+    for (status, body, text, asked) in answers {
+        let elsewhere = [("Location", "http://x.example/")];
+        let service = Server::new(move |_, out| reply(out, status, &elsewhere, body));
+        let server = guarded(challenge(&service), "Bearer t", Vec::new(), 1);
+        let error = at(server.port).root().unwrap_err();
+        assert_eq!(says(&error, &[text, "manifest 1", "/a/b"]), "fetch");
+        assert_eq!(service.requests().len(), asked, "{status} {body:?}");
+    }
+    // 100 MiB of token are not read.
+    let service = Server::new(move |_, out| {
+        slipway_test_support::registry::server::head(out, 200, &[])?;
+        while counted.fetch_add(1, Ordering::SeqCst) < 1600 {
+            out.write_all(&[b' '; 64 << 10])?;
+        }
+        Ok(())
+    });
+    let server = guarded(challenge(&service), "Bearer t", Vec::new(), 1);
+    assert_eq!(says(&at(server.port).root().unwrap_err(), &["without a token"]), "fetch");
+    assert!(count.load(Ordering::SeqCst) < 400, "the service could send it all");
+}
+
+#[test]
+fn neither_basic_nor_bearer() {
+    let server = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Negotiate")], b""));
+    let error = at(server.port).root().unwrap_err();
+    assert_eq!(says(&error, &["neither Basic nor Bearer"]), "fetch");
+    // Nor is that a reason to send anything unasked.
+    assert!(server.requests().iter().all(|r| r.header("authorization").is_none()));
+}

@@ -1,0 +1,214 @@
+//! Blobs whose connections break in every way, and whose bytes are not what they should be.
+
+use std::{thread, time::Duration};
+
+use slipway::payload::registry::{MinimumSpeed, Options};
+use slipway_test_support::{
+    registry::{
+        at, blob, digest, plain, read, registry, says,
+        server::{Server, blob_head, head, reply, serve_blob},
+        sized,
+    },
+    world::noise,
+};
+
+/// Length of the blobs here, bytes.
+const LEN: usize = 200_000;
+
+/// A connection is cut when fewer than 10,000 bytes come in half a second.
+fn impatient() -> Options {
+    let mut options = plain();
+    options.patience.pace = MinimumSpeed { window: Duration::from_millis(500), least_bytes: 10_000 };
+    // Whatever this machine is busy with.
+    options.patience.attempts = 100;
+    options
+}
+
+#[test]
+fn a_cut_blob_is_resumed_where_it_was_cut() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    // 70,000 bytes each time.
+    let server = Server::new(move |request, out| {
+        blob_head(request, out, &content)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&content[start..usize::min(start + 70_000, LEN)])
+    });
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    let asked = server.requests();
+    let starts: Vec<_> = asked.iter().map(|r| r.start().unwrap_or(0)).collect();
+    assert_eq!(starts, [0, 70_000, 140_000]);
+    let versions: Vec<_> = asked.iter().map(|r| r.header("if-match")).collect();
+    assert_eq!(versions, [None, Some("\"v1\""), Some("\"v1\"")]);
+    assert!(asked.iter().all(|r| r.target == format!("/v2/a/b/blobs/{}", digest(&bytes))));
+}
+
+#[test]
+fn a_stalled_blob_is_resumed() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |request, out| {
+        if request.start().is_some() {
+            return serve_blob(request, out, &content);
+        }
+        blob_head(request, out, &content)?;
+        out.write_all(&content[..100_000])?;
+        out.flush()?;
+        thread::sleep(Duration::from_secs(600));
+        Ok(())
+    });
+    let stalling = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &impatient());
+    assert!(blob(&stalling, &bytes).unwrap() == bytes);
+    assert_eq!(server.requests().last().unwrap().start(), Some(100_000));
+}
+
+#[test]
+fn a_dripping_blob_is_resumed() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    // A byte every 10 ms: some thousand seconds in all.
+    let server = Server::new(move |request, out| {
+        if request.start().is_some() {
+            return serve_blob(request, out, &content);
+        }
+        blob_head(request, out, &content)?;
+        for byte in &content {
+            out.write_all(&[*byte])?;
+            out.flush()?;
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    });
+    let dripping = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &impatient());
+    assert!(blob(&dripping, &bytes).unwrap() == bytes);
+    let start = server.requests().last().unwrap().start().unwrap();
+    assert!(start > 0 && start < 10_000, "given up after {start} bytes");
+}
+
+#[test]
+fn an_answer_that_never_begins_is_given_up() {
+    let server = Server::new(|_, _| {
+        thread::sleep(Duration::from_secs(600));
+        Ok(())
+    });
+    let mut options = impatient();
+    options.patience.attempts = 2;
+    let silent = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &options);
+    let error = blob(&silent, b"x").unwrap_err();
+    assert_eq!(
+        says(&error, &["127.0.0.1", "/a/b", &digest(b"x"), "only 0 bytes came in 0.5 s", "asked 2 times"]),
+        "fetch"
+    );
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn a_server_without_ranges_is_passed_over() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |request, out| match request.start() {
+        Some(_) => reply(out, 200, &[], &content),
+        None => {
+            head(out, 200, &[("Content-Length", &LEN.to_string())])?;
+            out.write_all(&content[..150_000])
+        }
+    });
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn a_server_that_always_cuts_at_the_same_byte_is_given_up() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |_, out| {
+        head(out, 200, &[("Content-Length", &LEN.to_string())])?;
+        out.write_all(&content[..150_000])
+    });
+    let error = blob(&at(server.port), &bytes).unwrap_err();
+    assert_eq!(says(&error, &["after 150000 of 200000 bytes", "too early", "asked 5 times"]), "fetch");
+    // The bytes of the first made the attempts count anew.
+    assert_eq!(server.requests().len(), 5);
+}
+
+#[test]
+fn another_range_than_asked_for_is_refused() {
+    for (range, text) in [
+        ("bytes 99999-199999/200000", "bytes 100000- wanted"),
+        ("bytes 100000-199999/200001", "its descriptor says 200000"),
+        ("bytes=100000-199999", "another range"),
+        ("", "another range"),
+    ] {
+        let bytes = noise(1, LEN);
+        let content = bytes.clone();
+        let server = Server::new(move |request, out| {
+            let length = (LEN - request.start().unwrap_or(0)).to_string();
+            let headers = [("Content-Length", length.as_str()), ("Content-Range", range)];
+            head(out, if request.start().is_some() { 206 } else { 200 }, &headers)?;
+            out.write_all(&content[..100_000])
+        });
+        let error = blob(&at(server.port), &bytes).unwrap_err();
+        assert_eq!(says(&error, &[text, "after 100000 of 200000 bytes"]), "invalid", "{range}");
+        assert_eq!(server.requests().len(), 2, "{range}");
+    }
+}
+
+#[test]
+fn a_version_that_no_longer_fits_is_asked_for_without() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |request, out| {
+        if request.header("if-match").is_some() {
+            return reply(out, 412, &[], b"");
+        }
+        blob_head(request, out, &content)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&content[start..usize::min(start + 150_000, LEN)])
+    });
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+}
+
+/// An answer without a length but with an end.
+fn chunked(out: &mut dyn std::io::Write, bytes: &[u8]) -> std::io::Result<()> {
+    head(out, 200, &[("Transfer-Encoding", "chunked")])?;
+    for part in bytes.chunks(10_000) {
+        write!(out, "{:x}\r\n", part.len())?;
+        out.write_all(part)?;
+        write!(out, "\r\n")?;
+    }
+    write!(out, "0\r\n\r\n")
+}
+
+#[test]
+fn a_blob_of_another_length_is_refused() {
+    let bytes = noise(1, LEN);
+    for (size, text) in [(LEN - 1, "longer than its descriptor says"), (LEN + 1, "shorter than its descriptor says")] {
+        for with_length in [true, false] {
+            let content = bytes.clone();
+            let server = Server::new(move |_, out| match with_length {
+                true => reply(out, 200, &[], &content),
+                false => chunked(out, &content),
+            });
+            let wanted = sized("x", &digest(&bytes), size as u64);
+            let error = read(&at(server.port), &wanted).unwrap_err();
+            assert_eq!(says(&error, &[text, &digest(&bytes), "/a/b"]), "invalid", "{size} {with_length}");
+            assert_eq!(server.requests().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_blob_without_length_comes() {
+    let bytes = noise(1, LEN);
+    let content = bytes.clone();
+    let server = Server::new(move |_, out| chunked(out, &content));
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    // Neither length nor end: only the connection tells.
+    let content = bytes.clone();
+    let server = Server::new(move |_, out| {
+        head(out, 200, &[])?;
+        out.write_all(&content)
+    });
+    assert!(blob(&at(server.port), &bytes).unwrap() == bytes);
+    assert!(blob(&at(Server::new(|_, out| reply(out, 200, &[], b"")).port), b"").unwrap().is_empty());
+}

@@ -1,0 +1,107 @@
+//! Mirrors: who is asked, and when the registry itself is.
+
+use slipway::payload::{
+    image::ImageStore as _,
+    registry::{Options, Registry},
+};
+use slipway_test_support::{
+    registry::{
+        blob, digest, plain, registry, says,
+        server::{Server, blob_head, reply, serve_blob},
+    },
+    world::noise,
+};
+
+/// `a/b:1` of a registry, with these mirrors of it.
+fn mirrored(own: &Server, mirrors: &[&str]) -> Registry {
+    let host = format!("127.0.0.1:{}", own.port);
+    let mirrors = mirrors.iter().map(|url| format!("{host}={url}").parse().unwrap()).collect();
+    registry(&format!("{host}/a/b:1"), &Options { mirrors, ..plain() })
+}
+
+fn url(server: &Server) -> String {
+    format!("http://127.0.0.1:{}", server.port)
+}
+
+fn serving(bytes: &'static [u8]) -> Server {
+    Server::new(move |request, out| serve_blob(request, out, bytes))
+}
+
+#[test]
+fn a_mirror_is_asked_first() {
+    let (own, mirror) = (serving(b"own"), serving(b"mirror"));
+    assert_eq!(mirrored(&own, &[&format!("{}/v2/proxy", url(&mirror))]).root().unwrap().bytes, b"mirror");
+    assert_eq!(mirror.requests()[0].target, "/v2/proxy/a/b/manifests/1");
+    assert!(own.requests().is_empty());
+    // A mirror of another registry is not.
+    let other = Options { mirrors: vec![format!("r.example={}", url(&mirror)).parse().unwrap()], ..plain() };
+    let registry = registry(&format!("127.0.0.1:{}/a/b:1", own.port), &other);
+    assert_eq!(registry.root().unwrap().bytes, b"own");
+    assert_eq!(mirror.requests().len(), 1);
+}
+
+#[test]
+fn mirrors_that_cannot_help_are_passed_by() {
+    let gone = url(&serving(b""));
+    let (lacking, broken) =
+        (Server::new(|_, out| reply(out, 404, &[], b"")), Server::new(|_, out| reply(out, 500, &[], b"")));
+    let own = serving(b"hello");
+    let registry = mirrored(&own, &[&gone, &url(&lacking), &url(&broken)]);
+    assert_eq!(registry.root().unwrap().bytes, b"hello");
+    assert_eq!(blob(&registry, b"hello").unwrap(), b"hello");
+    assert_eq!((lacking.requests().len(), broken.requests().len(), own.requests().len()), (2, 2, 2));
+}
+
+#[test]
+fn when_nobody_helps_all_are_named() {
+    let lacking = Server::new(|_, out| reply(out, 404, &[], b""));
+    let own = Server::new(|_, out| reply(out, 500, &[], b""));
+    let error = mirrored(&own, &[&url(&lacking)]).root().unwrap_err();
+    assert_eq!(says(&error, &["500", "asked 5 times", &format!("mirror {}", url(&lacking)), "404"]), "fetch");
+    assert_eq!((lacking.requests().len(), own.requests().len()), (1, 5));
+}
+
+#[test]
+fn a_mirror_with_other_content_is_passed_by() {
+    let (own, stale) = (serving(b"hello"), serving(b"other"));
+    let host = format!("127.0.0.1:{}", own.port);
+    let mirrors = vec![format!("{host}={}", url(&stale)).parse().unwrap()];
+    let name = format!("{host}/a/b@{}", digest(b"hello"));
+    assert_eq!(registry(&name, &Options { mirrors, ..plain() }).root().unwrap().bytes, b"hello");
+    // A blob of another length, too.
+    let (own, stale) = (serving(b"hello"), serving(b"hello there"));
+    assert_eq!(blob(&mirrored(&own, &[&url(&stale)]), b"hello").unwrap(), b"hello");
+}
+
+#[test]
+fn a_blob_whose_mirror_dies_is_finished_by_the_registry() {
+    let bytes = noise(1, 200_000);
+    let content = bytes.clone();
+    let mirror = Server::new(move |request, out| {
+        if request.start().is_some() {
+            return reply(out, 500, &[], b"");
+        }
+        blob_head(request, out, &content)?;
+        out.write_all(&content[..120_000])
+    });
+    let content = bytes.clone();
+    let own = Server::new(move |request, out| serve_blob(request, out, &content));
+    assert!(blob(&mirrored(&own, &[&url(&mirror)]), &bytes).unwrap() == bytes);
+    let last = own.requests().pop().unwrap();
+    // The mirror's ETag says nothing here.
+    assert_eq!((last.start(), last.header("if-match")), (Some(120_000), None));
+}
+
+#[test]
+fn a_mirror_that_cuts_but_brings_bytes_is_asked_on() {
+    let bytes = noise(1, 200_000);
+    let content = bytes.clone();
+    let mirror = Server::new(move |request, out| {
+        blob_head(request, out, &content)?;
+        let start = request.start().unwrap_or(0);
+        out.write_all(&content[start..usize::min(start + 30_000, content.len())])
+    });
+    let own = Server::new(|_, out| reply(out, 404, &[], b""));
+    assert!(blob(&mirrored(&own, &[&url(&mirror)]), &bytes).unwrap() == bytes);
+    assert_eq!((mirror.requests().len(), own.requests().len()), (7, 0));
+}

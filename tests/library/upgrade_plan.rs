@@ -1,0 +1,350 @@
+//! The plans that change an installed disk: their text (golden files; `SLIPWAY_UPDATE_GOLDEN=1` rewrites them) and the
+//! laws that hold for every request and every disk.
+
+use proptest::prelude::*;
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        rule::{SlotView, next_boot},
+        running::Running,
+        slot::{PerSlot, Slot, SlotState},
+    },
+    disk::{
+        layout::Part,
+        meta::{ADV_BYTES, Adv, Meta},
+    },
+    payload::version::Version,
+    plan::{self, ActivateRequest, Goal, Plan, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
+    units::SectorSize,
+};
+use slipway_test_support::{
+    golden::assert_golden,
+    system::{
+        self, base, installed, payload,
+        random::{MEDIUM, decide, random_system, view},
+    },
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Texts.
+
+fn golden(name: &str, plan: &Plan) {
+    let text = format!("{plan}  then: {}\n  when it fails before its commit: {}\n", plan.result, plan.meanwhile);
+    assert_golden(&format!("tests/golden/{name}"), &text);
+}
+
+/// Payload 1 staged in slot B.
+fn staged() -> SystemFacts {
+    let mut facts = installed(SectorSize::S512);
+    let env = facts.env.unwrap().deactivated(Slot::B, 1).staged(Slot::B, 1);
+    facts.slots.b = system::slot(&facts.gpt, Slot::B, &payload(1), Some(Marker { state: SlotState::Trial, seq: 1 }));
+    facts.env_copies = [Some(env.clone()), Some(env.clone())];
+    facts.env = Some(env);
+    facts
+}
+
+/// Its trial runs.
+fn trial() -> SystemFacts {
+    let mut facts = staged();
+    let mut env = facts.env.unwrap().armed(Slot::B, 2);
+    (env.once, env.states.b) = (None, SlotState::Tried);
+    facts.env_copies = [Some(env.clone()), Some(env.clone())];
+    facts.env = Some(env);
+    let mut adv = Adv::default();
+    adv.set(6, b"A".to_vec()).unwrap();
+    facts.meta = Meta::decode(&[adv.encode(), adv.encode(), vec![0; ADV_BYTES * 2]].concat());
+    facts.running = Running::This { slot: Slot::B, trial: true };
+    facts
+}
+
+#[test]
+fn texts() {
+    let facts = installed(SectorSize::S512);
+    let request = system::upgrade();
+    golden("upgrade.txt", &plan::upgrade(&request, &facts, &payload(1)).unwrap());
+    let forced = UpgradeRequest { preserve: false, ..request.clone() };
+    golden("upgrade-not-preserved.txt", &plan::upgrade(&forced, &facts, &payload(1)).unwrap());
+    let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
+    golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
+    let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
+    let from_medium = UpgradeRequest { origin: RunsFrom::Medium(Some(MEDIUM)), ..request.clone() };
+    golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
+    let stage = UpgradeRequest { activate: false, ..request };
+    golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
+    let activate = ActivateRequest { base: base(3), preserve: true };
+    golden("activate.txt", &plan::activate(&activate, &staged()).unwrap());
+    golden("confirm.txt", &plan::confirm(&base(3), &trial()).unwrap());
+    golden("give-up.txt", &plan::rollback(&base(3), &trial()).unwrap());
+    let mut confirmed = trial();
+    let env = confirmed.env.unwrap().confirmed(Slot::B, None, 3);
+    confirmed.slots.b.marker = Some(Marker { state: SlotState::Good, seq: env.seq });
+    confirmed.env_copies = [Some(env.clone()), Some(env.clone())];
+    confirmed.env = Some(env);
+    golden("rollback.txt", &plan::rollback(&base(4), &confirmed).unwrap());
+    let wipe = WipeRequest { base: base(3), parts: vec![Part::State, Part::Ephemeral], format: None };
+    golden("wipe.txt", &plan::wipe(&wipe, &facts).unwrap());
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Laws.
+
+/// Where a step may write.
+fn allowed(step: &Step, facts: &SystemFacts) -> Option<Part> {
+    match step {
+        Step::WriteVolume { part, .. }
+        | Step::Blank { part, .. }
+        | Step::Discard { part, .. }
+        | Step::WriteXfs { part, .. } => Some(*part),
+        Step::WriteBootEnv { .. } => Some(Part::Esp),
+        Step::WriteMarker { slot, .. } => Some(Part::from(*slot)),
+        Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => Some(Part::Meta),
+        other => {
+            assert!(other.writes().is_empty(), "{other:?} in a plan for {}", facts.gpt.disk_guid);
+            None
+        }
+    }
+}
+
+/// What boots is never lost: the boot rule finds a slot after every step, if it did before the first.
+fn always_boots(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
+    let mut copies = facts.env_copies.clone();
+    // What GRUB loads though its squashfs is damaged is nothing to keep.
+    let mut views = PerSlot::new(|s| SlotView { verifies: facts.slots[s].damage().is_none(), ..view(facts, s) });
+    let boots = |copies: &[Option<BootEnv>; 2], views: &PerSlot<SlotView>| {
+        next_boot(BootEnv::pick(copies), views).slot.is_some()
+    };
+    if !boots(&copies, &views) {
+        return Ok(());
+    }
+    for (n, step) in plan.steps.iter().enumerate() {
+        match step {
+            Step::WriteBootEnv { copy, env, .. } => copies[usize::from(*copy) - 1] = Some(env.clone()),
+            Step::Blank { part, .. } | Step::WriteVolume { part, .. } => {
+                for slot in Slot::BOTH.into_iter().filter(|s| Part::from(*s) == *part) {
+                    views[slot] = SlotView::default();
+                }
+            }
+            Step::Verify { part, .. } => {
+                Slot::BOTH.into_iter().filter(|s| Part::from(*s) == *part).for_each(|s| views[s].verifies = true);
+            }
+            _ => {}
+        }
+        prop_assert!(boots(&copies, &views), "nothing boots after step {n} of {plan}");
+    }
+    Ok(())
+}
+
+fn boot_state_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
+    let mut seq = facts.env.as_ref().map_or(0, |env| env.seq);
+    let mut inactive = PerSlot { a: 0, b: 0 };
+    let mut unverified = None;
+    for (n, step) in plan.steps.iter().enumerate() {
+        match step {
+            Step::WriteBootEnv { env, .. } => {
+                prop_assert_ne!(env.once, Some(env.default), "the default is never on trial");
+                prop_assert!(env.seq >= seq, "sequence numbers only grow");
+                prop_assert_eq!(BootEnv::parse(env.render().as_bytes()), Some(env.clone()));
+                prop_assert!(unverified.is_none(), "what was written is verified before anything is said of it");
+                seq = env.seq;
+                Slot::BOTH.into_iter().for_each(|s| inactive[s] += u8::from(env.states[s] == SlotState::Empty));
+                if env.once.is_some() && step.is_commit() {
+                    let rest = &plan.steps[n + 1..];
+                    let last = |s: &Step| matches!(s, Step::WriteBootEnv { env: e, .. } if e == env);
+                    prop_assert!(rest.iter().all(|s| last(s) || s.writes().is_empty()), "a trial is armed last");
+                }
+            }
+            Step::WriteVolume { part, .. } => {
+                let target = Slot::BOTH.into_iter().find(|s| Part::from(*s) == *part).unwrap();
+                prop_assert!(inactive[target] >= 2, "both copies of boot.env say that the target is empty");
+                unverified = Some(*part);
+            }
+            Step::Verify { part, .. } => unverified = unverified.filter(|p| p != part),
+            _ => {}
+        }
+    }
+    prop_assert!(plan.steps.iter().filter(|s| s.is_commit()).count() <= 1);
+    if plan.system.is_some() {
+        prop_assert_eq!(plan.steps.iter().filter(|s| s.is_commit()).count(), 1);
+    }
+    Ok(())
+}
+
+/// What comes before the first write, what after the commit, and how far boot.env counts.
+fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
+    let mut wrote = false;
+    let mut committed = None;
+    let mut last = facts.env.clone();
+    for step in &plan.steps {
+        wrote |= !step.writes().is_empty();
+        prop_assert!(!wrote || !matches!(step, Step::PrepareXfs { .. }), "what can fail is tried first");
+        if let Step::WriteBootEnv { env, .. } = step {
+            let before = last.as_ref().map_or(0, |env| env.seq);
+            let counts = env.seq == (before + 1).min(999_999_999);
+            // The other copy of what was written before, or a copy that is mended.
+            let same = last.as_ref().is_none_or(|last| last == env);
+            prop_assert!(same || counts, "seq {before}, then {}", env.seq);
+            last = Some(env.clone());
+        }
+        let follows = match step {
+            // The second copy, or that a wipe is over, which the next run would make good.
+            Step::WriteBootEnv { env, .. } => {
+                committed.as_ref().is_none_or(|c: &BootEnv| env.once.is_none() || env == c)
+            }
+            Step::WriteMarker { .. } | Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } => true,
+            // "Nothing new, and EPHEMERAL made anew": its commit is that no trial is pending.
+            Step::Blank { part, .. } | Step::Discard { part, .. } | Step::WriteXfs { part, .. } => {
+                *part == Part::Ephemeral && plan.system.is_none()
+            }
+            other => other.writes().is_empty(),
+        };
+        prop_assert!(committed.is_none() || follows, "{step:?} after the commit of {plan}");
+        if let (Step::WriteBootEnv { env, .. }, true) = (step, step.is_commit()) {
+            committed = Some(env.clone());
+        }
+    }
+    Ok(())
+}
+
+/// What is written to a slot may be, and META names the slot to come back to as long as there is a trial.
+fn payload_laws(
+    plan: &Plan,
+    facts: &SystemFacts,
+    kept: Option<Slot>,
+    flags: [bool; 4],
+    n: u8,
+) -> Result<(), TestCaseError> {
+    let [_, retry_bad, allow_any_version, _] = flags;
+    if let (Some(system), Some(kept)) = (&plan.system, kept) {
+        prop_assert_eq!(system.slot, !kept);
+        let digest = payload(n).manifest().payload_digest();
+        let bad = facts.env.as_ref().is_some_and(|env| env.bad.contains(&digest));
+        prop_assert!(!bad || retry_bad);
+        let version = facts.slots[kept].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
+        let new = payload(n).version.as_deref().and_then(Version::parse);
+        if let (Some(old), Some(new)) = (version, new) {
+            prop_assert!(allow_any_version || old.may_become(new).is_ok());
+        }
+    }
+    let label = plan.meta.get(&6).map(|value| String::from_utf8_lossy(value).into_owned());
+    let meta = plan.steps.iter().any(|s| matches!(s, Step::WriteMetaCopy { .. }));
+    match plan.goal {
+        Goal::Confirm | Goal::Rollback => prop_assert_eq!(label, None),
+        Goal::Upgrade | Goal::Activate if meta && plan.steps.iter().any(arms) => {
+            prop_assert_eq!(label, kept.map(|slot| slot.to_string()));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Only an upgrade from a live system says that a medium has done its work, and says so in the sector that arms its trial;
+/// the others keep what is said. It writes to no slot but the one that does not boot, unless no slot is to be written.
+fn medium_laws(plan: &Plan, facts: &SystemFacts, from_medium: bool) -> Result<(), TestCaseError> {
+    let before = facts.env.as_ref().and_then(|env| env.medium);
+    for step in &plan.steps {
+        if let Step::WriteBootEnv { env, .. } = step {
+            let done = env.once.is_some() || plan.system.is_none();
+            let expected = if from_medium && done { Some(MEDIUM) } else { before };
+            prop_assert_eq!(env.medium, expected, "in {} of {}", plan.describe(step), plan);
+        }
+        if let (true, Step::WriteVolume { part, .. }) = (from_medium, step) {
+            let env = facts.env.as_ref().unwrap();
+            prop_assert_eq!(Part::from(!env.default), *part);
+            let own = env.once.is_some() && before == Some(MEDIUM);
+            prop_assert!(own || facts.next.slot == Some(env.default), "what boots is without a doubt");
+        }
+    }
+    Ok(())
+}
+
+fn arms(step: &Step) -> bool {
+    matches!(step, Step::WriteBootEnv { env, .. } if env.once.is_some())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn laws(mut facts in random_system(), verb in 0u8..7, flags: [bool; 4], n in 0u8..3) {
+        let from_medium = verb == 6;
+        // A live system runs from no disk; a few times it is asked for from the disk itself.
+        if from_medium && !flags[0] {
+            facts.running = Running::Unknown;
+        }
+        let plan = match decide(verb, flags, n, &facts) {
+            Ok(plan) => plan,
+            Err(refusals) => {
+                prop_assert!(matches!(refusals.kind().exit_code(), 2 | 4 | 7));
+                prop_assert!(refusals.to_string().lines().count() > 1, "{refusals}");
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(&plan, &decide(verb, flags, n, &facts).unwrap(), "the same inputs give the same plan");
+        let json = serde_json::to_string(&plan).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Plan>(&json).unwrap(), &plan);
+        for step in &plan.steps {
+            let part = allowed(step, &facts);
+            for extent in step.writes().iter().filter(|e| e.len > 0) {
+                let part = part.unwrap();
+                prop_assert!(facts.gpt.part(part).contains(*extent), "{:?} outside {}", step, part);
+                let bulk = !matches!(step, Step::WriteMarker { .. });
+                let running = facts.running.slot().map(Part::from);
+                prop_assert!(!bulk || Some(part) != running, "the running slot is never written");
+                if let Some(env) = facts.env.as_ref().filter(|_| bulk) {
+                    let default = &facts.slots[env.default];
+                    let kept = Part::from(env.default) == part && default.damage().is_none();
+                    prop_assert!(!kept, "a default that is whole is never written");
+                }
+            }
+        }
+        // Volumes of the OS are touched when asked for, and only then.
+        let wiped = plan.steps.iter().any(|s| allowed(s, &facts) == Some(Part::Ephemeral));
+        prop_assert!(!wiped || verb == 5 || (!flags[0] && !from_medium));
+        let formatted = plan.steps.iter().any(|s| matches!(s, Step::WriteXfs { .. } | Step::PrepareXfs { .. }));
+        prop_assert!(!(formatted && verb == 0 && flags[3]), "an encrypted EPHEMERAL is left blank");
+        prop_assert!(plan.steps.iter().all(|s| allowed(s, &facts) != Some(Part::State)));
+        boot_state_laws(&plan, &facts)?;
+        order_laws(&plan, &facts)?;
+        let kept = if from_medium { facts.env.as_ref().map(|env| env.default) } else { facts.running.slot() };
+        payload_laws(&plan, &facts, kept, flags, n)?;
+        always_boots(&plan, &facts)?;
+        medium_laws(&plan, &facts, from_medium)?;
+    }
+}
+
+/// The laws are about something: of the random requests every verb is planned, not only refused.
+#[test]
+fn every_verb_is_planned_for_the_usual_disk() {
+    let goals = [(installed(SectorSize::S4096), 0, Goal::Upgrade), (installed(SectorSize::S512), 1, Goal::Stage)];
+    for (facts, verb, goal) in goals {
+        let plan = decide(verb, [true; 4], 1, &facts).unwrap();
+        assert_eq!((plan.goal, plan.system.is_some()), (goal, true));
+    }
+    for (facts, verb, goal) in
+        [(staged(), 2, Goal::Activate), (trial(), 3, Goal::Confirm), (trial(), 4, Goal::Rollback)]
+    {
+        let plan = decide(verb, [true; 4], 1, &facts).unwrap();
+        assert_eq!((plan.goal, plan.steps.iter().any(Step::is_commit)), (goal, true));
+    }
+}
+
+/// A plan is named by what it does to which disk: another payload, another boot state, other tags, another disk.
+#[test]
+fn hashes() {
+    let facts = installed(SectorSize::S512);
+    let hash = |facts: &SystemFacts, n| plan::upgrade(&system::upgrade(), facts, &payload(n)).unwrap().hash();
+    let first = hash(&facts, 1);
+    assert_eq!(first, hash(&facts, 1));
+    assert_ne!(first, hash(&facts, 2));
+    let mut other = facts.clone();
+    let env = BootEnv { seq: 5, ..facts.env.clone().unwrap() };
+    other.env_copies = [Some(env.clone()), Some(env.clone())];
+    other.env = Some(env);
+    assert_ne!(first, hash(&other, 1));
+    let mut other = facts.clone();
+    other.meta.adv.set(10, vec![1]).unwrap();
+    assert_ne!(first, hash(&other, 1));
+    let mut other = facts;
+    other.gpt.disk_guid = uuid::Uuid::from_u128(99);
+    assert_ne!(first, hash(&other, 1));
+}

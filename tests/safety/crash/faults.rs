@@ -1,0 +1,168 @@
+//! Every call of the device, those of probing too, fails once, in every way it can.
+
+use std::time::Instant;
+
+use slipway_core::{plan::Plan, units::Extent};
+use slipway_test_support::fixtures::DISK_BYTES;
+
+use super::{
+    disk::{Call, EIO, ENOSPC, Fault, RecordingDisk},
+    grub::Outcome,
+    pages::Pages,
+    scenario::Scenario,
+    sweep::Rng,
+    system::Judge,
+    thorough,
+    world::{Failed, World},
+};
+
+/// What came of it.
+#[derive(Default)]
+struct Faults {
+    calls: usize,
+    runs: usize,
+    wrong: Vec<String>,
+    /// While probing, something could not be read, and the result is whole but not all that was asked for: kernel
+    /// arguments that were to be kept, a payload to be remembered as bad, a marker.
+    forgotten: Vec<String>,
+}
+
+/// The ways in which a call can fail.
+fn faults(n: usize, call: Call, extent: Extent) -> Vec<Fault> {
+    match call {
+        Call::Write | Call::Zero => vec![EIO, ENOSPC, Fault::Short],
+        Call::Reserve => vec![EIO, ENOSPC],
+        Call::Sync | Call::Discard | Call::Forget => vec![EIO],
+        Call::Read => {
+            let mut rng = Rng(n as u64);
+            let mut flip = |within: u64| Fault::Flip {
+                byte: (rng.next() % within.min(extent.len)) as usize,
+                bit: (rng.next() % 8) as u8,
+            };
+            // What is short says much in its first bytes.
+            let mut faults = vec![EIO, flip(64)];
+            if thorough() {
+                faults.extend([flip(128), flip(512), flip(u64::MAX)]);
+            }
+            faults
+        }
+    }
+}
+
+impl Scenario {
+    /// Fail each call once; of reads one in `stride`, unless time is no matter.
+    fn faults(&self, stride: usize) -> Faults {
+        let stride = if thorough() { 1 } else { stride };
+        let calls = {
+            let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
+            self.again(&disk).unwrap();
+            disk.calls()
+        };
+        let first_write = calls.iter().position(|(call, _)| *call == Call::Write || *call == Call::Zero).unwrap();
+        let mut seen = Faults { calls: calls.len(), ..Faults::default() };
+        for (n, (call, extent)) in calls.iter().enumerate() {
+            let probing = n < first_write && *call == Call::Read;
+            if *call == Call::Read && n % stride != 0 {
+                continue;
+            }
+            for fault in faults(n, *call, *extent) {
+                seen.runs += 1;
+                let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
+                let result = self.again(&disk);
+                let (soft, why) = match self.judge_fault(n, *call, fault, probing, &disk, &result) {
+                    Ok(None) => continue,
+                    Ok(Some(why)) => (true, why),
+                    Err(why) => (false, why),
+                };
+                let part = self.judge.table.parts.iter().find(|(_, part)| part.contains(*extent));
+                let at = part.map_or_else(String::new, |(number, part)| {
+                    format!(" at {} of partition {number}", extent.offset - part.offset)
+                });
+                let why = format!("call {n}, {call:?} of {} bytes{at}, {fault:?}: {why}", extent.len);
+                let list = if soft { &mut seen.forgotten } else { &mut seen.wrong };
+                list.push(why);
+            }
+        }
+        seen
+    }
+
+    /// `Ok` with text: the disk is right, but not all that it was to be.
+    fn judge_fault(
+        &self,
+        n: usize,
+        call: Call,
+        fault: Fault,
+        probing: bool,
+        disk: &RecordingDisk,
+        result: &Result<Plan, Failed>,
+    ) -> Result<Option<String>, String> {
+        let mut forgotten = None;
+        // What was not flushed may be lost.
+        for pages in [disk.pages(), disk.durable()] {
+            let strict = self.judge.state(&pages, true).and_then(|_| match result {
+                Ok(_) => self.is_done(&pages).map_err(|why| format!("success, and {why}")),
+                Err(failed) => self.is_true(failed, &pages),
+            });
+            match strict {
+                // What probing could not read is taken for damaged. A system that was written is to be whole.
+                Err(why) if probing && result.is_ok() => {
+                    let (base, expect) = (&self.story.pages, self.judge.expect.clone());
+                    let judge = Judge::new(DISK_BYTES, expect, &World::get().payloads, &[base, &self.done, &pages]);
+                    judge.state(&pages, false)?;
+                    forgotten = Some(why);
+                }
+                other => other?,
+            }
+        }
+        match result {
+            Err(failed) if failed.kind.exit_code() != 7 => Err(format!("exit code {:?}: {}", failed.kind, failed.text)),
+            // A device need not be able to discard.
+            Ok(_) if probing || call == Call::Discard || matches!(fault, Fault::Flip { .. }) => Ok(forgotten),
+            Ok(_) if !disk.replaced(n) => Err("success, though a call failed".to_owned()),
+            _ => Ok(forgotten),
+        }
+    }
+
+    /// Whether an error says what is so.
+    fn is_true(&self, failed: &Failed, pages: &Pages) -> Result<(), String> {
+        let says = |what: &str| failed.text.contains(what);
+        let lies = |so: bool, what: &str| if so { Ok(()) } else { Err(format!("{what} is not true: {}", failed.text)) };
+        if failed.promise.as_ref().is_some_and(|promise| says(promise)) {
+            return Err(format!("an error that tells of success: {}", failed.text));
+        }
+        let all = Extent { offset: 0, len: DISK_BYTES };
+        let first = self.judge.state(pages, false)?;
+        if says("nothing was written") {
+            lies(pages.same(&self.story.pages, all), "nothing written")?;
+        }
+        if says("is not tried") || says("still boots") {
+            lies(matches!(first, Outcome::Boots { trial: false, .. }), "that it is not tried")?;
+        }
+        if says("the change is in force") {
+            lies(self.is_in_force(pages), "that it is in force")?;
+        }
+        if says("the boot state is the old one") {
+            let env = |pages| self.judge.machine.whole_env(pages);
+            lies(env(pages) == env(&self.story.pages), "that it is the old one")?;
+        }
+        Ok(())
+    }
+
+    pub fn survives_faults(&self, stride: usize) {
+        let start = Instant::now();
+        let seen = self.faults(stride);
+        eprintln!(
+            "{}: {} calls, {} times one of them failed, {:.1} s: {} wrong, {} forgot something",
+            self.name,
+            seen.calls,
+            seen.runs,
+            start.elapsed().as_secs_f32(),
+            seen.wrong.len(),
+            seen.forgotten.len()
+        );
+        if std::env::var_os("SLIPWAY_CRASH_VERBOSE").is_some() {
+            seen.forgotten.iter().for_each(|why| eprintln!("    {why}"));
+        }
+        assert_eq!(seen.wrong, [""; 0], "{}", self.name);
+    }
+}

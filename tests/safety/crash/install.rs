@@ -1,0 +1,143 @@
+//! Power cuts and I/O errors during `install`.
+
+use slipway_test_support::fixtures::DISK_BYTES;
+
+use super::{
+    disk::{Call, EIO, ENOSPC, Fault, Op, RecordingDisk},
+    judge::{Verdict, judge},
+    pages::Pages,
+    states,
+    sweep::sweep,
+    world::World,
+};
+
+/// Of all states, for each of the sweeps here.
+pub const SHARE: usize = 8;
+
+/// Sweep a log and return what was found wrong first.
+fn first_broken(name: &str, base: &Pages, log: &[Op], states: usize, may_be_old: bool) -> (usize, Option<String>) {
+    let mut broken = None;
+    let (mut none, mut old, mut new) = (0, 0, 0);
+    let visited = sweep(base, log, states, &mut |pages, what| {
+        match judge(pages, DISK_BYTES, &World::get().expected) {
+            Verdict::NoTable => none += 1,
+            Verdict::Complete(0) if may_be_old => old += 1,
+            Verdict::Complete(1) => new += 1,
+            other => broken = Some(format!("{what}: {other:?}")),
+        }
+        broken.is_none()
+    });
+    eprintln!("{name}: {visited} states: {none} without a table, {old} old system, {new} new system");
+    (visited, broken)
+}
+
+#[test]
+fn a_cut_on_a_blank_disk_leaves_no_table_or_the_whole_system() {
+    let disk = RecordingDisk::new(DISK_BYTES, Pages::default());
+    World::get().install(1, &disk).unwrap();
+    let name = "install on a blank disk";
+    let (visited, broken) = first_broken(name, &Pages::default(), &disk.log(), states(SHARE), false);
+    assert_eq!(broken, None);
+    assert!(visited >= states(SHARE));
+}
+
+#[test]
+fn a_cut_over_an_old_system_leaves_the_old_one_no_table_or_the_new_one() {
+    let old = World::get().installed(0);
+    let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+    World::get().install(1, &disk).unwrap();
+    let (visited, broken) = first_broken("install over a system", &old, &disk.log(), states(SHARE), true);
+    assert_eq!(broken, None);
+    assert!(visited >= states(SHARE));
+}
+
+#[test]
+fn installing_again_after_any_cut_converges() {
+    let world = World::get();
+    let old = world.installed(0);
+    let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+    world.install(1, &disk).unwrap();
+    let mut n = 0;
+    sweep(&old, &disk.log(), 100, &mut |pages, what| {
+        n += 1;
+        if n % 20 == 0 {
+            let again = RecordingDisk::new(DISK_BYTES, pages.clone());
+            world.install(1, &again).unwrap();
+            assert_eq!(judge(&again.pages(), DISK_BYTES, &world.expected), Verdict::Complete(1), "after {what}");
+        }
+        true
+    });
+}
+
+/// The sweep must see what it is there to see: without a barrier, or with LBA 0 out of its place, it finds
+/// broken disks.
+#[test]
+fn mutants_are_caught() {
+    let old = World::get().installed(0);
+    let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+    World::get().install(1, &disk).unwrap();
+    let log = disk.log();
+    let is_lba0 = |op: &Op| matches!(op, Op::Write { offset: 0, .. });
+    let first = log.iter().position(is_lba0).unwrap();
+    let last = log.iter().rposition(is_lba0).unwrap();
+    let barriers: Vec<usize> = (0..last).filter(|i| matches!(log[*i], Op::Sync)).collect();
+
+    let mut without_last_barrier = log.clone();
+    without_last_barrier.remove(*barriers.last().unwrap());
+    let mut without_first_barrier = log.clone();
+    without_first_barrier.remove(*barriers.iter().find(|b| **b > first).unwrap());
+    let mut without_clearing = log.clone();
+    without_clearing.remove(first);
+    let mut commit_early = log.clone();
+    let commit = commit_early.remove(last);
+    commit_early.insert(first + 2, commit);
+    let no_barriers: Vec<Op> = log.iter().filter(|op| !matches!(op, Op::Sync)).cloned().collect();
+
+    for (name, mutant) in [
+        ("no flush before the commit", without_last_barrier),
+        ("no flush after clearing LBA 0", without_first_barrier),
+        ("LBA 0 not cleared", without_clearing),
+        ("commit before the content", commit_early),
+        ("no flush at all", no_barriers),
+    ] {
+        let (_, broken) = first_broken(name, &old, &mutant, 10_000, true);
+        assert!(broken.is_some(), "mutant survived: {name}");
+    }
+}
+
+/// Every call of the device fails once: an error, and a disk that is still none, old or whole.
+#[test]
+fn every_failing_call_is_an_error_and_breaks_nothing() {
+    let world = World::get();
+    let old = world.installed(0);
+    let calls = {
+        let disk = RecordingDisk::new(DISK_BYTES, old.clone());
+        world.install(1, &disk).unwrap();
+        disk.calls()
+    };
+    let mut failed = 0;
+    for (n, (call, _)) in calls.iter().enumerate() {
+        let faults: &[Fault] = match call {
+            Call::Write | Call::Zero => &[EIO, ENOSPC, Fault::Short],
+            Call::Reserve => &[EIO, ENOSPC],
+            // Changed bytes of what was just written are bytes that are not what was written.
+            Call::Read => &[EIO, Fault::Flip { byte: 7, bit: 1 }],
+            _ => &[EIO],
+        };
+        for fault in faults {
+            failed += 1;
+            let disk = RecordingDisk::failing(DISK_BYTES, old.clone(), n, *fault);
+            match world.install(1, &disk) {
+                Err(error) => assert_eq!(error.kind.exit_code(), 7, "call {n}: {error}"),
+                Ok(()) => assert!(disk.replaced(n), "call {n}, {call:?}, {fault:?}: success reported"),
+            }
+            for disk in [disk.pages(), disk.durable()] {
+                match judge(&disk, DISK_BYTES, &world.expected) {
+                    Verdict::NoTable | Verdict::Complete(_) => {}
+                    broken => panic!("call {n}, {call:?}, {fault:?}: {broken:?}"),
+                }
+            }
+        }
+    }
+    eprintln!("install: {} calls, {failed} times one of them failed", calls.len());
+}

@@ -1,0 +1,355 @@
+//! Every verb on every kind of disk it meets: what was before, what is done, and what may boot afterwards.
+
+use slipway_core::{
+    disk::layout::Part,
+    plan::{Plan, Step},
+    units::Extent,
+};
+use slipway_test_support::fixtures::DISK_BYTES;
+
+use super::{
+    disk::{Op, RecordingDisk},
+    grub::{Machine, Outcome, Saves},
+    pages::{Pages, SECTOR},
+    read::{self, env_block_with},
+    system::{Expect, Judge, System},
+    world::{Failed, MEDIUM, Verb, World},
+};
+
+/// A disk with a past, and the system that runs from it.
+pub struct Story {
+    pub pages: Pages,
+    pub cmdline: String,
+}
+
+impl Story {
+    /// Payload 0 in slot A, which runs.
+    fn installed() -> Self {
+        let world = World::get();
+        Story { pages: world.installed(0), cmdline: world.cmdline('A', false) }
+    }
+
+    fn run(self, verb: &Verb) -> Self {
+        self.edited(verb, &|_| ())
+    }
+
+    fn edited(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
+        let disk = RecordingDisk::new(DISK_BYTES, self.pages);
+        World::get().run(verb, &disk, &self.cmdline, edit).unwrap();
+        Story { pages: disk.pages(), ..self }
+    }
+
+    /// Power on again; this is what comes up.
+    fn boot(mut self, slot: char, trial: bool) -> Self {
+        let machine = Machine::new(&read::table(&self.pages, DISK_BYTES).unwrap());
+        assert_eq!(machine.power_on(&mut self.pages, Saves::Both), Outcome::Boots { slot, trial });
+        Story { cmdline: World::get().cmdline(slot, trial), ..self }
+    }
+
+    /// Change both copies of boot.env behind everybody's back.
+    fn with_env(mut self, change: impl Fn(usize, &[u8]) -> Vec<u8>) -> Self {
+        let machine = Machine::new(&read::table(&self.pages, DISK_BYTES).unwrap());
+        for (n, copy) in machine.copies(&self.pages).into_iter().enumerate() {
+            let (bytes, at) = copy.unwrap();
+            self.pages.write(at, &change(n, &bytes));
+        }
+        self
+    }
+}
+
+/// A scenario before it is run.
+pub struct Setup {
+    pub story: Story,
+    pub verb: Verb,
+    pub expect: Expect,
+    /// The volume of the OS that is made anew.
+    pub wiped: Option<u32>,
+}
+
+/// One that was run without interruption.
+pub struct Scenario {
+    pub name: &'static str,
+    pub story: Story,
+    pub verb: Verb,
+    pub wiped: Option<u32>,
+    pub judge: Judge,
+    pub log: Vec<Op>,
+    pub done: Pages,
+}
+
+impl Setup {
+    pub fn run(self, name: &'static str) -> Scenario {
+        let Setup { story, verb, expect, wiped } = self;
+        let disk = RecordingDisk::new(DISK_BYTES, story.pages.clone());
+        World::get().run(&verb, &disk, &story.cmdline, &|_| ()).unwrap();
+        let done = disk.pages();
+        let (slot, payload, trial) = ends(&verb, &expect);
+        let judge = Judge::new(DISK_BYTES, expect, &World::get().payloads, &[&story.pages, &done]);
+        assert_eq!(judge.state(&done, true), Ok(Outcome::Boots { slot, trial }), "{name}: once it is done");
+        assert_eq!(judge.whole(&done, slot), Some(payload), "{name}: once it is done");
+        Scenario { name, story, verb, wiped, judge, log: disk.log(), done }
+    }
+}
+
+/// What boots next once a verb is done, and whether as a trial: of what may boot, the last.
+fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
+    let tries = matches!(verb, Verb::Upgrade { activate: true, .. } | Verb::Activate { .. } | Verb::FromMedium { .. });
+    let trial = tries && !expect.trial.is_empty();
+    let last = if trial { expect.trial.last() } else { expect.plain.last() };
+    last.map(|(slot, payload)| (*slot, *payload, trial)).unwrap()
+}
+
+/// What a volume of the OS holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Volume {
+    /// What it held before.
+    Old,
+    /// What it was to hold.
+    New,
+    /// Nothing that is recognised.
+    Blank,
+    /// A file system that is neither.
+    Half,
+}
+
+impl Scenario {
+    /// Run the verb on another disk.
+    pub fn again(&self, disk: &RecordingDisk) -> Result<Plan, Failed> {
+        self.edited(disk, &|_| ())
+    }
+
+    pub fn edited(&self, disk: &RecordingDisk, edit: &dyn Fn(&mut Plan)) -> Result<Plan, Failed> {
+        World::get().run(&self.verb, disk, &self.story.cmdline, edit)
+    }
+
+    /// The volume that is made anew, in a state.
+    pub fn volume(&self, pages: &Pages) -> Option<Volume> {
+        let part = self.judge.table.parts[&self.wiped?];
+        let inside = |op: &&Op| part.contains(op.extent());
+        // What a device makes of a discard is its own affair.
+        let mut anew = self.log.iter().filter(|op| !matches!(op, Op::Sync | Op::Discard(_))).filter(inside);
+        let mut magic = [0; 4];
+        pages.read(part.offset, &mut magic);
+        Some(if pages.same(&self.story.pages, part) {
+            Volume::Old
+        } else if anew.all(|op| pages.same(&self.done, op.extent())) {
+            Volume::New
+        } else if &magic == b"XFSB" {
+            Volume::Half
+        } else {
+            Volume::Blank
+        })
+    }
+
+    /// What the verb may write to: everything else on the disk is none of its business.
+    pub fn may_write(&self) -> Vec<Extent> {
+        let part = |number| self.judge.table.parts[&number];
+        let slot = |slot: char| if slot == 'A' { part(3) } else { part(4) };
+        let sector = |at| Extent { offset: at, len: SECTOR as u64 };
+        let copies = self.judge.machine.copies(&self.story.pages).map(|copy| sector(copy.unwrap().1));
+        let marker = |slot_| sector(read::file(&self.story.pages, slot(slot_), "slot.env").unwrap().1);
+        let adv = Extent { offset: part(5).offset, len: 512 << 10 };
+        let default = self.judge.machine.env(&self.story.pages).is_some_and(|env| env["default"] == "A");
+        let from_medium = matches!(self.verb, Verb::FromMedium { .. });
+        let a = if from_medium { default } else { self.story.cmdline.contains("slot=A") };
+        let runs = if a { 'A' } else { 'B' };
+        let other = if runs == 'A' { 'B' } else { 'A' };
+        let mut may: Vec<Extent> = match self.verb {
+            // The marker of the slot that is kept only if a cut has left it out.
+            Verb::Upgrade { .. } | Verb::FromMedium { .. } => {
+                let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
+                copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
+            }
+            Verb::Activate { .. } => copies.into_iter().chain([adv]).collect(),
+            Verb::Confirm => copies.into_iter().chain([adv, marker(runs)]).collect(),
+            // The marker of the slot that becomes the default.
+            Verb::Rollback => {
+                let there = self.judge.machine.slot(&self.story.pages, other).marker.0 == "good";
+                copies.into_iter().chain([adv]).chain(there.then(|| marker(other))).collect()
+            }
+            Verb::MetaSet(..) | Verb::MetaDelete(_) => vec![adv],
+            Verb::Wipe(_) => vec![],
+        };
+        may.extend(self.wiped.map(part));
+        may
+    }
+}
+
+const A0: System = ('A', 0);
+const B1: System = ('B', 1);
+const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
+const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
+const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
+
+/// Payload 1 in slot B is tried and runs.
+fn tried() -> Story {
+    Story::installed().run(&UPGRADE).boot('B', true)
+}
+
+/// It was confirmed and is the default.
+fn confirmed() -> Story {
+    tried().run(&Verb::Confirm).boot('B', false)
+}
+
+fn setup(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
+    let (plain, trial, marked) = (plain.to_vec(), trial.to_vec(), plain.to_vec());
+    let expect = Expect { plain, trial, marked, env_lost: false, medium: None };
+    Setup { story, verb, expect, wiped: None }
+}
+
+fn marked(mut setup: Setup, also: System) -> Setup {
+    setup.expect.marked.push(also);
+    setup
+}
+
+fn no_marker(plan: &mut Plan) {
+    plan.steps.retain(|step| !matches!(step, Step::WriteMarker { .. }));
+}
+
+pub fn upgrade_fresh() -> Setup {
+    setup(Story::installed(), UPGRADE, &[A0], &[B1])
+}
+
+/// The other slot holds the system before this one, and the default is B.
+pub fn upgrade_repeated() -> Setup {
+    marked(setup(confirmed(), NEXT, &[B1], &[('A', 2)]), A0)
+}
+
+/// The other slot is to be tried at the next boot.
+pub fn upgrade_over_pending_trial() -> Setup {
+    setup(Story::installed().run(&UPGRADE), NEXT, &[A0], &[B1, ('B', 2)])
+}
+
+/// The other slot was tried and came back.
+pub fn upgrade_over_tried() -> Setup {
+    setup(tried().boot('A', false), NEXT, &[A0], &[('B', 2)])
+}
+
+/// The same payload again, whose trial was given up.
+pub fn upgrade_retry_bad() -> Setup {
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: true, blank: false };
+    setup(tried().run(&Verb::Rollback).boot('A', false), verb, &[A0], &[B1])
+}
+
+pub fn upgrade_wipe() -> Setup {
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: false };
+    Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
+}
+
+/// The OS encrypts EPHEMERAL: it ends blank.
+pub fn upgrade_wipe_encrypted() -> Setup {
+    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: true };
+    Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
+}
+
+/// The slot that was rolled back from has the marker with the higher number: a cut came before the other was written.
+pub fn upgrade_after_rollback_without_marker() -> Setup {
+    let story = confirmed().edited(&Verb::Rollback, &no_marker).boot('A', false);
+    marked(setup(story, NEXT, &[A0], &[('B', 2)]), B1)
+}
+
+/// The slot that runs was confirmed, and a cut came before its marker.
+pub fn upgrade_after_confirm_without_marker() -> Setup {
+    let story = tried().edited(&Verb::Confirm, &no_marker).boot('B', false);
+    marked(setup(story, NEXT, &[B1], &[('A', 2)]), A0)
+}
+
+pub fn upgrade_with_a_copy_lost() -> Setup {
+    let story = Story::installed().with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() });
+    setup(story, UPGRADE, &[A0], &[B1])
+}
+
+pub fn upgrade_with_both_copies_lost() -> Setup {
+    let mut setup = setup(Story::installed().with_env(|_, old| vec![0; old.len()]), UPGRADE, &[A0], &[B1]);
+    setup.expect.env_lost = true;
+    setup
+}
+
+pub fn upgrade_at_the_last_number() -> Setup {
+    let last = "999999999".to_owned();
+    let story = Story::installed().with_env(|_, old| env_block_with(old, &[("seq", Some(&last))]).unwrap());
+    setup(story, UPGRADE, &[A0], &[B1])
+}
+
+/// `verb` in a live system.
+fn live(story: Story, payload: usize, plain: &[System], trial: &[System]) -> Setup {
+    let story = Story { cmdline: format!("slipway.medium={MEDIUM} slipway.install.preserve=true"), ..story };
+    let mut setup = setup(story, Verb::FromMedium { payload }, plain, trial);
+    setup.expect.medium = Some(MEDIUM.to_string());
+    setup
+}
+
+pub fn from_medium_fresh() -> Setup {
+    live(Story::installed(), 1, &[A0], &[B1])
+}
+
+/// The other slot holds the system before this one, and the default is B.
+pub fn from_medium_over_older() -> Setup {
+    marked(live(confirmed(), 2, &[B1], &[('A', 2)]), A0)
+}
+
+/// The other slot was tried and came back.
+pub fn from_medium_over_tried() -> Setup {
+    live(tried().boot('A', false), 2, &[A0], &[('B', 2)])
+}
+
+/// The default is what the medium brings: only the medium is not known yet.
+pub fn from_medium_nothing_new() -> Setup {
+    live(Story::installed(), 0, &[A0], &[])
+}
+
+pub fn stage() -> Setup {
+    setup(Story::installed(), STAGE, &[A0], &[])
+}
+
+pub fn stage_repeated() -> Setup {
+    let verb = Verb::Upgrade { payload: 2, activate: false, preserve: true, retry_bad: false, blank: false };
+    marked(setup(confirmed(), verb, &[B1], &[]), A0)
+}
+
+pub fn activate() -> Setup {
+    setup(Story::installed().run(&STAGE), Verb::Activate { preserve: true }, &[A0], &[B1])
+}
+
+pub fn activate_wipe() -> Setup {
+    let setup = setup(Story::installed().run(&STAGE), Verb::Activate { preserve: false }, &[A0], &[B1]);
+    Setup { wiped: Some(7), ..setup }
+}
+
+/// It is armed already, and disarmed while EPHEMERAL is wiped.
+pub fn activate_again_wipe() -> Setup {
+    let setup = setup(Story::installed().run(&UPGRADE), Verb::Activate { preserve: false }, &[A0], &[B1]);
+    Setup { wiped: Some(7), ..setup }
+}
+
+pub fn confirm() -> Setup {
+    setup(tried(), Verb::Confirm, &[A0, B1], &[])
+}
+
+pub fn rollback() -> Setup {
+    setup(confirmed(), Verb::Rollback, &[B1, A0], &[])
+}
+
+pub fn rollback_running_trial() -> Setup {
+    setup(tried(), Verb::Rollback, &[A0], &[])
+}
+
+pub fn rollback_pending_trial() -> Setup {
+    setup(Story::installed().run(&UPGRADE), Verb::Rollback, &[A0], &[B1])
+}
+
+pub fn meta_set() -> Setup {
+    setup(Story::installed(), Verb::MetaSet(0x0c, "set"), &[A0], &[])
+}
+
+pub fn meta_delete() -> Setup {
+    setup(Story::installed(), Verb::MetaDelete(0x0a), &[A0], &[])
+}
+
+pub fn wipe_state() -> Setup {
+    Setup { wiped: Some(6), ..setup(Story::installed(), Verb::Wipe(Part::State), &[A0], &[]) }
+}
+
+pub fn wipe_ephemeral() -> Setup {
+    Setup { wiped: Some(7), ..setup(Story::installed(), Verb::Wipe(Part::Ephemeral), &[A0], &[]) }
+}

@@ -1,0 +1,11 @@
+//! Needs: root boot-assets payloads container-image programs
+//!
+//! Where a payload comes from: directories, container images, registries; and the project's own container image.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+
+mod bad_payload;
+mod container_image;
+mod from_registry;
+mod hostile_images;
+mod layouts;
+mod registry;

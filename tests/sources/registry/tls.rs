@@ -1,0 +1,49 @@
+//! What the client asks of a server with TLS, whose certificates openssl makes.
+
+use slipway::payload::{image::ImageStore as _, registry::Options};
+use slipway_test_support::registry::{
+    Authority, blob, registry, says,
+    server::{Server, challenge, reply, serve_blob, token_service},
+};
+use tempfile::TempDir;
+
+#[test]
+fn redirects_away_from_tls_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    let store = Server::new(|request, out| serve_blob(request, out, b"hello"));
+    let location = format!("http://127.0.0.1:{}/x", store.port);
+    let server = Server::with_tls(dir.path(), move |_, out| reply(out, 302, &[("Location", &location)], b""));
+    let name = format!("127.0.0.1:{}/a/b:1", server.port);
+    let error = blob(&registry(&name, &authority.trusted()), b"hello").unwrap_err();
+    assert_eq!(says(&error, &["without TLS", "--plain-http"]), "fetch");
+    assert!(store.requests().is_empty());
+    // A mirror with TLS, and plain HTTP allowed.
+    let mirrors = vec![format!("r.example=https://127.0.0.1:{}", server.port).parse().unwrap()];
+    let allowed = Options { plain_http: true, mirrors, ..authority.trusted() };
+    assert_eq!(blob(&registry("r.example/a/b:1", &allowed), b"hello").unwrap(), b"hello");
+}
+
+#[test]
+fn an_authority_cannot_be_a_server() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    for (from, to) in [("ca.crt", "server.crt"), ("ca.key", "server.key")] {
+        std::fs::copy(dir.path().join(from), dir.path().join(to)).unwrap();
+    }
+    let server = Server::with_tls(dir.path(), |_, out| reply(out, 200, &[], b"{}"));
+    let error = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &authority.trusted()).root().unwrap_err();
+    assert_eq!(says(&error, &["CA:TRUE", "--tls-verify=false"]), "fetch");
+}
+
+#[test]
+fn a_token_service_without_tls_is_not_asked_for_a_registry_with_tls() {
+    let dir = TempDir::new().unwrap();
+    let authority = Authority::new(dir.path());
+    let service = token_service("token", false);
+    let offer = challenge(&service);
+    let server = Server::with_tls(dir.path(), move |_, out| reply(out, 401, &[("WWW-Authenticate", &offer)], b""));
+    let error = registry(&format!("127.0.0.1:{}/a/b:1", server.port), &authority.trusted()).root().unwrap_err();
+    assert_eq!(says(&error, &["token service without TLS", "refused"]), "fetch");
+    assert!(service.requests().is_empty());
+}

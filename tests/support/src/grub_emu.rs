@@ -1,0 +1,87 @@
+//! GRUB itself, with the very grub.cfg that is baked into the boot images, on a disk image: `grub-emu`.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use slipway_core::boot::slot::Slot;
+use tempfile::TempDir;
+
+/// What GRUB did in the end.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Booted {
+    pub slot: Option<Slot>,
+    pub trial: bool,
+}
+
+/// GRUB on a disk image.
+pub struct GrubEmu {
+    dir: TempDir,
+}
+
+impl GrubEmu {
+    pub fn on(disk: &Path) -> Self {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("device.map"), format!("(hd0) {}\n", disk.display())).unwrap();
+        fs::write(dir.path().join("grub.cfg"), emulated(include_str!("../../../assets/grub/grub.cfg"))).unwrap();
+        GrubEmu { dir }
+    }
+
+    /// One run: what it printed.
+    pub fn run(&self) -> String {
+        let dir = self.dir.path();
+        let output = Command::new("grub-emu")
+            .args(["-d".as_ref(), dir.as_os_str(), "-m".as_ref(), dir.join("device.map").as_os_str()])
+            .args(["-r", "host"])
+            .env("TERM", "dumb")
+            .stdin(Stdio::null())
+            .output()
+            .expect("grub-emu (package grub-emu) runs");
+        String::from_utf8_lossy(&output.stdout).replace('\r', "")
+    }
+
+    /// Power on and wait: what is booted, after as many reboots as GRUB itself makes, and what the last run printed.
+    pub fn boot(&self) -> (Booted, String) {
+        for _ in 0..3 {
+            let log = self.run();
+            if let Some(booted) = outcome(&log) {
+                return (booted, log);
+            }
+            assert!(log.contains("EMU reboot"), "GRUB neither booted nor rebooted:\n{log}");
+        }
+        panic!("GRUB reboots for ever");
+    }
+}
+
+/// The kernel command line of a run that booted.
+pub fn cmdline(log: &str) -> String {
+    let words = log.lines().filter_map(|line| line.strip_prefix("EMU arg ")).skip(1);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// grub.cfg for grub-emu: `linux` and `initrd`, which it does not have, say what they were given and fail
+/// where a file is missing, as the real ones do; `boot`, `reboot` and `sleep` are told instead of done.
+fn emulated(cfg: &str) -> String {
+    let prelude = "set cmdpath=\"(hd0)\"\nset enable_progress_indicator=0\n\
+        function linux { echo \"EMU linux $1\"; for w in \"$@\"; do echo \"EMU arg $w\"; done; [ -s \"$1\" ]; }\n\
+        function initrd { echo \"EMU initrd $1\"; [ -s \"$1\" ]; }\n";
+    let lines = cfg.lines().map(|line| match line.trim() {
+        "boot" => "echo \"EMU boot\"; exit".to_owned(),
+        "reboot" => "echo \"EMU reboot\"; exit".to_owned(),
+        sleep if sleep.starts_with("sleep ") => format!("echo \"EMU {sleep}\""),
+        _ => line.to_owned(),
+    });
+    prelude.to_owned() + &lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// What a run ended in: a boot, or the wait for a slot to become bootable; `None` for a reboot.
+fn outcome(log: &str) -> Option<Booted> {
+    if log.contains("EMU boot") {
+        let slot = if log.contains("EMU initrd (hd0,gpt3)") { Slot::A } else { Slot::B };
+        assert!(log.contains(&format!("slipway.slot={slot}")), "{log}");
+        return Some(Booted { slot: Some(slot), trial: log.contains("slipway.try=1") });
+    }
+    log.contains("EMU sleep 30").then_some(Booted { slot: None, trial: false })
+}

@@ -1,0 +1,247 @@
+//! What the tests of the registry client share: an image, a server, certificates, Debian's registry.
+
+pub mod server;
+
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use flate2::{Compression, write::GzEncoder};
+use oci_spec::image::Descriptor;
+use serde_json::json;
+use slipway::payload::{
+    image::{ImageError, ImageStore as _},
+    registry::{Options, Patience, Registry},
+};
+use slipway_core::digest::Sha256;
+
+pub use crate::images::{INDEX, MANIFEST, digest};
+use crate::world::{finished, noise, program};
+
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Longest wait for a server to be there; it takes a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An image of one layer for amd64, in an index.
+pub struct Image {
+    pub config: Vec<u8>,
+    /// About 3 MiB.
+    pub layer: Vec<u8>,
+    pub manifest: Vec<u8>,
+    pub index: Vec<u8>,
+}
+
+pub fn descriptor(media_type: &str, bytes: &[u8]) -> Descriptor {
+    sized(media_type, &digest(bytes), bytes.len() as u64)
+}
+
+pub fn sized(media_type: &str, digest: &str, size: u64) -> Descriptor {
+    serde_json::from_value(json!({"mediaType": media_type, "digest": digest, "size": size})).unwrap()
+}
+
+impl Image {
+    pub fn new() -> Self {
+        let tar = noise(0, 3 << 20);
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        std::io::Write::write_all(&mut gzip, &tar).unwrap();
+        let layer = gzip.finish().unwrap();
+        let config = json!({"architecture": "amd64", "os": "linux", "config": {},
+            "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]}});
+        let config = config.to_string().into_bytes();
+        let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptor(CONFIG, &config),
+            "layers": [descriptor(LAYER, &layer)]});
+        let manifest = manifest.to_string().into_bytes();
+        let mut entry = json!(descriptor(MANIFEST, &manifest));
+        entry["platform"] = json!({"architecture": "amd64", "os": "linux"});
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string().into_bytes();
+        Image { config, layer, manifest, index }
+    }
+
+    /// As an OCI image layout with the tag `1`.
+    pub fn write_layout(&self, dir: &Path) {
+        let blobs = dir.join("blobs/sha256");
+        fs::create_dir_all(&blobs).unwrap();
+        for bytes in [&self.config, &self.layer, &self.manifest, &self.index] {
+            fs::write(blobs.join(Sha256::of(bytes).to_string()), bytes).unwrap();
+        }
+        let mut entry = json!(descriptor(INDEX, &self.index));
+        entry["annotations"] = json!({"org.opencontainers.image.ref.name": "1"});
+        let index = json!({"schemaVersion": 2, "manifests": [entry]});
+        fs::write(dir.join("index.json"), index.to_string()).unwrap();
+        fs::write(dir.join("oci-layout"), r#"{"imageLayoutVersion": "1.0.0"}"#).unwrap();
+    }
+
+    /// Everything of it comes through this registry as it is.
+    pub fn comes_from(&self, registry: &Registry) {
+        let root = registry.root().unwrap();
+        assert_eq!((root.media_type.as_deref(), &root.bytes), (Some(INDEX), &self.index));
+        assert_eq!(registry.document(&descriptor(MANIFEST, &self.manifest)).unwrap(), self.manifest);
+        assert!(blob(registry, &self.config).unwrap() == self.config);
+        assert!(blob(registry, &self.layer).unwrap() == self.layer);
+    }
+}
+
+/// Read a blob to its end.
+pub fn blob(registry: &Registry, bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
+    read(registry, &descriptor(LAYER, bytes))
+}
+
+pub fn read(registry: &Registry, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
+    let mut content = Vec::new();
+    let mut reader = registry.blob(descriptor)?;
+    match reader.read_to_end(&mut content) {
+        Ok(_) => Ok(content),
+        Err(e) => {
+            assert!(reader.read(&mut [0]).is_err(), "after an error there is no end");
+            Err(e.downcast::<ImageError>().expect("an error of images"))
+        }
+    }
+}
+
+/// What a test needs to come at once: no pauses to speak of. Nothing of the environment counts.
+pub fn options() -> Options {
+    let direct = |proxy: ureq::Proxy| proxy.is_no_proxy(&"http://127.0.0.1".parse().unwrap());
+    assert!(ureq::Proxy::try_from_env().is_none_or(direct), "unset the proxy, or set NO_PROXY=127.0.0.1,localhost");
+    let nobody = crate::project().join("tests/support/no-credentials.json");
+    Options { auth_file: Some(nobody), ..hurried() }
+}
+
+/// The same in the environment as it is.
+pub fn hurried() -> Options {
+    let patience = Patience { first_pause: Duration::from_millis(1), progress_bytes: 1, ..Patience::default() };
+    Options { patience, ..Options::default() }
+}
+
+/// The same without TLS.
+pub fn plain() -> Options {
+    Options { plain_http: true, ..options() }
+}
+
+pub fn registry(reference: &str, options: &Options) -> Registry {
+    Registry::new(&reference.parse().unwrap(), options).unwrap()
+}
+
+/// `a/b:1` at a port of this machine, without TLS.
+pub fn at(port: u16) -> Registry {
+    registry(&format!("127.0.0.1:{port}/a/b:1"), &plain())
+}
+
+/// An auth file in this directory with one entry.
+pub fn auth_file(dir: &Path, key: &str, user: &str, password: &str) -> PathBuf {
+    let path = dir.join("auth.json");
+    let auth = STANDARD.encode(format!("{user}:{password}"));
+    fs::write(&path, json!({"auths": {key: {"auth": auth}}}).to_string()).unwrap();
+    path
+}
+
+/// Run a program that must succeed.
+#[track_caller]
+pub fn run(name: &str, args: &[&str]) -> String {
+    finished(program(name).args(args))
+}
+
+/// An authority of certificates, `ca.crt`, and a certificate for 127.0.0.1 and localhost, `server.crt` and
+/// `server.key`, in this directory.
+pub struct Authority(pub PathBuf);
+
+impl Authority {
+    pub fn new(dir: &Path) -> Self {
+        let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        let openssl = |args: &[&str]| run("openssl", args);
+        let own = ["-keyout", &path("ca.key"), "-out", &path("ca.crt"), "-subj", "/CN=an authority", "-days", "2"];
+        openssl(&[&["req", "-x509"], &key[..], &own[..]].concat());
+        let asked = ["-keyout", &path("server.key"), "-out", &path("server.csr"), "-subj", "/CN=a registry"];
+        openssl(&[&["req"], &key[..], &asked[..]].concat());
+        fs::write(path("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost").unwrap();
+        let (csr, crt, ca, ca_key, names) =
+            (path("server.csr"), path("server.crt"), path("ca.crt"), path("ca.key"), path("names"));
+        let given = ["-in", &csr, "-out", &crt, "-CA", &ca, "-CAkey", &ca_key, "-extfile", &names];
+        openssl(&[&["x509", "-req", "-CAcreateserial", "-days", "2"], &given[..]].concat());
+        Authority(dir.to_owned())
+    }
+
+    /// Options that trust it.
+    pub fn trusted(&self) -> Options {
+        Options { ca_files: vec![self.0.join("ca.crt")], ..options() }
+    }
+}
+
+/// Debian's docker-registry with an image in it, `a/b:1`. It ends with its guard.
+pub struct Debian {
+    pub port: u16,
+    child: Child,
+}
+
+impl Debian {
+    /// `http` are further lines of the http section of its configuration, `rest` other sections; `skopeo` are
+    /// options for putting the image there.
+    pub fn new(dir: &Path, image: &Image, http: &str, rest: &str, skopeo: &[&str]) -> Self {
+        // Free a moment ago; the registry cannot choose one itself.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let storage = dir.join("storage");
+        let text = format!(
+            "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
+             storage: {{filesystem: {{rootdirectory: {}}}}}\n{rest}\nhttp:\n  addr: 127.0.0.1:{port}\n{http}\n",
+            storage.display()
+        );
+        fs::write(dir.join("registry.yml"), text).unwrap();
+        let server = Debian::again(dir, port);
+        let layout = dir.join("layout");
+        image.write_layout(&layout);
+        let (from, to) = (format!("oci:{}:1", layout.display()), format!("docker://127.0.0.1:{port}/a/b:1"));
+        let copy = ["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"];
+        run("skopeo", &[&copy[..], skopeo, &[&from, &to]].concat());
+        server
+    }
+
+    /// With what is in this directory and at this port already.
+    pub fn again(dir: &Path, port: u16) -> Self {
+        let (config, log) = (dir.join("registry.yml"), dir.join("registry.log"));
+        let mut command = Command::new("docker-registry");
+        // Variables of its environment take the place of its configuration; REGISTRY_AUTH_FILE is one.
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(File::create(&log).unwrap()).spawn();
+        let child = child.expect("docker-registry: it comes with the package docker-registry: run hack/test");
+        let mut server = Debian { port, child };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = server.child.try_wait().unwrap();
+            let said = || fs::read_to_string(&log).unwrap();
+            assert!(ended.is_none() && start.elapsed() < PATIENCE, "docker-registry does not start: {}", said());
+            thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for Debian {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The kind of an error, which must say all of this.
+#[track_caller]
+pub fn says(error: &ImageError, texts: &[&str]) -> &'static str {
+    let text = error.to_string();
+    for part in texts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+    match error {
+        ImageError::NotFound { .. } => "not found",
+        ImageError::Invalid { .. } => "invalid",
+        ImageError::Fetch { .. } => "fetch",
+        ImageError::Io { .. } => "io",
+    }
+}

@@ -1,0 +1,128 @@
+//! An installed disk as a plan sees it: what probing would find, without a disk.
+
+pub mod random;
+
+use std::collections::BTreeMap;
+
+use slipway::payload;
+use slipway_core::payload::facts::PayloadFacts;
+use slipway_core::{
+    boot::{
+        env::{BootEnv, Marker},
+        rule::NextBoot,
+        running::Running,
+        slot::{PerSlot, Slot, SlotState},
+    },
+    digest::Sha256,
+    disk::{
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
+        meta::Meta,
+    },
+    kernel::{cmdline::assemble, platform::Platform},
+    payload::manifest::{Arch, FileInfo, KernelArgs, Manifest},
+    plan::{GptCopies, GptFacts, RequestBase, RunsFrom, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
+    units::{GIB, MIB, SectorSize},
+};
+use uuid::Uuid;
+
+/// GUID of the disk.
+pub const DISK: Uuid = Uuid::from_u128(1);
+/// Arguments every payload brings.
+const CMDLINE: &str = "quiet";
+
+/// The request of this moment.
+pub fn base(now: u64) -> RequestBase {
+    RequestBase { disk: "/dev/sda".to_owned(), now }
+}
+
+/// An upgrade with nothing special about it.
+pub fn upgrade() -> UpgradeRequest {
+    UpgradeRequest {
+        base: base(0),
+        origin: RunsFrom::Inside,
+        activate: true,
+        preserve: true,
+        blank_ephemeral: false,
+        retry_bad: false,
+        allow_any_version: false,
+        args: KernelArgs::default(),
+        meta: vec![],
+        arch: Arch::Amd64,
+    }
+}
+
+/// Payload number `n`, version 1.n.
+pub fn payload(n: u8) -> PayloadFacts {
+    let file = |name: &str, size| FileInfo {
+        name: name.to_owned(),
+        size,
+        sha256: Sha256::of(format!("{name} {n}").as_bytes()),
+    };
+    PayloadFacts {
+        source: "dir:/payload".parse().unwrap(),
+        arch: Arch::Amd64,
+        version: Some(format!("1.{n}.0")),
+        files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
+        cmdline: Some(CMDLINE.to_owned()),
+        checksums: true,
+    }
+}
+
+/// Where everything lies: slots as small as they get.
+pub fn gpt(sector: SectorSize) -> GptFacts {
+    let (disk, slot) = match sector {
+        SectorSize::S512 => (600 * MIB, 36 * MIB),
+        SectorSize::S4096 => (GIB, 260 * MIB),
+    };
+    let layout = Layout::new(disk, sector, slot, MIN_EPHEMERAL_IMAGE).unwrap();
+    GptFacts {
+        disk_guid: DISK,
+        parts: Part::ALL.map(|part| layout.part(part)),
+        guids: Part::ALL.map(|part| Uuid::from_u128(0x100 + u128::from(part.number()))),
+        copies: GptCopies {
+            primary: Ok(()),
+            backup: Ok(()),
+            backup_offset: Some(disk - sector.bytes()),
+            foreign_backup: false,
+        },
+    }
+}
+
+/// A slot that holds a payload as an install or an upgrade left it.
+pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<Marker>) -> SlotFacts {
+    let args = KernelArgs::default();
+    let cmdline = assemble(Platform::METAL, "", payload.arch, payload.cmdline.as_deref(), &args.extra).to_string();
+    SlotFacts {
+        manifest: Some(Manifest { cmdline: Some(cmdline), kernel_args: Some(args), ..payload.manifest() }),
+        marker,
+        boot_problem: None,
+        verifies: true,
+        marker_at: Some(gpt.part(slot.into()).offset + 2 * MIB),
+        whole: None,
+    }
+}
+
+/// A slot without a file system.
+pub fn blank() -> SlotFacts {
+    SlotFacts { boot_problem: Some("no file system".to_owned()), ..SlotFacts::default() }
+}
+
+/// A disk with payload 0 installed, from which that system was booted.
+pub fn installed(sector: SectorSize) -> SystemFacts {
+    let gpt = gpt(sector);
+    let env = BootEnv::installed(0);
+    let marker = Marker { state: SlotState::Good, seq: env.seq };
+    let esp = gpt.part(Part::Esp).offset;
+    SystemFacts {
+        sector,
+        running: Running::This { slot: Slot::A, trial: false },
+        env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],
+        env_copies: [Some(env.clone()), Some(env.clone())],
+        env: Some(env),
+        slots: PerSlot { a: slot(&gpt, Slot::A, &payload(0), Some(marker)), b: blank() },
+        next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
+        meta: Meta { blank: true, ..Meta::decode(&[]) },
+        data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
+        gpt,
+    }
+}
