@@ -1,4 +1,4 @@
-//! What the installer would write: the real planners, on facts made from the state of the model.
+//! What the installer would write: the shipped use cases, on facts made from the state of the model.
 
 use std::{
     collections::HashMap,
@@ -6,7 +6,16 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use slipway_core::payload::facts::PayloadFacts;
+use slipway::{
+    ops::{
+        Change, SourceRequest,
+        activate::Activate,
+        confirm::Confirm,
+        rollback::Rollback,
+        upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
+    },
+    payload::registry::Options,
+};
 use slipway_core::{
     boot::{
         env::{BootEnv, MARKER, Marker},
@@ -15,7 +24,11 @@ use slipway_core::{
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, ActivateRequest, Plan, Refusals, SlotFacts, Step, SystemFacts, UpgradeRequest},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{Arch, KernelArgs},
+    },
+    plan::{self, Plan, Refusals, RunsFrom, SlotFacts, Step, SystemFacts},
     units::SectorSize,
 };
 use slipway_test_support::system;
@@ -146,41 +159,36 @@ impl Installer {
         decision
     }
 
+    /// The decision of the shipped use case, with the slots that it has read before.
     fn plan(&self, medium: &Medium, host: Host, verb: Verb) -> Result<Plan, Refusals> {
-        let facts = self.facts(medium, host, verb);
-        let write = |payload: u8, activate, preserve| {
-            let any = UpgradeRequest { retry_bad: true, allow_any_version: true, ..system::upgrade() };
-            plan::upgrade(&UpgradeRequest { activate, preserve, ..any }, &facts, &self.payloads[usize::from(payload)])
+        let request = upgrade_request(verb);
+        let upgrade = verb.payload().zip(request.as_ref()).map(|(n, request)| Upgrade {
+            request,
+            payload: &self.payloads[usize::from(n)],
+            firmware: &[],
+            dry_run: false,
+        });
+        let change: &dyn Change = match verb {
+            Verb::Upgrade { .. } | Verb::Stage { .. } => upgrade.as_ref().unwrap(),
+            Verb::Activate { preserve } => &Activate { preserve },
+            Verb::Confirm => &Confirm,
+            Verb::Rollback => &Rollback,
         };
-        match verb {
-            Verb::Upgrade { payload, preserve } => write(payload, true, preserve),
-            Verb::Stage { payload } => write(payload, false, true),
-            Verb::Activate { preserve } => plan::activate(&ActivateRequest { base: system::base(0), preserve }, &facts),
-            Verb::Confirm => plan::confirm(&system::base(0), &facts),
-            Verb::Rollback => plan::rollback(&system::base(0), &facts),
+        let mut facts = self.facts(medium, host);
+        while let Some(slot) = change.to_verify(&facts) {
+            let whole = self.mutant == Mutant::DamageIsNotLookedFor || medium.slots[slot].whole();
+            facts.slots[slot].whole = Some(if whole { Ok(()) } else { Err("damaged".to_owned()) });
         }
+        change.decide(&system::base(0), &facts)
     }
 
-    /// What probing finds. Which slots are read whole is what the commands do (`src/commands`).
-    fn facts(&self, medium: &Medium, (running, trial): Host, verb: Verb) -> SystemFacts {
+    /// What probing finds.
+    fn facts(&self, medium: &Medium, (running, trial): Host) -> SystemFacts {
         let env = BootEnv::pick(&medium.copies).cloned();
-        let default = |slot| env.as_ref().is_some_and(|env| env.default == slot);
-        let other = &medium.slots[!running];
-        let other_is_read = match verb {
-            Verb::Upgrade { payload, .. } | Verb::Stage { payload } => {
-                other.payload() == Some(payload) || default(!running) || !medium.slots[running].whole()
-            }
-            Verb::Activate { .. } | Verb::Rollback => true,
-            Verb::Confirm => false,
-        };
-        let running_is_read = verb != Verb::Confirm || (env.is_some() && !default(running));
         let slots: PerSlot<SlotFacts> = PerSlot::new(|slot| {
-            let here = &medium.slots[slot];
-            let mut facts = self.slot(here, slot);
+            let mut facts = self.slot(&medium.slots[slot], slot);
             if self.mutant == Mutant::DamageIsNotLookedFor {
                 facts.boot_problem = None;
-            } else if if slot == running { running_is_read } else { other_is_read } {
-                facts.whole = Some(if here.whole() { Ok(()) } else { Err("damaged".to_owned()) });
             }
             facts
         });
@@ -245,4 +253,33 @@ fn marker_in(plan: &Plan, part: Part) -> Option<Marker> {
         plan::Content::Text(text) => Marker::parse(text.as_bytes()),
         _ => None,
     }
+}
+
+impl Verb {
+    const fn payload(self) -> Option<u8> {
+        match self {
+            Verb::Upgrade { payload, .. } | Verb::Stage { payload } => Some(payload),
+            Verb::Activate { .. } | Verb::Confirm | Verb::Rollback => None,
+        }
+    }
+}
+
+/// Any payload may follow any other: the versions are not what is checked here.
+fn upgrade_request(verb: Verb) -> Option<upgrade::Request> {
+    let afterwards = match verb {
+        Verb::Upgrade { preserve, .. } => Afterwards::Activated { preserve, blank_ephemeral: false },
+        Verb::Stage { .. } => Afterwards::Staged,
+        Verb::Activate { .. } | Verb::Confirm | Verb::Rollback => return None,
+    };
+    Some(upgrade::Request {
+        runs_from: RunsFrom::Inside,
+        source: SourceRequest { source: None, strict: false, registry: Options::default() },
+        afterwards,
+        kernel_args: UpgradeArgs::Given(KernelArgs::default()),
+        meta: vec![],
+        retry_bad: true,
+        allow_any_version: true,
+        arch: Arch::Amd64,
+        limit_rate: None,
+    })
 }

@@ -1,29 +1,37 @@
-//! Small payloads, the plans that install them, and the verbs as `src/commands` carries them out, on a recording disk.
+//! Small payloads, the plans that install them, and the shipped use cases (`src/ops`) on a recording disk.
 
 use std::{collections::BTreeMap, fs, sync::OnceLock, time::Duration};
 
 use slipway::{
     bootloader::Assets,
     device::{Access, BlockIo, Disk},
+    error::Failure,
     execute::{self, Sources},
-    payload::{ChecksumPolicy, image::Inspection},
-    probe,
+    ops::{
+        Change, InstalledDisk, KernelArgsRequest, SourceRequest,
+        activate::Activate,
+        confirm::Confirm,
+        meta::{self, MetaOnDisk},
+        rollback::Rollback,
+        upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
+        wipe::Wipe,
+    },
+    payload::{ChecksumPolicy, image::Inspection, registry::Options},
     transfer::{PayloadFiles, Take},
 };
-use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
-    boot::slot::Slot,
     disk::{
         gpt,
+        identity::{DiskIdentity, DiskKind},
         layout::Part,
         meta::{ADV_BYTES, Adv},
     },
     media::medium_id::MediumId,
-    payload::manifest::{Arch, KernelArgs},
-    plan::{
-        self, ActivateRequest, InstallRequest, Plan, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest,
-        WipeRequest,
+    payload::{
+        facts::PayloadFacts,
+        manifest::{Arch, KernelArgs},
     },
+    plan::{InstallRequest, Plan, RunsFrom, Step},
     report::FailureKind,
     units::MIB,
 };
@@ -157,124 +165,97 @@ impl World {
         cmdline: &str,
         edit: &dyn Fn(&mut Plan),
     ) -> Result<Plan, Failed> {
-        let mut plan = match verb {
-            Verb::MetaSet(..) | Verb::MetaDelete(_) => change_meta(verb, disk)?,
-            _ => self.decide(verb, disk, cmdline)?,
-        };
+        if let Some(change) = meta_change(verb) {
+            let meta = MetaOnDisk::look(disk, "disk").map_err(Failed::before)?;
+            let mut plan = meta.plan("disk", &change).map_err(Failed::before)?;
+            edit(&mut plan);
+            let done = meta.carry_out(&plan, &change, &mut Silent);
+            return done.map_err(|e| Failed::during(e, &plan)).map(|_| plan);
+        }
+        let mut installed = InstalledDisk::look(disk, identity(), "disk", cmdline).map_err(Failed::before)?;
+        let mut plan = self.plan(verb, &mut installed).map_err(Failed::before)?;
         edit(&mut plan);
-        let files = match verb {
-            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } => Some(Files(&self.payloads[*payload])),
-            _ => None,
-        };
+        let files = verb.payload().map(|n| Files(&self.payloads[n]));
         let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), assets: None };
-        match execute::run(&plan, disk, sources, &mut Silent) {
-            Ok(()) => {}
-            Err(e) => {
-                let (kind, text) = (e.kind, format!("{:#}", anyhow::Error::from(e)));
-                return Err(Failed { kind, text, promise: Some(plan.result) });
-            }
-        }
-        if let Verb::MetaSet(..) | Verb::MetaDelete(_) = verb {
-            // The command shows what is there.
-            let label = probe::gpt(disk).map_err(damaged)?;
-            probe::meta_of(disk, &label).map_err(damaged)?;
-        }
-        Ok(plan)
+        let done = installed.carry_out(&plan, sources, &mut Silent);
+        done.map_err(|e| Failed::during(e, &plan)).map(|()| plan)
     }
 
-    fn decide(&self, verb: &Verb, disk: &dyn BlockIo, cmdline: &str) -> Result<Plan, Failed> {
-        let mut system = probe::system(disk, cmdline).map_err(damaged)?;
-        for slot in self.checked(verb, &system) {
-            let whole = probe::slot_is_whole(disk, &system.gpt, slot, &mut |_| ());
-            system.slots[slot].whole = Some(whole);
-        }
-        let base = RequestBase { disk: "disk".to_owned(), now: 1_800_000_100 };
-        let plan = match verb {
-            Verb::Upgrade { payload, activate, preserve, retry_bad, blank } => {
-                let kept = system.running.slot().and_then(|s| system.slots[s].manifest.as_ref()?.kernel_args.clone());
-                let request = UpgradeRequest {
-                    base,
-                    origin: RunsFrom::Inside,
-                    activate: *activate,
-                    preserve: *preserve,
-                    blank_ephemeral: *blank,
-                    retry_bad: *retry_bad,
-                    allow_any_version: true,
-                    args: kept.unwrap_or_default(),
-                    meta: if *activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
-                    arch: Arch::Amd64,
-                };
-                plan::upgrade(&request, &system, &self.facts[*payload])
-            }
-            Verb::FromMedium { payload } => {
-                let origin = RunsFrom::Medium(Some(MEDIUM));
-                let kept = origin.kept(&system).map(|s| system.slots[s].manifest.as_ref());
-                // As the command has it: kernel arguments that cannot be read would be lost.
-                let Some(manifest) = kept.flatten() else { return Err(no_manifest()) };
-                let request = UpgradeRequest {
-                    base,
-                    origin,
-                    activate: true,
-                    preserve: true,
-                    blank_ephemeral: false,
-                    retry_bad: false,
-                    allow_any_version: true,
-                    args: manifest.kernel_args.clone().unwrap_or_default(),
-                    meta: vec![(0x0b, b"said".to_vec())],
-                    arch: Arch::Amd64,
-                };
-                plan::upgrade(&request, &system, &self.facts[*payload])
-            }
-            Verb::Activate { preserve } => plan::activate(&ActivateRequest { base, preserve: *preserve }, &system),
-            Verb::Confirm => plan::confirm(&base, &system),
-            Verb::Rollback => plan::rollback(&base, &system),
-            Verb::Wipe(part) => plan::wipe(&WipeRequest { base, parts: vec![*part], format: Some(true) }, &system),
-            Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("no system is looked at"),
+    /// The decision of the shipped use case, with what it reads before it.
+    fn plan(&self, verb: &Verb, disk: &mut InstalledDisk) -> Result<Plan, Failure> {
+        let request = verb.upgrade_request();
+        let upgrade = verb.payload().zip(request.as_ref()).map(|(n, request)| Upgrade {
+            request,
+            payload: &self.facts[n],
+            firmware: &[],
+            dry_run: false,
+        });
+        let change: &dyn Change = match verb {
+            Verb::Upgrade { .. } | Verb::FromMedium { .. } => upgrade.as_ref().unwrap(),
+            Verb::Activate { preserve } => &Activate { preserve: *preserve },
+            Verb::Confirm => &Confirm,
+            Verb::Rollback => &Rollback,
+            Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
+            Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
         };
-        plan.map_err(|refusals| Failed { kind: refusals.kind(), text: refusals.to_string(), promise: None })
-    }
-
-    /// The slots that a command reads in full before it decides.
-    fn checked(&self, verb: &Verb, system: &SystemFacts) -> Vec<Slot> {
-        let (running, default) = (system.running.slot(), system.env.as_ref().map(|env| env.default));
-        let damaged = |slot: Option<Slot>| slot.is_some_and(|slot| system.slots[slot].damage().is_some());
-        let wanted = |slot: &Slot| match verb {
-            Verb::Upgrade { payload, .. } => {
-                let digest = self.facts[*payload].manifest().payload_digest();
-                let same = system.slots[*slot].payload() == Some(digest);
-                running == Some(*slot) || same || default == Some(*slot) || damaged(running)
-            }
-            Verb::FromMedium { payload } => {
-                let digest = self.facts[*payload].manifest().payload_digest();
-                default == Some(*slot) || system.slots[*slot].payload() == Some(digest)
-            }
-            Verb::Activate { .. } | Verb::Rollback => true,
-            Verb::Confirm => running == Some(*slot) && default.is_some_and(|d| d != *slot),
-            Verb::Wipe(_) | Verb::MetaSet(..) | Verb::MetaDelete(_) => false,
-        };
-        Slot::BOTH.into_iter().filter(wanted).collect()
+        disk.plan(change, 1_800_000_100, &mut Silent).map(|planned| planned.plan)
     }
 }
 
-/// The decision of `meta set` and `meta delete`.
-fn change_meta(verb: &Verb, disk: &dyn BlockIo) -> Result<Plan, Failed> {
-    let label = probe::gpt(disk).map_err(damaged)?;
-    let meta = probe::meta_of(disk, &label).map_err(damaged)?;
-    let (mut adv, mut forget) = (meta.adv.clone(), None);
+impl Verb {
+    /// Which payload it writes.
+    fn payload(&self) -> Option<usize> {
+        match self {
+            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } => Some(*payload),
+            _ => None,
+        }
+    }
+
+    fn upgrade_request(&self) -> Option<upgrade::Request> {
+        let (runs_from, activate, preserve, blank_ephemeral, retry_bad) = match *self {
+            Verb::Upgrade { activate, preserve, retry_bad, blank, .. } => {
+                (RunsFrom::Inside, activate, preserve, blank, retry_bad)
+            }
+            Verb::FromMedium { .. } => (RunsFrom::Medium(Some(MEDIUM)), true, true, false, false),
+            _ => return None,
+        };
+        Some(upgrade::Request {
+            runs_from,
+            source: SourceRequest { source: None, strict: false, registry: Options::default() },
+            afterwards: if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged },
+            kernel_args: UpgradeArgs::Kept(KernelArgsRequest::default()),
+            meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
+            retry_bad,
+            allow_any_version: true,
+            arch: Arch::Amd64,
+            limit_rate: None,
+        })
+    }
+}
+
+impl Failed {
+    /// Before anything was carried out.
+    fn before(failure: Failure) -> Self {
+        Failed { kind: failure.kind, text: failure.to_string(), promise: None }
+    }
+
+    /// While a plan was carried out.
+    fn during(failure: Failure, plan: &Plan) -> Self {
+        Failed { promise: Some(plan.result.clone()), ..Failed::before(failure) }
+    }
+}
+
+fn meta_change(verb: &Verb) -> Option<meta::Change> {
     match verb {
-        Verb::MetaSet(tag, value) => adv.set(*tag, value.as_bytes().to_vec()).unwrap(),
-        Verb::MetaDelete(tag) if !adv.remove(*tag) => forget = Some(*tag),
-        _ => {}
+        Verb::MetaSet(tag, value) => Some(meta::Change::Set(*tag, value.as_bytes().to_vec())),
+        Verb::MetaDelete(tag) => Some(meta::Change::Delete(*tag)),
+        _ => None,
     }
-    Ok(plan::meta("disk", label.part(Part::Meta), &meta, &adv, forget))
 }
 
-fn no_manifest() -> Failed {
-    Failed { kind: FailureKind::Install, text: "no manifest.json that can be read".to_owned(), promise: None }
-}
-
-fn damaged(error: probe::ProbeError) -> Failed {
-    Failed { kind: FailureKind::Install, text: format!("{:#}", anyhow::Error::from(error)), promise: None }
+/// A recording disk is nothing that the kernel knows.
+fn identity() -> DiskIdentity {
+    DiskIdentity { path: "disk".to_owned(), kind: DiskKind::Image, model: None, serial: None, wwid: None }
 }
 
 fn expected(plan: &Plan, assets: &Assets) -> Expected {
