@@ -20,8 +20,8 @@ pub struct Command {
 impl Command {
     /// What is typed: without a comment for the reader.
     pub fn without_comment(&self) -> &str {
-        let text = self.text.split("  #").next().unwrap_or_default();
-        text.trim()
+        let text = self.text.split("  #").next().unwrap_or_default().trim();
+        if text.starts_with('#') { "" } else { text }
     }
 }
 
@@ -72,4 +72,17 @@ impl Block {
 fn is_unfinished(text: &str) -> bool {
     let end = text.split_once("<<'").and_then(|(_, rest)| rest.split_once('\'')).map(|(word, _)| word);
     text.ends_with('\\') || end.is_some_and(|word| !text.lines().skip(1).any(|line| line == word))
+}
+
+#[test]
+fn commands_of_blocks() {
+    let text = "# x\n```console\n$ a \\\n    -b  # why\nsaid\n\n$ cat <<'EOF'\n$ no command\nEOF\nsaid, too\n```\n```text\n$ not run\n```\n\
+                ```sh\n# a comment\nc\nd\n```\n";
+    let blocks = of(text);
+    assert_eq!(blocks.iter().map(Block::is_run).collect::<Vec<_>>(), [true, false, true]);
+    let commands: Vec<Command> = blocks.iter().filter(|b| b.is_run()).flat_map(Block::commands).collect();
+    let typed: Vec<&str> = commands.iter().map(Command::without_comment).collect();
+    assert_eq!(typed, ["a \\\n    -b", "cat <<'EOF'\n$ no command\nEOF", "c", "d"]);
+    assert_eq!((commands[0].line, &commands[0].shown), (3, &vec!["said".to_owned(), String::new()]));
+    assert_eq!(commands[1].shown, ["said, too"]);
 }

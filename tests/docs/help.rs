@@ -23,20 +23,25 @@ impl Help {
             let help = help_of("installer", &[verb]);
             flags.extend(flags_in(&help));
             if verb == "meta" {
-                flags.extend(listed(&help).iter().flat_map(|v| flags_in(&help_of("installer", &["meta", v])).collect::<Vec<_>>()));
+                flags.extend(
+                    listed(&help)
+                        .iter()
+                        .flat_map(|v| flags_in(&help_of("installer", &["meta", v])).collect::<Vec<_>>()),
+                );
             }
         }
         flags.extend(flags_in(&help_of("imager", &[])));
         // As the documents name it.
         let verbs = verbs.into_iter().map(|verb| if verb == CHECKSUM_VERB { "checksum".to_owned() } else { verb });
-        Help { flags, verbs: verbs.collect() }
+        Help { flags, verbs: verbs.chain(["help".to_owned()]).collect() }
     }
 
     /// What a document names and the program does not know.
     pub fn wrong(&self, document: &str, text: &str) -> Vec<String> {
         let foreign = |flag: &String| FOREIGN_FLAGS.iter().any(|(known, _)| known == flag);
         let code = code(text);
-        let flags = code.iter().flat_map(|code| flags_in(code)).filter(|flag| !self.flags.contains(flag) && !foreign(flag));
+        let flags =
+            code.iter().flat_map(|code| flags_in(code)).filter(|flag| !self.flags.contains(flag) && !foreign(flag));
         let verbs = code.iter().filter_map(|code| verb_in(code)).filter(|verb| !self.verbs.contains(*verb));
         let all: BTreeSet<String> = flags.chain(verbs.map(str::to_owned)).collect();
         all.into_iter().map(|word| format!("{document}: {word} is in no help, nor in FOREIGN_FLAGS")).collect()
@@ -71,7 +76,8 @@ fn listed(help: &str) -> BTreeSet<String> {
     let (_, list) = help.split_once("\nCommands:\n").unwrap();
     let (list, _) = list.split_once("\n\n").unwrap();
     let names = list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    // `help` explains the others and has no help of its own.
+    names.filter(|name| !["", "help"].contains(name)).map(str::to_owned).collect()
 }
 
 fn flags_in(text: &str) -> impl Iterator<Item = String> {

@@ -33,7 +33,7 @@ use blocks::{Block, Command};
 use sandbox::Sandbox;
 // Its macro names it from the top.
 use support::world;
-use tables::{NOT_RUN, PRELUDE};
+use tables::{CHECKSUM_VERB, NOT_RUN, PRELUDE};
 
 /// The documents whose commands are run, each by a test of its own.
 const RUN: [&str; 14] = [
@@ -96,7 +96,10 @@ fn runs(document: &str) {
         // A failure is meant where the next command shows the exit code.
         let code_is_shown = all.get(at + 1).is_some_and(|next| next.without_comment() == "echo $?");
         if outcome.code != 0 && !code_is_shown {
-            wrong.push(format!("{document}:{}: {}\nexit code {}\n{}", command.line, command.text, outcome.code, outcome.stderr));
+            wrong.push(format!(
+                "{document}:{}: {}\nexit code {}\n{}",
+                command.line, command.text, outcome.code, outcome.stderr
+            ));
         }
         let came = sandbox.as_documented(if outcome.code == 0 { &outcome.stdout } else { outcome.error() });
         if let Err(why) = normal::compare(&command.shown, &came) {
@@ -149,6 +152,8 @@ fn every_block_says_what_it_is() {
         for block in blocks::of(&text(&document)) {
             let known = ["console", "sh", "text", "json", "dockerfile"].contains(&block.language.as_str());
             assert!(known, "{document}:{}: a block of {:?}", block.line, block.language);
+            let hidden = !block.is_run() && block.lines.iter().any(|line| line.starts_with("$ "));
+            assert!(!hidden, "{document}:{}: commands in a block that is not run", block.line);
         }
     }
 }
@@ -172,13 +177,17 @@ fn the_readme_is_short_and_leads_everywhere() {
     let lines = readme.lines().count();
     assert!(lines <= 200, "README.md has {lines} lines, 200 are allowed");
     for document in documents() {
-        assert!(document == "README.md" || readme.contains(&format!("]({document}")), "README.md leads nowhere near {document}");
+        assert!(
+            document == "README.md" || readme.contains(&format!("]({document}")),
+            "README.md leads nowhere near {document}"
+        );
     }
 }
 
 #[test]
 fn links_and_paths_exist() {
-    let wrong: Vec<String> = documents().iter().flat_map(|d| links::wrong(d, &text(d))).collect();
+    let all = documents().into_iter().chain(["CHANGELOG.md".to_owned()]);
+    let wrong: Vec<String> = all.flat_map(|d| links::wrong(&d, &text(&d))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -188,6 +197,22 @@ fn flags_and_verbs_exist() {
     let mut wrong: Vec<String> = documents().iter().flat_map(|d| help.wrong(d, &text(d))).collect();
     wrong.extend(help.stale(&documents().iter().map(|d| text(d)).collect::<String>()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The kinds of reports in the schema are those that the table lists.
+#[test]
+fn every_report_is_listed() {
+    let schema = fs::read_to_string(top().join("assets/report.schema.json")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let kinds =
+        schema["oneOf"].as_array().unwrap().iter().map(|one| one["properties"]["report"]["const"].as_str().unwrap());
+    let kinds: BTreeSet<&str> = kinds.map(|kind| if kind == CHECKSUM_VERB { "checksum" } else { kind }).collect();
+    let page = text("docs/reports-and-events.md");
+    let (_, table) = page.split_once("| `report` | of |\n|---|---|\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let first = table.lines().filter_map(|row| row.split(" | ").next());
+    let listed: BTreeSet<&str> = first.flat_map(links::spans).collect();
+    assert_eq!(listed, kinds);
 }
 
 #[test]

@@ -38,11 +38,30 @@ fn settled(line: &str) -> String {
 
 fn kind(word: &str) -> Option<&'static str> {
     let shape: String = word.chars().map(|c| if c.is_ascii_hexdigit() { 'x' } else { c }).collect();
-    let groups: Vec<usize> = shape.split('-').map(|group| if group.bytes().all(|b| b == b'x') { group.len() } else { 0 }).collect();
+    let groups: Vec<usize> =
+        shape.split('-').map(|group| if group.bytes().all(|b| b == b'x') { group.len() } else { 0 }).collect();
     match groups.as_slice() {
         [64] => Some("<digest>"),
         [8, 4, 4, 4, 12] => Some("<guid>"),
         _ if shape == "xxxx-xx-xxTxx:xx:xxZ" => Some("<time>"),
         _ => None,
+    }
+}
+
+#[test]
+fn what_is_compared() {
+    let same = |shown: &str, came: &str| {
+        let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
+        compare(&shown, came).is_ok()
+    };
+    let (one, other) = ("03870bed-8f5d-4452-ae4c-9a5d59f0350d", "6e525e27-ffe6-4a62-a755-ba3833f80141");
+    assert!(same(&format!("disk {one})"), &format!("disk {other})")));
+    assert!(same(&"0a".repeat(32), &"1b".repeat(32)) && !same(&"0a".repeat(32), &"1b".repeat(31)));
+    assert!(same("since 2026-11-22T04:44:33Z, good", "since 1999-01-01T00:00:00Z, good"));
+    assert!(same("a\n…\nd", "a\nb\nc\nd") && same("a\n…", "a") && same("", "anything"));
+    for (shown, came) in
+        [("a", "a\nb"), ("a\nb", "a"), ("b\na", "a\nb"), ("…\na", "a\nb"), ("4 GiB", "5 GiB"), ("a…", "ab")]
+    {
+        assert!(!same(shown, came), "{shown:?} and {came:?}");
     }
 }

@@ -41,7 +41,8 @@ pub struct Outcome {
 impl Outcome {
     /// What a command that failed says at the end; what it did before is progress.
     pub fn error(&self) -> &str {
-        let at = if self.stderr.starts_with("error: ") { Some(0) } else { self.stderr.find("\nerror: ").map(|at| at + 1) };
+        let at =
+            if self.stderr.starts_with("error: ") { Some(0) } else { self.stderr.find("\nerror: ").map(|at| at + 1) };
         at.map_or(&self.stderr, |at| &self.stderr[at..])
     }
 }
@@ -77,7 +78,8 @@ impl Sandbox {
 
     /// Run these in one shell, to the end or until it ends.
     pub fn run(&self, commands: &[Command]) -> Vec<Outcome> {
-        let mut script = format!("mount --bind {0}/.cmdline /proc/cmdline\nexec 9> {0}/.log/codes\n", self.dir.display());
+        let mut script =
+            format!("mount --bind {0}/.cmdline /proc/cmdline\nexec 9> {0}/.log/codes\n", self.dir.display());
         for (n, command) in commands.iter().enumerate() {
             let log = self.dir.join(format!(".log/{n}")).display().to_string();
             let text = self.substituted(&command.text);
@@ -98,7 +100,8 @@ impl Sandbox {
         let output = shell.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.is_empty(), "the session itself says: {said}");
-        let read = |name: String| String::from_utf8_lossy(&fs::read(self.dir.join(".log").join(name)).unwrap()).into_owned();
+        let read =
+            |name: String| String::from_utf8_lossy(&fs::read(self.dir.join(".log").join(name)).unwrap()).into_owned();
         let codes = read("codes".to_owned());
         let outcome = |(n, code): (usize, &str)| Outcome {
             code: code.parse().unwrap(),
@@ -116,7 +119,10 @@ impl Sandbox {
     pub fn as_documented(&self, output: &str) -> String {
         let reverse = |text: String, (from, to): &(&str, String)| text.replace(to, from);
         let text = output.replace(self.dir.to_str().unwrap(), "/srv");
-        self.substitutions.iter().filter(|(from, _)| from.contains('.') || from.starts_with("/dev/")).fold(text, reverse)
+        self.substitutions
+            .iter()
+            .filter(|(from, _)| from.contains('.') || from.starts_with("/dev/"))
+            .fold(text, reverse)
     }
 }
 

@@ -1,6 +1,5 @@
 //! What comes from the other tests: payloads, loop devices, container images, a registry. Nothing else here names them.
 
-#[allow(dead_code, reason = "shared with the tests of sources")]
 #[path = "../images/mod.rs"]
 mod images;
 #[allow(dead_code, reason = "shared with the tests of the registry client")]

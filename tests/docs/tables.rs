@@ -25,7 +25,9 @@ pub const MOVED: &[(&str, &str)] = &[
     ("core/src/plan/unattended.rs", "src/plan/unattended.rs"),
     ("core/src/plan/upgrade.rs", "src/plan/upgrade.rs"),
     ("core/src/report/picture", "src/report/picture"),
+    ("core/src/plan", "src/plan"),
     ("src/media", "src/disk_image"),
+    ("src/mkfs/xfs.rs", "src/model/xfs.rs"),
     ("src/ops", "src/commands"),
     ("src/transfer", "src/payload"),
     ("src/transfer/read_back.rs", "src/payload/read_back.rs"),
@@ -150,7 +152,5 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--states", "hack/crash"),
     ("--tar-to-stdout", "Talos' imager"),
     ("--test", "cargo"),
-    ("--version", "hack/payload"),
-    ("--help", "every program"),
     ("--no-such-flag", "nobody: what happens then is shown"),
 ];
