@@ -33,7 +33,7 @@ use blocks::{Block, Command};
 use sandbox::Sandbox;
 // Its macro names it from the top.
 use support::world;
-use tables::{CHECKSUM_VERB, NOT_RUN, PRELUDE};
+use tables::{CHECKSUM_VERB, MOVED, NOT_RUN, PRELUDE, substitutions};
 
 /// The documents whose commands are run, each by a test of its own.
 const RUN: [&str; 14] = [
@@ -168,6 +168,18 @@ fn what_is_not_run_is_there_and_proven_elsewhere() {
         for path in not.proof {
             assert!(links::exists(path), "{:?} is said to be proven by {path}, which is not there", not.command);
         }
+    }
+}
+
+#[test]
+fn what_stands_for_something_is_needed() {
+    let all: String = documents().iter().map(|d| text(d)).collect();
+    for (from, _) in substitutions("", 0) {
+        assert!(all.contains(from), "stale: no document says {from}");
+    }
+    for (new, _) in MOVED {
+        assert!(!top().join(new).exists(), "stale: {new} is where the documents say, MOVED need not have it");
+        assert!(all.contains(new), "stale: no document says {new}");
     }
 }
 
