@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{
     blocks::Command,
-    support::{Authority, Debian, Image, Layout, Loop, Pack, Payload, assets, built, run},
+    support::{Authority, Debian, Image, Layout, Loop, Pack, Payload, assets, built},
     tables::{CHECKSUM_VERB, DISK_BYTES, IMAGES, PAYLOADS, substitutions},
 };
 
@@ -169,17 +169,25 @@ fn registry(dir: &Path) -> (Debian, Authority) {
     let debian = Debian::new(&store, &Image::new(), &tls, "", &["--dest-tls-verify=false"]);
     let layout = Layout::new(&dir.join("out/image"));
     for (tag, payload) in IMAGES {
-        run("slipway", &path(".bin/installer"), &["checksum", &path(payload), "--progress=none"]);
+        run(&path(".bin/installer"), &["checksum", &path(payload), "--progress=none"]);
         built(&dir.join(payload), Pack::Gzip).write(&layout, tag);
         let (from, to) = (format!("{}:{tag}", layout.source()), format!("docker://127.0.0.1:{}/os:{tag}", debian.port));
         let copy = ["copy", "--insecure-policy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"];
-        run("skopeo", "skopeo", &[&copy[..], &[&from, &to]].concat());
+        run("skopeo", &[&copy[..], &[&from, &to]].concat());
     }
     // One image only: what names no tag must find one.
     fs::remove_dir_all(dir.join("out/image")).unwrap();
     let (tag, payload) = IMAGES[0];
     let layout = Layout::new(&dir.join("out/image"));
     built(&dir.join(payload), Pack::Gzip).write(&layout, tag);
-    run("tar", "tar", &["-C", &path("out/image"), "-cf", &path("os.tar"), "."]);
+    run("tar", &["-C", &path("out/image"), "-cf", &path("os.tar"), "."]);
     (debian, authority)
+}
+
+/// Run a program that must succeed.
+fn run(program: &str, args: &[&str]) {
+    let output =
+        process::Command::new(program).args(args).env("SLIPWAY_ASSETS", assets()).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|e| panic!("{program}: {e}: run hack/test, which installs what tests need"));
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -9,5 +9,5 @@ mod registry;
 pub mod world;
 
 pub use images::{Layout, Pack, built};
-pub use registry::{Authority, Debian, Image, run};
+pub use registry::{Authority, Debian, Image};
 pub use world::{Loop, Payload, assets};
