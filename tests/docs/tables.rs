@@ -178,6 +178,7 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
+    ("--dump", "sfdisk"),
     ("--entrypoint", "docker"),
     ("--json", "hack/bench"),
     ("--network", "podman"),
