@@ -26,6 +26,8 @@ pub const MOVED: &[(&str, &str)] = &[
     ("core/src/plan/upgrade.rs", "src/plan/upgrade.rs"),
     ("core/src/report/picture", "src/report/picture"),
     ("core/src/plan", "src/plan"),
+    ("src/atomic_file.rs", "src/durable.rs"),
+    ("src/device/rate_limit.rs", "src/device/pace.rs"),
     ("src/media", "src/disk_image"),
     ("src/mkfs/xfs.rs", "src/model/xfs.rs"),
     ("src/ops", "src/commands"),
