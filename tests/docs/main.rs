@@ -1,0 +1,228 @@
+//! Needs: root boot-assets programs
+//!
+//! The documents: every command in them is run, what they show is compared with what comes, and every link, anchor, flag,
+//! verb and quoted message exists.
+//!
+//! Each document is one shell session in a scratch directory of its own ([`sandbox`]). What stands for disks, registries and
+//! payloads there, and what cannot be run at all, is in [`tables`].
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "tests"
+)]
+
+mod blocks;
+mod help;
+mod links;
+mod normal;
+mod quotes;
+mod sandbox;
+mod support;
+mod tables;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use blocks::{Block, Command};
+use sandbox::Sandbox;
+use tables::{NOT_RUN, PRELUDE, substitutions};
+
+/// The documents whose commands are run, each by a test of its own.
+const RUN: [&str; 14] = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/architecture.md",
+    "docs/benchmarks.md",
+    "docs/images-and-media.md",
+    "docs/install.md",
+    "docs/machined.md",
+    "docs/on-disk-formats.md",
+    "docs/reports-and-events.md",
+    "docs/sources-and-registries.md",
+    "docs/testing.md",
+    "docs/troubleshooting.md",
+    "docs/unattended.md",
+];
+/// And the one that takes longest.
+const UPGRADE: &str = "docs/upgrade-and-boot.md";
+
+fn top() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The documents there are, by their paths from the top.
+fn documents() -> BTreeSet<String> {
+    let in_docs = fs::read_dir(top().join("docs")).unwrap();
+    let names = in_docs.map(|entry| format!("docs/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let names = names.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "md"));
+    names.chain(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned)).collect()
+}
+
+fn text(document: &str) -> String {
+    fs::read_to_string(top().join(document)).unwrap_or_else(|e| panic!("{document}: {e}"))
+}
+
+fn commands(document: &str) -> Vec<Command> {
+    let blocks = blocks::of(&text(document));
+    blocks.iter().filter(|block| block.is_run()).flat_map(Block::commands).collect()
+}
+
+/// Run what a document says, in order, and compare what it shows.
+#[track_caller]
+fn runs(document: &str) {
+    let (skipped, commands): (Vec<_>, Vec<_>) =
+        commands(document).into_iter().partition(|c| NOT_RUN.iter().any(|not| not.command == c.without_comment()));
+    let shown: Vec<_> = skipped.iter().filter(|c| !c.shown.is_empty()).map(|c| c.line).collect();
+    assert!(shown.is_empty(), "{document}: lines {shown:?} show output of commands that are not run");
+    if commands.is_empty() {
+        return;
+    }
+    let prelude = PRELUDE.iter().filter(|(name, _)| *name == document).flat_map(|(_, lines)| lines.iter());
+    let prelude = prelude.map(|line| Command { line: 0, text: (*line).to_owned(), shown: vec![] });
+    let all: Vec<Command> = prelude.chain(commands).collect();
+    let sandbox = Sandbox::new(&all);
+    let outcomes = sandbox.run(&all);
+    let mut wrong = Vec::new();
+    for (at, (command, outcome)) in all.iter().zip(&outcomes).enumerate() {
+        // A failure is meant where the next command shows the exit code.
+        let code_is_shown = all.get(at + 1).is_some_and(|next| next.without_comment() == "echo $?");
+        if outcome.code != 0 && !code_is_shown {
+            wrong.push(format!(
+                "{document}:{}: {}\nexit code {}\n{}",
+                command.line, command.text, outcome.code, outcome.stderr
+            ));
+        }
+        let came = sandbox.as_documented(if outcome.code == 0 { &outcome.stdout } else { outcome.error() });
+        if let Err(why) = normal::compare(&command.shown, &came) {
+            wrong.push(format!("{document}:{}: {}\n{why}\nAll of it:\n{came}", command.line, command.text));
+        }
+    }
+    assert_eq!(outcomes.len(), all.len(), "{document}: the session ended early, in {:?}", all.get(outcomes.len()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+macro_rules! each_runs {
+    ($($name:ident: $document:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            runs($document);
+        }
+    )*};
+}
+
+each_runs! {
+    readme: RUN[0];
+    contributing: RUN[1];
+    security: RUN[2];
+    architecture: RUN[3];
+    benchmarks: RUN[4];
+    images_and_media: RUN[5];
+    install: RUN[6];
+    machined: RUN[7];
+    on_disk_formats: RUN[8];
+    reports_and_events: RUN[9];
+    sources_and_registries: RUN[10];
+    testing: RUN[11];
+    troubleshooting: RUN[12];
+    unattended: RUN[13];
+    upgrade_and_boot: UPGRADE;
+}
+
+#[test]
+fn every_document_has_its_test() {
+    let tested: BTreeSet<String> = RUN.iter().chain([&UPGRADE]).map(|name| (*name).to_owned()).collect();
+    assert_eq!(documents(), tested);
+    for (document, _) in PRELUDE {
+        assert!(tested.contains(*document), "PRELUDE: {document} is gone");
+    }
+}
+
+#[test]
+fn every_block_says_what_it_is() {
+    for document in documents() {
+        for block in blocks::of(&text(&document)) {
+            let known = ["console", "sh", "text", "json", "dockerfile"].contains(&block.language.as_str());
+            assert!(known, "{document}:{}: a block of {:?}", block.line, block.language);
+            let hidden = !block.is_run() && block.lines.iter().any(|line| line.starts_with("$ "));
+            assert!(!hidden, "{document}:{}: commands in a block that is not run", block.line);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_run_is_there_and_proven_elsewhere() {
+    let there: BTreeSet<String> =
+        documents().iter().flat_map(|d| commands(d)).map(|c| c.without_comment().to_owned()).collect();
+    for not in NOT_RUN {
+        assert!(there.contains(not.command), "stale: no document says {:?}", not.command);
+        assert!(!not.why.is_empty() && !not.proof.is_empty(), "{:?}", not.command);
+        for path in not.proof {
+            assert!(links::exists(path), "{:?} is said to be proven by {path}, which is not there", not.command);
+        }
+    }
+}
+
+#[test]
+fn what_stands_for_something_is_needed() {
+    let all: String = documents().iter().map(|d| text(d)).collect();
+    for (from, _) in substitutions("", 0) {
+        assert!(all.contains(from), "stale: no document says {from}");
+    }
+}
+
+#[test]
+fn the_readme_is_short_and_leads_everywhere() {
+    let readme = text("README.md");
+    let lines = readme.lines().count();
+    assert!(lines <= 200, "README.md has {lines} lines, 200 are allowed");
+    for document in documents() {
+        assert!(
+            document == "README.md" || readme.contains(&format!("]({document}")),
+            "README.md leads nowhere near {document}"
+        );
+    }
+}
+
+#[test]
+fn links_and_paths_exist() {
+    let all = documents().into_iter().chain(["CHANGELOG.md".to_owned()]);
+    let wrong: Vec<String> = all.flat_map(|d| links::wrong(&d, &text(&d))).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn flags_and_verbs_exist() {
+    let help = help::Help::new();
+    let mut wrong: Vec<String> = documents().iter().flat_map(|d| help.wrong(d, &text(d))).collect();
+    wrong.extend(help.stale(&documents().iter().map(|d| text(d)).collect::<String>()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The kinds of reports in the schema are those that the table lists.
+#[test]
+fn every_report_is_listed() {
+    let schema = fs::read_to_string(top().join("assets/report.schema.json")).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    let kinds =
+        schema["oneOf"].as_array().unwrap().iter().map(|one| one["properties"]["report"]["const"].as_str().unwrap());
+    let kinds: BTreeSet<&str> = kinds.collect();
+    let page = text("docs/reports-and-events.md");
+    let (_, table) = page.split_once("| `report` | of |\n|---|---|\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    let first = table.lines().filter_map(|row| row.split(" | ").next());
+    let listed: BTreeSet<&str> = first.flat_map(links::spans).collect();
+    assert_eq!(listed, kinds);
+}
+
+#[test]
+fn quoted_messages_exist() {
+    let wrong = quotes::wrong(&text("docs/troubleshooting.md"));
+    assert!(wrong.is_empty(), "docs/troubleshooting.md quotes what no source says:\n{}", wrong.join("\n"));
+}
