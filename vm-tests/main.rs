@@ -45,6 +45,7 @@ mod medium;
 mod oci;
 mod power_cut;
 mod qemu;
+mod times;
 mod trial;
 mod two_disks;
 mod unattended;

@@ -13,7 +13,7 @@ use std::{
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::{
-    debugger,
+    debugger, times,
     world::{firmware_file, scratch_file},
 };
 
@@ -498,6 +498,7 @@ fn plain(bytes: &[u8]) -> String {
 
 impl Drop for Console {
     fn drop(&mut self) {
+        times::count(self.child.id());
         // It may have ended by itself; either way it is gone after this.
         let _ = self.child.kill();
         let _ = self.child.wait();

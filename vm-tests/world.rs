@@ -9,6 +9,8 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
+use crate::times;
+
 /// Version of the payload in `out/payload`.
 pub const VERSION: &str = "1.0.0";
 /// Version of the payload in `out/payload-2`.
@@ -30,6 +32,7 @@ impl World {
     /// The one there is.
     pub fn get() -> &'static World {
         static WORLD: OnceLock<World> = OnceLock::new();
+        times::begin();
         WORLD.get_or_init(|| World {
             installer: built("out/installer", None),
             assets: built("out/assets", Some("amd64/SHA256SUMS")),
