@@ -4,9 +4,8 @@
 //! all that follows, is of its own disks. After a reset the firmware starts from its beginning.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     ffi::OsString,
-    fs,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -18,25 +17,20 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::times;
+use crate::{times, world::fresh_dir};
 
 /// How long the firmware may take, on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(200);
 
 /// States by the shape of the machine: its arguments, without files.
-type States = HashMap<Vec<OsString>, PathBuf>;
+type States = BTreeMap<Vec<OsString>, PathBuf>;
 
 /// The state of a machine of this shape at its first read of a disk; `flash` is the rest of its arguments.
 pub fn state(qemu: &str, shape: &[OsString], disks: &[u64], flash: &[OsString]) -> PathBuf {
-    static STATES: OnceLock<Mutex<States>> = OnceLock::new();
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("firmware-states");
-    let states = STATES.get_or_init(|| {
-        // Those of an earlier run may be another QEMU's.
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).expect("a directory can be made");
-        Mutex::default()
-    });
-    let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    static STATES: Mutex<States> = Mutex::new(States::new());
+    let dir = DIR.get_or_init(|| fresh_dir("firmware-states"));
+    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
     let number = states.len();
     let sizes = disks.iter().map(|bytes| OsString::from(bytes.to_string()));
     let key = [qemu.into()].into_iter().chain(shape.iter().cloned()).chain(sizes).collect();
