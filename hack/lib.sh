@@ -24,7 +24,9 @@ need() {
     [[ $(id -u) = 0 ]] || die "missing Debian packages: run as root, or: apt-get install ${missing[*]}"
     command -v apt-get >/dev/null || die "not a Debian system; install what brings: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq || die "apt-get update failed: the package lists cannot be fetched"
+    # Once for a script and all it starts.
+    [[ ${SLIPWAY_APT_UPDATED:-} ]] || apt-get update -qq || die "apt-get update failed: the package lists cannot be fetched"
+    export SLIPWAY_APT_UPDATED=1
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
         die "apt-get could not install: ${missing[*]}"
 }
@@ -82,11 +84,26 @@ unpack_grub() {
     rm -rf "$tmp"
 }
 
-# What builds and boots the sample system.
-need_demo() {
-    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils busybox:busybox-static \
-        readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs qemu-system-x86_64:qemu-system-x86 \
-        /usr/share/seabios/bios-256k.bin:seabios /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf
+# What builds the sample system, what boots it, what builds the container image.
+payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils zstd:zstd busybox:busybox-static
+    readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs)
+machine_packages=(qemu-system-x86_64:qemu-system-x86 /usr/share/seabios/bios-256k.bin:seabios
+    /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf)
+# shellcheck disable=SC2034 # for who sources this
+image_packages=(buildah:buildah skopeo:skopeo mmdebstrap:mmdebstrap flock:util-linux)
+
+need_demo() { need "${payload_packages[@]}" "${machine_packages[@]}"; }
+
+# What runs machines here: kvm if it starts the sample system's kernel within some seconds, else tcg. That there is a
+# /dev/kvm does not say so: in a machine that is itself virtual it may be there, and run no kernel or take minutes.
+accelerator() {
+    local log=$top/out/kvm.log
+    [[ -r /dev/kvm && -w /dev/kvm ]] || { echo tcg && return; }
+    timeout --kill-after=1 15 qemu-system-x86_64 -M pc -accel kvm -cpu host -m 256 -nodefaults -nic none -display none \
+        -no-reboot -serial stdio -kernel "$top/out/payload/vmlinuz" -append 'console=ttyS0,115200 panic=-1' \
+        </dev/null >"$log" 2>&1 || :
+    # Without an initramfs a kernel that works panics, and that ends the machine.
+    if grep -q 'Kernel panic - not syncing: VFS' "$log"; then echo kvm; else echo tcg; fi
 }
 
 # A sealed sample payload: payload DIR VERSION [OPTION]... of hack/payload

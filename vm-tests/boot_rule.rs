@@ -2,8 +2,9 @@
 //! the same rule: what it says boots next is what boots.
 
 use crate::{
+    console::Console,
     image::{BOOT_ENVS, Image},
-    qemu::{Console, Drive, Firmware, Machine},
+    qemu::{Drive, Firmware, Machine},
     world::VERSION,
 };
 

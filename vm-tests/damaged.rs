@@ -1,8 +1,9 @@
 //! A disk with two good slots, of which something is damaged later on: the machine boots the best that is left.
 
 use crate::{
+    console::Console,
     image::{BOOT_ENVS, Image},
-    qemu::{Console, Drive, Firmware, Machine},
+    qemu::{Drive, Firmware, Machine},
     world::{VERSION, VERSION_2},
 };
 

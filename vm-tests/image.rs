@@ -1,10 +1,12 @@
 //! A disk in a file: installed, looked at, and damaged from outside.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use serde_json::Value;
@@ -12,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::{
     qemu::Firmware,
-    world::{Ended, VERSION, VERSION_2, World, run, run_to_end, scratch_dir},
+    world::{Ended, VERSION, VERSION_2, World, fresh_dir, run, run_to_end, scratch_dir},
 };
 
 const MIB: u64 = 1 << 20;
@@ -27,6 +29,35 @@ const BOOT_ENV_BYTES: usize = 512;
 /// Name of the partition of a slot.
 fn boot_partition(slot: char) -> &'static str {
     if slot == 'A' { "BOOT-A" } else { "BOOT-B" }
+}
+
+/// A copy of a disk that is made by the first test that wants it: to install and to upgrade takes seconds, and is the
+/// same each time but for the identifiers of the disk. Tests that need two different disks ask for different ones.
+fn prepared(name: &str, make: impl FnOnce() -> Image) -> Image {
+    /// The number it has as a file, and the file once it is there.
+    type Made = Arc<(usize, OnceLock<PathBuf>)>;
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    static DISKS: Mutex<BTreeMap<String, Made>> = Mutex::new(BTreeMap::new());
+    let dir = DIR.get_or_init(|| fresh_dir("prepared-disks"));
+    let made = {
+        let mut disks = DISKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = disks.len();
+        Made::clone(disks.entry(name.to_owned()).or_insert_with(|| Arc::new((number, OnceLock::new()))))
+    };
+    // One that is made from another asks for that in here: only this one is held up.
+    let disk = made.1.get_or_init(|| {
+        let disk = dir.join(made.0.to_string());
+        copy_file(make().path(), &disk);
+        disk
+    });
+    let scratch = scratch_dir();
+    let path = scratch.path().join("disk.img");
+    copy_file(disk, &path);
+    Image { dir: scratch, path }
+}
+
+fn copy_file(from: &Path, to: &Path) {
+    run("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()]);
 }
 
 /// A sparse file that is a disk. It is gone when this is dropped.
@@ -45,8 +76,7 @@ impl Image {
         Image { dir, path }
     }
 
-    /// A payload installed onto a new image file, with more arguments. It takes half a second, so every
-    /// test makes its own.
+    /// A payload installed onto a new image file, with more arguments.
     pub fn installed(version: &str, args: &[&str]) -> Self {
         Self::of(World::get().payload(version), args)
     }
@@ -58,16 +88,20 @@ impl Image {
     }
 
     fn of(payload: &Path, args: &[&str]) -> Self {
-        let image = Image::blank(IMAGE_BYTES);
         let source = format!("dir:{}", payload.display());
-        let ended = image.installer("install", &[&["--source", source.as_str()], args].concat());
-        assert!(ended.code == 0, "the install failed, exit code {}:\n{}", ended.code, ended.stderr);
-        image
+        prepared(&format!("installed {source} {args:?}"), || {
+            let image = Image::blank(IMAGE_BYTES);
+            let ended = image.installer("install", &[&["--source", source.as_str()], args].concat());
+            assert!(ended.code == 0, "the install failed, exit code {}:\n{}", ended.code, ended.stderr);
+            image
+        })
     }
 
     /// Version 1 in slot A, which is the default, and another version in slot B, to be tried at the next boot.
     pub fn upgraded(version: &str, args: &[&str]) -> Self {
-        Image::installed(VERSION, &[]).with_trial(World::get().payload(version), args)
+        prepared(&format!("upgraded {version} {args:?}"), || {
+            Image::installed(VERSION, &[]).with_trial(World::get().payload(version), args)
+        })
     }
 
     /// The first version in both slots, for the machine of a firmware: in slot B with more arguments, to be tried at
@@ -87,19 +121,21 @@ impl Image {
 
     /// Two good slots: version 1 in slot A, version 2, which is the default, in slot B.
     pub fn confirmed() -> Self {
-        let image = Image::upgraded(VERSION_2, &[]);
-        // What GRUB does when it starts the trial.
-        image.set_boot_env(&["once=", "b=tried"]);
-        image.installer_from('B', 1, "confirm", &[]);
-        assert_eq!(image.next_boot(), ('B', false), "the trial is confirmed");
-        image
+        prepared("confirmed", || {
+            let image = Image::upgraded(VERSION_2, &[]);
+            // What GRUB does when it starts the trial.
+            image.set_boot_env(&["once=", "b=tried"]);
+            image.installer_from('B', 1, "confirm", &[]);
+            assert_eq!(image.next_boot(), ('B', false), "the trial is confirmed");
+            image
+        })
     }
 
     /// Another disk with the same content.
     pub fn copy(&self) -> Self {
         let dir = scratch_dir();
         let path = dir.path().join("disk.img");
-        run("cp", ["--sparse=always".as_ref(), self.path.as_os_str(), path.as_os_str()]);
+        copy_file(&self.path, &path);
         Image { dir, path }
     }
 

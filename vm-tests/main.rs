@@ -1,11 +1,13 @@
-//! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU without
-//! acceleration, SeaBIOS, OVMF or AAVMF, Debian's kernel and the reference OS.
+//! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU, SeaBIOS, OVMF or AAVMF,
+//! Debian's kernel and the reference OS.
+//!
+//! Needs: root, boot-assets, payloads, container-image, qemu
 //!
 //! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
 //! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
-//!   machine, `debugger` hangs one, `write_log` is what one has written;
+//!   machine, `firmware` where it begins, `console` what it says, `debugger` hangs one, `write_log` is what one has written;
 //! - the other modules are the promises, one file per group.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is how a test fails")]
@@ -31,9 +33,11 @@ macro_rules! under_both_firmwares {
 }
 
 mod boot_rule;
+mod console;
 mod damaged;
 mod debugger;
 mod factory;
+mod firmware;
 mod image;
 mod in_guest;
 mod installed;
@@ -43,6 +47,7 @@ mod machined;
 mod medium;
 mod power_cut;
 mod qemu;
+mod times;
 mod trial;
 mod two_disks;
 mod unattended;

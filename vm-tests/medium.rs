@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    fs,
+    fs::{self, File},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -13,6 +13,9 @@ use crate::{
     qemu::Drive,
     world::{World, run, scratch_dir},
 };
+
+/// Media are as large as a multiple of this.
+const SIZES: u64 = 128 << 20;
 
 /// A squashfs with a payload and more. It is gone when this is dropped.
 pub struct Medium {
@@ -58,6 +61,10 @@ impl Medium {
         let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
         let paths = files.iter().copied().chain([file.as_path()]).map(Path::as_os_str);
         run("mksquashfs", paths.chain(options.map(OsStr::new)));
+        // Disks of one size make machines of one shape: see `firmware`.
+        let medium = File::options().write(true).open(&file).expect("the medium can be opened");
+        let bytes = medium.metadata().expect("it has a size").len();
+        medium.set_len(bytes.next_multiple_of(SIZES)).expect("it can be made larger");
         Medium { _dir: dir, file, serial }
     }
 }

@@ -2,8 +2,9 @@
 //! and `status` says what happened.
 
 use crate::{
+    console::Console,
     image::Image,
-    qemu::{Console, Drive, Firmware, Machine},
+    qemu::{Drive, Firmware, Machine},
     world::{VERSION, VERSION_2, VERSION_WATCHDOG},
 };
 

@@ -6,11 +6,12 @@
 use std::{env, fs, io::Write as _, os::unix::fs::MetadataExt as _, path::Path};
 
 use crate::{
+    console::Console,
     image::{GIB, Image},
     live::Live,
     medium::Medium,
     oci,
-    qemu::{Console, Drive, Firmware, Machine},
+    qemu::{Drive, Firmware, Machine},
     world::{VERSION, VERSION_2, World, run, scratch_dir},
 };
 

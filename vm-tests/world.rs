@@ -2,12 +2,15 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
 };
 
 use tempfile::{NamedTempFile, TempDir};
+
+use crate::times;
 
 /// Version of the payload in `out/payload`.
 pub const VERSION: &str = "1.0.0";
@@ -30,6 +33,7 @@ impl World {
     /// The one there is.
     pub fn get() -> &'static World {
         static WORLD: OnceLock<World> = OnceLock::new();
+        times::begin();
         WORLD.get_or_init(|| World {
             installer: built("out/installer", None),
             assets: built("out/assets", Some("amd64/SHA256SUMS")),
@@ -78,6 +82,15 @@ pub fn firmware_file(path: &str) -> &Path {
 /// A new directory for large files, in cargo's target directory: /tmp may be in memory.
 pub fn scratch_dir() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made")
+}
+
+/// A directory of this name in the same place, for what the tests of this run share. It is left there at the end, and
+/// empty at the beginning: what is in it may be from an older installer or another QEMU.
+pub fn fresh_dir(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("a directory can be made");
+    dir
 }
 
 /// A new empty file in the same place.
