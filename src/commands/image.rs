@@ -8,7 +8,7 @@ use super::{defaults::Defaults, input};
 use crate::{
     cli::{ImageArgs, environment::Environment},
     error::Failure,
-    ops::image::{self, Request},
+    ops::{ImageRequest, image},
 };
 
 /// The time in an image unless `SOURCE_DATE_EPOCH` says another: 2026-01-01 00:00:00 UTC.
@@ -19,8 +19,8 @@ pub fn run(args: &ImageArgs, environment: Environment, observer: &mut dyn Observ
 }
 
 /// What the arguments of `installer image` ask for.
-pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Request, Failure> {
-    Ok(Request {
+pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<ImageRequest, Failure> {
+    Ok(ImageRequest {
         kind: args.kind,
         out: args.out.clone(),
         force: args.force,

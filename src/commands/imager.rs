@@ -8,11 +8,7 @@ use super::{image::source_date_epoch, input, stdin};
 use crate::{
     cli::{Imager, ImagerOwn, Progress},
     error::{Failure, OrFail as _},
-    ops::{
-        KernelArgsRequest, SourceRequest, SystemRequest,
-        image::{self, Request},
-        is_there,
-    },
+    ops::{ImageRequest, KernelArgsRequest, SourceRequest, SystemRequest, image, is_there},
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
@@ -46,7 +42,7 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
 }
 
 /// The image that a profile asks for.
-pub fn image_request(args: &Imager, profile: &Profile) -> Result<Request, Failure> {
+pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, Failure> {
     let mut registry = args.registry.options();
     let source = match profile.origin.clone() {
         PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
@@ -58,7 +54,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<Request, Failur
         }
     };
     let meta = profile.meta.iter().map(|(key, value)| parse_tag(&format!("{key}={value}")));
-    Ok(Request {
+    Ok(ImageRequest {
         kind: profile.kind,
         out: args.output.join(profile.file_name()),
         force: args.force,

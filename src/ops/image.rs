@@ -1,18 +1,17 @@
 //! Make an image: an install onto a file, which then becomes an image of the format that was asked for; or a live medium.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use slipway_core::{
     digest::Sha256,
-    media::format::{DEFAULT_IMAGE_BYTES, ImageKind, Stamp},
+    media::format::{DEFAULT_IMAGE_BYTES, Stamp},
     report::{FailureKind, ImageReport, Observer, Report},
     units::SectorSize,
 };
 
 use super::{
-    SystemRequest, input,
+    ImageRequest, input,
     install::{self, Identifiers, Toolbox},
     live_medium,
     output::{failure, finish},
@@ -21,41 +20,19 @@ use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
     media::{self, OutputFile},
-    payload::SourceRef,
     tools::Tool,
 };
 
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Format of the image.
-    pub kind: ImageKind,
-    /// The file to make.
-    pub out: PathBuf,
-    /// Take the place of a file that is there.
-    pub force: bool,
-    /// Bytes of the disk; none for the default.
-    pub disk_bytes: Option<u64>,
-    /// What GUIDs and the names of live media are made from; none: everything that goes into the image.
-    pub seed: Option<String>,
-    /// The installer's container image that a live medium carries.
-    pub container: Option<SourceRef>,
-    /// The time in the image, seconds since 1970 UTC. Up to 2106: FAT and others have room for 32 bits.
-    pub time: u32,
-    /// What is installed.
-    pub system: SystemRequest,
-}
-
 /// Make it.
-pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<Report, Failure> {
+pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
     match request.kind.live() {
         Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
         None => disk(request, observer),
     }
 }
 
-fn disk(request: &Request, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let Request { kind, system, .. } = request;
+fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let ImageRequest { kind, system, .. } = request;
     if request.container.is_some() {
         return input(Err("--container: only a live medium (--kind iso, pxe) carries a container image".to_owned()));
     }
@@ -105,11 +82,11 @@ fn disk(request: &Request, observer: &mut dyn Observer) -> Result<Report, Failur
 }
 
 /// The sector size; an empty file has none of its own.
-fn sector(request: &Request) -> SectorSize {
+fn sector(request: &ImageRequest) -> SectorSize {
     request.system.sector.unwrap_or(SectorSize::S512)
 }
 
-fn whole_sectors(request: &Request) -> Result<u64, String> {
+fn whole_sectors(request: &ImageRequest) -> Result<u64, String> {
     let (bytes, sector) = (request.disk_bytes.unwrap_or(DEFAULT_IMAGE_BYTES), sector(request));
     if !request.kind.takes(sector) {
         return Err(format!("--sector-size {}: VHD, VMDK and OVA have sectors of 512 bytes", sector.bytes()));

@@ -1,8 +1,7 @@
 //! Make a live medium, ISO or PXE: the payload as a system that boots from memory.
 
 use super::{
-    image::Request,
-    input,
+    ImageRequest, input,
     output::finish,
     payload::{self, Payload},
 };
@@ -28,8 +27,8 @@ use slipway_core::{
 };
 
 /// Make it.
-pub fn run(request: &Request, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
-    let Request { system, out, time, .. } = request;
+pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
+    let ImageRequest { system, out, time, .. } = request;
     no_disk(request)?;
     let assets = starters(kind, request)?;
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
@@ -91,7 +90,7 @@ pub fn run(request: &Request, kind: LiveKind, observer: &mut dyn Observer) -> Re
 }
 
 /// Options that mean a disk.
-fn no_disk(request: &Request) -> Result<(), Failure> {
+fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
     let given = [
         ("--disk-size", request.disk_bytes.is_some()),
         ("--slot-size", request.system.slot_bytes.is_some()),
@@ -108,7 +107,7 @@ fn no_disk(request: &Request) -> Result<(), Failure> {
 }
 
 /// What starts a medium; from the network that is somebody else's.
-fn starters(kind: LiveKind, request: &Request) -> Result<Option<IsoAssets>, Failure> {
+fn starters(kind: LiveKind, request: &ImageRequest) -> Result<Option<IsoAssets>, Failure> {
     match kind {
         LiveKind::Iso => {
             for tool in [Tool::Xorrisofs, Tool::Xorriso] {
@@ -121,7 +120,7 @@ fn starters(kind: LiveKind, request: &Request) -> Result<Option<IsoAssets>, Fail
 }
 
 /// Find the container image and lay it out.
-fn container(named: &SourceRef, request: &Request) -> Result<Archive, Failure> {
+fn container(named: &SourceRef, request: &ImageRequest) -> Result<Archive, Failure> {
     if let SourceRef::Dir(_) = named {
         let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
         return input(Err(format!("--container {named}: a directory is no container image: write {forms}")));
@@ -158,7 +157,7 @@ fn cmdline(kind: LiveKind, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline
 }
 
 /// What the medium says of itself. Its name is made of all that is on it.
-fn medium(request: &Request, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
+fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
     let Parts { facts, assets, container } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
     let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());

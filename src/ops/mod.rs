@@ -30,7 +30,7 @@ pub mod wipe;
 pub use installed_disk::{Change, InstalledDisk, PlannedChange};
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
-pub use request::{ChangeOptions, DiskRequest, SourceRequest, SystemRequest};
+pub use request::{ChangeOptions, DiskRequest, ImageRequest, SourceRequest, SystemRequest};
 pub use select_disk::the_one;
 
 use std::{fs, time::SystemTime};

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use slipway_core::{
-    digest::Sha256, disk::layout::Part, payload::manifest::Arch, report::FailureKind, units::SectorSize,
+    digest::Sha256, disk::layout::Part, media::format::ImageKind, payload::manifest::Arch, report::FailureKind,
+    units::SectorSize,
 };
 
 use super::KernelArgsRequest;
@@ -77,4 +78,25 @@ pub struct SystemRequest {
     pub meta: Vec<(u8, Vec<u8>)>,
     /// Architecture of the machine.
     pub arch: Arch,
+}
+
+/// An image to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRequest {
+    /// Format of the image.
+    pub kind: ImageKind,
+    /// The file to make.
+    pub out: PathBuf,
+    /// Take the place of a file that is there.
+    pub force: bool,
+    /// Bytes of the disk; none for the default.
+    pub disk_bytes: Option<u64>,
+    /// What GUIDs and the names of live media are made from; none: everything that goes into the image.
+    pub seed: Option<String>,
+    /// The installer's container image that a live medium carries.
+    pub container: Option<SourceRef>,
+    /// The time in the image, seconds since 1970 UTC. Up to 2106: FAT and others have room for 32 bits.
+    pub time: u32,
+    /// What is installed.
+    pub system: SystemRequest,
 }

@@ -118,7 +118,7 @@ impl Change for Upgrade<'_> {
         let firmware = if args.payload_only { self.firmware.to_vec() } else { vec![] };
         let request = UpgradeRequest {
             base: base.clone(),
-            origin: request.runs_from,
+            runs_from: request.runs_from,
             activate,
             preserve,
             blank_ephemeral,

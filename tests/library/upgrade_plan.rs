@@ -67,7 +67,7 @@ fn texts() {
     let encrypted = UpgradeRequest { preserve: false, blank_ephemeral: true, ..request.clone() };
     golden("upgrade-encrypted.txt", &plan::upgrade(&encrypted, &facts, &payload(1)).unwrap());
     let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
-    let from_medium = UpgradeRequest { origin: RunsFrom::Medium(Some(MEDIUM)), ..request.clone() };
+    let from_medium = UpgradeRequest { runs_from: RunsFrom::Medium(Some(MEDIUM)), ..request.clone() };
     golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());

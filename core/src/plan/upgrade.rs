@@ -52,7 +52,7 @@ pub struct UpgradeRequest {
     /// Disk and time.
     pub base: RequestBase,
     /// Where the system runs that asks for it.
-    pub origin: RunsFrom,
+    pub runs_from: RunsFrom,
     /// Activate it, too; else it is only staged.
     pub activate: bool,
     /// Keep EPHEMERAL.
@@ -93,7 +93,7 @@ struct Candidate<'a> {
 
 /// Decide.
 pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &PayloadFacts) -> Result<Plan, Refusals> {
-    let slots = Slots::of(request.origin, system, request.base.now)?;
+    let slots = Slots::of(request.runs_from, system, request.base.now)?;
     let (kept, target) = (slots.kept, slots.target);
     let content = SlotContent {
         payload,

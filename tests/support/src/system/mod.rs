@@ -39,7 +39,7 @@ pub fn base(now: u64) -> RequestBase {
 pub fn upgrade() -> UpgradeRequest {
     UpgradeRequest {
         base: base(0),
-        origin: RunsFrom::Inside,
+        runs_from: RunsFrom::Inside,
         activate: true,
         preserve: true,
         blank_ephemeral: false,

@@ -160,7 +160,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
         4 => plan::rollback(&base(100), facts),
         6 => {
             let request =
-                UpgradeRequest { origin: RunsFrom::Medium(Some(MEDIUM)), activate: true, preserve: true, ..request };
+                UpgradeRequest { runs_from: RunsFrom::Medium(Some(MEDIUM)), activate: true, preserve: true, ..request };
             plan::upgrade(&request, facts, &payload(n))
         }
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
