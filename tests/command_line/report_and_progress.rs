@@ -1,6 +1,7 @@
 //! What goes to stdout and what to stderr.
 
 use serde_json::{Value, json};
+use slipway_core::report::EventLine;
 use slipway_test_support::world::{Outcome, World, installer, json_of, on_disk};
 
 #[test]
@@ -41,6 +42,8 @@ fn progress_as_json_lines() {
     let events: Vec<Value> = run.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (n, event) in (1..).zip(&events) {
         assert_eq!(event["seq"], n, "{event}");
+        let line: EventLine = serde_json::from_value(event.clone()).unwrap();
+        assert_eq!(serde_json::to_value(line).unwrap(), *event, "it is read back as what it was");
     }
     assert_eq!(events[0]["event"], "phase");
     let notes: Vec<&Value> = events.iter().filter(|e| e["event"] == "note").map(|e| &e["text"]).collect();

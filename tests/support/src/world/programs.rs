@@ -4,6 +4,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use serde_json::Value;
+use slipway_core::report::Report;
 
 use super::PATIENCE;
 
@@ -51,7 +52,13 @@ impl Outcome {
     /// Stdout as the one JSON document it has to be.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
+        let value: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
+        // Whoever reads it in Rust gets the same report back.
+        if value.is_object() {
+            let report: Report = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
+            assert_eq!(serde_json::to_value(&report).unwrap(), value);
+        }
+        value
     }
 }
 
