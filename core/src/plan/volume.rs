@@ -1,4 +1,4 @@
-//! What goes into a FAT32 file system.
+//! A FAT32 file system to be written: its files, and where their bytes come from.
 
 use crate::prelude::*;
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {
-    /// Stands in the plan.
+    /// The plan itself carries them.
     Text(String),
     /// The payload's file of the same name.
     Payload,
@@ -40,7 +40,7 @@ pub struct VolumeFile {
 }
 
 impl VolumeFile {
-    /// A file whose content stands in the plan.
+    /// A file whose content is part of the plan.
     pub fn text(path: &str, text: String) -> Self {
         VolumeFile {
             path: path.to_owned(),
@@ -50,7 +50,7 @@ impl VolumeFile {
         }
     }
 
-    /// A file that is copied.
+    /// A file copied from the payload or the boot assets.
     pub fn copied(path: &str, info: &FileInfo, from: Content) -> Self {
         VolumeFile { path: path.to_owned(), size: info.size, sha256: info.sha256, from }
     }
@@ -59,7 +59,7 @@ impl VolumeFile {
 /// A FAT32 file system to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Volume {
-    /// Serial number.
+    /// Volume serial number.
     pub serial: u32,
     /// Time stamp of its files, seconds since 1970 UTC.
     pub time: u64,
@@ -68,7 +68,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Where everything in it lies. The same for the plan's check, the write and the read-back.
+    /// Where every file lies. Planning, writing and reading back all use this one answer.
     pub fn lay_out(&self, part: Part, extent: Extent, sector: SectorSize) -> Result<VolumeLayout, FatError> {
         let files = self.files.iter().map(|f| FileSpec { path: f.path.clone(), size: f.size });
         let spec = VolumeSpec {
@@ -80,7 +80,7 @@ impl Volume {
         VolumeLayout::new(extent, sector, &spec)
     }
 
-    /// Bytes of all files.
+    /// Size of all files together, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.size).sum()
     }
