@@ -8,8 +8,9 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// Flush `file`, then rename it to `path` in the same directory, then flush the directory: after a power loss `path` holds
-/// either the old content or all of the new. Without `replace` an existing `path` is [`ErrorKind::AlreadyExists`].
+/// Flush `file`, then rename it to `path` in the same directory, then flush the directory: after a power loss `path`
+/// holds either the old content or all of the new. Without `replace` an existing `path` is
+/// [`ErrorKind::AlreadyExists`].
 pub fn publish(file: NamedTempFile, path: &Path, replace: bool) -> Result<()> {
     let dir = path.parent().ok_or(ErrorKind::InvalidInput)?;
     file.as_file().sync_all()?;

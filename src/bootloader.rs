@@ -53,8 +53,8 @@ pub struct BiosAssets {
     core: Vec<u8>,
 }
 
-/// The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else in `assets/` beside
-/// the program, or where the container image has them.
+// The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else in `assets/` beside
+// the program, or where the container image has them.
 struct AssetDir {
     path: PathBuf,
     sums: Sums,
@@ -88,7 +88,6 @@ impl AssetDir {
         fs::read(self.path.join(name)).map_err(|e| self.bad(name, e.to_string()))
     }
 
-    /// Read a file and check it against SHA256SUMS.
     fn checked(&self, name: &str) -> Result<Vec<u8>, AssetError> {
         let bytes = self.read(name)?;
         match self.sums.0.get(name) {
@@ -119,7 +118,6 @@ impl Assets {
 }
 
 impl IsoAssets {
-    /// Find and load them for `arch`.
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
         let dir = AssetDir::find(arch)?;
         let bios = || Ok(IsoBios { eltorito: dir.checked("iso.img")?, mbr: dir.checked("boot_hybrid.img")? });
@@ -137,8 +135,9 @@ impl BiosAssets {
         Ok(BiosAssets { boot, core })
     }
 
-    /// Boot code for LBA 0 that loads core.img from `core_at`. As grub-bios-setup does (`util/setup.c`), this puts the LBA
-    /// at 0x5c and turns on the check for wrong drive numbers at 0x66. The BPB, 0x03 to 0x59, is zero on a GPT disk.
+    /// Boot code for LBA 0 that loads core.img from `core_at`. As grub-bios-setup does (`util/setup.c`), this puts the
+    /// LBA at 0x5c and turns on the check for wrong drive numbers at 0x66. The BPB, 0x03 to 0x59, is zero on a GPT
+    /// disk.
     pub fn boot_code(&self, core_at: Lba) -> [u8; BOOT_CODE_BYTES] {
         let mut code = [0; BOOT_CODE_BYTES];
         code.copy_from_slice(&self.boot[..BOOT_CODE_BYTES]);
@@ -157,7 +156,6 @@ impl BiosAssets {
     }
 }
 
-/// Size and digest of an asset, for a plan.
 pub fn info(name: &str, bytes: &[u8]) -> FileInfo {
     FileInfo { name: name.to_owned(), size: bytes.len() as u64, sha256: Sha256::of(bytes) }
 }

@@ -1,9 +1,9 @@
 //! Makes an XFS file system in a byte range of a disk.
 //!
-//! mkfs.xfs takes no offset, and the partition has no device node until the new table is on the disk. So mkfs.xfs works on
-//! a sparse temporary file of the partition's size, and only the parts with data (some hundred KiB) are copied to the disk.
-//! The log, a hole in that file, is zeroed on the disk. So are both ends of the range, where other file systems may have
-//! left signatures.
+//! mkfs.xfs takes no offset, and the partition has no device node until the new table is on the disk. So mkfs.xfs works
+//! on a sparse temporary file of the partition's size, and only the parts with data (some hundred KiB) are copied to
+//! the disk. The log, a hole in that file, is zeroed on the disk. So are both ends of the range, where other file
+//! systems may have left signatures.
 
 mod xfs;
 
@@ -24,14 +24,13 @@ use crate::{
 use slipway_core::units::{Extent, MIB, SectorSize};
 use xfs::SUPERBLOCK_BYTES;
 
-/// mkfs.xfs 5.19 and later refuses smaller sizes (bytes) without `--unsupported`.
+// mkfs.xfs 5.19 and later refuses smaller sizes (bytes) without `--unsupported`.
 const XFS_MIN_SUPPORTED: u64 = 300 * MIB;
 
 pub struct XfsSpec {
     /// At most 12 characters.
     pub label: String,
     pub uuid: Uuid,
-    /// Logical sector size of the disk.
     pub sector: SectorSize,
     /// Seconds since 1970 UTC. Sets the times in the inodes to this and their generation numbers to 0, so that the same
     /// specification gives the same bytes. `None` leaves what mkfs.xfs wrote.
@@ -69,6 +68,7 @@ impl PreparedXfs {
         // An unnamed file is freed however we end. mkfs.xfs opens it through our /proc.
         let side = tempfile::tempfile().map_err(side_error)?;
         side.set_len(len).map_err(side_error)?;
+        // -K: nothing to discard in a file. -f: no question about what the file holds.
         let mut args: Vec<OsString> = vec![
             "-q".into(),
             "-f".into(),
@@ -140,12 +140,12 @@ impl PreparedXfs {
         })
     }
 
-    /// Both ends and the log, relative to the start of the file system.
+    // Both ends and the log, relative to the start of the file system.
     fn zeroed(&self) -> [Extent; 3] {
         [Extent { offset: 0, len: MIB }, Extent { offset: self.len - MIB, len: MIB }, self.log]
     }
 
-    /// Call `each` with offset and content of every piece of these ranges of the side file.
+    // Call `each` with offset and content of every piece of these ranges of the side file.
     fn chunks(
         &self,
         ranges: &[Extent],
@@ -169,8 +169,8 @@ impl PreparedXfs {
     }
 }
 
-/// mkfs.xfs (6.1, in Debian 12) writes the current time into its inodes, and no option sets it. Later versions also write
-/// random generation numbers. The rest of its output depends only on its arguments.
+// mkfs.xfs (6.1, in Debian 12) writes the current time into its inodes, and no option sets it. Later versions also
+// write random generation numbers. The rest of its output depends only on its arguments.
 fn normalise_inodes(side: &File, superblock: &[u8; SUPERBLOCK_BYTES], time: u64) -> io::Result<()> {
     let (at, size) = xfs::root_inodes(superblock).ok_or_else(|| {
         io::Error::other("mkfs.xfs did not make a version 5 file system with its first inodes in the expected place")
@@ -181,7 +181,7 @@ fn normalise_inodes(side: &File, superblock: &[u8; SUPERBLOCK_BYTES], time: u64)
     side.write_all_at(&inodes, at.offset)
 }
 
-/// The ranges of a sparse file that are not holes (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
+// The ranges of a sparse file that are not holes (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
 fn data_ranges(file: &File, len: u64) -> io::Result<Vec<Extent>> {
     let mut ranges = Vec::new();
     let mut at = 0;

@@ -22,15 +22,11 @@ pub enum ToolError {
     #[error("{0} is not installed: install the Debian package {1}")]
     Missing(&'static str, &'static str),
     #[error("{program} failed: {why}")]
-    Failed {
-        program: &'static str,
-        /// The line of stderr that says why.
-        why: String,
-    },
+    Failed { program: &'static str, why: String },
 }
 
 impl Tool {
-    /// Name and Debian package.
+    // Name and Debian package.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Tool::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
@@ -53,7 +49,8 @@ impl Tool {
         self.run_with_progress(args, &mut |_| ())
     }
 
-    /// Run it to its end. `piece` gets its stdout in pieces that end with a carriage return, as progress meters print them.
+    /// Run it to its end. `piece` gets its stdout in pieces that end with a carriage return, as progress meters print
+    /// them.
     pub fn run_with_progress<S: AsRef<OsStr>>(
         self,
         args: impl IntoIterator<Item = S>,
@@ -99,7 +96,7 @@ impl Tool {
         Err(failed(format!("{status}: {}", self.complaint(&String::from_utf8_lossy(&text)))))
     }
 
-    /// The line of stderr that says what went wrong.
+    // The line of stderr that says what went wrong.
     fn complaint(self, text: &str) -> &str {
         let mut lines = text.trim().lines();
         let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));

@@ -116,8 +116,8 @@ fn device_number(text: &str) -> Option<u64> {
     Some(nix::sys::stat::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Device numbers and mount points (proc_pid_mountinfo(5)). The installer often runs in a container, so the mount
-/// namespace of process 1 counts as well as our own.
+// Device numbers and mount points (proc_pid_mountinfo(5)). The installer often runs in a container, so the mount
+// namespace of process 1 counts as well as our own.
 fn mounts() -> Vec<(u64, String)> {
     let tables = ["/proc/self/mountinfo", "/proc/1/mountinfo"];
     let text: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
@@ -125,6 +125,7 @@ fn mounts() -> Vec<(u64, String)> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let (Some(number), Some(point)) = (fields.get(2), fields.get(4)) else { continue };
+        // The kernel writes a space as an octal escape.
         let point = point.replace("\\040", " ");
         if let Some(rdev) = device_number(number) {
             mounts.push((rdev, point.clone()));

@@ -67,14 +67,14 @@ pub struct Disk {
     node: DiskNode,
     lock: Flock<File>,
     direct: Option<File>,
-    /// Offset and length of direct I/O must be multiples of this, bytes.
+    // Offset and length of direct I/O must be multiples of this, bytes.
     direct_align: u64,
     claim: Mutex<Option<File>>,
     // Held open for their `O_EXCL` claims.
     parts: Vec<File>,
     size: u64,
     sector: SectorSize,
-    /// A flush has failed: what is on the disk is unknown from then on.
+    // A flush has failed: what is on the disk is unknown from then on.
     lost: AtomicBool,
 }
 
@@ -145,9 +145,9 @@ impl Disk {
         })
     }
 
-    /// Claim partitions with `O_EXCL`, as a mount does, until this disk is closed, so that nobody can mount them. Writes
-    /// out and drops the page cache of their nodes. The rest of a disk may be in use, but an image file must not be in
-    /// use at all.
+    /// Claim partitions with `O_EXCL`, as a mount does, until this disk is closed, so that nobody can mount them.
+    /// Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image file must not
+    /// be in use at all.
     pub fn claim_parts(&mut self, extents: &[Extent]) -> Result<(), OpenError> {
         let path = self.node.path.display().to_string();
         if self.node.disk.kind == DiskKind::Image {
@@ -201,7 +201,7 @@ impl Disk {
             && (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
     }
 
-    /// Read whole blocks into an aligned buffer and copy from there. The last block of a file may be short.
+    // Read whole blocks into an aligned buffer and copy from there. The last block of a file may be short.
     fn read_back_bounced(&self, direct: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = round_down(offset, self.direct_align);
         let skip = (offset - start) as usize;
@@ -263,12 +263,13 @@ fn resolve_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, St
     }
 }
 
-/// The sector size of an image file, found from where its GPT header (LBA 1) stands.
+// The sector size of an image file, found from where its GPT header (LBA 1) stands.
 fn image_sector(file: &File) -> SectorSize {
     let has_gpt_at = |sector: SectorSize| {
         let mut magic = [0; 8];
         file.read_exact_at(&mut magic, sector.bytes()).is_ok() && &magic == b"EFI PART"
     };
+    // An image may hold remains of both. 512 is by far the more common.
     if has_gpt_at(SectorSize::S4096) && !has_gpt_at(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
 }
 
@@ -298,6 +299,7 @@ fn lock_holder(file: &File) -> Option<String> {
     let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let line = locks.lines().find(|l| l.contains("FLOCK") && l.split(' ').any(|word| word == inode))?;
+    // `1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF`
     let pid = line.split_whitespace().skip_while(|w| !matches!(*w, "READ" | "WRITE")).nth(1)?;
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Some(format!("process {pid} ({})", comm.trim()))
@@ -365,7 +367,8 @@ impl BlockIo for Disk {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
         match self.node.disk.kind {
             DiskKind::Disk => {
-                // The kernel claims the device to drop its page cache. With our own claim only that descriptor can do it.
+                // The kernel claims the device to drop its page cache. With our own claim only that descriptor can do
+                // it.
                 let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
                 ioctl::zero_out(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
             }

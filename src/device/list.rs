@@ -9,7 +9,8 @@ use std::{
 use super::identity::read_trimmed;
 use slipway_core::config::DiskTraits;
 
-/// All whole disks with a size above zero, sorted by name. Loop devices and the like are listed with an empty transport.
+/// All whole disks with a size above zero, sorted by name. Loop devices and the like are listed with an empty
+/// transport.
 pub fn disks() -> io::Result<Vec<DiskTraits>> {
     let links = links();
     let mut names: Vec<String> =
@@ -53,7 +54,7 @@ fn traits(name: &str, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
     }
 }
 
-/// How a disk is attached, from its name and its place in the device tree. Empty for virtual devices.
+// How a disk is attached, from its name and its place in the device tree. Empty for virtual devices.
 fn transport(name: &str, bus_path: &str) -> &'static str {
     const NAMES: [(&str, &str); 4] = [("nvme", "nvme"), ("mmcblk", "mmc"), ("vd", "virtio"), ("xvd", "xen")];
     const PLACES: [(&str, &str); 6] = [
@@ -70,7 +71,7 @@ fn transport(name: &str, bus_path: &str) -> &'static str {
     by_name.or_else(by_place).map_or(scsi, |(_, transport)| transport)
 }
 
-/// The links in `/dev/disk`, by device. Empty where no udev runs.
+// The links in `/dev/disk`, by device. Empty where no udev runs.
 fn links() -> BTreeMap<PathBuf, Vec<String>> {
     let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut links: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();

@@ -28,7 +28,6 @@ impl RateLimiter {
         RateLimiter { bucket: Mutex::new(TokenBucket::new(rate)), begun: Instant::now() }
     }
 
-    /// Sleep until this many bytes may pass.
     pub fn wait(&self, bytes: u64) {
         let pause = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,8 +37,8 @@ impl RateLimiter {
     }
 }
 
-/// A disk whose reads and writes share a limit. Operations that transfer no data (flush, discard, zeroing by the device)
-/// do not count.
+/// A disk whose reads and writes share a limit. Operations that transfer no data (flush, discard, zeroing by the
+/// device) do not count.
 pub struct RateLimited<'d> {
     disk: &'d dyn BlockIo,
     limiter: Option<&'d RateLimiter>,
@@ -110,8 +109,8 @@ mod tests {
     use crate::device::{Access, CHUNK_BYTES, Disk};
     use slipway_core::units::MIB;
 
-    // 8 MiB at 64 MiB/s take at least the time of seven (the bucket starts with one). There is no upper bound, so a slow
-    // machine does not fail the test.
+    // 8 MiB at 64 MiB/s take at least the time of seven (the bucket starts with one). There is no upper bound, so a
+    // slow machine does not fail the test.
     #[test]
     fn reads_and_writes_share_one_limit() {
         let dir = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     Ok(())
 }
 
-/// The exit code of a failure before the first write.
+// The exit code of a failure before the first write.
 fn kind_of(error: &anyhow::Error) -> FailureKind {
     match error.downcast_ref() {
         Some(MkfsError::Tool(_)) => FailureKind::Dependency,
@@ -110,9 +110,7 @@ struct Executor<'scope, 'a> {
 
 /// What a step must have left on the disk.
 enum Expect {
-    /// Offset and content.
     Bytes(u64, Vec<u8>),
-    /// What was prepared for this partition.
     Xfs(Part, Extent),
     Zeros(Extent),
 }
@@ -140,6 +138,7 @@ impl<'a> Executor<'_, 'a> {
             Step::Reserve { extent } => self.reserve(*extent).map(|()| vec![]),
             Step::ClearLba0 { extent } => self.zeros(&[*extent]),
             Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
+            // These are small. Their space in an image file stays reserved.
             Step::Blank { part: Part::Bios | Part::Meta, head, .. } => self.zeros(&[*head]),
             Step::Blank { head, tail, .. } => self.zero(&[*head, *tail]),
             Step::Erase { extent } => self.erase(*extent),
@@ -188,7 +187,7 @@ impl<'a> Executor<'_, 'a> {
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {
         let context = || {
             format!(
-                "no space for {} bytes at byte {} of the image file: free some, or put the file elsewhere",
+                "no room for {} bytes at byte {} of the image file: free some, or put the file elsewhere",
                 extent.len, extent.offset
             )
         };
@@ -200,8 +199,8 @@ impl<'a> Executor<'_, 'a> {
         Ok(vec![Expect::Bytes(offset, bytes)])
     }
 
-    /// Write one of GRUB's environment blocks, 512 bytes, as a whole logical sector, which a power loss cannot tear. The rest
-    /// of the sector lies beyond the end of the file.
+    // Write one of GRUB's environment blocks, 512 bytes, as a whole logical sector, which a power loss cannot tear. The
+    // rest of the sector lies beyond the end of the file.
     fn sector(&self, offset: u64, text: &str) -> anyhow::Result<Vec<Expect>> {
         let mut bytes = text.as_bytes().to_vec();
         if bytes.len() != SECTOR_BLOCK_BYTES {
@@ -211,7 +210,7 @@ impl<'a> Executor<'_, 'a> {
         self.small(offset, bytes)
     }
 
-    /// Write zeros. [`BlockIo::zero`] would free the space that is reserved in an image file.
+    // Write zeros. [`BlockIo::zero`] would free the space that is reserved in an image file.
     fn zeros(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
         let mut written = Vec::new();
         for extent in extents.iter().filter(|e| e.len > 0) {

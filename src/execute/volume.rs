@@ -63,15 +63,15 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
         }
-        // The boot sector makes the file system valid. In the same flush as the rest, a power loss could leave it with new
-        // tables over old files.
+        // The boot sector makes the file system valid. In the same flush as the rest, a power loss could leave it with
+        // new tables over old files.
         self.disk.sync().context("flushing the disk")?;
         self.write(extent.offset, &layout.boot_sector)?;
         self.unverified.extend(unverified.map(|unverified| (part, unverified)));
         Ok(vec![])
     }
 
-    /// Start reading back, if a step of the plan verifies this volume.
+    // Start reading back, if a step of the plan verifies this volume.
     fn read_behind(&self, part: Part) -> anyhow::Result<Option<Unverified<'scope>>> {
         let asked = |step: &Step| matches!(step, Step::Verify { part: p, .. } if *p == part);
         if !self.plan.steps.iter().any(asked) {
@@ -80,7 +80,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         Ok(Some(Unverified { behind: ReadBack::begin(self.scope, self.disk)?, written: vec![] }))
     }
 
-    /// In the order of the source, which may be a stream.
+    // In the order of the source, which may be a stream.
     fn write_payload(
         &mut self,
         files: &[(&VolumeFile, Extent)],

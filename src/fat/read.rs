@@ -1,5 +1,5 @@
-//! Reads FAT32 from a range of a disk without trusting its content. Reads bypass the page cache, because others may have
-//! written through other nodes of the same disk.
+//! Reads FAT32 from a range of a disk without trusting its content. Reads bypass the page cache, because others may
+//! have written through other nodes of the same disk.
 
 use std::io;
 
@@ -70,6 +70,7 @@ impl<'d> FatVolume<'d> {
         let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
         let total = u64::from(le32(&b, 32));
         let fat_sectors = u64::from(le32(&b, 36));
+        // The data area follows the reserved sectors and the FATs, of which byte 16 gives the number.
         let data = reserved + u64::from(b[16]) * fat_sectors;
         let clusters = total.saturating_sub(data) / per_cluster;
         if reserved == 0
@@ -159,17 +160,19 @@ impl<'d> FatVolume<'d> {
         self.data + (cluster as u64 - 2) * self.cluster
     }
 
-    /// The clusters of a chain. A chain that leaves the volume or does not end yields an error.
+    // The clusters of a chain. A chain that leaves the volume or does not end yields an error.
     fn chain(&self, first: u32) -> impl Iterator<Item = Result<u32, ReadError>> {
         let mut next = Some(first);
         let mut seen = 0;
         let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };
         std::iter::from_fn(move || {
             let cluster = next.take()?;
+            // The end-of-chain mark.
             if cluster >= 0x0fff_fff8 {
                 return None;
             }
             seen += 1;
+            // A chain of more clusters than the volume has is a loop.
             if cluster < 2 || u64::from(cluster) - 2 >= self.clusters || seen > self.clusters {
                 return Some(Err(ReadError::Damaged("a cluster chain leaves the volume or is a loop")));
             }
@@ -194,9 +197,12 @@ impl<'d> FatVolume<'d> {
             read(self.disk, self.offset(cluster?), &mut bytes)?;
             for raw in bytes.chunks_exact(32) {
                 match (raw[0], raw[11]) {
+                    // No entry follows.
                     (0, _) => return Ok(entries),
+                    // A deleted entry. Long-name entries before it are orphans.
                     (0xe5, _) => long = LongName::default(),
                     (_, ATTR_LONG_NAME) => long.push(raw),
+                    // The volume label.
                     (_, attr) if attr & 0x08 != 0 => long = LongName::default(),
                     (_, attr) => {
                         let mut short = [0; 11];
@@ -213,7 +219,7 @@ impl<'d> FatVolume<'d> {
     }
 }
 
-/// The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.
+// The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.
 struct FatWindow {
     at: u64,
     bytes: Vec<u8>,
@@ -235,7 +241,7 @@ impl FatWindow {
     }
 }
 
-/// The long-name entries that stand before an 8.3 entry.
+// The long-name entries that stand before an 8.3 entry.
 #[derive(Default)]
 struct LongName {
     parts: Vec<(u8, u8, [u16; 13])>,
@@ -243,6 +249,7 @@ struct LongName {
 
 impl LongName {
     fn push(&mut self, raw: &[u8]) {
+        // The last part of a name is marked and comes first.
         if raw[0] & 0x40 != 0 {
             self.parts.clear();
         }

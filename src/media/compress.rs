@@ -1,7 +1,7 @@
 //! Compresses a whole image.
 //!
-//! The levels are chosen for memory: xz needs 94 MiB at its usual level 6, and 3 MiB at level 0. Higher levels would gain
-//! little, because the payload is already compressed and the rest is zeros.
+//! The levels are chosen for memory: xz needs 94 MiB at its usual level 6, and 3 MiB at level 0. Higher levels would
+//! gain little, because the payload is already compressed and the rest is zeros.
 
 use std::{fs::File, io};
 

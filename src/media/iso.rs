@@ -1,7 +1,7 @@
 //! A live medium as an ISO 9660 image that boots from CD and USB stick, under BIOS and UEFI.
 //!
-//! xorriso makes it from files in a temporary directory beside the target, so kernel and initramfs take their space twice
-//! meanwhile. Then every file in the image is read back from the disk.
+//! xorriso makes it from files in a temporary directory beside the target, so kernel and initramfs take their space
+//! twice meanwhile. Then every file in the image is read back from the disk.
 
 use std::{
     collections::BTreeMap,
@@ -31,20 +31,19 @@ use slipway_core::{
     units::{Extent, MIB, SectorSize},
 };
 
-/// The directory on the ISO that holds all files.
+// The directory on the ISO that holds all files.
 const DIR: &str = "boot";
-/// The EFI system partition. On a CD, UEFI finds it through the El Torito catalogue.
+// The EFI system partition. On a CD, UEFI finds it through the El Torito catalogue.
 const ESP: &str = "efi.img";
-/// The El Torito image for BIOS.
+// The El Torito image for BIOS.
 const ELTORITO: &str = "bios.img";
-/// Boot code for the first sector. Not a file on the ISO.
+// Boot code for the first sector. Not a file on the ISO.
 const MBR: &str = "mbr.img";
-/// A little more than the smallest FAT32.
+// A little more than the smallest FAT32.
 const ESP_BYTES: u64 = 36 * MIB;
-/// Block size of ISO 9660.
 const BLOCK_BYTES: u64 = 2048;
-/// What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
-/// the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
+// What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
+// the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
 const PATCHED: [Range<usize>; 2] = [8..64, 2548..2556];
 
 /// What an ISO has besides its [`LiveContents`].
@@ -113,7 +112,7 @@ impl Iso<'_> {
         Ok(())
     }
 
-    /// Write the FAT32 image that UEFI boots from, and return its digest.
+    // Write the FAT32 image that UEFI boots from, and return its digest.
     fn esp(&self, path: &Path) -> io::Result<Sha256> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(ESP_BYTES)?;
@@ -121,7 +120,8 @@ impl Iso<'_> {
             FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
         let serial = self.medium.id.guid().as_fields().0;
         let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
-        // Its address on the ISO is not known yet. It would only matter in the hidden-sectors field, which UEFI does not use.
+        // Its address on the ISO is not known yet. It would only matter in the hidden-sectors field, which UEFI does
+        // not use.
         let layout = VolumeLayout::new(Extent { offset: 0, len: ESP_BYTES }, SectorSize::S512, &spec);
         let layout = layout.map_err(io::Error::other)?;
         file.write_all_at(&layout.boot_sector, 0)?;
@@ -144,8 +144,8 @@ impl Iso<'_> {
         Ok(bytes)
     }
 
-    /// Run xorriso. The ISO comes through a pipe, so that errors of the output file are our own and need not be guessed from
-    /// xorriso's messages.
+    // Run xorriso. The ISO comes through a pipe, so that errors of the output file are our own and need not be guessed
+    // from xorriso's messages.
     fn run(
         &self,
         dir: &TempDir,
@@ -166,8 +166,8 @@ impl Iso<'_> {
         Ok(iso)
     }
 
-    /// Arguments, see xorrisofs(1). The layout is that of grub-mkrescue: a GPT with the ESP, and GRUB's boot code in the
-    /// first sector. The MBR also has an empty active entry, without which some BIOSes do not boot a USB stick.
+    // Arguments, see xorrisofs(1). The layout is that of grub-mkrescue: a GPT with the ESP, and GRUB's boot code in the
+    // first sector. The MBR also has an empty active entry, without which some BIOSes do not boot a USB stick.
     fn args(&self) -> Vec<String> {
         let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.time.into())).to_string();
         let date: String = time.chars().filter(char::is_ascii_digit).collect();
@@ -199,13 +199,14 @@ impl Iso<'_> {
         args
     }
 
-    /// The files on the ISO, in the order of their addresses.
+    // The files on the ISO, in the order of their addresses.
     fn names(&self) -> Vec<&'static str> {
         let bios = self.assets.bios.as_ref().map(|_| ELTORITO);
         bios.into_iter().chain([ESP, MEDIUM_ENV, SHA256SUMS, LIVE_KERNEL, LIVE_INITRAMFS]).collect()
     }
 
-    /// Compare every file on the ISO with what it should be. `run` has only checked that the disk kept what xorriso made.
+    // Compare every file on the ISO with what it should be. `run` has only checked that the disk kept what xorriso
+    // made.
     fn compare(
         &self,
         iso: &NamedTempFile,
@@ -237,7 +238,7 @@ impl Iso<'_> {
     }
 }
 
-/// The byte range of every file on an ISO, by path.
+// The byte range of every file on an ISO, by path.
 fn extents(iso: &Path) -> Result<BTreeMap<String, Extent>, LiveError> {
     let mut listed = Vec::new();
     let args = ["-no_rc", "-indev"].map(OsStr::new).into_iter().chain([iso.as_os_str()]);
@@ -249,8 +250,8 @@ fn extents(iso: &Path) -> Result<BTreeMap<String, Extent>, LiveError> {
     Ok(String::from_utf8_lossy(&listed).lines().filter_map(extent).collect())
 }
 
-/// Parse a line of xorriso's report_lba: `File data lba:  0 , 18466 , 94 , 191115 , '/boot/bios.img'`, which is section,
-/// first block, number of blocks, size in bytes and path.
+// Parse a line of xorriso's report_lba: `File data lba:  0 , 18466 , 94 , 191115 , '/boot/bios.img'`, which is section,
+// first block, number of blocks, size in bytes and path.
 fn extent(line: &str) -> Option<(String, Extent)> {
     let [section, block, _, bytes, path] = line.strip_prefix("File data lba:")?.splitn(5, " ,").collect::<Vec<_>>()[..]
     else {
@@ -263,7 +264,7 @@ fn extent(line: &str) -> Option<(String, Extent)> {
     Some((path, Extent { offset: number(block)?.checked_mul(BLOCK_BYTES)?, len: number(bytes)? }))
 }
 
-/// A boot image with the [`PATCHED`] bytes set to zero.
+// A boot image with the [`PATCHED`] bytes set to zero.
 fn unpatched(image: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();
     for range in PATCHED {

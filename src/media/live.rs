@@ -1,5 +1,5 @@
-//! Kernel and initramfs of a live medium. Each file of the payload is streamed once, straight to its place in them, in the
-//! order of the source.
+//! Kernel and initramfs of a live medium. Each file of the payload is streamed once, straight to its place in them, in
+//! the order of the source.
 
 use std::{
     collections::BTreeMap,
@@ -97,7 +97,8 @@ impl LiveContents<'_> {
         }
     }
 
-    /// Write kernel and initramfs, and compare the digests of the payload on the way. `advanced` is called with byte counts.
+    /// Write kernel and initramfs, and compare the digests of the payload on the way. `advanced` is called with byte
+    /// counts.
     pub fn write(
         &self,
         kernel: Region,
@@ -149,7 +150,7 @@ impl LiveContents<'_> {
         to.finish().map_err(error)
     }
 
-    /// Add what `installer checksum` would write. Check the files that no digest covers.
+    // Add what `installer checksum` would write. Check the files that no digest covers.
     fn add_checksums(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
         let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
         let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()
@@ -165,7 +166,7 @@ impl LiveContents<'_> {
     }
 }
 
-/// An error while a source was copied is one of the output file, or else of the source.
+// An error while a source was copied is one of the output file, or else of the source.
 fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> LiveError {
     match error.downcast::<OutputFileError>() {
         Ok(error) => error.into(),
@@ -173,7 +174,7 @@ fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> Li
     }
 }
 
-/// Copy a file to several regions at once. Its size and digest must be as expected.
+// Copy a file to several regions at once. Its size and digest must be as expected.
 fn copy(
     reader: &mut dyn Read,
     file: &FileInfo,
@@ -211,7 +212,6 @@ fn copy(
     }
 }
 
-/// A range of the initramfs with its expected digest.
 #[derive(Clone, Debug)]
 struct Piece {
     name: String,
@@ -220,7 +220,6 @@ struct Piece {
     sha256: Sha256,
 }
 
-/// An initramfs while it is written.
 struct Builder<'f> {
     region: Region<'f>,
     archive: Newc,
@@ -228,7 +227,7 @@ struct Builder<'f> {
 }
 
 impl Builder<'_> {
-    /// Record what another writer puts at this offset.
+    // Record what another writer puts at this offset.
     fn expect(&mut self, file: &FileInfo, at: u64) {
         self.pieces.push(Piece { name: file.name.clone(), at, size: file.size, sha256: file.sha256 });
     }
@@ -244,7 +243,7 @@ impl Builder<'_> {
         Ok(entry.content_at)
     }
 
-    /// Add a directory and its parents.
+    // Add a directory and its parents.
     fn dirs(&mut self, path: &str) -> io::Result<()> {
         for end in path.match_indices('/').map(|(at, _)| at).chain([path.len()]) {
             let entry = self.archive.dir(&path[..end]);
@@ -253,7 +252,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Begin a file, and return the offset of its content.
+    // Begin a file, and return the offset of its content.
     fn header(&mut self, path: &str, size: u64) -> io::Result<u64> {
         let size = u32::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let entry = self.archive.file(path, size);

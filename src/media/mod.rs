@@ -1,7 +1,7 @@
 //! Files with disk images and live media, in their formats.
 //!
-//! Power loss: a file gets its name only once it is complete and flushed ([`OutputFile`]). Until then it is a temporary file
-//! `.slipway-*` in the same directory, which a killed program leaves behind.
+//! Power loss: a file gets its name only once it is complete and flushed ([`OutputFile`]). Until then it is a temporary
+//! file `.slipway-*` in the same directory, which a killed program leaves behind.
 
 mod compare;
 mod compress;
@@ -87,7 +87,7 @@ pub fn convert(
     }
 }
 
-/// Overwrite the random values and times that qemu-img has written.
+// Overwrite the random values and times that qemu-img has written.
 fn make_reproducible(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
     // A VMDK has a header of one sector, then a descriptor of at most 20.
     const DESCRIPTOR: (u64, usize) = (512, 20 * 512);
@@ -109,15 +109,15 @@ fn make_reproducible(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<
     }
 }
 
-/// Errors that mean the disk is full or failing.
+// Errors that mean the disk is full or failing.
 const DISK_ERRORS: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::EIO];
 
-/// qemu-img writes at most this much at once, so less free space counts as none.
+// qemu-img writes at most this much at once, so less free space counts as none.
 const ROOM_BYTES: i64 = 2 << 20;
 
-/// Tell a full or failing disk from a failing qemu-img. Its message usually ends with the C library's text for the error.
-/// But for a full disk its streamOptimized VMDK reports "Invalid argument", so the disk is tried as well, while the partial
-/// image still fills it.
+// Tell a full or failing disk from a failing qemu-img. Its message usually ends with the C library's text for the
+// error. But for a full disk its streamOptimized VMDK reports "Invalid argument", so the disk is tried as well, while
+// the partial image still fills it.
 fn convert_error(tool: ToolError, target: &OutputFile) -> ImageError {
     let ToolError::Failed { why, .. } = &tool else { return tool.into() };
     let said = |cause: &io::Error| cause.to_string().split(" (os error").next().is_some_and(|text| why.ends_with(text));
@@ -132,7 +132,7 @@ fn convert_error(tool: ToolError, target: &OutputFile) -> ImageError {
     }
 }
 
-/// Run qemu-img, and turn its percentages into counts of bytes.
+// Run qemu-img, and turn its percentages into counts of bytes.
 fn run_qemu_img<'a>(
     args: impl Iterator<Item = &'a OsStr>,
     disk_bytes: u64,
@@ -163,7 +163,7 @@ pub fn compress(
     Ok(compressed)
 }
 
-/// Parse the progress of `qemu-img -p`: `    (12.34/100%)`.
+// Parse the progress of `qemu-img -p`: `    (12.34/100%)`.
 fn hundredths_of_percent(piece: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(piece).ok()?.trim().strip_prefix('(')?.strip_suffix("/100%)")?;
     let (whole, hundredths) = text.split_once('.')?;

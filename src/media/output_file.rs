@@ -81,8 +81,8 @@ impl OutputFile {
         file.map_err(|e| self.no_file(e))
     }
 
-    /// Flush a temporary file, give it the name and flush that. Returns the size in bytes. After a power loss the name is
-    /// either the old file or all of the new one.
+    /// Flush a temporary file, give it the name and flush that. Returns the size in bytes. After a power loss the name
+    /// is either the old file or all of the new one.
     pub fn publish(&self, file: NamedTempFile) -> Result<u64, OutputFileError> {
         let size = file.as_file().metadata().map_err(|e| self.error(e))?.len();
         match atomic_file::publish(file, &self.path, self.replace) {
@@ -93,7 +93,7 @@ impl OutputFile {
         }
     }
 
-    /// The error without the random temporary name that tempfile puts into it.
+    // The error without the random temporary name that tempfile puts into it.
     fn no_file(&self, e: io::Error) -> OutputFileError {
         let inner = e.get_ref().and_then(|path_error| path_error.source()?.downcast_ref::<io::Error>()?.raw_os_error());
         let source = inner.map_or(e, io::Error::from_raw_os_error);

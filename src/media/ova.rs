@@ -23,7 +23,7 @@ pub fn disk_name(target: &OutputFile) -> String {
     format!("{}-disk1.vmdk", stem(target))
 }
 
-/// The target's file name up to the first dot.
+// The target's file name up to the first dot.
 fn stem(target: &OutputFile) -> String {
     target.name().split('.').find(|part| !part.is_empty()).unwrap_or("disk").to_owned()
 }
@@ -54,7 +54,7 @@ fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io:
     archive.into_inner()?.verify()
 }
 
-/// Owner root and time 0, so that equal inputs give equal bytes.
+// Owner root and time 0, so that equal inputs give equal bytes.
 fn append(archive: &mut tar::Builder<Written>, name: &str, size: u64, content: impl Read) -> io::Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_size(size);

@@ -19,7 +19,6 @@ use slipway_core::{
     payload::manifest::SHA256SUMS,
 };
 
-/// Block size of a tar archive.
 const BLOCK_BYTES: u64 = 512;
 
 /// What the archive has besides its [`LiveContents`].
@@ -47,6 +46,7 @@ impl Pxe<'_> {
         let file = tar.as_file();
         observe(Event::Phase("write      kernel and initramfs", contents.bytes()));
         let kernel = contents.facts.kernel();
+        // Each file follows a header of one block. The headers are written last, when the sizes are known.
         let kernel_at = BLOCK_BYTES;
         let initramfs_at = (kernel_at + kernel.size).next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
         let [kernel_to, initramfs_to] = [kernel_at, initramfs_at].map(|at| Region { file, at });
@@ -82,7 +82,7 @@ impl Pxe<'_> {
         Ok(tar)
     }
 
-    /// Owner root and one time, so that equal inputs give equal bytes.
+    // Owner root and one time, so that equal inputs give equal bytes.
     fn header(&self, name: &str, size: u64) -> io::Result<Vec<u8>> {
         let mut header = tar::Header::new_ustar();
         header.set_path(name)?;
@@ -95,7 +95,7 @@ impl Pxe<'_> {
         Ok(header.as_bytes().to_vec())
     }
 
-    /// The small files and the two zero blocks that end the archive.
+    // The small files and the two zero blocks that end the archive.
     fn tail(&self, mut sums: Sums) -> io::Result<Vec<u8>> {
         let cmdline = format!("{}\n", self.cmdline);
         let texts = [("cmdline", cmdline.as_str()), ("boot.ipxe", self.script)];

@@ -5,14 +5,14 @@ use slipway_core::units::Extent;
 
 pub const SUPERBLOCK_BYTES: usize = 128;
 
-/// mkfs.xfs allocates inodes in chunks of this many.
+// mkfs.xfs allocates inodes in chunks of this many.
 const CHUNK_INODES: u64 = 64;
-/// Seconds from the beginning of the `bigtime` scale, 1901-12-13, to 1970-01-01 UTC.
+// Seconds from the beginning of the `bigtime` scale, 1901-12-13, to 1970-01-01 UTC.
 const BIGTIME_EPOCH: u64 = 1 << 31;
-/// `di_flags2`: times are nanoseconds on the `bigtime` scale.
+// `di_flags2`: times are nanoseconds on the `bigtime` scale.
 const FLAG2_BIGTIME: u64 = 1 << 3;
-/// `di_mtime`, `di_ctime`, `di_crtime`. Not `di_atime`: mkfs.xfs does not set it, and the inode of the realtime bitmap uses
-/// the field for something else.
+// `di_mtime`, `di_ctime`, `di_crtime`. Not `di_atime`: mkfs.xfs does not set it, and the inode of the realtime bitmap
+// uses the field for something else.
 const TIMES: [usize; 3] = [40, 48, 144];
 const DI_VERSION: usize = 4;
 const DI_GEN: usize = 92;
@@ -32,8 +32,8 @@ pub fn log_range(sb: &[u8; SUPERBLOCK_BYTES]) -> Option<Extent> {
     Some(Extent { offset: group_block.checked_mul(block)?, len: log_blocks.checked_mul(block)? })
 }
 
-/// The chunk with all inodes that mkfs.xfs makes (root directory, realtime bitmap and summary), and the size of an inode in
-/// bytes. `None` if this is not a version 5 file system with that layout.
+/// The chunk with all inodes that mkfs.xfs makes (root directory, realtime bitmap and summary), and the size of an
+/// inode in bytes. `None` if this is not a version 5 file system with that layout.
 pub fn root_inodes(sb: &[u8; SUPERBLOCK_BYTES]) -> Option<(Extent, usize)> {
     let version = sb[101] & 0xf;
     let size = usize::from(u16::from_be_bytes([sb[104], sb[105]]));
@@ -73,7 +73,7 @@ pub fn normalise_inodes(inodes: &mut [u8], size: usize, time: u64) -> Result<(),
     Ok(())
 }
 
-/// In the on-disk form. A time beyond the format's range becomes the latest that it can hold.
+// In the on-disk form. A time beyond the format's range becomes the latest that it can hold.
 fn timestamp(time: u64, bigtime: bool) -> [u8; 8] {
     if bigtime {
         return time.saturating_add(BIGTIME_EPOCH).saturating_mul(1_000_000_000).to_be_bytes();
@@ -81,7 +81,7 @@ fn timestamp(time: u64, bigtime: bool) -> [u8; 8] {
     (time.min(i32::MAX as u64) << 32).to_be_bytes()
 }
 
-/// CRC32C of the inode with its checksum field taken as zeros.
+// CRC32C of the inode with its checksum field taken as zeros.
 fn checksum(inode: &[u8]) -> [u8; 4] {
     let crc = crc32c::crc32c(&inode[..DI_CRC]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);

@@ -33,8 +33,8 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     }
 }
 
-/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything else,
-/// known or not, may be somebody's data.
+/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything
+/// else, known or not, may be somebody's data.
 pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {
@@ -56,13 +56,14 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     Ok(Found::Something(what.unwrap_or_default()))
 }
 
-/// Protective MBR without boot code, both headers, no entries, and zeros elsewhere.
+// Protective MBR without boot code, both headers, no entries, and zeros elsewhere.
 fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool {
     let block = sector.bytes() as usize;
     let zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
     if head.len() < 3 * block || tail.len() < block {
         return false;
     }
+    // Up to byte 440 is boot code. The protective entry, at 446, is the only one.
     let mbr_only = is_protective_mbr(head) && zero(&head[..440]) && zero(&head[462..510]) && zero(&head[512..block]);
     let header = |bytes: &[u8], at| Header::decode(bytes, at).is_ok();
     let (tail, backup) = tail.split_at(tail.len() - block);
@@ -73,7 +74,6 @@ fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool
         && zero(tail)
 }
 
-/// Describe the GPT in the first MiB.
 fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
     let bytes = sector.bytes() as usize;
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {

@@ -21,7 +21,7 @@ pub(super) struct Gpt {
     /// From the end of the disk, or from where the primary says it is.
     pub backup: Result<Table, GptError>,
     backup_lba: Lba,
-    /// The last block holds a backup that does not belong to the primary.
+    // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
 }
 
@@ -102,14 +102,14 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
 }
 
-/// Two partitions that overlap: writing to one would change the other.
+// Two partitions that overlap: writing to one would change the other.
 fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
     sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
-/// The copy with its header at `at`. The outer error is an I/O error, the inner one a damaged table.
+// The copy with its header at `at`. The outer error is an I/O error, the inner one a damaged table.
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
     let sector = disk.sector_size();
     let inside =

@@ -71,7 +71,7 @@ fn entry_array(header: &gpt::Header, sector: SectorSize) -> Option<Extent> {
     Some(Extent { offset: header.entries_lba.offset(sector)?, len: header.entries_bytes() as u64 })
 }
 
-/// Header and entries of a copy, as one region if they are adjacent, which they nearly always are.
+// Header and entries of a copy, as one region if they are adjacent, which they nearly always are.
 fn joined(name: &'static str, header: Extent, array: Option<Extent>) -> Vec<Region> {
     let extents = match array {
         None => vec![header],
@@ -127,8 +127,8 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
     }))
 }
 
-/// The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one bad
-/// sector does not hide the rest of the table.
+// The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one
+// bad sector does not hide the rest of the table.
 fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
     let inside = disk.size().saturating_sub(extent.offset).min(extent.len);
     let mut head = vec![0; usize::try_from(inside).unwrap_or(HEAD_BYTES).min(HEAD_BYTES)];
@@ -144,7 +144,7 @@ fn content_of(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
     recognise(&head).map(|s| s.short).or_else(blank).map(str::to_owned)
 }
 
-/// Say what a disk without a table holds instead, and what the user can do.
+// Say what a disk without a table holds instead, and what the user can do.
 fn no_table_reason(disk: &dyn BlockIo, why: &str) -> String {
     let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return why.to_owned() };
     match recognise(&head) {
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with an MBR, not readable from byte `bad` on.
+    // A disk with an MBR, not readable from byte `bad` on.
     struct Failing {
         lba0: [u8; 512],
         bad: u64,

@@ -46,7 +46,7 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     Ok(SystemFacts { sector: disk.sector_size(), gpt, running, env_at, env_copies, env, slots, next, meta, data })
 }
 
-/// What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
+// What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
 fn data(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<BTreeMap<Part, VolumeHolds>, ProbeError> {
     let mut found = BTreeMap::new();
     for part in [Part::State, Part::Ephemeral] {
@@ -77,8 +77,8 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Res
 /// Byte offset and content of a copy of boot.env.
 type EnvCopy = (Option<u64>, Option<BootEnv>);
 
-/// Both copies of boot.env. Damaged copies count as lost, as they do for GRUB. A read error is an error, because the next
-/// read may succeed.
+// Both copies of boot.env. Damaged copies count as lost, as they do for GRUB. A read error is an error, because the
+// next read may succeed.
 fn boot_env(disk: &dyn BlockIo, esp: Extent) -> Result<[EnvCopy; 2], ProbeError> {
     let Some(volume) = unless_lost(FatVolume::open(disk, esp))? else { return Ok([(None, None), (None, None)]) };
     let copy = |path| {
@@ -96,8 +96,8 @@ fn unless_lost<T>(read: Result<T, ReadError>) -> Result<Option<T>, ProbeError> {
     }
 }
 
-/// The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
-/// atomically, and no other is.
+// The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
+// atomically, and no other is.
 fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64> {
     let file = volume.find(path).ok()??;
     let sector = disk.sector_size().bytes();
@@ -130,8 +130,8 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
     }
 }
 
-/// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and the
-/// marker, which changes.
+/// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and
+/// the marker, which changes.
 pub fn check_slot(
     disk: &dyn BlockIo,
     gpt: &GptFacts,
