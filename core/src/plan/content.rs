@@ -69,8 +69,7 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         return vec![];
     }
     let Some(own) = &payload.cmdline else {
-        let note =
-            "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
+        let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
         return vec![note.to_owned()];
     };
     // machined always passes a platform and a config. What only repeats the payload, or says `none`, needs no note.

@@ -30,26 +30,16 @@ pub enum Refusal {
     Layout(#[from] LayoutError),
     /// The payload does not fit into a slot.
     #[error("the payload does not fit into a slot of {}: {source}{}", approx(*slot), if_full(source, remedy))]
-    SlotFull {
-        slot: u64,
-        source: FatError,
-        remedy: &'static str,
-    },
+    SlotFull { slot: u64, source: FatError, remedy: &'static str },
     /// The ESP cannot hold the boot image.
     #[error("the EFI system partition: {0}")]
     Esp(FatError),
     /// The BIOS core image is larger than its partition.
     #[error("the BIOS core image has {size} bytes, but its partition only {room}")]
-    CoreTooLarge {
-        size: u64,
-        room: u64,
-    },
+    CoreTooLarge { size: u64, room: u64 },
     /// The payload is for another architecture.
     #[error("the payload's kernel is for {have}, not for {want}: give --arch {have}, or a payload for {want}")]
-    Arch {
-        want: Arch,
-        have: Arch,
-    },
+    Arch { want: Arch, have: Arch },
     /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
     Cmdline(#[from] QuoteError),
@@ -73,26 +63,16 @@ pub enum Refusal {
     Unconfirmed(Slot),
     /// The running slot is not the default.
     #[error("slot {default} is the default and boots next, but slot {running} is running: reboot first")]
-    NotDefault {
-        running: Slot,
-        default: Slot,
-    },
+    NotDefault { running: Slot, default: Slot },
     /// The running slot cannot serve as the fallback.
     #[error("slot {slot}, which is running, is {state} by boot.env, so it cannot be the fallback: reinstall")]
-    NotGood {
-        slot: Slot,
-        state: SlotState,
-    },
+    NotGood { slot: Slot, state: SlotState },
     /// The running slot is damaged, so the other is the only one that boots.
     #[error(
         "slot {running}, which is running, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
          is not overwritten: boot it first (with `installer rollback`, unless it boots next anyway)"
     )]
-    OnlyWayBack {
-        running: Slot,
-        target: Slot,
-        why: String,
-    },
+    OnlyWayBack { running: Slot, target: Slot, why: String },
     /// From a live medium: it is not certain what the disk boots.
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
@@ -113,11 +93,7 @@ pub enum Refusal {
     BootEnvLost,
     /// The payload's version may not follow the running one.
     #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
-    Version {
-        from: String,
-        to: String,
-        why: &'static str,
-    },
+    Version { from: String, to: String, why: &'static str },
     /// The payload was tried on this disk and given up.
     #[error("payload {0} was tried on this disk and given up; --retry-bad tries it again")]
     KnownBad(Sha256),
@@ -128,28 +104,19 @@ pub enum Refusal {
     MetaDamaged,
     /// There is no staged system to activate.
     #[error("slot {slot} is {state}, not staged: run `installer stage` or `installer upgrade` first")]
-    NotStaged {
-        slot: Slot,
-        state: SlotState,
-    },
+    NotStaged { slot: Slot, state: SlotState },
     /// The slot that is to boot is damaged.
     #[error(
         "slot {slot} is damaged on the disk: {why}; `installer verify` lists all damage, and an upgrade from the other slot \
          repairs it"
     )]
-    NotWhole {
-        slot: Slot,
-        why: String,
-    },
+    NotWhole { slot: Slot, why: String },
     /// There is no running trial to confirm.
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
     /// There is no good system to go back to.
     #[error("slot {slot} is {state}: there is no good system to go back to")]
-    NoWayBack {
-        slot: Slot,
-        state: SlotState,
-    },
+    NoWayBack { slot: Slot, state: SlotState },
 }
 
 /// All reasons against a request, so that one run reports them all.

@@ -23,43 +23,22 @@ use crate::{
 #[expect(missing_docs, reason = "the fields name the place of the write; the enum says the units")]
 pub enum Step {
     /// Reserve room in an image file, so that a full file system shows before anything is changed.
-    Reserve {
-        extent: Extent,
-    },
+    Reserve { extent: Extent },
     /// Zero LBA 0. From here on the disk has no partition table for any reader, because a GPT needs a protective MBR.
-    ClearLba0 {
-        extent: Extent,
-    },
+    ClearLba0 { extent: Extent },
     /// Zero the rest of the first and the last MiB, where old tables and signatures are.
-    ClearLabels {
-        head: Extent,
-        tail: Extent,
-    },
+    ClearLabels { head: Extent, tail: Extent },
     /// Zero everything between these two (`--zero`).
-    Erase {
-        extent: Extent,
-    },
+    Erase { extent: Extent },
     /// Write a FAT32 file system with its files.
-    WriteVolume {
-        part: Part,
-        extent: Extent,
-    },
+    WriteVolume { part: Part, extent: Extent },
     /// Write GRUB's core image to the BIOS boot partition.
-    WriteCore {
-        extent: Extent,
-    },
+    WriteCore { extent: Extent },
     /// Read back every byte written to a partition, past the page cache, and compare digests. Data that was flushed
     /// early is read while the write goes on.
-    Verify {
-        part: Part,
-        extent: Extent,
-    },
+    Verify { part: Part, extent: Extent },
     /// Zero the first and the last MiB of a partition, so that nothing on it is recognised.
-    Blank {
-        part: Part,
-        head: Extent,
-        tail: Extent,
-    },
+    Blank { part: Part, head: Extent, tail: Extent },
     /// Write one copy of boot.env: one sector, replaced whole or not at all.
     WriteBootEnv {
         copy: u8,
@@ -69,55 +48,27 @@ pub enum Step {
         commit: bool,
     },
     /// Write a slot's own marker: one sector.
-    WriteMarker {
-        slot: Slot,
-        offset: u64,
-        marker: Marker,
-    },
+    WriteMarker { slot: Slot, offset: u64, marker: Marker },
     /// Tell the device that a partition's content is not needed any more. Never fails the plan, because not every device
     /// supports it.
-    Discard {
-        part: Part,
-        extent: Extent,
-    },
+    Discard { part: Part, extent: Extent },
     /// Write the legacy area of META.
-    WriteMetaLegacy {
-        extent: Extent,
-    },
+    WriteMetaLegacy { extent: Extent },
     /// Write one copy of the ADV.
-    WriteMetaCopy {
-        copy: u8,
-        offset: u64,
-    },
+    WriteMetaCopy { copy: u8, offset: u64 },
     /// Have the kernel drop its cache of a partition that was written through the disk's device node.
-    ForgetCached {
-        part: Part,
-        extent: Extent,
-    },
+    ForgetCached { part: Part, extent: Extent },
     /// Make an XFS file system in a sparse side file, so that mkfs.xfs fails before the disk is touched.
-    PrepareXfs {
-        part: Part,
-        extent: Extent,
-        uuid: Uuid,
-    },
+    PrepareXfs { part: Part, extent: Extent, uuid: Uuid },
     /// Copy the prepared XFS file system into its partition.
-    WriteXfs {
-        part: Part,
-        extent: Extent,
-    },
+    WriteXfs { part: Part, extent: Extent },
     /// Write the backup GPT, entries and header, at the end of the disk.
-    WriteBackupGpt {
-        extent: Extent,
-    },
+    WriteBackupGpt { extent: Extent },
     /// Write the primary GPT, header and entries. No reader sees it yet, because LBA 0 is zero.
-    WritePrimaryGpt {
-        extent: Extent,
-    },
+    WritePrimaryGpt { extent: Extent },
     /// Write LBA 0, boot code and protective MBR: the commit point. One sector turns no partition table into a complete
     /// and verified one.
-    WriteLba0 {
-        extent: Extent,
-    },
+    WriteLba0 { extent: Extent },
     /// Have the kernel read the new table. Never fails the install, because the table is on the disk.
     RereadTable,
 }
