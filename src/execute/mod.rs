@@ -3,6 +3,7 @@
 //! Power loss: the writes of a step are flushed, read back from the disk and compared before the next step starts. The
 //! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
+mod unverified;
 mod volume;
 
 use std::{
@@ -30,6 +31,7 @@ use slipway_core::{
     report::FailureKind,
     units::{Extent, GIB},
 };
+use unverified::Unverified;
 
 pub trait Observer {
     /// A step begins. Steps count from 1, and `bytes` is 0 where they are not counted.
@@ -105,7 +107,7 @@ struct Executor<'scope, 'a> {
     sources: Sources<'a>,
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
-    unverified: BTreeMap<Part, volume::Unverified<'scope>>,
+    unverified: BTreeMap<Part, Unverified<'scope>>,
 }
 
 /// What a step must have left on the disk.

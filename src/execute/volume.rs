@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, anyhow, bail};
 
-use super::{Executor, Expect};
-use crate::transfer::{FileReader, ReadBack, checksum::Checksum, write_stream};
+use super::{Executor, Expect, unverified::Unverified};
+use crate::transfer::{FileReader, ReadBack, write_stream};
 use slipway_core::{
     digest::Sha256,
     disk::{
@@ -21,13 +21,6 @@ use slipway_core::{
 struct PayloadChanged {
     expected: Sha256,
     actual: Sha256,
-}
-
-/// A volume that is written and not yet verified.
-pub(super) struct Unverified<'scope> {
-    behind: ReadBack<'scope>,
-    /// Names and checksums of its files, in the order of writing.
-    written: Vec<(String, Checksum)>,
 }
 
 impl<'scope, 'a> Executor<'scope, 'a> {

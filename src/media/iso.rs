@@ -39,7 +39,7 @@ const ESP: &str = "efi.img";
 const ELTORITO: &str = "bios.img";
 // Boot code for the first sector. Not a file on the ISO.
 const MBR: &str = "mbr.img";
-// A little more than the smallest FAT32.
+// A little more than the smallest FAT32 has.
 const ESP_BYTES: u64 = 36 * MIB;
 const BLOCK_BYTES: u64 = 2048;
 // What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and

@@ -94,7 +94,7 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     }
     let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
     if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
-        return Err(ProbeError::Foreign(format!("partition {} lies on the partition table", part.name())));
+        return Err(ProbeError::Foreign(format!("partition {} overlaps the partition table", part.name())));
     }
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
