@@ -18,12 +18,11 @@ use crate::disk::layout::Part;
 
 /// What a machine config says about an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct MachineConfig {
-    /// The disk to install to.
     pub disk: Option<DiskChoice>,
     /// `machine.install.extraKernelArgs`.
     pub extra_kernel_args: Vec<String>,
-    /// Whether to wipe the disk.
     pub wipe: Option<bool>,
     /// Whether to mark the protective MBR's entry active.
     pub legacy_bios_support: bool,

@@ -26,18 +26,16 @@ const INSTALL: &str = "slipway.install";
 
 /// An unattended installation that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Instructions {
     /// Where it is asked for, for people.
     pub by: &'static str,
-    /// The disk to install to.
     pub disk: DiskChoice,
     /// What to do with an installation on it.
     pub existing: ExistingInstallation,
-    /// What to do afterwards.
     pub then: Then,
     /// Do nothing if another disk holds an installation, unless `existing` is given.
     pub halt_if_installed: bool,
-    /// The live medium that was booted.
     pub medium: Option<MediumId>,
 }
 

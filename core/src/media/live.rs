@@ -29,14 +29,11 @@ pub const MAX_INITRAMFS_BYTES: u64 = (2 << 30) - (128 << 20);
 
 /// What a live medium says about itself.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct Medium {
-    /// ID of the medium.
     pub id: MediumId,
-    /// Version of the payload.
     pub version: Option<String>,
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// Kernel command line.
     pub cmdline: Cmdline,
 }
 

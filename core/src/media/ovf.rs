@@ -46,17 +46,14 @@ const HARDWARE: &str = r#"      <Item>
       </Item>
 "#;
 
-/// A virtual machine to be described.
+/// A virtual machine to be described; sizes are bytes.
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Ovf<'a> {
     /// Name of the machine and of the files in the archive.
     pub name: &'a str,
-    /// File name of the VMDK.
     pub disk_file: &'a str,
-    /// Size of the VMDK file.
     pub file_bytes: u64,
-    /// Size of the disk.
     pub disk_bytes: u64,
-    /// Architecture of the machine.
     pub arch: Arch,
 }
 

@@ -6,10 +6,10 @@ use super::manifest::{Arch, FileInfo, Manifest};
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct PayloadFacts {
     /// The source as `--source` names it.
     pub source: String,
-    /// Architecture of the kernel.
     pub arch: Arch,
     /// `VERSION_ID` of its os-release.
     pub version: Option<String>,

@@ -42,6 +42,7 @@ impl core::fmt::Display for Arch {
 }
 
 impl Arch {
+    /// Every architecture.
     pub const ALL: [Arch; 2] = [Arch::Amd64, Arch::Arm64];
 
     /// The architecture this program was built for.
@@ -151,6 +152,7 @@ pub struct KernelArgs {
 }
 
 impl Manifest {
+    /// The only format so far.
     pub const FORMAT: u32 = 1;
 
     /// As indented JSON with a newline at the end.
@@ -177,10 +179,9 @@ impl Manifest {
 
 /// `slot.cfg`: a GRUB environment block that GRUB only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotCfg {
-    /// File name of the kernel.
     pub kernel: String,
-    /// File name of the initramfs.
     pub initrd: String,
     /// Kernel arguments, each quoted as a word of GRUB's script language.
     pub args: String,

@@ -10,8 +10,8 @@ use crate::{boot::slot::SlotState, disk::layout::Part};
 
 /// `installer activate` with every choice made.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ActivateRequest {
-    /// Disk and time.
     pub base: RequestBase,
     /// Keep EPHEMERAL.
     pub preserve: bool,

@@ -35,23 +35,21 @@ pub enum Found {
 
 /// The disk to install to.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct DiskFacts {
-    /// Which disk it is.
     pub identity: DiskIdentity,
     /// Size in bytes, whole sectors.
     pub bytes: u64,
-    /// Logical block size.
     pub sector: SectorSize,
     /// Mounts, swap and other users that must go first.
     pub busy: Vec<DiskUse>,
-    /// What would be overwritten.
     pub found: Found,
 }
 
 /// The boot assets: GRUB's images.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AssetFacts {
-    /// UEFI boot image.
     pub efi: FileInfo,
     /// BIOS core image; x86 only.
     pub core: Option<FileInfo>,
@@ -59,14 +57,13 @@ pub struct AssetFacts {
 
 /// The partition table of an installed disk.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct GptFacts {
-    /// Disk GUID.
     pub disk_guid: Uuid,
     /// Byte ranges of our seven partitions, in order.
     pub parts: [Extent; 7],
     /// PARTUUIDs, in the same order.
     pub guids: [Uuid; 7],
-    /// State of both copies of the table.
     pub copies: GptCopies,
 }
 
@@ -132,14 +129,12 @@ impl SlotFacts {
     }
 }
 
-/// An installed disk.
+/// An installed disk, and how the running system relates to it.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SystemFacts {
-    /// The partition table.
     pub gpt: GptFacts,
-    /// Logical block size.
     pub sector: SectorSize,
-    /// The running system, seen from this disk.
     pub running: Running,
     /// Byte offsets of both copies of boot.env; `None` if one is not a whole sector and cannot be replaced in place.
     pub env_at: [Option<u64>; 2],
@@ -147,13 +142,9 @@ pub struct SystemFacts {
     pub env_copies: [Option<BootEnv>; 2],
     /// The copy that counts.
     pub env: Option<BootEnv>,
-    /// Both slots.
     pub slots: PerSlot<SlotFacts>,
-    /// What the next boot starts.
     pub next: NextBoot,
-    /// The META partition.
     pub meta: Meta,
-    /// What STATE and EPHEMERAL hold.
     pub data: BTreeMap<Part, VolumeHolds>,
 }
 

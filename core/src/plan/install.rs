@@ -42,6 +42,7 @@ use crate::{
 
 /// An install with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InstallRequest {
     /// `--force`: overwrite a disk that is not empty.
     pub force: bool,
@@ -53,15 +54,11 @@ pub struct InstallRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR's entry active: some BIOSes boot nothing else.
     pub bootable_mbr: bool,
-    /// Bytes of each slot.
     pub slot_bytes: u64,
-    /// GUIDs, and the time for file stamps.
     pub ids: Ids,
-    /// What the user adds to the kernel command line.
     pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Architecture of the machine.
     pub arch: Arch,
     /// The live medium, if it installs unattended. boot.env records it, so that it does not install twice.
     pub medium: Option<MediumId>,

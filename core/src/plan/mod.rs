@@ -123,8 +123,8 @@ impl fmt::Display for Goal {
 
 /// Everything that a run will write, decided before the first write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Plan {
-    /// What it achieves.
     pub goal: Goal,
     /// Path of the disk, for people.
     pub disk: String,
@@ -138,7 +138,6 @@ pub struct Plan {
     pub meta: BTreeMap<u8, Vec<u8>>,
     /// New content of META's legacy area, if it changes.
     pub meta_legacy: Option<Vec<u8>>,
-    /// Notes for the user.
     pub warnings: Vec<String>,
     /// What is true afterwards, as a sentence.
     pub result: String,
@@ -150,10 +149,9 @@ pub struct Plan {
 
 /// A system to be written to a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct System {
-    /// Version of the payload.
     pub version: Option<String>,
-    /// The target slot.
     pub slot: Slot,
     /// Kernel command line, without what the boot rule adds.
     pub cmdline: String,
@@ -163,10 +161,9 @@ pub struct System {
 
 /// A partition table to be written, with the boot code that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Table {
-    /// Where the partitions lie.
     pub layout: Layout,
-    /// GUIDs and time.
     pub ids: Ids,
     /// GRUB's core image, if the disk boots under BIOS.
     pub core: Option<FileInfo>,

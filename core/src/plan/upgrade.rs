@@ -49,8 +49,8 @@ use crate::{
 
 /// An upgrade with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UpgradeRequest {
-    /// Disk and time.
     pub base: RequestBase,
     /// Whether the installer runs on this disk or from a live medium.
     pub origin: RunsFrom,
@@ -64,11 +64,9 @@ pub struct UpgradeRequest {
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
-    /// What the user adds to the kernel command line.
     pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Architecture of the machine.
     pub arch: Arch,
 }
 

@@ -28,14 +28,12 @@ pub enum Content {
 
 /// One file of a file system to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct VolumeFile {
     /// Path from the root.
     pub path: String,
-    /// Size in bytes.
     pub size: u64,
-    /// SHA-256 of its content.
     pub sha256: Sha256,
-    /// Where the content comes from.
     pub from: Content,
 }
 
@@ -58,8 +56,8 @@ impl VolumeFile {
 
 /// A FAT32 file system to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Volume {
-    /// Volume serial number.
     pub serial: u32,
     /// Time stamp of its files, seconds since 1970 UTC.
     pub time: u64,

@@ -7,8 +7,8 @@ use crate::disk::layout::Part;
 
 /// `installer wipe` with every choice made.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct WipeRequest {
-    /// Disk and time.
     pub base: RequestBase,
     /// Which volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,

@@ -7,10 +7,9 @@ use crate::{kernel::platform::Platform, media::format::ImageKind, payload::manif
 
 /// A profile in which anything may still be missing. Each field names its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Draft {
-    /// `arch`.
     pub arch: Option<Arch>,
-    /// `platform`.
     pub platform: Option<Platform>,
     /// `customization.extraKernelArgs`.
     pub extra_kernel_args: Vec<String>,

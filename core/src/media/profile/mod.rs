@@ -29,31 +29,26 @@ use crate::{
 
 /// A complete profile: what to make, and from what.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Profile {
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// Platform it runs on.
     pub platform: Platform,
     /// Kernel arguments, as `--extra-kernel-arg` takes them.
     pub extra_kernel_args: Vec<String>,
-    /// META tags and values.
     pub meta: Vec<(u8, String)>,
-    /// Where the payload comes from.
     pub origin: PayloadInput,
     /// Format of the image: one of a disk, or an ISO.
     pub kind: ImageKind,
     /// The disk in the image; an ISO has none.
     pub disk: Option<DiskOptions>,
-    /// Compression of the whole image.
     pub compression: Option<Compression>,
 }
 
-/// The disk of a disk image.
+/// The disk of a disk image; sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct DiskOptions {
-    /// Size in bytes.
     pub bytes: u64,
-    /// Logical sector size.
     pub sector: SectorSize,
 }
 
