@@ -1,4 +1,4 @@
-//! LAYER 2: files that appear under their names when they are complete and on the medium, never before.
+//! Files that get their name only once they are complete and flushed to the disk.
 
 use std::{
     fs::File,
@@ -8,8 +8,9 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-/// Flush a file, and only then give it this name in its own directory; the name is on the medium on return. Without
-/// `replace` a name that is taken is an error ([`ErrorKind::AlreadyExists`]).
+/// Flush `file`, then rename it to `path` in the same directory, then flush the directory: after a power loss `path`
+/// holds either the old content or all of the new. Without `replace` an existing `path` is
+/// [`ErrorKind::AlreadyExists`].
 pub fn publish(file: NamedTempFile, path: &Path, replace: bool) -> Result<()> {
     let dir = path.parent().ok_or(ErrorKind::InvalidInput)?;
     file.as_file().sync_all()?;

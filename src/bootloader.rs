@@ -1,5 +1,4 @@
-//! LAYER 2: the boot assets (GRUB's images, built when the container image is built), and the bytes to
-//! change in them for one disk.
+//! The boot assets: GRUB's images, made when the container image is built, and how they are patched for one disk.
 
 use std::{
     fs,
@@ -13,68 +12,49 @@ use slipway_core::{
     units::Lba,
 };
 
-/// Names the directory of boot assets.
 pub const ASSETS_ENV: &str = "SLIPWAY_ASSETS";
-/// Where the container image has them.
 const IMAGE_DIR: &str = "/usr/share/slipway/assets";
 
-/// Boot assets that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
-    /// None of the places has them.
     #[error("no boot assets for {arch}: looked in {}; build them with `hack/build {arch}` or set {ASSETS_ENV}", places.join(", "))]
-    NotFound {
-        /// Architecture.
-        arch: Arch,
-        /// Directories looked into.
-        places: Vec<String>,
-    },
-    /// Damaged or unreadable.
+    NotFound { arch: Arch, places: Vec<String> },
     #[error("boot asset {path}: {why}", path = path.display())]
-    Bad {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Bad { path: PathBuf, why: String },
 }
 
 /// The boot images of one architecture, checked against their SHA256SUMS.
 #[derive(Clone, Debug)]
 pub struct Assets {
-    /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images, where there is a BIOS.
+    /// `None` for an architecture without BIOS.
     pub bios: Option<BiosAssets>,
 }
 
-/// What starts a live medium, checked against its SHA256SUMS.
+/// The boot images for live media, checked against their SHA256SUMS.
 #[derive(Clone, Debug)]
 pub struct IsoAssets {
-    /// UEFI boot image.
     pub efi: Vec<u8>,
-    /// BIOS boot images, where there is a BIOS.
+    /// `None` for an architecture without BIOS.
     pub bios: Option<IsoBios>,
 }
 
-/// GRUB's BIOS images for a live medium.
 #[derive(Clone, Debug)]
 pub struct IsoBios {
-    /// El Torito image: what a CD starts.
+    /// The El Torito image that a BIOS starts from a CD.
     pub eltorito: Vec<u8>,
-    /// Boot code for the first sector, where the medium is a USB stick: it loads the former.
+    /// Boot code for the first sector of a USB stick. It loads the El Torito image.
     pub mbr: Vec<u8>,
 }
 
-/// GRUB's two BIOS images.
 #[derive(Clone, Debug)]
 pub struct BiosAssets {
     boot: Vec<u8>,
     core: Vec<u8>,
 }
 
-/// The directory with the boot assets of one architecture: `$SLIPWAY_ASSETS`, `assets/` beside the program, or the
-/// container image's fixed place.
+// The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else in `assets/` beside
+// the program, or where the container image has them.
 struct AssetDir {
     path: PathBuf,
     sums: Sums,
@@ -108,7 +88,6 @@ impl AssetDir {
         fs::read(self.path.join(name)).map_err(|e| self.bad(name, e.to_string()))
     }
 
-    /// A file that is what the list says.
     fn checked(&self, name: &str) -> Result<Vec<u8>, AssetError> {
         let bytes = self.read(name)?;
         match self.sums.0.get(name) {
@@ -120,12 +99,10 @@ impl AssetDir {
 }
 
 impl Assets {
-    /// Load the assets of `arch` from where they are.
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
         Self::of(&AssetDir::find(arch)?, arch)
     }
 
-    /// Load the assets of `arch` from one directory.
     pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
         Self::of(&AssetDir::open(dir)?, arch)
     }
@@ -141,7 +118,6 @@ impl Assets {
 }
 
 impl IsoAssets {
-    /// Load what starts live media of `arch`.
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
         let dir = AssetDir::find(arch)?;
         let bios = || Ok(IsoBios { eltorito: dir.checked("iso.img")?, mbr: dir.checked("boot_hybrid.img")? });
@@ -159,9 +135,9 @@ impl BiosAssets {
         Ok(BiosAssets { boot, core })
     }
 
-    /// The boot code of LBA 0 for a core image at `core_at`: GRUB's boot.img with the LBA of core.img at
-    /// 0x5c and the check for wrong drive numbers turned on at 0x66 (grub-bios-setup does the same;
-    /// `util/setup.c`). The BPB area, 0x03 to 0x59, is zero on a GPT disk.
+    /// Boot code for LBA 0 that loads core.img from `core_at`. As grub-bios-setup does (`util/setup.c`), this puts the
+    /// LBA at 0x5c and turns on the check for wrong drive numbers at 0x66. The BPB, 0x03 to 0x59, is zero on a GPT
+    /// disk.
     pub fn boot_code(&self, core_at: Lba) -> [u8; BOOT_CODE_BYTES] {
         let mut code = [0; BOOT_CODE_BYTES];
         code.copy_from_slice(&self.boot[..BOOT_CODE_BYTES]);
@@ -171,8 +147,8 @@ impl BiosAssets {
         code
     }
 
-    /// core.img for its place on the disk, whole 512-byte sectors: the block list at 0x1f4 of its first
-    /// sector names where the rest starts.
+    /// core.img for `at`, in whole 512-byte sectors. The block list at 0x1f4 of its first sector says where the rest
+    /// starts.
     pub fn core_image(&self, at: Lba) -> Vec<u8> {
         let mut core = self.core.clone();
         core[0x1f4..0x1fc].copy_from_slice(&(at.0 + 1).to_le_bytes());
@@ -180,7 +156,6 @@ impl BiosAssets {
     }
 }
 
-/// Size and digest of an asset as it stands in a plan.
 pub fn info(name: &str, bytes: &[u8]) -> FileInfo {
     FileInfo { name: name.to_owned(), size: bytes.len() as u64, sha256: Sha256::of(bytes) }
 }

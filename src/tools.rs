@@ -1,4 +1,4 @@
-//! LAYER 2: the external programs, all of them, and the only place that starts one.
+//! All external programs. No other module starts one.
 
 use std::{
     ffi::OsStr,
@@ -8,37 +8,25 @@ use std::{
     thread,
 };
 
-/// A program the installer relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// Makes XFS file systems.
     MkfsXfs,
-    /// Converts disk images.
     QemuImg,
-    /// Makes ISO 9660 file systems that machines start from.
     Xorrisofs,
-    /// Reads them: the same program under its other name.
+    // The same program as xorrisofs. Under this name it reads ISOs.
     Xorriso,
 }
 
-/// A program that is missing or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// Not installed.
-    #[error("{0} is not installed: it comes with the package {1}")]
+    #[error("{0} is not installed: install the Debian package {1}")]
     Missing(&'static str, &'static str),
-    /// It could not be started, or ended with an error.
     #[error("{program} failed: {why}")]
-    Failed {
-        /// Name of the program.
-        program: &'static str,
-        /// Its last words.
-        why: String,
-    },
+    Failed { program: &'static str, why: String },
 }
 
 impl Tool {
-    /// Name and Debian package.
+    // Name and Debian package.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
             Tool::MkfsXfs => ("mkfs.xfs", "xfsprogs"),
@@ -48,7 +36,7 @@ impl Tool {
         }
     }
 
-    /// Where it is: in `PATH`, or where administrators' programs are (often not in a container's `PATH`).
+    /// Searches `PATH`, then `/usr/sbin` and `/sbin`, which a container's `PATH` often lacks.
     pub fn find(self) -> Result<PathBuf, ToolError> {
         let (name, package) = self.names();
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -57,23 +45,23 @@ impl Tool {
         candidates.find(|c| c.is_file()).ok_or(ToolError::Missing(name, package))
     }
 
-    /// Run it to its end.
     pub fn run<S: AsRef<OsStr>>(self, args: impl IntoIterator<Item = S>) -> Result<(), ToolError> {
-        self.run_heard(args, &mut |_| ())
+        self.run_with_progress(args, &mut |_| ())
     }
 
-    /// Run it to its end; `heard` gets its stdout piece by piece, as carriage returns divide it.
-    pub fn run_heard<S: AsRef<OsStr>>(
+    /// Run it to its end. `piece` gets its stdout in pieces that end with a carriage return, as progress meters print
+    /// them.
+    pub fn run_with_progress<S: AsRef<OsStr>>(
         self,
         args: impl IntoIterator<Item = S>,
-        heard: &mut dyn FnMut(&[u8]),
+        piece: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ToolError> {
         self.run_piped(Path::new("."), args, |stdout| {
-            BufReader::new(stdout).split(b'\r').map_while(Result::ok).for_each(|piece| heard(&piece));
+            BufReader::new(stdout).split(b'\r').map_while(Result::ok).for_each(|bytes| piece(&bytes));
         })
     }
 
-    /// Run it in a directory, to its end; `take` gets its stdout. A program whose stdout is dropped before its end is ended by that.
+    /// Run it in `dir` to its end. `take` gets its stdout, and ends the program if it drops the pipe early.
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub fn run_piped<S: AsRef<OsStr>>(
         self,
@@ -83,15 +71,15 @@ impl Tool {
     ) -> Result<(), ToolError> {
         let (program, _) = self.names();
         let failed = |why: String| ToolError::Failed { program, why };
-        // PATH may have names of directories that are relative, to another one than `dir`.
+        // Entries of PATH may be relative to our directory, and the program starts in `dir`.
         let path = path::absolute(self.find()?).map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(path);
-        // Nothing of this machine's language and time zone.
+        // The output must not depend on this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Both at once: a program waits for the one that nobody reads.
+        // Read both pipes at once. If one fills up unread, the program blocks for ever.
         let text = thread::scope(|scope| {
             let errors = scope.spawn(|| {
                 let mut text = Vec::new();
@@ -108,12 +96,12 @@ impl Tool {
         Err(failed(format!("{status}: {}", self.complaint(&String::from_utf8_lossy(&text)))))
     }
 
-    /// The line that says what is wrong.
+    // The line of stderr that says what went wrong.
     fn complaint(self, text: &str) -> &str {
         let mut lines = text.trim().lines();
         let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));
         match self {
-            // mkfs.xfs lets all its options follow.
+            // mkfs.xfs prints the error first and then its usage.
             Tool::MkfsXfs | Tool::QemuImg => lines.next(),
             Tool::Xorrisofs | Tool::Xorriso => lines.find(severe).or_else(|| text.trim().lines().last()),
         }

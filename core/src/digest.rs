@@ -1,4 +1,4 @@
-//! SHA-256 digests, and the lists of them (`SHA256SUMS`, `boot.sha256`) in coreutils' format; checksums.
+//! SHA-256 digests, and lists of them (`SHA256SUMS`, `boot.sha256`) in the format of coreutils.
 
 use crate::prelude::*;
 
@@ -8,14 +8,14 @@ use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-/// A SHA-256 digest (FIPS 180-4), 32 bytes, written as 64 lower-case hex digits.
+/// A SHA-256 digest (FIPS 180-4), printed as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct Sha256(pub [u8; 32]);
 
 impl Sha256 {
-    /// Digest of a whole byte string.
+    /// Hash a byte string.
     pub fn of(bytes: &[u8]) -> Self {
         Sha256(sha2::Sha256::digest(bytes).into())
     }
@@ -61,26 +61,26 @@ impl From<Sha256> for String {
     }
 }
 
-/// What is wrong with a list of digests.
+/// Why a list of digests cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SumsError {
-    /// A line that is not `<64 hex digits>  <name>`.
+    /// A line has another form.
     #[error("line {0}: not of the form `<64 hex digits>  <file name>` (coreutils sha256sum)")]
     Malformed(usize),
-    /// A name that leaves the directory, or a directory.
+    /// A name could leave the directory.
     #[error("line {line}: {name:?} is not a plain file name: digests may only name files beside the list")]
     NotPlain {
-        /// Line number, from 1.
+        /// Line, from 1.
         line: usize,
-        /// The name as written.
+        /// The name.
         name: String,
     },
-    /// The same name twice.
+    /// A name is listed twice.
     #[error("line {line}: {name:?} is listed twice")]
     Duplicate {
-        /// Line number, from 1.
+        /// Line, from 1.
         line: usize,
-        /// The name as written.
+        /// The name.
         name: String,
     },
     /// The text is not UTF-8.
@@ -93,8 +93,7 @@ pub enum SumsError {
 pub struct Sums(pub BTreeMap<String, Sha256>);
 
 impl Sums {
-    /// Parse the format `sha256sum` writes: digest, a space, a space or `*`, name. Names must be plain
-    /// (no `/`, not `.` or `..`, no control character), each at most once.
+    /// Parse the output of `sha256sum`. Each name must be a plain file name and appear once.
     pub fn parse(bytes: &[u8]) -> Result<Self, SumsError> {
         let text = core::str::from_utf8(bytes).map_err(|_| SumsError::NotText)?;
         let mut sums = BTreeMap::new();
@@ -104,6 +103,7 @@ impl Sums {
             let digest = digest.parse().map_err(|_| SumsError::Malformed(line))?;
             let name = rest.strip_prefix("  ").or_else(|| rest.strip_prefix(" *")).ok_or(SumsError::Malformed(line))?;
             let name = name.strip_prefix("./").unwrap_or(name).to_owned();
+            // Control characters: a list with `a\r` in it would be read differently once it is written again.
             let bad = |c: char| matches!(c, '/' | '\\') || c.is_control();
             if name.is_empty() || name == "." || name == ".." || name.contains(bad) {
                 return Err(SumsError::NotPlain { line, name });
@@ -115,7 +115,7 @@ impl Sums {
         Ok(Sums(sums))
     }
 
-    /// The text form, sorted by name.
+    /// The list as text, sorted by name.
     pub fn render(&self) -> String {
         self.0.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect()
     }
@@ -149,7 +149,6 @@ mod tests {
         assert_eq!(bad(format!("{ABC} vmlinuz\n")), SumsError::Malformed(1));
         assert!(matches!(bad(format!("{ABC}  ../x\n")), SumsError::NotPlain { line: 1, .. }));
         assert!(matches!(bad(format!("{ABC}  /x\n")), SumsError::NotPlain { .. }));
-        // A list of such a name reads as another one once it is written again.
         assert!(matches!(bad(format!("{ABC}  a\r")), SumsError::NotPlain { line: 1, .. }));
         assert!(matches!(bad(format!("{ABC}  a\n{ABC}  a\n")), SumsError::Duplicate { line: 2, .. }));
         assert_eq!(Sums::parse(&[0xff]).unwrap_err(), SumsError::NotText);

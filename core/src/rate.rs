@@ -1,4 +1,4 @@
-//! A limit of bytes a second, kept without a clock: who has one asks how long to wait.
+//! A limit on bytes per second. The caller has the clock, and asks how long to wait.
 
 use crate::prelude::*;
 
@@ -6,15 +6,15 @@ use core::{fmt, num::NonZeroU64, str::FromStr, time::Duration};
 
 use super::units::{ByteSize, MIB};
 
-/// Bytes a second, as people write it: `50MiB/s`, or `50MiB`. At least [`ByteRate::MIN`].
+/// Bytes per second, written `50MiB/s` or `50MiB`; at least [`ByteRate::MIN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRate(NonZeroU64);
 
 impl ByteRate {
-    /// Less would make pauses of more than a second between two pieces of 1 MiB, and servers and people give up.
+    /// Below this, a piece of 1 MiB would wait for more than a second, and servers would give up.
     pub const MIN: u64 = MIB;
 
-    /// Bytes a second; none below [`ByteRate::MIN`].
+    /// A rate in bytes per second; `None` below [`ByteRate::MIN`].
     pub const fn new(bytes: u64) -> Option<Self> {
         match NonZeroU64::new(bytes) {
             Some(rate) if bytes >= Self::MIN => Some(ByteRate(rate)),
@@ -22,7 +22,6 @@ impl ByteRate {
         }
     }
 
-    /// How long this many bytes take, rounded up to nanoseconds.
     fn time(self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(self.0.get()));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -39,27 +38,26 @@ impl FromStr for ByteRate {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
         let ByteSize(bytes) = s.strip_suffix("/s").unwrap_or(s).parse()?;
-        ByteRate::new(bytes).ok_or_else(|| format!("{s:?}: at least {} a second", ByteSize(Self::MIN)))
+        ByteRate::new(bytes).ok_or_else(|| format!("{s:?} is too slow: use at least {} a second", ByteSize(Self::MIN)))
     }
 }
 
-/// A token bucket that holds one piece: a piece may start when those before it have had their time. What was not used
-/// in a pause is not saved up, so there is never a burst. (Written as the time of the next piece: virtual scheduling,
-/// ITU-T I.371, annex A.)
+/// A token bucket that holds one piece (virtual scheduling, ITU-T I.371, annex A). It saves up nothing during a pause, so
+/// there is never a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     rate: ByteRate,
-    /// When the next piece may start, on the clock of whoever asks.
+    // When the next piece may start, on the caller's clock.
     next: Duration,
 }
 
 impl TokenBucket {
-    /// Nothing has passed yet.
+    /// A bucket whose first piece need not wait.
     pub const fn new(rate: ByteRate) -> Self {
         TokenBucket { rate, next: Duration::ZERO }
     }
 
-    /// Take room for `bytes` at time `now` (on any clock that does not go back): how long to wait before they may pass.
+    /// Take room for `bytes` at `now`, on the caller's monotonic clock. Returns how long to wait before sending them.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let start = self.next.max(now);
         self.next = start.saturating_add(self.rate.time(bytes));
@@ -88,7 +86,7 @@ mod tests {
         }
     }
 
-    /// A quarter of a second for 2 MiB at 8 MiB/s: what the work itself takes is part of it.
+    // 2 MiB at 8 MiB/s take a quarter of a second, and the time of the work is part of it.
     #[test]
     fn it_asks_for_what_the_work_left_of_the_time() {
         let ms = Duration::from_millis;
@@ -108,8 +106,8 @@ mod tests {
     }
 
     proptest! {
-        /// However pieces and pauses fall: between the starts of any two pieces passes no more than the rate allows, and
-        /// nobody waits longer than the piece before has its time for.
+        // Between the starts of any two pieces no more passes than the rate allows, and no wait is longer than the piece
+        // before it takes.
         #[test]
         fn no_window_holds_more_than_the_rate(
             mib in 1u64..4000,

@@ -1,4 +1,4 @@
-//! Sizes and positions on a disk. Bytes and logical blocks meet only through a [`SectorSize`].
+//! Sizes and positions on a disk. Bytes and logical blocks convert only with a [`SectorSize`].
 
 use crate::prelude::*;
 
@@ -6,24 +6,24 @@ use core::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes in a mebibyte; partitions start and end on multiples of it.
+/// Bytes in a mebibyte.
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a gibibyte.
 pub const GIB: u64 = 1 << 30;
 
-/// Logical block size of a disk: what an LBA counts.
+/// Logical block size of a disk, the unit of an LBA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "u32", into = "u32")]
 #[schemars(with = "u32")]
 pub enum SectorSize {
-    /// 512-byte logical blocks (also "512e" disks).
+    /// 512 bytes, also on "512e" disks.
     S512,
-    /// 4096-byte logical blocks ("4Kn" disks); bootable under UEFI only.
+    /// 4096 bytes ("4Kn" disks). Such a disk boots only under UEFI.
     S4096,
 }
 
 impl SectorSize {
-    /// Bytes in one logical block.
+    /// Bytes of a logical block.
     pub const fn bytes(self) -> u64 {
         match self {
             Self::S512 => 512,
@@ -38,7 +38,7 @@ impl TryFrom<u32> for SectorSize {
         match bytes {
             512 => Ok(Self::S512),
             4096 => Ok(Self::S4096),
-            other => Err(format!("logical sector size of {other} bytes is not supported: 512 or 4096")),
+            other => Err(format!("logical sector size of {other} bytes is not supported: use 512 or 4096")),
         }
     }
 }
@@ -64,45 +64,44 @@ impl FromStr for SectorSize {
 pub struct Lba(pub u64);
 
 impl Lba {
-    /// Byte offset of this block, or `None` where it lies beyond what 64 bits address.
+    /// Byte offset of this block; `None` if it exceeds 64 bits.
     pub fn offset(self, sector: SectorSize) -> Option<u64> {
         self.0.checked_mul(sector.bytes())
     }
 }
 
-/// A range of bytes on a disk.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Extent {
-    /// First byte, from the start of the disk.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// First byte behind the range.
+    /// Offset behind the last byte.
     pub const fn end(self) -> u64 {
         self.offset + self.len
     }
 
-    /// Whether `other` lies wholly inside.
+    /// Whether `other` lies completely inside.
     pub const fn contains(self, other: Extent) -> bool {
         other.offset >= self.offset && other.end() <= self.end()
     }
 
-    /// The LBA of the first byte.
+    /// LBA of the first byte.
     pub const fn first_lba(self, sector: SectorSize) -> Lba {
         Lba(self.offset / sector.bytes())
     }
 
-    /// The LBA of the last byte (GPT ranges are inclusive).
+    /// LBA of the last byte, for GPT, whose ranges are inclusive.
     pub const fn last_lba(self, sector: SectorSize) -> Lba {
         Lba(self.end() / sector.bytes() - 1)
     }
 }
 
-/// A byte count as people write it: `300MiB`, `1GiB`, `4096`. Prints the largest unit that divides it
-/// exactly, so that what was printed parses back to the same number.
+/// A byte count as people write it: `300MiB`, `1GiB`, `4096`. It prints exactly, in the largest unit that divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
@@ -134,29 +133,32 @@ impl FromStr for ByteSize {
                 .iter()
                 .find(|(name, _)| name.to_ascii_lowercase() == lower || name[..1].to_ascii_lowercase() == lower)
                 .map(|(_, factor)| *factor)
-                .ok_or_else(|| format!("{unit:?} is not a unit: KiB, MiB, GiB or TiB"))?,
+                .ok_or_else(|| format!("{unit:?} is not a unit: use KiB, MiB, GiB or TiB"))?,
         };
-        number.checked_mul(factor).map(ByteSize).ok_or_else(|| format!("{s} is more than 64 bits of bytes"))
+        number
+            .checked_mul(factor)
+            .map(ByteSize)
+            .ok_or_else(|| format!("{s} is too large: the bytes must fit in 64 bits"))
     }
 }
 
-/// A byte count for people's eyes: two significant places, not exact.
+/// A byte count for people, with one decimal place.
 pub fn approx(bytes: u64) -> String {
     for (name, unit) in UNITS {
         if bytes >= unit {
-            #[expect(clippy::cast_precision_loss, reason = "two decimal places are shown")]
+            #[expect(clippy::cast_precision_loss, reason = "one decimal place is shown")]
             return format!("{:.1} {name}", bytes as f64 / unit as f64);
         }
     }
     format!("{bytes} B")
 }
 
-/// `value` rounded up to a multiple of `step`; `None` on overflow.
+/// Round up to a multiple of `step`; `None` on overflow.
 pub fn round_up(value: u64, step: u64) -> Option<u64> {
     value.checked_next_multiple_of(step)
 }
 
-/// `value` rounded down to a multiple of `step`.
+/// Round down to a multiple of `step`.
 pub const fn round_down(value: u64, step: u64) -> u64 {
     value - value % step
 }

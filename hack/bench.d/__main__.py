@@ -1,4 +1,4 @@
-"""Arguments and order of hack/bench, which says what is measured."""
+"""Arguments of hack/bench, and the order of its sections. See hack/bench for what is measured."""
 
 import argparse
 import atexit
@@ -20,7 +20,7 @@ SECTIONS = ("slot", "throttle", "upgrade", "growth", "image", "latency")
 
 
 class Bench:
-    """What every section needs."""
+    """What all sections share."""
 
     def __init__(self, args):
         self.quick, self.rounds = args.quick, 2 if args.quick else args.rounds
@@ -35,7 +35,7 @@ class Bench:
 
 
 def machine():
-    """What the figures were taken on."""
+    """The machine that the figures are from."""
     cpu = next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     return {"cpu": f"{os.cpu_count()} x {cpu}", "kernel": os.uname().release, "load": os.getloadavg()[0],
             "commit": quiet("git", "describe", "--always", "--dirty").strip()}
@@ -75,7 +75,7 @@ def main():
     print(f"\n{sum(g['met'] for g in goals)} of {len(goals)} goals met; load at the end {os.getloadavg()[0]:.1f}")
 
 
-# What was made is given back whatever ends the run.
+# Exit through atexit even on SIGTERM, so that loop devices and files are given back.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
 try:
     main()

@@ -1,4 +1,4 @@
-"""The disk: a loop device with direct I/O on a file, so that what is measured is the disk under it, not the page cache."""
+"""The disk: a loop device with direct I/O on a file. This measures the disk under the file, not the page cache."""
 
 import atexit
 import json
@@ -6,31 +6,30 @@ from pathlib import Path
 
 from run import MIB, quiet
 
-# Of every disk that Slipway lays out: BOOT-A begins here, bytes.
+# Byte offset of BOOT-A on every disk that Slipway lays out.
 SLOT_A = 302 * MIB
 BLKIO = Path("/sys/fs/cgroup/blkio")
 
 
-# Loop devices of ours that are attached: what was given back may be somebody else's by now.
+# Loop devices that we hold. Others must not be detached: somebody else may have taken a device that we gave back.
 attached = set()
 
 
 def loop(file, *options):
-    """A loop device."""
     device = Path(quiet("losetup", "-f", "--show", "--direct-io=on", *options, file).strip())
     attached.add(device)
     return device
 
 
 def throttle(device, bytes_per_second):
-    """By cgroup v1, for all groups, so also for what the kernel writes later; 0 is no limit."""
+    """Limit a device with cgroup v1, for all groups, because the kernel may write later. 0 removes the limit."""
     number = Path(f"/sys/block/{device.name}/dev").read_text().strip()
     for limit in ("read", "write"):
         (BLKIO / f"blkio.throttle.{limit}_bps_device").write_text(f"{number} {bytes_per_second}")
 
 
 def detach(device):
-    # Limit and scheduler would be there for whoever gets this device next.
+    # The next user of this device would inherit limit and scheduler.
     throttle(device, 0)
     Path(f"/sys/block/{device.name}/queue/scheduler").write_text("none")
     attached.discard(device)
@@ -41,8 +40,8 @@ atexit.register(lambda: [detach(device) for device in sorted(attached)])
 
 
 class Disk:
-    """A disk and its slot A, each as a device. `other` is overwritten over the slot before each run: what stands there is
-    never what is going to be written."""
+    """A disk and its slot A, each as a device. Before each run the slot is overwritten with `other`, so that it never
+    holds what the run is going to write."""
 
     def __init__(self, where, mib, slots=2):
         self.file = where / "disk.raw"
@@ -51,16 +50,16 @@ class Disk:
         with self.file.open("wb") as file:
             file.truncate(SLOT_A + 2 * self.slot_bytes + 4096 * MIB)
         self.device = loop(self.file)
-        # As one that may have partitions: coreos-installer wants a whole disk.
+        # -P makes it a disk that can have partitions: coreos-installer wants a whole disk.
         self.slot = loop(self.file, "-P", "-o", SLOT_A, "--sizelimit", self.slot_bytes)
         self.other = where / "other.raw"
         quiet("sh", "-c", f"head -c {self.slot_bytes} /dev/urandom > {self.other}")
-        # The first write to blocks that are fresh is slower.
+        # The first write to fresh blocks is slower, so do that here.
         for slot in range(slots):
             self.overwrite(slot)
 
     def close(self):
-        """Give the room back."""
+        """Free the disk space."""
         for device in (self.slot, self.device):
             detach(device)
         self.file.unlink()
@@ -78,7 +77,7 @@ class Disk:
 
 
 class Node:
-    """A disk with version 1.0.0 in slot A, as the system sees it that was booted from there."""
+    """A disk with version 1.0.0 in slot A, as seen by the system booted from it."""
 
     def __init__(self, disk, installer, payload, where):
         self.disk, self.installer, self.where = disk, installer, where
@@ -88,13 +87,13 @@ class Node:
         (where / "cmdline").write_text(f"quiet slipway.slot=A slipway.disk={guid} slipway.try=0")
 
     def argv(self, *args, prefix=()):
-        """A verb, called as from the running system: its kernel command line is bound over /proc/cmdline."""
+        """Run a verb as in the running system: its kernel command line is mounted over /proc/cmdline."""
         bind = f'mount --bind {self.where}/cmdline /proc/cmdline && exec "$@"'
         verb = [self.installer, args[0], "--disk", self.disk.device, "--progress=none", *args[1:]]
         return ["unshare", "-m", "sh", "-c", bind, "sh", *prefix, *verb]
 
     def go_back(self):
-        """Give up what slot B holds, and overwrite it: the next upgrade finds nothing of it."""
+        """Roll back and overwrite slot B, so that the next upgrade cannot reuse its content."""
         if self.status()["slots"]["B"]["state"] != "empty":
             quiet(*self.argv("rollback"))
         self.disk.overwrite(1)

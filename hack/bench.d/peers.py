@@ -1,4 +1,4 @@
-"""Other installers, each writing the same bytes to the same device by the shortest way it has, flushed."""
+"""Other installers. Each writes the same bytes to the same device in its fastest way, and flushes them."""
 
 import atexit
 import hashlib
@@ -8,19 +8,19 @@ import time
 from pathlib import Path
 
 from run import Contender, quiet
-from table import there
+from table import why_missing
 
 
 def peers(disk, sources, where, built):
-    """All of them; one that cannot be run has the reason as its row."""
+    """All peers. The row of one that cannot run says why."""
     return [rauc(disk, sources, where), swupdate(disk, sources, where), coreos(disk, sources, where, built),
             bmaptool(disk, sources, where), unpacked(disk, sources, where),
             Contender("mender", [], missing="NOT MEASURED: needs U-Boot's environment tools, or stand-ins for them")]
 
 
 def prepared(contender, prepare, *programs):
-    """With what it needs made, or the reason why not."""
-    contender.missing = there(*programs)
+    """Set up a contender, or record why that fails."""
+    contender.missing = why_missing(*programs)
     if not contender.missing:
         try:
             prepare(contender)
@@ -30,7 +30,7 @@ def prepared(contender, prepare, *programs):
 
 
 def rauc(disk, sources, where):
-    """A plain bundle, by its service on a bus of its own."""
+    """A plain bundle, installed by its service on a private D-Bus."""
     home = where / "rauc"
 
     def prepare(c):
@@ -76,7 +76,7 @@ def swupdate(disk, sources, where):
         (home / "sw-description").write_text(
             'software = { version = "1.0"; hardware-compatibility: ["1.0"]; images: ( { filename = "rootfs.img"; '
             f'device = "{disk.slot}"; type = "raw"; installed-directly = true; sha256 = "{digest}"; }} ); }}\n')
-        # Debian's takes signed ones only.
+        # Debian's build accepts only signed images.
         quiet("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=bench", "-days", "30",
               "-keyout", home / "key.pem", "-out", home / "cert.pem")
         quiet("openssl", "cms", "-sign", "-in", home / "sw-description", "-out", home / "sw-description.sig", "-binary",
@@ -88,8 +88,8 @@ def swupdate(disk, sources, where):
 
 
 def coreos(disk, sources, where, built):
-    """It wants a whole disk: the slot's device is one to it. It waits for udev, which a container has not: there is
-    nothing to wait for."""
+    """It wants a whole disk, so it gets the slot's device. It waits for udev, which a container does not have, so
+    udevadm is replaced by true."""
     program = Path(built) / "bin/coreos-installer"
     home = where / "coreos"
 
@@ -110,7 +110,7 @@ def bmaptool(disk, sources, where):
 
 
 def unpacked(disk, sources, where):
-    """What a script does with a container image: fetch, unpack, copy."""
+    """What a shell script would do with a container image: fetch, unpack, copy."""
     home = where / "unpacked"
     script = (
         f"set -e; rm -rf {home}; mkdir {home}; skopeo copy -q --insecure-policy oci:{sources.where}/gzip:1 dir:{home}/image; mkdir {home}/tree;"
@@ -118,5 +118,5 @@ def unpacked(disk, sources, where):
         f" cd {home}/tree/usr/install/amd64; cat vmlinuz initramfs.xz rootfs.squashfs |"
         f" dd of={disk.slot} bs=1M iflag=fullblock conv=fsync status=none")
     c = Contender("skopeo + tar + dd, gzip", ["sh", "-c", script], "blob digests, no read-back")
-    c.missing = there("skopeo")
+    c.missing = why_missing("skopeo")
     return c

@@ -1,4 +1,4 @@
-"""Running a contender: seconds, CPU seconds, peak memory; once more under strace for what it reads and writes where."""
+"""Run a contender: seconds, CPU seconds, peak memory. With strace: how much it reads and writes where."""
 
 import os
 import re
@@ -15,28 +15,28 @@ MIB = 1 << 20
 
 @dataclass
 class Contender:
-    """Somebody who does a piece of work, and what is known about how."""
+    """A program that does the work, and how to run it."""
 
     name: str
     argv: list
     verifies: str = ""
     ours: bool = False
     env: dict = field(default_factory=dict)
-    # A process that does the work for the one that is started.
+    # PID of a service that does the work for the program that is started.
     service: int | None = None
-    # It prints its seconds itself.
+    # Its last word of output is its time in seconds.
     prints_seconds: bool = False
-    # Untimed, before and after each run.
+    # Called before and after each run, untimed.
     before: object = None
     after: object = None
-    # (text, seconds of the limit from the medians of all rows)
+    # (text, function from the medians of all rows to the limit in seconds)
     goal: tuple | None = None
-    # Why it does not run here.
+    # The reason, if it cannot run here.
     missing: str | None = None
 
 
 def quiet(*argv, **options):
-    """A command that must succeed; its output is shown when it does not."""
+    """Run a command that must succeed, and return its output. The error shows the output too."""
     options.setdefault("stdin", subprocess.DEVNULL)
     done = subprocess.run([str(a) for a in argv], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
     if done.returncode:
@@ -46,14 +46,15 @@ def quiet(*argv, **options):
 
 def service_cost(pid):
     """CPU seconds and peak MiB of a running process."""
-    # After the name in brackets: field 14 and 15 of proc(5) are user and system time, in ticks.
+    # Fields 14 to 17 of proc(5): user and system time in ticks, its own and its children's. Counted after the name in
+    # brackets, which may contain spaces.
     ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15]
     peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"), int(peak[1]) / 1024
 
 
 def timed(c, scratch):
-    """One run: wall seconds, CPU seconds, peak resident MiB of the largest process."""
+    """Run once: wall seconds, CPU seconds, peak resident MiB of the largest process."""
     report = scratch / "time"
     argv = ["/usr/bin/time", "-f", "%U %S %M", "-o", report, *c.argv]
     if c.before:
@@ -77,7 +78,7 @@ CALL = re.compile(r"\d+ +(\w+)\((.*)\) += (\d+)$")
 
 
 def calls(trace):
-    """Name, arguments, result of every call; those that strace shows in two halves put together."""
+    """Name, arguments and result of every call. Joins the calls that strace prints in two halves."""
     halves = {}
     with trace.open(errors="replace") as lines:
         for line in lines:
@@ -92,7 +93,7 @@ def calls(trace):
 
 
 def traced(c, scratch, targets, sources):
-    """Bytes read of the sources, written to the target, and written anywhere else."""
+    """Bytes read from the sources, written to the target, and written to other files."""
     trace = scratch / "trace"
     trace.unlink(missing_ok=True)
     strace = ["strace", "-f", "-yy", "-s", "0", "-e", f"trace={CALLS}", "-o", trace]

@@ -1,5 +1,5 @@
-"""Section `slot`: a slot written from every source beside the limits of the machine and other installers. Sections
-`throttle` and `growth`: the same on slower disks, and with larger payloads and disks."""
+"""Section `slot`: write a slot from every source, compared with the limits of the machine and other installers.
+Sections `throttle` and `growth`: the same on slower disks, and with larger payloads and disks."""
 
 import shutil
 
@@ -7,11 +7,11 @@ from disk import SLOT_A, Disk
 from peers import peers
 from run import MIB, Contender, say
 from sources import Sources
-from table import goal, rows_of, show, there
+from table import goal, rows_of, show, why_missing
 
 HASHED = "file digests"
 IMAGE = "blob, diff_id and file digests"
-# What main.rs tells the C library: freed buffers go back to the system.
+# main.rs sets this too: the C library then returns freed buffers to the system.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
 
 
@@ -28,12 +28,12 @@ def gunzip(m):
 
 
 def limits(disk, sources, slot):
-    """dd with the same bytes, and the CPU's part."""
+    """dd with the same bytes, and what the CPU work alone costs."""
     raw, over = sources.raw, disk.overwrite
     out = [f"of={disk.slot}", "bs=1M"]
     layer = sources.gzip_layer()
     igzip = Contender("gunzip alone, ISA-L", ["sh", "-c", f"igzip -d -c {layer} > /dev/null"])
-    igzip.missing = there("igzip")
+    igzip.missing = why_missing("igzip")
     return [
         Contender("dd conv=fsync", ["dd", f"if={raw}", *out, "conv=fsync"], before=over),
         Contender("dd oflag=direct conv=fsync", ["dd", f"if={raw}", *out, "oflag=direct", "conv=fsync"], before=over),
@@ -47,17 +47,17 @@ def limits(disk, sources, slot):
 
 
 def both_at_once(raw, disk, sources):
-    """What the disk needs to write the bytes and to read as many, if neither waits for the other: the other slot is read."""
+    """Write the bytes and read as many from the other slot at the same time: the limit of the disk for both."""
     write = f"dd if={raw} of={disk.slot} bs=1M oflag=direct conv=fsync"
     read = f"dd if={disk.device} of=/dev/null bs=1M skip={(SLOT_A + disk.slot_bytes) // MIB} count={sources.mib} iflag=direct"
     return Contender("both direct, at once", ["sh", "-c", f"{write} & {read} && wait $!"], before=disk.overwrite)
 
 
 def qemu_img(raw, disk):
-    """A copy like dd's, by a program that is made for it."""
+    """A copy as dd makes it, by a program optimised for that."""
     direct = ["-t", "none", "-T", "none"]
     argv = ["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", *direct, raw, disk.slot]
-    return Contender("qemu-img convert", argv, before=disk.overwrite, missing=there("qemu-img"))
+    return Contender("qemu-img convert", argv, before=disk.overwrite, missing=why_missing("qemu-img"))
 
 
 def ours(disk, sources, slot, wanted=None):
@@ -82,7 +82,7 @@ def ours(disk, sources, slot, wanted=None):
 
 
 def bounded(rows):
-    """The goals that hold for every one of ours."""
+    """Add the goals that all rows of ours have."""
     for row in rows:
         if row["ours"] and "seconds" in row:
             limit = 24 if "TLS" in row["name"] else 16
@@ -138,7 +138,7 @@ def throttle_section(disk, sources, slot, bench):
 
 
 def growth_section(slot, bench):
-    """Seconds by size of the payload; peak memory of every source at the largest; seconds by size of the disk."""
+    """Seconds by size of the payload, peak memory of all sources at the largest size, seconds by size of the disk."""
     rows = []
     where = bench.where / "growth"
     largest = 3072

@@ -1,5 +1,5 @@
-"""The same payload in every packing: a directory, one raw file, OCI layouts with plain, gzip and zstd layers, a registry
-with TLS on loopback."""
+"""The same payload in every form: a directory, one raw file, OCI layouts with plain, gzip and zstd layers, and a
+registry with TLS on loopback."""
 
 import atexit
 import hashlib
@@ -19,7 +19,7 @@ OCI = "application/vnd.oci.image"
 
 
 def make_payload(directory, mib, installer, version="1.0.0"):
-    """Sealed, incompressible files with the right magics: kernel 8 MiB, initramfs 12 MiB, the rest squashfs."""
+    """Incompressible files with the right magics, and checksums: kernel 8 MiB, initramfs 12 MiB, the rest squashfs."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     kernel = bytearray(os.urandom(8 * MIB))
@@ -31,16 +31,16 @@ def make_payload(directory, mib, installer, version="1.0.0"):
         rootfs.write(b"hsqs" + os.urandom(MIB - 4))
         for _ in range(mib - 21):
             rootfs.write(os.urandom(MIB))
-    seal(directory, installer, version)
+    write_checksums(directory, installer, version)
 
 
-def seal(directory, installer, version):
+def write_checksums(directory, installer, version):
     (directory / "os-release").write_text(f"ID=bench\nVERSION_ID={version}\n")
-    quiet(installer, "seal", directory, "--progress=none")
+    quiet(installer, "checksum", directory, "--progress=none")
 
 
 def raw_of(payload, file):
-    """The payload's files in one: what dd and the others write."""
+    """Join the payload's files into one, for dd and the peers."""
     with file.open("wb") as raw:
         for name in PAYLOAD:
             with (payload / name).open("rb") as part:
@@ -48,7 +48,7 @@ def raw_of(payload, file):
 
 
 def put(layout, data_or_file, media_type):
-    """A blob, with its descriptor."""
+    """Add a blob, and return its descriptor."""
     if isinstance(data_or_file, bytes):
         digest, size = hashlib.sha256(data_or_file).hexdigest(), len(data_or_file)
         (layout / "blobs/sha256" / digest).write_bytes(data_or_file)
@@ -61,7 +61,7 @@ def put(layout, data_or_file, media_type):
 
 
 def plain_layout(payload, layout):
-    """A layer for the files and one for the seal, as `COPY` and `RUN installer seal` make them, not compressed."""
+    """Uncompressed layers for files and checksums, as `COPY` and `RUN installer checksum` make them."""
     shutil.rmtree(layout, ignore_errors=True)
     (layout / "blobs/sha256").mkdir(parents=True)
     layers = []
@@ -82,20 +82,20 @@ def plain_layout(payload, layout):
 
 
 def packed(layout, to, compression):
-    """The layers as skopeo compresses them."""
+    """Have skopeo compress the layers."""
     shutil.rmtree(to, ignore_errors=True)
     quiet("skopeo", "copy", "--insecure-policy", "--dest-compress", f"--dest-compress-format={compression}",
           f"oci:{layout}:1", f"oci:{to}:1")
 
 
 class Registry:
-    """Debian's docker-registry with a certificate of an authority of its own."""
+    """Debian's docker-registry, with a certificate from a private authority."""
 
     def __init__(self, where):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.host = f"127.0.0.1:{free.getsockname()[1]}"
-        # skopeo takes every key in its directory for a client's.
+        # In its own directory: skopeo takes every key beside a certificate for a client's.
         self.certs, keys = where / "certs", where / "keys"
         self.certs.mkdir(exist_ok=True)
         keys.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class Registry:
         raise RuntimeError("docker-registry does not listen after 30 s")
 
     def push(self, layout, tag):
-        """Keep an image; the reference to read it by."""
+        """Push an image, and return its reference."""
         name = f"docker://{self.host}/p:{tag}"
         quiet("skopeo", "copy", "--insecure-policy", "--preserve-digests", f"--dest-cert-dir={self.certs}", f"oci:{layout}:1", name)
         return name
@@ -134,7 +134,7 @@ class Registry:
 
 
 class Sources:
-    """A payload of `mib` MiB in every packing."""
+    """A payload of `mib` MiB in every form."""
 
     def __init__(self, where, mib, installer, registry):
         where.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ class Sources:
         self.remote = registry.push(where / "gzip", f"gzip-{mib}")
 
     def by_name(self):
-        """Name for the table, reference, environment."""
+        """Name in the table, reference and environment of each source."""
         local = [(f"oci {pack}", f"oci:{self.where}/{pack}:1", {}) for pack in ("plain", "zstd", "gzip")]
         return [("dir", f"dir:{self.payload}", {}), *local, ("registry gzip TLS", self.remote, self.registry.trust())]
 

@@ -1,5 +1,5 @@
-"""Section `upgrade`: the verbs of an installed system. Section `image`: disk images. Section `latency`: a reader beside
-`stage`."""
+"""Section `upgrade`: the verbs of an installed system. Section `image`: disk images. Section `latency`: how long reads
+take while `stage` runs."""
 
 import json
 import shutil
@@ -9,8 +9,8 @@ import time
 
 from disk import Node
 from run import MIB, Contender, quiet, traced
-from sources import make_payload, seal
-from table import goal, rows_of, show, there
+from sources import make_payload, write_checksums
+from table import goal, rows_of, show, why_missing
 
 
 def upgrade_section(disk, sources, bench):
@@ -20,7 +20,7 @@ def upgrade_section(disk, sources, bench):
     shutil.rmtree(changed, ignore_errors=True)
     shutil.copytree(new, changed)
     (changed / "initramfs.xz").write_bytes((sources.payload / "initramfs.xz").read_bytes())
-    seal(changed, bench.installer, "1.2.0")
+    write_checksums(changed, bench.installer, "1.2.0")
     verb = lambda payload, *extra: node.argv("upgrade", f"--source=dir:{payload}", "--retry-bad", *extra)
     dry = Contender("upgrade --dry-run", verb(changed, "--dry-run"), "the plan only", ours=True,
                     goal=("100 ms", lambda _: 0.1))
@@ -34,7 +34,7 @@ def upgrade_section(disk, sources, bench):
     written = lambda c: traced(c, bench.where, targets, (new, changed)).get("target", 0)
     rows[3]["bytes"] = {"target": written(again)}
     goal(rows[3], "0 bytes written", rows[3]["bytes"]["target"], 0)
-    # Slot B still holds 1.1.0 when it is given up: all but one file of 1.2.0 is there already.
+    # After the rollback slot B still holds the files of 1.1.0, and all but one are those of 1.2.0.
     quiet(*node.argv("rollback"))
     one = Contender("upgrade, one file of 12 MiB changed", verb(changed), "everything, read-back", ours=True)
     n = written(one)
@@ -80,14 +80,14 @@ def image_section(disk, sources, bench):
     base = home / "base.raw"
     quiet(*[str(a).replace(f"{out}.raw", str(base)) for a in raw.argv])
     convert = Contender("qemu-img convert to qcow2, sync", ["sh", "-c", f"qemu-img convert -O qcow2 {base} {out}.qcow2 && sync {out}.qcow2"],
-                        "nothing", before=fresh, missing=there("qemu-img"))
+                        "nothing", before=fresh, missing=why_missing("qemu-img"))
     files = ", ".join(f'"{sources.payload}/{name}"' for name in ("vmlinuz", "initramfs.xz", "rootfs.squashfs"))
     (home / "genimage.cfg").write_text(GENIMAGE.format(files=files, small=sources.payload / "os-release", slot=slot // MIB))
     genimage = Contender(
         "genimage (two FAT partitions), sync",
         ["sh", "-c", f"rm -rf {home}/tmp && genimage --config {home}/genimage.cfg --rootpath {home}/root --tmppath {home}/tmp "
                      f"--inputpath {home} --outputpath {home}/genimage && sync {home}/genimage/disk.raw"],
-        "nothing", missing=there("genimage", "mkdosfs", "mcopy"))
+        "nothing", missing=why_missing("genimage", "mkdosfs", "mcopy"))
     dd = Contender("dd conv=fsync", ["dd", f"if={sources.raw}", f"of={out}.dd", "bs=1M", "conv=fsync"], before=fresh)
     rows = rows_of([dd, raw, qcow2, convert, genimage, *isos(sources, out, fresh, bench)], bench.rounds, bench.where,
                    (home,), (sources.payload,))
@@ -98,16 +98,16 @@ def image_section(disk, sources, bench):
 
 
 def isos(sources, out, fresh, bench):
-    """Ours, beside grub-mkrescue with the same files."""
+    """Our ISO, and grub-mkrescue with the same files."""
     mkrescue = Contender("grub-mkrescue, sync", ["sh", "-c", f"grub-mkrescue -o {out}.iso {sources.payload} 2>/dev/null && sync {out}.iso"],
-                         "nothing", before=fresh, missing=there("grub-mkrescue", "xorriso"))
+                         "nothing", before=fresh, missing=why_missing("grub-mkrescue", "xorriso"))
     ours = Contender("image --kind iso", [bench.installer, "image", "--kind=iso", f"--out={out}.iso", "--progress=none",
                                           f"--source=dir:{sources.payload}"], "everything, read-back", ours=True, before=fresh)
     return [ours, mkrescue]
 
 
 def latency_section(disk, sources, bench):
-    """Random reads of 4 KiB, one at a time, direct, from the same disk, for as long as `stage` takes."""
+    """Random direct reads of 4 KiB, one at a time, from the same disk while `stage` runs."""
     old, new = bench.where / "old", bench.where / "new"
     for directory, version in ((old, "1.0.0"), (new, "1.1.0")):
         make_payload(directory, min(sources.mib, 100), bench.installer, version)
@@ -118,7 +118,7 @@ def latency_section(disk, sources, bench):
              ("stage --limit-rate=50MiB/s", stage("--limit-rate=50MiB/s")), ("stage --limit-rate=20MiB/s", stage("--limit-rate=20MiB/s"))]
     rows, at = [], node.disk.slot_bytes * 2 + 403 * MIB
     quiet("dd", "if=/dev/urandom", f"of={disk.device}", "bs=1M", f"seek={at // MIB + 1}", "count=1024", "oflag=direct")
-    # A fast disk whose scheduler knows no classes (NVMe, virtio), one whose scheduler does, and a slow one.
+    # A fast disk whose scheduler has no I/O classes (NVMe, virtio), one whose scheduler has them, and a slow disk.
     for scheduler, speed in (("none", 0), ("bfq", 0), ("none", 100)):
         disk.scheduler(scheduler)
         samples = {}
@@ -141,7 +141,7 @@ def latency_section(disk, sources, bench):
 
 
 def beside(disk, argv, offset, where):
-    """Percentiles of a reader while a command runs, or for three seconds."""
+    """Percentiles of a reader while a command runs, or for three seconds without one."""
     report = where / "fio.json"
     fio = subprocess.Popen(
         ["fio", "--name=reader", f"--filename={disk.device}", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=psync",

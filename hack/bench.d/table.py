@@ -7,8 +7,8 @@ from run import say, timed, traced
 
 
 def rounds(contenders, n, scratch):
-    """Everybody once to warm up, then n times in turns: A B C A B C. Lists of what `timed` gives, by name. Who fails in
-    the warm-up is taken out, with the reason."""
+    """Run all contenders once to warm up, then n times in turns: A B C A B C. Returns lists of what `timed` returns, by
+    name. A peer that fails in the warm-up is left out, and its row says why."""
     costs = {}
     for number in range(n + 1):
         for c in contenders:
@@ -29,7 +29,7 @@ def rounds(contenders, n, scratch):
 
 
 def rows_of(contenders, n, scratch, targets=None, sources=()):
-    """A row for each contender; with `targets`, one more run of each under strace."""
+    """A row for each contender. With `targets` each runs once more under strace."""
     costs, rows = rounds(contenders, n, scratch), []
     for c in contenders:
         row = {"name": c.name, "ours": c.ours, "verifies": c.verifies, "missing": c.missing}
@@ -53,7 +53,7 @@ def goal(row, text, value, limit):
 
 
 def verdict(row):
-    """The goals of a row: how much of the limit was used."""
+    """Whether the goals of a row are met, and how much of the limit was used."""
     texts = []
     for g in row.get("goals", []):
         used = f"{g['value'] / g['limit']:.2f} of it" if g["limit"] else f"{g['value']:g}"
@@ -62,7 +62,7 @@ def verdict(row):
 
 
 def show(title, rows, against=(), extra=()):
-    """Print a section. `against`: (heading, seconds) to divide by; `extra`: (heading, function of a row)."""
+    """Print a section. `against`: (heading, seconds) to divide by. `extra`: (heading, function of a row)."""
     print(f"\n{title}")
     width = max(len(row["name"]) for row in rows)
     heads = [f"{head:>9}" for head, _ in against] + [f"{head:>12}" for head, _ in extra]
@@ -82,7 +82,7 @@ def show_cell(value):
     return "-" if value is None else value
 
 
-def there(program, *also):
-    """Why a program cannot be run, if it cannot."""
+def why_missing(program, *also):
+    """The reason why a program cannot be run, or None."""
     gone = [p for p in (program, *also) if not shutil.which(str(p))]
     return f"MISSING: {', '.join(map(str, gone))}" if gone else None

@@ -12,11 +12,10 @@ use slipway_core::disk::identity::{DiskKind, DiskUse};
 use super::identity::{DiskNode, read_trimmed, sysfs};
 use slipway_core::units::Extent;
 
-/// Every use of this disk that the kernel tells about.
 pub fn uses_of(node: &DiskNode) -> Vec<DiskUse> {
     let devices = match node.disk.kind {
         DiskKind::Disk => disk_devices(&node.path),
-        // An image may be a disk's twin through a loop device; what uses that uses the image.
+        // A loop device makes a disk of an image file. What uses the loop device uses the image.
         DiskKind::Image => loop_devices(&node.path),
     };
     let mut uses: Vec<DiskUse> = Vec::new();
@@ -61,7 +60,6 @@ struct Device {
     partition: bool,
 }
 
-/// A disk and its partitions by device number.
 fn disk_devices(path: &Path) -> BTreeMap<u64, Device> {
     let mut devices = BTreeMap::new();
     let Ok(meta) = fs::metadata(path) else { return devices };
@@ -79,7 +77,7 @@ fn disk_devices(path: &Path) -> BTreeMap<u64, Device> {
     devices
 }
 
-/// Nodes of the partitions that fill exactly `extent` of a disk (one, unless the kernel has none).
+/// Nodes of the partitions that fill exactly `extent`: one, or none if the kernel has no such partition.
 pub(super) fn partition_nodes(disk: &Path, extent: Extent) -> Vec<PathBuf> {
     // sysfs counts in 512-byte units, whatever the sector size (Documentation/ABI/stable/sysfs-block).
     let number = |sys: &Path, name| read_trimmed(&sys.join(name))?.parse::<u64>().ok()?.checked_mul(512);
@@ -89,10 +87,9 @@ pub(super) fn partition_nodes(disk: &Path, extent: Extent) -> Vec<PathBuf> {
     disk_devices(disk).values().filter(fills).map(|d| PathBuf::from(&d.name)).collect()
 }
 
-/// Loop devices whose backing file is `path`, with their partitions.
 fn loop_devices(path: &Path) -> BTreeMap<u64, Device> {
     let loops = subdirectories(Path::new("/sys/block"));
-    // By whatever name: a hard link, a bind mount.
+    // Compared by inode: the loop device may have opened a hard link or a bind mount.
     let same = |file: &str| {
         let id = |p: &Path| fs::metadata(p).map(|m| (m.dev(), m.ino())).ok();
         Path::new(file) == path || id(Path::new(file)).is_some_and(|other| Some(other) == id(path))
@@ -119,8 +116,8 @@ fn device_number(text: &str) -> Option<u64> {
     Some(nix::sys::stat::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Device numbers and mount points, of our own mount namespace and of process 1's: the installer runs
-/// in a container, what holds the disk mostly does not (proc_pid_mountinfo(5)).
+// Device numbers and mount points (proc_pid_mountinfo(5)). The installer often runs in a container, so the mount
+// namespace of process 1 counts as well as our own.
 fn mounts() -> Vec<(u64, String)> {
     let tables = ["/proc/self/mountinfo", "/proc/1/mountinfo"];
     let text: String = tables.iter().filter_map(|path| fs::read_to_string(path).ok()).collect();
@@ -128,11 +125,12 @@ fn mounts() -> Vec<(u64, String)> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
         let (Some(number), Some(point)) = (fields.get(2), fields.get(4)) else { continue };
+        // The kernel writes a space as an octal escape.
         let point = point.replace("\\040", " ");
         if let Some(rdev) = device_number(number) {
             mounts.push((rdev, point.clone()));
         }
-        // btrfs and overlays show a device number of their own; the source names the device.
+        // btrfs and overlays have device numbers of their own. Their source field names the device.
         let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
         if let Some(meta) = source.filter(|s| s.starts_with("/dev/")).and_then(|s| fs::metadata(s).ok()) {
             mounts.push((meta.rdev(), point));

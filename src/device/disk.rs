@@ -22,73 +22,44 @@ use nix::{
 };
 
 use super::{
-    AlignedBuf, BlockIo, busy,
+    aligned_buf::AlignedBuf,
+    block_io::{BlockIo, write_zeros},
+    busy,
     identity::{DiskNode, NotADisk},
     ioctl,
 };
 use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
 use slipway_core::units::{Extent, SectorSize, round_down};
 
-/// What the disk is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Look: a shared lock.
+    /// Takes a shared lock.
     Read,
-    /// Write while other partitions may be in use: an exclusive lock.
+    /// Takes an exclusive lock. Other partitions may be in use.
     Write,
-    /// The whole disk: an exclusive lock, and on a block device the kernel's own claim (`O_EXCL`), which
-    /// no mount, swap or mapping can share.
+    /// Takes an exclusive lock and, on a block device, `O_EXCL`: no mount, swap or mapping may use the disk.
     Whole,
 }
 
-/// Why a disk could not be opened. Nothing has been written.
+/// Nothing has been written when one of these is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The path names no disk.
     #[error("{path}: {why}", path = path.display())]
-    NotADisk {
-        /// As given.
-        path: PathBuf,
-        /// What it is.
-        why: NotADisk,
-    },
-    /// Not to be written.
+    NotADisk { path: PathBuf, why: NotADisk },
     #[error("{0} is read-only")]
     ReadOnly(String),
-    /// The kernel's claim is taken.
     #[error("{path} is in use: {}; unmount, swapoff or detach it first", describe(users))]
     Claimed {
-        /// The disk.
         path: String,
-        /// By whom, as far as the kernel tells.
+        // May be empty: the kernel does not tell about mounts in other namespaces.
         users: Vec<DiskUse>,
     },
-    /// Another program's lock.
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
-    Locked {
-        /// The disk.
-        path: String,
-        /// Who, as far as /proc/locks tells.
-        holder: String,
-        /// For how long.
-        waited: Duration,
-    },
-    /// A sector size that is not supported, or not the disk's.
+    Locked { path: String, holder: String, waited: Duration },
     #[error("{path}: {why}")]
-    SectorSize {
-        /// The disk.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Anything else the kernel says.
+    SectorSize { path: String, why: String },
     #[error("{path}: {source}")]
-    Io {
-        /// The disk.
-        path: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Io { path: String, source: io::Error },
 }
 
 /// An open disk. The lock is held until it is dropped.
@@ -96,21 +67,22 @@ pub struct Disk {
     node: DiskNode,
     lock: Flock<File>,
     direct: Option<File>,
-    /// What offset, length and memory of direct I/O must be multiples of, bytes.
+    // Offset and length of direct I/O must be multiples of this, bytes.
     direct_align: u64,
     claim: Mutex<Option<File>>,
-    /// Partitions claimed one by one.
+    // Held open for their `O_EXCL` claims.
     parts: Mutex<Vec<File>>,
     size: u64,
     sector: SectorSize,
-    /// A flush has failed: what is on the medium is unknown from here on.
+    // A flush has failed: what is on the disk is unknown from then on.
     lost: AtomicBool,
 }
 
 impl Disk {
-    /// Open and lock. `sector` is the logical block size of an image file (unless given: what its GPT was
-    /// made with, else 512); of a disk it must be the disk's own. Waits up to `patience` for a lock another program
-    /// holds.
+    /// Open and lock a disk. Waits up to `patience` while another program holds the lock.
+    ///
+    /// `sector` sets the logical block size of an image file. Without it the block size is that of the image's GPT,
+    /// or 512. For a block device it must equal the disk's own.
     pub fn open(
         path: &Path,
         access: Access,
@@ -122,7 +94,7 @@ impl Disk {
         let write = access != Access::Read;
         let file = open_node(&node, &node.path, write, 0)?;
         let lock = lock(file, &name, write, patience)?;
-        // The name may have come to mean another disk between looking and opening (hot-plug).
+        // After hot-plug the name may refer to another disk than the one we looked up.
         let io = |source| OpenError::Io { path: name.clone(), source };
         if same_file(&lock, path).map_err(io)? {
             return Self::of_locked(node, lock, access, sector);
@@ -144,23 +116,23 @@ impl Disk {
             return Err(OpenError::ReadOnly(name));
         }
         let sector =
-            settle_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
-        // Through the open file, not by name: all descriptors are the same disk.
+            resolve_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
+        // Opened through /proc/self/fd, not by name, so that all descriptors refer to the same disk.
         let same = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
         let claim = match (access, node.disk.kind) {
             (Access::Whole, DiskKind::Disk) => Some(open_node(&node, &same, write, libc::O_EXCL)?),
             _ => None,
         };
         if node.disk.kind == DiskKind::Disk && write {
-            // Forget what the page cache of this node holds: others may have written through other nodes.
+            // Drop this node's page cache: others may have written through other nodes of the disk.
             ioctl::flush_buffers(&lock).map_err(io)?;
         }
         Ok(Disk {
-            // No direct I/O on some file systems (tmpfs): then the page cache is all there is, or is dropped.
+            // Some file systems have no direct I/O (tmpfs). Reads then drop the page cache first.
             direct: open_node(&node, &same, write, libc::O_DIRECT).ok(),
             direct_align: match node.disk.kind {
                 DiskKind::Disk => sector.bytes(),
-                // What the disk under the file system wants may be more than the image's own sector.
+                // The disk under the file system may need a larger alignment than the image's sector.
                 DiskKind::Image => AlignedBuf::ALIGN as u64,
             },
             node,
@@ -173,16 +145,16 @@ impl Disk {
         })
     }
 
-    /// Claim partitions as the kernel does for a mount (`O_EXCL`), for as long as this disk is open: nobody mounts
-    /// them meanwhile, and whoever has is named in the refusal. The rest of the disk may be in use. What the page
-    /// cache of their nodes holds is written out and forgotten. An image file must not be in use at all.
+    /// Claim partitions with `O_EXCL`, as a mount does, until this disk is closed, so that nobody can mount them.
+    /// Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image file must not
+    /// be in use at all.
     fn claim_parts(&self, extents: &[Extent]) -> Result<(), OpenError> {
         let path = self.node.path.display().to_string();
         if self.node.disk.kind == DiskKind::Image {
             let users = busy::uses_of(&self.node);
             return if users.is_empty() { Ok(()) } else { Err(OpenError::Claimed { path, users }) };
         }
-        // Who claims the whole disk has all of its partitions.
+        // A claim on the whole disk already covers its partitions, and would refuse ours.
         let all = self.claim.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         for node in extents.iter().flat_map(|e| busy::partition_nodes(&self.node.path, *e)) {
             let name = node.display().to_string();
@@ -201,17 +173,14 @@ impl Disk {
         Ok(())
     }
 
-    /// What disk this is.
     pub const fn identity(&self) -> &DiskIdentity {
         &self.node.disk
     }
 
-    /// Who uses it, as far as the kernel tells.
     pub fn uses(&self) -> Vec<DiskUse> {
         busy::uses_of(&self.node)
     }
 
-    /// Its path, with symbolic links resolved.
     pub fn path(&self) -> &Path {
         &self.node.path
     }
@@ -232,7 +201,7 @@ impl Disk {
             && (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
     }
 
-    /// Direct read of whole blocks through an aligned buffer. The last block of a file may be short.
+    // Read whole blocks into an aligned buffer and copy from there. The last block of a file may be short.
     fn read_back_bounced(&self, direct: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = round_down(offset, self.direct_align);
         let skip = (offset - start) as usize;
@@ -265,7 +234,7 @@ fn same_file(file: &File, path: &Path) -> io::Result<bool> {
     Ok((a.dev(), a.ino(), a.rdev()) == (b.dev(), b.ino(), b.rdev()))
 }
 
-/// Size in bytes, logical sector size in bytes, and whether it refuses writes.
+/// Size in bytes, logical sector size in bytes, and whether it is read-only.
 fn geometry(file: &File, kind: DiskKind, sector: Option<SectorSize>) -> io::Result<(u64, u32, bool)> {
     match kind {
         DiskKind::Disk => Ok((ioctl::size_bytes(file)?, ioctl::sector_bytes(file)?, ioctl::read_only(file)?)),
@@ -284,7 +253,7 @@ fn describe(users: &[DiskUse]) -> String {
     users.iter().map(DiskUse::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
+fn resolve_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, String> {
     let own = SectorSize::try_from(own)?;
     match wanted {
         Some(wanted) if own != wanted => {
@@ -294,13 +263,14 @@ fn settle_sector(own: u32, wanted: Option<SectorSize>) -> Result<SectorSize, Str
     }
 }
 
-/// The sector size an image's GPT header was written for: it stands in LBA 1.
+// The sector size of an image file, found from where its GPT header (LBA 1) stands.
 fn image_sector(file: &File) -> SectorSize {
-    let signed = |sector: SectorSize| {
+    let has_gpt_at = |sector: SectorSize| {
         let mut magic = [0; 8];
         file.read_exact_at(&mut magic, sector.bytes()).is_ok() && &magic == b"EFI PART"
     };
-    if signed(SectorSize::S4096) && !signed(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
+    // An image may hold remains of both. 512 is by far the more common.
+    if has_gpt_at(SectorSize::S4096) && !has_gpt_at(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
 }
 
 fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
@@ -329,6 +299,7 @@ fn lock_holder(file: &File) -> Option<String> {
     let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let line = locks.lines().find(|l| l.contains("FLOCK") && l.split(' ').any(|word| word == inode))?;
+    // `1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF`
     let pid = line.split_whitespace().skip_while(|w| !matches!(*w, "READ" | "WRITE")).nth(1)?;
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Some(format!("process {pid} ({})", comm.trim()))
@@ -360,7 +331,7 @@ impl BlockIo for Disk {
         self.checked(offset, buf.len())?;
         match &self.direct {
             Some(direct) if self.aligned(offset, buf) => direct.write_all_at(buf, offset),
-            // Through the page cache a single sector would take its neighbours along.
+            // The page cache would write whole pages: neighbouring sectors must not be rewritten with this one.
             Some(direct) if self.aligned(offset, &[]) && (buf.len() as u64).is_multiple_of(self.direct_align) => {
                 let mut aligned = AlignedBuf::new(buf.len());
                 aligned.copy_from_slice(buf);
@@ -372,7 +343,7 @@ impl BlockIo for Disk {
 
     fn sync(&self) -> io::Result<()> {
         if self.lost.load(Ordering::SeqCst) {
-            return Err(io::Error::other("an earlier flush failed: the content of the medium is unknown"));
+            return Err(io::Error::other("an earlier flush failed: what is on the disk is unknown"));
         }
         let result = self.lock.sync_data();
         if result.is_err() {
@@ -396,14 +367,15 @@ impl BlockIo for Disk {
         self.checked(extent.offset, usize::try_from(extent.len).map_err(io::Error::other)?)?;
         match self.node.disk.kind {
             DiskKind::Disk => {
-                // Through the claim, if we have it: the kernel wants to own the page cache it drops.
+                // The kernel claims the device to drop its page cache. With our own claim only that descriptor can do
+                // it.
                 let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
                 ioctl::zero_out(claim.as_ref().unwrap_or(&self.lock), extent.offset, extent.len)
             }
             DiskKind::Image => {
                 let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 match fallocate(&*self.lock, flags, extent.offset.cast_signed(), extent.len.cast_signed()) {
-                    Err(nix::Error::EOPNOTSUPP) => super::write_zeros(self, extent),
+                    Err(nix::Error::EOPNOTSUPP) => write_zeros(self, extent),
                     other => other.map_err(Into::into),
                 }
             }
@@ -424,11 +396,11 @@ impl BlockIo for Disk {
         }
     }
 
-    /// The page cache of a partition's own node: whoever has that open reads what the node cached before.
     fn claim(&self, parts: &[Extent]) -> io::Result<()> {
         self.claim_parts(parts).map_err(io::Error::other)
     }
 
+    // A partition node has a page cache of its own. Whoever has it open would go on reading the old content.
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         match self.node.disk.kind {
             DiskKind::Image => Ok(()),
@@ -438,19 +410,19 @@ impl BlockIo for Disk {
         }
     }
 
-    /// On a block device, with retries: udev and others open nodes for moments. Gives up the kernel's
-    /// claim first, which would stand in the way; the lock stays.
+    // Our own `O_EXCL` claim would make this fail, so it is given up first. The lock stays.
     fn reread_table(&self) -> io::Result<()> {
         if self.node.disk.kind == DiskKind::Image {
             return Ok(());
         }
         drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
         let mut result = Ok(());
+        // Retried: udev and others open nodes for a moment.
         for _ in 0..50 {
             result = ioctl::reread_partitions(&self.lock);
             match result.as_ref().map_err(io::Error::raw_os_error) {
                 Err(Some(libc::EBUSY)) => thread::sleep(Duration::from_millis(100)),
-                // A device the kernel reads no partitions of (a loop device without partscan).
+                // The kernel reads no partitions of this device, for example a loop device without partscan.
                 Err(Some(libc::EINVAL)) => return Ok(()),
                 _ => break,
             }

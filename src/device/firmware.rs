@@ -1,4 +1,4 @@
-//! What the firmware says of the kernel command line.
+//! Kernel arguments that the firmware passes in SMBIOS.
 
 use std::{
     fs,
@@ -7,10 +7,10 @@ use std::{
 
 use slipway_core::kernel::smbios;
 
-/// Where Linux shows the structures of SMBIOS, one directory each, `TYPE-NUMBER`.
+// One directory for each structure, named `TYPE-NUMBER` (Documentation/ABI/testing/sysfs-firmware-dmi-entries).
 const ENTRIES: &str = "/sys/firmware/dmi/entries";
 
-/// Kernel arguments in SMBIOS OEM strings, in order; none where there is no SMBIOS.
+/// The kernel arguments in SMBIOS OEM strings (type 11), in order. Empty on machines without SMBIOS.
 pub fn kernel_args() -> Vec<String> {
     let found = fs::read_dir(Path::new(ENTRIES)).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut structures: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! What disk this is: enough for a person to recognise it before it is overwritten.
+//! Identify a disk well enough for a person to recognise it before it is overwritten.
 
 use std::{
     fs,
@@ -8,42 +8,29 @@ use std::{
 
 use slipway_core::disk::identity::{DiskIdentity, DiskKind};
 
-/// The file that a disk is reached by, and which disk it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskNode {
-    /// Path with symbolic links resolved.
+    /// With symbolic links resolved.
     pub path: PathBuf,
-    /// Which disk it is.
     pub disk: DiskIdentity,
 }
 
-/// What a path names, if not a disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotADisk {
-    /// Nothing there.
     #[error("there is no such file or device")]
     Missing,
-    /// A directory.
     #[error("it is a directory: name a whole disk or an image file")]
     Directory,
-    /// A partition.
     #[error("it is partition {number} of {disk}: name the whole disk, {disk}")]
-    Partition {
-        /// Its number.
-        number: String,
-        /// Its disk.
-        disk: String,
-    },
-    /// Something else.
+    Partition { number: String, disk: String },
     #[error("it is neither a block device nor a regular file")]
     Other,
-    /// Not to be looked at.
-    #[error("it cannot be looked at: {0}")]
+    #[error("it cannot be examined: {0}")]
     Unreadable(String),
 }
 
 impl DiskNode {
-    /// Look at a path; follows links such as those in /dev/disk/by-id.
+    /// Follows symbolic links such as those in /dev/disk/by-id.
     pub fn of(path: &Path) -> Result<Self, NotADisk> {
         let path = fs::canonicalize(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => NotADisk::Missing,
@@ -83,7 +70,6 @@ impl DiskNode {
 }
 
 impl DiskNode {
-    /// Whether a block device is set read-only.
     pub(super) fn is_read_only(&self) -> bool {
         let rdev = fs::metadata(&self.path).map(|m| m.rdev());
         self.disk.kind == DiskKind::Disk
@@ -91,7 +77,6 @@ impl DiskNode {
     }
 }
 
-/// sysfs directory of a block device.
 pub(super) fn sysfs(rdev: u64) -> PathBuf {
     let (major, minor) = (nix::sys::stat::major(rdev), nix::sys::stat::minor(rdev));
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))

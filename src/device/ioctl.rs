@@ -1,5 +1,5 @@
-//! The block-device ioctls (`linux/fs.h`): the only unsafe code there is, but for one line each in `main.rs` and
-//! `model/sha256/both.rs`.
+//! The block-device ioctls (`linux/fs.h`). The other unsafe code of the installer is one line in each of `main.rs` and
+//! `transfer/sha256`.
 #![expect(
     unsafe_code,
     reason = "ioctls have no safe form; each passes a pointer to a value of the type the kernel expects"
@@ -17,46 +17,42 @@ mod raw {
     nix::ioctl_write_ptr_bad!(blkzeroout, nix::request_code_none!(0x12, 127), [u64; 2]);
 }
 
-/// Size of a block device in bytes.
 pub fn size_bytes(file: &File) -> io::Result<u64> {
     let mut size = 0;
     unsafe { raw::blkgetsize64(file.as_raw_fd(), &raw mut size) }?;
     Ok(size as u64)
 }
 
-/// Logical block size of a block device in bytes.
 pub fn sector_bytes(file: &File) -> io::Result<u32> {
     let mut size = 0;
     unsafe { raw::blksszget(file.as_raw_fd(), &raw mut size) }?;
     u32::try_from(size).map_err(io::Error::other)
 }
 
-/// Whether a block device refuses writes.
 pub fn read_only(file: &File) -> io::Result<bool> {
     let mut flag = 0;
     unsafe { raw::blkroget(file.as_raw_fd(), &raw mut flag) }?;
     Ok(flag != 0)
 }
 
-/// Have the kernel read the partition table again; `EBUSY` while a partition is in use.
+/// Fails with `EBUSY` while a partition is in use.
 pub fn reread_partitions(file: &File) -> io::Result<()> {
     unsafe { raw::blkrrpart(file.as_raw_fd()) }?;
     Ok(())
 }
 
-/// Write out and forget the page cache of a block device.
+/// Write out and drop the page cache of this node, but not of other nodes of the same disk.
 pub fn flush_buffers(file: &File) -> io::Result<()> {
     unsafe { raw::blkflsbuf(file.as_raw_fd()) }?;
     Ok(())
 }
 
-/// Zero a range of a block device, offloaded where the device can.
+/// The device does this itself if it can. Otherwise the kernel writes zeros.
 pub fn zero_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     unsafe { raw::blkzeroout(file.as_raw_fd(), &[offset, len]) }?;
     Ok(())
 }
 
-/// Discard a range of a block device.
 pub fn discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
     unsafe { raw::blkdiscard(file.as_raw_fd(), &[offset, len]) }?;
     Ok(())

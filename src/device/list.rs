@@ -1,4 +1,4 @@
-//! The disks of this machine, as a selector sees them.
+//! The disks of this machine, with the traits that a disk selector matches.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,14 @@ use std::{
 use super::identity::read_trimmed;
 use slipway_core::config::DiskTraits;
 
-/// All whole disks that have a size, by name. Also loop devices and the like: they have no transport.
+/// All whole disks with a size above zero, sorted by name. Loop devices and the like are listed with an empty
+/// transport.
 pub fn disks() -> io::Result<Vec<DiskTraits>> {
     let links = links();
     let mut names: Vec<String> =
         fs::read_dir("/sys/block")?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    // A path of a multipath NVMe disk is in sysfs, and hidden: it has no node.
+    // sysfs also lists the single paths of a multipath NVMe disk. They are hidden and have no node.
     let hidden =
         |name: &String| read_trimmed(&Path::new("/sys/block").join(name).join("hidden")).as_deref() == Some("1");
     let disks = names.iter().filter(|name| !hidden(name)).map(|name| traits(name, &links));
@@ -26,14 +27,14 @@ fn traits(name: &str, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
     let sys = Path::new("/sys/block").join(name);
     let text = |names: &[&str]| names.iter().find_map(|n| read_trimmed(&sys.join(n))).unwrap_or_default();
     let number = |name: &str| text(&[name]).parse().unwrap_or(0u64);
-    // The device tree has the disk below its controller: …/block/sda, …/nvme0/nvme0n1.
+    // Two levels above the disk is what it is attached to: …/block/sda, …/nvme0/nvme0n1.
     let place = fs::canonicalize(&sys).unwrap_or_default();
     let bus = place.parent().and_then(Path::parent).and_then(|p| p.strip_prefix("/sys/devices").ok());
     let bus_path = bus.map_or_else(String::new, |p| format!("/{}", p.display()));
     // sysfs writes the `/` of a name as `!`.
     let dev_path = format!("/dev/{}", name.replace('!', "/"));
     DiskTraits {
-        // Sectors of 512 bytes, whatever the disk has.
+        // sysfs counts in 512-byte units, whatever the sector size.
         size: number("size").saturating_mul(512),
         io_size: number("queue/optimal_io_size"),
         sector_size: number("queue/logical_block_size"),
@@ -53,7 +54,7 @@ fn traits(name: &str, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
     }
 }
 
-/// How a disk is attached, by its name and its place in the device tree; empty where there is no hardware.
+// How a disk is attached, from its name and its place in the device tree. Empty for virtual devices.
 fn transport(name: &str, bus_path: &str) -> &'static str {
     const NAMES: [(&str, &str); 4] = [("nvme", "nvme"), ("mmcblk", "mmc"), ("vd", "virtio"), ("xvd", "xen")];
     const PLACES: [(&str, &str); 6] = [
@@ -70,7 +71,7 @@ fn transport(name: &str, bus_path: &str) -> &'static str {
     by_name.or_else(by_place).map_or(scsi, |(_, transport)| transport)
 }
 
-/// The links in `/dev/disk`, by the device they name. None where nobody makes them.
+// The links in `/dev/disk`, by device. Empty where no udev runs.
 fn links() -> BTreeMap<PathBuf, Vec<String>> {
     let below = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut links: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! A disk that is used no faster than it was asked to: what else runs on the machine goes on undisturbed.
+//! Limits the rate of reads and writes so that other programs on the machine keep their share of the disk.
 //!
-//! A limit of bytes a second, not an I/O class: `ioprio_set` has no effect where the scheduler is `none` (NVMe, virtio)
-//! and none on the CPU that hashing takes, while whoever makes the disk wait makes everything before it wait, too:
-//! hashing, decompressing, reading the source, the network.
+//! This is a limit in bytes per second, not an I/O class. `ioprio_set` has no effect with the scheduler `none` (NVMe,
+//! virtio), nor on the CPU time of hashing. Limiting the disk also slows what feeds it: hashing, decompression, the
+//! source and the network.
 
 use std::{
     io,
@@ -11,25 +11,23 @@ use std::{
     time::Instant,
 };
 
-use super::BlockIo;
+use super::block_io::BlockIo;
 use slipway_core::{
     rate::{ByteRate, TokenBucket},
     units::{Extent, SectorSize},
 };
 
-/// A limit that all who use it share, in whichever threads.
+/// One limit, shared by all threads that use it.
 pub struct RateLimiter {
     bucket: Mutex<TokenBucket>,
     begun: Instant,
 }
 
 impl RateLimiter {
-    /// No more than this.
     pub fn new(rate: ByteRate) -> Self {
         RateLimiter { bucket: Mutex::new(TokenBucket::new(rate)), begun: Instant::now() }
     }
 
-    /// Wait until this many bytes may pass.
     pub fn wait(&self, bytes: u64) {
         let pause = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,22 +37,22 @@ impl RateLimiter {
     }
 }
 
-/// A disk whose reads and writes keep to a limit, together. What moves no bytes of ours (flush, discard, zeroing by the
-/// device) does not count.
+/// A disk whose reads and writes share a limit. Operations that transfer no data (flush, discard, zeroing by the
+/// device) do not count.
 pub struct RateLimited<'d> {
     disk: &'d dyn BlockIo,
-    pace: Option<&'d RateLimiter>,
+    limiter: Option<&'d RateLimiter>,
 }
 
 impl<'d> RateLimited<'d> {
-    /// `disk`, no faster than `pace`; as fast as it can without one.
-    pub const fn new(disk: &'d dyn BlockIo, pace: Option<&'d RateLimiter>) -> Self {
-        RateLimited { disk, pace }
+    /// Without a limiter the disk runs at full speed.
+    pub const fn new(disk: &'d dyn BlockIo, limiter: Option<&'d RateLimiter>) -> Self {
+        RateLimited { disk, limiter }
     }
 
     fn wait(&self, buf: &[u8]) {
-        if let Some(pace) = self.pace {
-            pace.wait(buf.len() as u64);
+        if let Some(limiter) = self.limiter {
+            limiter.wait(buf.len() as u64);
         }
     }
 }
@@ -115,25 +113,25 @@ mod tests {
     use crate::device::{Access, CHUNK_BYTES, Disk};
     use slipway_core::units::MIB;
 
-    /// Reads and writes share the limit, from several threads, too: 8 MiB at 64 MiB/s are not done in less than the
-    /// time of seven, and the bytes are there. (Only a lower bound: a slow machine makes no difference.)
+    // 8 MiB at 64 MiB/s take at least the time of seven (the bucket starts with one). There is no upper bound, so a
+    // slow machine does not fail the test.
     #[test]
     fn reads_and_writes_share_one_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path: &Path = &dir.path().join("disk");
         File::create(path).unwrap().set_len(8 * MIB).unwrap();
         let disk = Disk::open(path, Access::Write, None, Duration::ZERO).unwrap();
-        let pace = RateLimiter::new("64MiB/s".parse().unwrap());
-        let paced = &RateLimited::new(&disk, Some(&pace));
+        let limiter = RateLimiter::new("64MiB/s".parse().unwrap());
+        let limited = &RateLimited::new(&disk, Some(&limiter));
         let begun = Instant::now();
         thread::scope(|scope| {
             for n in 0..4u8 {
                 scope.spawn(move || {
                     let at = u64::from(n) * MIB;
-                    paced.write_at(at, &vec![n + 1; CHUNK_BYTES]).unwrap();
-                    paced.sync().unwrap();
+                    limited.write_at(at, &vec![n + 1; CHUNK_BYTES]).unwrap();
+                    limited.sync().unwrap();
                     let mut back = vec![0; CHUNK_BYTES];
-                    paced.read_back(at, &mut back).unwrap();
+                    limited.read_back(at, &mut back).unwrap();
                     assert_eq!(back, vec![n + 1; CHUNK_BYTES]);
                 });
             }

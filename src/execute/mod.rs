@@ -1,9 +1,9 @@
-//! LAYER 3, do: the only place where a [`Step`] becomes I/O.
+//! Carries out a plan. Only this module turns a [`Step`] into I/O.
 //!
-//! The loop is the durability argument: a step's writes are flushed, then read back past the page cache and
-//! compared, and only then the next step starts. The bulk (FAT32 volumes) is read back by the `verify` steps
-//! of the plan itself (`volume.rs`).
+//! Power loss: the writes of a step are flushed, read back from the disk and compared before the next step starts. The
+//! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
+mod unverified;
 mod volume;
 
 use std::{
@@ -32,38 +32,33 @@ use slipway_core::{
     report::Observer,
     units::{Extent, GIB},
 };
+use unverified::Unverified;
 
-/// A step that failed. Steps before it are on the medium.
+/// A step that failed. All steps before it are on the disk.
 #[derive(Debug, thiserror::Error)]
 #[error("step {number} of {of} failed ({sentence}); {state}")]
 pub struct ExecuteError {
-    /// Its number, from 1.
     pub number: usize,
-    /// How many there are.
     pub of: usize,
-    /// What it was to do.
     pub sentence: String,
-    /// What is on the disk now, and what to do.
+    /// What is on the disk now, and what the user can do.
     pub state: String,
-    /// Which exit code.
     pub kind: FailureKind,
-    /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Where the bytes of a plan come from that do not stand in it.
+/// The bytes that a plan refers to but does not contain.
 #[derive(Clone, Copy, Default)]
 pub struct Sources<'a> {
-    /// The payload's files; for plans that write a slot.
+    /// Needed by plans that write a slot.
     pub payload: Option<&'a dyn PayloadFiles>,
-    /// The boot images; for plans that make a partition table.
+    /// Needed by plans that make a partition table.
     pub assets: Option<&'a Assets>,
 }
 
-/// Carry out a plan.
 pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
-    // What is read back behind a write goes on beside the steps that follow it, and ends with its `verify` step.
+    // A volume is read back in a thread that runs beside the following steps, until its `verify` step.
     thread::scope(|scope| {
         let (prepared, unverified) = (BTreeMap::new(), BTreeMap::new());
         steps(Executor { scope, plan, disk, sources, observer, prepared, unverified })
@@ -79,7 +74,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         executor.observer.step(n + 1, of, &sentence, plan.step_bytes(step));
         wrote |= !step.writes().is_empty();
         if let Err(source) = executor.durably(step) {
-            // Exit codes of input and environment promise that nothing was written.
+            // The exit codes for dependency and environment promise that nothing was written.
             let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
             let state = plan.left_by(n).to_owned();
             return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
@@ -88,8 +83,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     Ok(())
 }
 
-/// Before anything was written: a tool that failed is a dependency, no place for temporary files the
-/// environment, all else is the disk.
+// The exit code of a failure before the first write.
 fn kind_of(error: &anyhow::Error) -> FailureKind {
     match error.downcast_ref() {
         Some(MkfsError::Tool(_)) => FailureKind::Dependency,
@@ -105,24 +99,20 @@ struct Executor<'scope, 'a> {
     sources: Sources<'a>,
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
-    /// What was written and is still to be verified.
-    unverified: BTreeMap<Part, volume::Unverified<'scope>>,
+    unverified: BTreeMap<Part, Unverified<'scope>>,
 }
 
-/// What must be on the medium once a step is flushed.
+/// What a step must have left on the disk.
 enum Expect {
-    /// These bytes at this offset.
     Bytes(u64, Vec<u8>),
-    /// The file system prepared for this partition.
     Xfs(Part, Extent),
-    /// Zeros.
     Zeros(Extent),
 }
 
 impl<'a> Executor<'_, 'a> {
     fn durably(&mut self, step: &Step) -> anyhow::Result<()> {
         let written = self.apply(step)?;
-        // What writes nothing has nothing to flush.
+        // No flush for a step that writes nothing: flushing is slow.
         if step.writes().is_empty() {
             return Ok(());
         }
@@ -142,6 +132,7 @@ impl<'a> Executor<'_, 'a> {
             Step::Reserve { extent } => self.reserve(*extent).map(|()| vec![]),
             Step::ClearLba0 { extent } => self.zeros(&[*extent]),
             Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
+            // These are small. Their space in an image file stays reserved.
             Step::Blank { part: Part::Bios | Part::Meta, head, .. } => self.zeros(&[*head]),
             Step::Blank { head, tail, .. } => self.zero(&[*head, *tail]),
             Step::Erase { extent } => self.erase(*extent),
@@ -153,7 +144,7 @@ impl<'a> Executor<'_, 'a> {
             Step::WriteMetaCopy { offset, .. } => self.small(*offset, self.adv()?),
             Step::Discard { part, extent } => {
                 if let Err(e) = self.disk.discard(*extent) {
-                    self.observer.note(&format!("{part}: the device cannot discard ({e}); it goes on without"));
+                    self.observer.note(&format!("{part}: the device cannot discard ({e}); continuing without it"));
                 }
                 Ok(vec![])
             }
@@ -164,14 +155,14 @@ impl<'a> Executor<'_, 'a> {
                 Ok(vec![])
             }
             Step::WriteBackupGpt { .. } => {
-                let label = self.label()?;
-                let mut written = self.small(label.backup_entries_offset, label.entries)?;
-                written.extend(self.small(label.backup_header_offset, label.backup_header)?);
+                let gpt = self.gpt()?;
+                let mut written = self.small(gpt.backup_entries_offset, gpt.entries)?;
+                written.extend(self.small(gpt.backup_header_offset, gpt.backup_header)?);
                 Ok(written)
             }
             Step::WritePrimaryGpt { extent } => {
-                let label = self.label()?;
-                self.small(extent.offset, [label.primary_header, label.entries].concat())
+                let gpt = self.gpt()?;
+                self.small(extent.offset, [gpt.primary_header, gpt.entries].concat())
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::WriteMetaLegacy { extent } => {
@@ -202,7 +193,8 @@ impl<'a> Executor<'_, 'a> {
         Ok(vec![Expect::Bytes(offset, bytes)])
     }
 
-    /// A block of GRUB's, in a logical sector of its own: what follows it there is beyond the end of its file.
+    // Write one of GRUB's environment blocks, 512 bytes, as a whole logical sector, which a power loss cannot tear. The
+    // rest of the sector lies beyond the end of the file.
     fn sector(&self, offset: u64, text: &str) -> anyhow::Result<Vec<Expect>> {
         let mut bytes = text.as_bytes().to_vec();
         if bytes.len() != SECTOR_BLOCK_BYTES {
@@ -212,7 +204,7 @@ impl<'a> Executor<'_, 'a> {
         self.small(offset, bytes)
     }
 
-    /// Written, not zeroed by the cheapest way: in an image file that would give back the room that is reserved.
+    // Write zeros. [`BlockIo::zero`] would free the space that is reserved in an image file.
     fn zeros(&self, extents: &[Extent]) -> anyhow::Result<Vec<Expect>> {
         let mut written = Vec::new();
         for extent in extents.iter().filter(|e| e.len > 0) {
@@ -233,7 +225,7 @@ impl<'a> Executor<'_, 'a> {
         Ok(extents.iter().copied().map(Expect::Zeros).collect())
     }
 
-    /// In pieces, so that a large disk shows how far it is.
+    // In pieces, so that a large disk shows progress.
     fn erase(&mut self, extent: Extent) -> anyhow::Result<Vec<Expect>> {
         let mut at = extent.offset;
         while at < extent.end() {
@@ -252,7 +244,7 @@ impl<'a> Executor<'_, 'a> {
         match actual.iter().zip(expected).position(|(a, e)| a != e) {
             None => Ok(()),
             Some(at) => bail!(
-                "byte {} of the disk is not what was written there: the medium lies or is failing",
+                "byte {} of the disk is not what was written there: the disk is faulty, replace it",
                 offset + at as u64
             ),
         }
@@ -274,7 +266,7 @@ impl<'a> Executor<'_, 'a> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
 
-    fn label(&self) -> anyhow::Result<Gpt> {
+    fn gpt(&self) -> anyhow::Result<Gpt> {
         let table = self.table()?;
         Ok(Gpt::new(&table.layout, table.ids.disk, &table.ids.parts))
     }

@@ -1,9 +1,9 @@
-//! FAT32 volumes: written in one pass, each file straight to its place, and read back behind that.
+//! Writes FAT32 volumes in one pass, each file straight to its place, and reads them back meanwhile.
 
 use anyhow::{Context as _, anyhow, bail};
 
-use super::{Executor, Expect};
-use crate::transfer::{FileReader, ReadBack, checksum::Checksum, write_stream};
+use super::{Executor, Expect, unverified::Unverified};
+use crate::transfer::{FileReader, ReadBack, write_stream};
 use slipway_core::{
     digest::Sha256,
     disk::{
@@ -14,21 +14,13 @@ use slipway_core::{
     units::Extent,
 };
 
-/// The payload's bytes are not those that were checked.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json lies"
+    "SHA-256 of what was read is {actual}, not {expected}: it changed since it was checked, or its manifest.json is wrong"
 )]
 struct PayloadChanged {
     expected: Sha256,
     actual: Sha256,
-}
-
-/// A volume that was written.
-pub(super) struct Unverified<'scope> {
-    behind: ReadBack<'scope>,
-    /// Its files, in the order in which they were written.
-    written: Vec<(String, Checksum)>,
 }
 
 impl<'scope, 'a> Executor<'scope, 'a> {
@@ -64,14 +56,15 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         for (offset, bytes) in &layout.metadata {
             self.write(extent.offset + offset, bytes)?;
         }
-        // Without it there is no file system. With it in the same flush a cut could leave new tables over old files.
+        // The boot sector makes the file system valid. In the same flush as the rest, a power loss could leave it with
+        // new tables over old files.
         self.disk.sync().context("flushing the disk")?;
         self.write(extent.offset, &layout.boot_sector)?;
         self.unverified.extend(unverified.map(|unverified| (part, unverified)));
         Ok(vec![])
     }
 
-    /// Nothing is read back that no step of the plan asks for.
+    // Start reading back, if a step of the plan verifies this volume.
     fn read_behind(&self, part: Part) -> anyhow::Result<Option<Unverified<'scope>>> {
         let asked = |step: &Step| matches!(step, Step::Verify { part: p, .. } if *p == part);
         if !self.plan.steps.iter().any(asked) {
@@ -80,7 +73,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         Ok(Some(Unverified { behind: ReadBack::begin(self.scope, self.disk)?, written: vec![] }))
     }
 
-    /// In the order in which the source has them.
+    // In the order of the source, which may be a stream.
     fn write_payload(
         &mut self,
         files: &[(&VolumeFile, Extent)],
@@ -108,7 +101,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
         if actual != file.sha256 {
             return Err(PayloadChanged { expected: file.sha256, actual }.into());
         }
-        // Of an empty file there is nothing to be read back.
+        // An empty file has no extent to read back.
         if let Some(unverified) = unverified
             && file.size > 0
         {
@@ -134,7 +127,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
             let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
             if !same(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))? {
                 bail!(
-                    "{part}: {} (byte {} of the disk): what was read back is not what was written: the medium lies or is failing",
+                    "{part}: {} (byte {} of the disk): what was read back is not what was written: the disk is faulty, replace it",
                     file.path,
                     at.offset
                 );

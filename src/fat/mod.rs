@@ -1,13 +1,9 @@
-//! LAYER 2: FAT32, laid out first and then streamed.
+//! Reads FAT32 file systems, our own and others'. The writer is [`slipway_core::disk::fat`].
 //!
-//! The writer computes a whole file system from names and sizes (`layout.rs`): every file in one extent,
-//! so that its data goes to the disk as one sequential stream, and all metadata known before the first
-//! byte of data. The reader (`read.rs`) follows what stands on the disk, ours or anybody's.
-//!
-//! Why not a library: the `fatfs` crate allocates cluster by cluster while it writes (measured: 1.3 to
-//! 8 s for 299 MiB where the disk takes 0.13 s), and has no way to ask where a file lies, which the read-back and
-//! the one-sector rewrite of boot.env both need. One module for ESP and slots is less than a library
-//! for the one and our own for the other. `fatfs`, dosfstools, mtools, GRUB and Linux judge it in the tests.
+//! Why not the `fatfs` crate: it allocates cluster by cluster while it writes (1.3 to 8 s for 299 MiB, where the disk
+//! needs 0.13 s). It also cannot say where a file lies, which the read-back and the one-sector rewrite of boot.env
+//! need. Our writer lays out the whole file system first, each file in one extent. The tests check its volumes with
+//! `fatfs`, dosfstools, mtools, GRUB and Linux.
 
 mod read;
 

@@ -1,5 +1,5 @@
-//! Reading FAT32 from a range of a disk, trusting nothing in it, and past the page cache: others write
-//! through other nodes of the same disk.
+//! Reads FAT32 from a range of a disk without trusting its content. Reads bypass the page cache, because others may
+//! have written through other nodes of the same disk.
 
 use std::io;
 
@@ -10,52 +10,28 @@ use slipway_core::disk::fat::{
 };
 use slipway_core::units::{Extent, MIB};
 
-/// What keeps a volume or file from being read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The medium.
     #[error("at byte {offset} of the disk: {source}")]
-    Io {
-        /// Byte offset on the disk.
-        offset: u64,
-        /// What the device said.
-        source: io::Error,
-    },
-    /// No FAT32 file system.
+    Io { offset: u64, source: io::Error },
     #[error("no FAT32 file system at byte {offset} of the disk: {why}")]
-    NotFat32 {
-        /// Byte offset on the disk.
-        offset: u64,
-        /// What is missing.
-        why: &'static str,
-    },
-    /// A chain or directory that makes no sense.
+    NotFat32 { offset: u64, why: &'static str },
     #[error("the FAT32 file system is damaged: {0}")]
     Damaged(&'static str),
-    /// Larger than the caller reads into memory.
     #[error("{path}: {size} bytes, more than the {limit} expected")]
-    TooLarge {
-        /// Path in the volume.
-        path: String,
-        /// Size in bytes.
-        size: u64,
-        /// Limit in bytes.
-        limit: u64,
-    },
+    TooLarge { path: String, size: u64, limit: u64 },
 }
 
-/// A file: its size and where its data lies on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FatFile {
-    /// Long name where it has one.
+    /// The long name, or the short one of a file without.
     pub name: String,
-    /// Size in bytes.
+    /// Bytes.
     pub size: u64,
-    /// Byte ranges on the disk, in order, together exactly `size` bytes long.
+    /// On the disk, in the order of the file's content. Together exactly `size` bytes.
     pub extents: Vec<Extent>,
 }
 
-/// An open volume.
 pub struct FatVolume<'d> {
     disk: &'d dyn BlockIo,
     extent: Extent,
@@ -73,13 +49,12 @@ struct DirEntry {
     size: u32,
 }
 
-/// A file in more pieces than this is not one of ours (they have one) and not read on.
+// Our own files have one extent. The limits bound the memory that a damaged or hostile volume can use.
 const MAX_EXTENTS: usize = 1 << 16;
-/// A directory larger than this is not one of ours and not read on.
 const MAX_DIR_BYTES: usize = 1 << 20;
 
 impl<'d> FatVolume<'d> {
-    /// Open the volume that fills `extent` of a disk.
+    /// Check the boot sector at the start of `extent`. The volume may be smaller than `extent`.
     pub fn open(disk: &'d dyn BlockIo, extent: Extent) -> Result<Self, ReadError> {
         let not = |why| ReadError::NotFat32 { offset: extent.offset, why };
         let mut b = [0; 512];
@@ -95,6 +70,7 @@ impl<'d> FatVolume<'d> {
         let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
         let total = u64::from(le32(&b, 32));
         let fat_sectors = u64::from(le32(&b, 36));
+        // The data area follows the reserved sectors and the FATs, of which byte 16 gives the number.
         let data = reserved + u64::from(b[16]) * fat_sectors;
         let clusters = total.saturating_sub(data) / per_cluster;
         if reserved == 0
@@ -115,13 +91,12 @@ impl<'d> FatVolume<'d> {
         })
     }
 
-    /// The bytes the volume fills.
     pub const fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// Find a file by path (`/` between directories; case does not count, as in FAT). `None` where a
-    /// component is missing or the last one is a directory.
+    /// Find a file by path, `/` between directories, ignoring ASCII case. `None` if there is no such file or it is a
+    /// directory.
     pub fn find(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
         let mut dir = self.root;
         let mut parts = path.split('/').peekable();
@@ -140,13 +115,13 @@ impl<'d> FatVolume<'d> {
         Ok(None)
     }
 
-    /// Names and sizes, bytes, of the files in the root directory.
+    /// Names and sizes (bytes) of the files in the root directory.
     pub fn root_files(&self) -> Result<Vec<(String, u64)>, ReadError> {
         let files = self.list(self.root)?.into_iter().filter(|e| !e.directory);
         Ok(files.map(|e| (e.name, u64::from(e.size))).collect())
     }
 
-    /// Read a file of at most `limit` bytes.
+    /// Read a whole file. One of more than `limit` bytes is an error.
     pub fn read_small(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
         let Some(file) = self.find(path)? else { return Ok(None) };
         if file.size > limit {
@@ -166,7 +141,8 @@ impl<'d> FatVolume<'d> {
         let mut left = u64::from(entry.size);
         let mut chain = self.chain(entry.cluster);
         while left > 0 {
-            let cluster = chain.next().ok_or(ReadError::Damaged("a file ends before its size"))??;
+            let cluster =
+                chain.next().ok_or(ReadError::Damaged("a file's cluster chain is shorter than its size"))??;
             let offset = self.offset(cluster);
             let len = left.min(self.cluster);
             let pieces = extents.len();
@@ -184,19 +160,21 @@ impl<'d> FatVolume<'d> {
         self.data + (cluster as u64 - 2) * self.cluster
     }
 
-    /// Clusters of a chain; an error for one that leaves the volume or does not end.
+    // The clusters of a chain. A chain that leaves the volume or does not end yields an error.
     fn chain(&self, first: u32) -> impl Iterator<Item = Result<u32, ReadError>> {
         let mut next = Some(first);
         let mut seen = 0;
         let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };
         std::iter::from_fn(move || {
             let cluster = next.take()?;
+            // The end-of-chain mark.
             if cluster >= 0x0fff_fff8 {
                 return None;
             }
             seen += 1;
+            // A chain of more clusters than the volume has is a loop.
             if cluster < 2 || u64::from(cluster) - 2 >= self.clusters || seen > self.clusters {
-                return Some(Err(ReadError::Damaged("a cluster chain leaves the volume or runs in a circle")));
+                return Some(Err(ReadError::Damaged("a cluster chain leaves the volume or is a loop")));
             }
             match window.entry(self, cluster) {
                 Ok(following) => next = Some(following),
@@ -219,9 +197,12 @@ impl<'d> FatVolume<'d> {
             read(self.disk, self.offset(cluster?), &mut bytes)?;
             for raw in bytes.chunks_exact(32) {
                 match (raw[0], raw[11]) {
+                    // No entry follows.
                     (0, _) => return Ok(entries),
+                    // A deleted entry. Long-name entries before it are orphans.
                     (0xe5, _) => long = LongName::default(),
                     (_, ATTR_LONG_NAME) => long.push(raw),
+                    // The volume label.
                     (_, attr) if attr & 0x08 != 0 => long = LongName::default(),
                     (_, attr) => {
                         let mut short = [0; 11];
@@ -238,7 +219,7 @@ impl<'d> FatVolume<'d> {
     }
 }
 
-/// The part of the FAT read last: chains of ours are contiguous, so one read serves many entries.
+// The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.
 struct FatWindow {
     at: u64,
     bytes: Vec<u8>,
@@ -260,7 +241,7 @@ impl FatWindow {
     }
 }
 
-/// Long-name entries collected in front of an 8.3 entry.
+// The long-name entries that stand before an 8.3 entry.
 #[derive(Default)]
 struct LongName {
     parts: Vec<(u8, u8, [u16; 13])>,
@@ -268,6 +249,7 @@ struct LongName {
 
 impl LongName {
     fn push(&mut self, raw: &[u8]) {
+        // The last part of a name is marked and comes first.
         if raw[0] & 0x40 != 0 {
             self.parts.clear();
         }
@@ -275,7 +257,7 @@ impl LongName {
         self.parts.push((raw[0] & 0x3f, raw[13], units));
     }
 
-    /// The name, if the parts are complete and belong to this 8.3 name.
+    /// `None` unless the parts are complete and belong to this 8.3 name.
     fn name(self, short: &[u8; 11]) -> Option<String> {
         let sum = checksum(short);
         let count = self.parts.len();
@@ -290,7 +272,7 @@ impl LongName {
 }
 
 fn read(disk: &dyn BlockIo, offset: u64, buf: &mut [u8]) -> Result<(), ReadError> {
-    // Nothing here asks for more than a directory, a table window or a small file at once.
+    // Callers read a cluster, a FAT window or a small file at once. More would mean an unchecked size.
     debug_assert!(buf.len() as u64 <= 64 * MIB);
     disk.read_back(offset, buf).map_err(|source| ReadError::Io { offset, source })
 }

@@ -1,4 +1,4 @@
-//! A file that is written from its beginning to its end, and then read back from the medium.
+//! Compares an output file, written in order, with what is read back from the disk.
 
 use std::{
     fs::File,
@@ -9,19 +9,19 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use crate::transfer::{digest_file, sha256::Hasher};
 
-/// Writes to a file and knows the digest of what it should hold then.
+/// Hashes what is written, for [`Self::verify`].
 pub struct Written<'a> {
     file: &'a File,
     hasher: Hasher,
 }
 
 impl<'a> Written<'a> {
-    /// Into an empty file.
+    /// `file` must be empty.
     pub fn new(file: &'a File) -> Self {
         Written { file, hasher: Hasher::default() }
     }
 
-    /// Flush it, and compare what the medium has with what was written.
+    /// Flush the file, read it back from the disk and compare digests.
     pub fn verify(self) -> io::Result<()> {
         flush_and_forget(self.file)?;
         let mut file = self.file.try_clone()?;
@@ -30,7 +30,7 @@ impl<'a> Written<'a> {
         if read == self.hasher.finish() {
             return Ok(());
         }
-        Err(io::Error::other("what was read back is not what was written: the medium lies or is failing"))
+        Err(io::Error::other("what was read back is not what was written: the disk is faulty, write to another one"))
     }
 }
 
@@ -46,7 +46,7 @@ impl Write for Written<'_> {
     }
 }
 
-/// Flush a file, and drop what the page cache has of it, so that the next read is one of the medium.
+/// Flush a file and drop its page cache, so that the next read comes from the disk.
 pub fn flush_and_forget(file: &File) -> io::Result<()> {
     file.sync_all()?;
     Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_byte_is_found_out() {
+    fn a_changed_byte_is_found() {
         for tampered in [false, true] {
             let file = tempfile::tempfile().unwrap();
             let mut written = Written::new(&file);

@@ -1,7 +1,7 @@
-//! An ISO 9660 file system that starts as a CD and as a USB stick, under BIOS and UEFI: xorriso makes it of files in a
-//! directory beside the target, and every file in it is read back from the medium.
+//! A live medium as an ISO 9660 image that boots from CD and USB stick, under BIOS and UEFI.
 //!
-//! Room: kernel and initramfs lie beside the ISO once more while it is made.
+//! xorriso makes it from files in a temporary directory beside the target, so kernel and initramfs take their space
+//! twice meanwhile. Then every file in the image is read back from the disk.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use std::{
 use tempfile::{NamedTempFile, TempDir};
 
 use super::{
-    OutputFile,
     compare::Written,
     live::{Event, LiveContents, LiveError, Region, digest_of, read},
-    pump,
+    output_file::OutputFile,
+    pump::pump,
 };
 use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
 use slipway_core::{
@@ -31,63 +31,59 @@ use slipway_core::{
     units::{Extent, MIB, SectorSize},
 };
 
-/// Directory of everything on the medium.
+// The directory on the ISO that holds all files.
 const DIR: &str = "boot";
-/// The EFI system partition: UEFI starts it, from a CD by its place in the El Torito catalogue.
+// The EFI system partition. On a CD, UEFI finds it through the El Torito catalogue.
 const ESP: &str = "efi.img";
-/// The El Torito image for BIOS.
+// The El Torito image for BIOS.
 const ELTORITO: &str = "bios.img";
-/// Boot code for the first sector; no file on the medium.
+// Boot code for the first sector. Not a file on the ISO.
 const MBR: &str = "mbr.img";
-/// The smallest FAT32 there is, and some room.
+// A little more than the smallest FAT32 has.
 const ESP_BYTES: u64 = 36 * MIB;
-/// Bytes of a block of an ISO.
 const BLOCK_BYTES: u64 = 2048;
-/// What xorriso writes into the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
-/// GRUB's own place for where the image lies (xorrisofs(1), `--grub2-boot-info`).
+// What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
+// the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
 const PATCHED: [Range<usize>; 2] = [8..64, 2548..2556];
 
-/// Everything beside what it carries.
+/// What an ISO has besides its [`LiveContents`].
 pub struct Iso<'a> {
-    /// What the medium says of itself.
     pub medium: &'a Medium,
-    /// `medium.env`.
+    /// Content of `medium.env`.
     pub env: &'a str,
-    /// What starts it.
     pub assets: &'a IsoAssets,
-    /// Time of everything, seconds since 1970 UTC.
+    /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
 }
 
-/// What a file on the ISO has to be.
 enum Expected {
     Digest(Sha256),
-    /// But for what xorriso writes into it.
+    /// These bytes, except for the [`PATCHED`] ones.
     Patched(Vec<u8>),
 }
 
 impl Iso<'_> {
-    /// Make it; it is flushed and was read back, and has no name of its own yet.
+    /// Make the ISO, flush it and read it back. The caller publishes it under its name.
     pub fn make(
         &self,
-        cargo: &LiveContents,
+        contents: &LiveContents,
         target: &OutputFile,
         observe: &mut dyn FnMut(Event),
     ) -> Result<NamedTempFile, LiveError> {
         let error = |e: io::Error| LiveError::from(target.error(e));
         let dir = target.side_dir()?;
-        observe(Event::Phase("write      kernel and initramfs", cargo.bytes()));
+        observe(Event::Phase("write      kernel and initramfs", contents.bytes()));
         let create = |name| File::options().read(true).write(true).create_new(true).open(dir.path().join(name));
         let (kernel, initramfs) = (create(LIVE_KERNEL).map_err(error)?, create(LIVE_INITRAMFS).map_err(error)?);
         let [kernel_at, initramfs_at] = [&kernel, &initramfs].map(|file| Region { file, at: 0 });
-        let written = cargo.write(kernel_at, initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
+        let written = contents.write(kernel_at, initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
         observe(Event::Phase("check      initramfs", written.size));
         let initramfs_digest = written.digest(initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
         let mut expected = BTreeMap::from([
-            (LIVE_KERNEL, Expected::Digest(cargo.facts.kernel().sha256)),
+            (LIVE_KERNEL, Expected::Digest(contents.facts.kernel().sha256)),
             (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
         ]);
-        self.rest(&dir, &mut expected).map_err(error)?;
+        self.write_small_files(&dir, &mut expected).map_err(error)?;
         let bytes = self.total(&dir).map_err(error)?;
         observe(Event::Phase("make       ISO", bytes));
         let iso = self.run(&dir, target, observe)?;
@@ -97,8 +93,7 @@ impl Iso<'_> {
         Ok(iso)
     }
 
-    /// The small files.
-    fn rest(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
+    fn write_small_files(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
         let listed = expected.iter().filter_map(|(name, file)| match file {
             Expected::Digest(digest) => Some(((*name).to_owned(), *digest)),
             Expected::Patched(_) => None,
@@ -117,7 +112,7 @@ impl Iso<'_> {
         Ok(())
     }
 
-    /// The file system that UEFI starts from; its digest.
+    // Write the FAT32 image that UEFI boots from, and return its digest.
     fn esp(&self, path: &Path) -> io::Result<Sha256> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(ESP_BYTES)?;
@@ -125,7 +120,8 @@ impl Iso<'_> {
             FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
         let serial = self.medium.id.guid().as_fields().0;
         let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
-        // Where it lies on the medium is known to none yet; nobody starts from what says so (the hidden sectors).
+        // Its address on the ISO is not known yet. It would only matter in the hidden-sectors field, which UEFI does
+        // not use.
         let layout = VolumeLayout::new(Extent { offset: 0, len: ESP_BYTES }, SectorSize::S512, &spec);
         let layout = layout.map_err(io::Error::other)?;
         file.write_all_at(&layout.boot_sector, 0)?;
@@ -148,8 +144,8 @@ impl Iso<'_> {
         Ok(bytes)
     }
 
-    /// Have xorriso make it. It comes through a pipe: what goes wrong with the file is known here, not guessed from what
-    /// xorriso says.
+    // Run xorriso. The ISO comes through a pipe, so that errors of the output file are our own and need not be guessed
+    // from xorriso's messages.
     fn run(
         &self,
         dir: &TempDir,
@@ -159,23 +155,23 @@ impl Iso<'_> {
         let iso = target.side()?;
         let mut to = Written::new(iso.as_file());
         let mut moved = Ok(());
-        // In that directory: names in it need no escaping.
+        // Run inside the directory, so that its path needs no escaping.
         let ran = Tool::Xorrisofs.run_piped(dir.path(), self.args(), |mut stdout| {
             moved = pump(&mut stdout, &mut to, &mut |bytes| observe(Event::Bytes(bytes.len() as u64)));
         });
         moved.map_err(|e| target.error(e))?;
         ran?;
-        // All of it, also what is in none of its files.
+        // Also covers the bytes that belong to none of the files.
         to.verify().map_err(|e| target.error(e))?;
         Ok(iso)
     }
 
-    /// xorrisofs(1). The layout is that of grub-mkrescue: GPT, with the ESP in it, and GRUB's boot code in the first
-    /// sector; and an empty entry in the MBR that is marked active, without which some BIOSes start no stick.
+    // Arguments, see xorrisofs(1). The layout is that of grub-mkrescue: a GPT with the ESP, and GRUB's boot code in the
+    // first sector. The MBR also has an empty active entry, without which some BIOSes do not boot a USB stick.
     fn args(&self) -> Vec<String> {
         let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(self.time.into())).to_string();
         let date: String = time.chars().filter(char::is_ascii_digit).collect();
-        // --no_rc, which has to be first: nobody's own configuration. -r: everything is root's, and may be read.
+        // --no_rc (must come first) ignores the user's configuration. -r makes all files root's and readable.
         let mut args: Vec<String> =
             ["--no_rc", "-o", "-", "-quiet", "-r", "-graft-points", "-V"].map(str::to_owned).to_vec();
         args.push(self.medium.volume_id());
@@ -194,7 +190,7 @@ impl Iso<'_> {
             ["-efi-boot-part", "--efi-boot-image", "--protective-msdos-label", "--mbr-force-bootable"]
                 .map(str::to_owned),
         );
-        // Heaviest first: otherwise the order is that of inode numbers.
+        // Without weights xorriso orders files by inode number. The heaviest comes first.
         let names = self.names();
         for (name, weight) in names.iter().zip((1..=names.len()).rev()) {
             args.extend(["--sort-weight".to_owned(), weight.to_string(), format!("/{DIR}/{name}")]);
@@ -203,13 +199,14 @@ impl Iso<'_> {
         args
     }
 
-    /// The files on the medium, in the order in which they lie.
+    // The files on the ISO, in the order of their addresses.
     fn names(&self) -> Vec<&'static str> {
         let bios = self.assets.bios.as_ref().map(|_| ELTORITO);
         bios.into_iter().chain([ESP, MEDIUM_ENV, SHA256SUMS, LIVE_KERNEL, LIVE_INITRAMFS]).collect()
     }
 
-    /// Compare every file on it with what it is to be: what xorriso made was read back whole, as it came.
+    // Compare every file on the ISO with what it should be. `run` has only checked that the disk kept what xorriso
+    // made.
     fn compare(
         &self,
         iso: &NamedTempFile,
@@ -241,20 +238,20 @@ impl Iso<'_> {
     }
 }
 
-/// Where the files of an ISO lie on it, by path.
+// The byte range of every file on an ISO, by path.
 fn extents(iso: &Path) -> Result<BTreeMap<String, Extent>, LiveError> {
     let mut listed = Vec::new();
     let args = ["-no_rc", "-indev"].map(OsStr::new).into_iter().chain([iso.as_os_str()]);
     let find = ["-find", "/", "-type", "f", "-exec", "report_lba", "--"].map(OsStr::new);
     Tool::Xorriso.run_piped(Path::new("."), args.chain(find), |mut stdout| {
-        // What is missing in it is missing on the medium.
+        // If this fails, files are missing in the list, and `compare` reports them.
         let _ = stdout.read_to_end(&mut listed);
     })?;
     Ok(String::from_utf8_lossy(&listed).lines().filter_map(extent).collect())
 }
 
-/// A line of xorriso's report_lba: `File data lba:  0 , 18466 , 94 , 191115 , '/boot/bios.img'`, which is the section of
-/// the file, its first block, how many they are, its size in bytes.
+// Parse a line of xorriso's report_lba: `File data lba:  0 , 18466 , 94 , 191115 , '/boot/bios.img'`, which is section,
+// first block, number of blocks, size in bytes and path.
 fn extent(line: &str) -> Option<(String, Extent)> {
     let [section, block, _, bytes, path] = line.strip_prefix("File data lba:")?.splitn(5, " ,").collect::<Vec<_>>()[..]
     else {
@@ -262,12 +259,12 @@ fn extent(line: &str) -> Option<(String, Extent)> {
     };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let path = path.trim().strip_prefix('\'')?.strip_suffix('\'')?.to_owned();
-    // Ours have one section each.
+    // Our files have one section each. More would be a file above 4 GiB.
     number(section).filter(|section| *section == 0)?;
     Some((path, Extent { offset: number(block)?.checked_mul(BLOCK_BYTES)?, len: number(bytes)? }))
 }
 
-/// A boot image without what xorriso writes into it.
+// A boot image with the [`PATCHED`] bytes set to zero.
 fn unpatched(image: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();
     for range in PATCHED {

@@ -1,5 +1,5 @@
-//! Kernel and initramfs of a live medium: the payload is streamed into both, each file once and straight to its place,
-//! in whatever order its source has them.
+//! Kernel and initramfs of a live medium. Each file of the payload is streamed once, straight to its place in them, in
+//! the order of the source.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::anyhow;
 
-use super::{OutputFile, OutputFileError};
+use super::output_file::{OutputFile, OutputFileError};
 use crate::{
     payload::{TEXTS, image::Archive},
     tools::ToolError,
@@ -26,67 +26,52 @@ use slipway_core::{
     },
 };
 
-/// Bytes that are moved at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Why a live medium was not made. There is nothing under its name, or what was there before.
+/// Why a live medium was not made. Its name does not exist, or is still the file that it was.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// Its payload cannot be read, or is not the one that was looked at.
+    /// The payload cannot be read, or has changed since it was examined.
     #[error(transparent)]
     Payload(anyhow::Error),
-    /// The same of the container image.
+    /// The same for the container image.
     #[error(transparent)]
     Container(anyhow::Error),
-    /// More than a machine can start from memory.
-    #[error("the initramfs would have {bytes} bytes; with more than {MAX_INITRAMFS_BYTES} no kernel starts from GRUB")]
-    TooLarge {
-        /// Bytes of all that goes into it.
-        bytes: u64,
-    },
-    /// xorriso.
+    #[error("the initramfs would have {bytes} bytes: GRUB cannot load more than {MAX_INITRAMFS_BYTES}")]
+    TooLarge { bytes: u64 },
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The files beside it.
     #[error(transparent)]
     OutputFile(#[from] OutputFileError),
-    /// What the medium has is not what was written.
-    #[error("{path}: {what}, read back from the medium, is not what was written: the medium lies or is failing")]
-    Differs {
-        /// The file that is made.
-        path: String,
-        /// What of it.
-        what: String,
-    },
+    #[error(
+        "{path}: {what}, read back from the disk, is not what was written: the disk is faulty, write to another one"
+    )]
+    Differs { path: String, what: String },
 }
 
-/// How far it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'t> {
-    /// What is done now, and how many bytes it takes.
+    /// What is done now, and how many bytes that will be.
     Phase(&'t str, u64),
-    /// That many more of them are done.
+    /// That many more bytes of the phase are done.
     Bytes(u64),
 }
 
-/// What a live medium carries.
 pub struct LiveContents<'a> {
-    /// The payload.
     pub source: &'a dyn PayloadFiles,
-    /// What a look at it found.
+    /// What was found when `source` was examined.
     pub facts: &'a PayloadFacts,
-    /// The container image of the installer.
+    /// The installer's container image.
     pub container: Option<&'a Archive>,
-    /// Time of every file, seconds since 1970 UTC.
+    /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
 }
 
-/// A file that is being made, or a part of one. Where nothing is written it holds zeros.
+/// A file that is being made, or a part of one. Unwritten bytes are zeros.
 #[derive(Clone, Copy)]
 pub struct Region<'f> {
-    /// The file.
     pub file: &'f File,
-    /// Where the part begins, byte offset.
+    /// Byte offset in the file where the region begins.
     pub at: u64,
 }
 
@@ -97,14 +82,14 @@ impl Region<'_> {
 }
 
 impl LiveContents<'_> {
-    /// Bytes that are written: the payload, its kernel and initramfs once more, and the container image.
+    /// How many bytes [`Self::write`] will write. Kernel and initramfs of the payload count twice.
     pub fn bytes(&self) -> u64 {
         let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
         let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes));
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Whether it fits at all. What is small beside the payload is a few KiB: far from where the format ends.
+    /// Refuse what GRUB could not load. Ignores the few KiB of headers and small files.
     pub fn fits(&self) -> Result<(), LiveError> {
         match self.bytes() {
             bytes if bytes > MAX_INITRAMFS_BYTES => Err(LiveError::TooLarge { bytes }),
@@ -112,7 +97,8 @@ impl LiveContents<'_> {
         }
     }
 
-    /// Write kernel and initramfs. Digests of the payload are compared on the way. `advanced` hears of bytes.
+    /// Write kernel and initramfs, and compare the digests of the payload on the way. `advanced` is called with byte
+    /// counts.
     pub fn write(
         &self,
         kernel: Region,
@@ -143,12 +129,12 @@ impl LiveContents<'_> {
             };
             let mut regions = vec![Region { at: initramfs.at + places[name], ..initramfs }];
             regions.extend((file == self.facts.kernel()).then_some(kernel));
-            // It is what a kernel unpacks first.
+            // The kernel unpacks the payload's own initramfs first.
             regions.extend((file == first).then_some(initramfs));
             copy(reader, file, &regions, target, advanced)
         };
         self.source.each(&names, take).map_err(|error| of_source(error, LiveError::Payload))?;
-        self.seal(&mut texts)?;
+        self.add_checksums(&mut texts)?;
         for (name, text) in texts {
             to.text(&format!("{PAYLOAD_DIR}/{name}"), &text).map_err(error)?;
         }
@@ -164,8 +150,8 @@ impl LiveContents<'_> {
         to.finish().map_err(error)
     }
 
-    /// Add what `installer checksum` would write, and compare what it does not.
-    fn seal(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
+    // Add what `installer checksum` would write. Check the files that no digest covers.
+    fn add_checksums(&self, texts: &mut BTreeMap<String, Vec<u8>>) -> Result<(), LiveError> {
         let text = |name: &str| texts.get(name).map(|bytes| String::from_utf8_lossy(bytes));
         let same = text("cmdline").as_deref().map(str::trim) == self.facts.cmdline.as_deref()
             && text("os-release").as_deref().and_then(version_id) == self.facts.version;
@@ -180,7 +166,7 @@ impl LiveContents<'_> {
     }
 }
 
-/// What goes wrong while a source is read: with the source, or with the file that is made of it.
+// An error while a source was copied is one of the output file, or else of the source.
 fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> LiveError {
     match error.downcast::<OutputFileError>() {
         Ok(error) => error.into(),
@@ -188,7 +174,7 @@ fn of_source(error: anyhow::Error, source: fn(anyhow::Error) -> LiveError) -> Li
     }
 }
 
-/// Exactly one file, to several places at once.
+// Copy a file to several regions at once. Its size and digest must be as expected.
 fn copy(
     reader: &mut dyn Read,
     file: &FileInfo,
@@ -198,7 +184,7 @@ fn copy(
 ) -> anyhow::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let (mut at, mut hasher) = (0, Hasher::default());
-    // One byte more than it should have would show.
+    // One byte more, to notice a file that is too long.
     let mut reader = reader.take(file.size + 1);
     loop {
         let n = match reader.read(&mut chunk) {
@@ -222,11 +208,10 @@ fn copy(
     let actual = hasher.finish();
     match actual == file.sha256 {
         true => Ok(()),
-        false => Err(anyhow!("{}: its SHA-256 is {actual}, not {} as was announced", file.name, file.sha256)),
+        false => Err(anyhow!("{}: its SHA-256 is {actual}, not the expected {}", file.name, file.sha256)),
     }
 }
 
-/// Bytes with a digest.
 #[derive(Clone, Debug)]
 struct Piece {
     name: String,
@@ -235,7 +220,6 @@ struct Piece {
     sha256: Sha256,
 }
 
-/// An initramfs while it is written.
 struct Builder<'f> {
     region: Region<'f>,
     archive: Newc,
@@ -243,7 +227,7 @@ struct Builder<'f> {
 }
 
 impl Builder<'_> {
-    /// What will be at this offset.
+    // Record what another writer puts at this offset.
     fn expect(&mut self, file: &FileInfo, at: u64) {
         self.pieces.push(Piece { name: file.name.clone(), at, size: file.size, sha256: file.sha256 });
     }
@@ -259,7 +243,7 @@ impl Builder<'_> {
         Ok(entry.content_at)
     }
 
-    /// A directory and those above it.
+    // Add a directory and its parents.
     fn dirs(&mut self, path: &str) -> io::Result<()> {
         for end in path.match_indices('/').map(|(at, _)| at).chain([path.len()]) {
             let entry = self.archive.dir(&path[..end]);
@@ -268,7 +252,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The beginning of a file: where its content belongs.
+    // Begin a file, and return the offset of its content.
     fn header(&mut self, path: &str, size: u64) -> io::Result<u64> {
         let size = u32::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
         let entry = self.archive.file(path, size);
@@ -283,7 +267,7 @@ impl Builder<'_> {
     fn finish(mut self) -> io::Result<Initramfs> {
         let (trailer, size) = self.archive.clone().finish();
         self.entry("the end of the archive", &trailer)?;
-        // Zeros up to there, even where the file ends before.
+        // Padding that was never written must still be part of the file.
         let end = self.region.at + size;
         if self.region.file.metadata()?.len() < end {
             self.region.file.set_len(end)?;
@@ -293,15 +277,15 @@ impl Builder<'_> {
     }
 }
 
-/// An initramfs that was written, and what it has to be.
+/// An initramfs that was written, with the digests of its pieces.
 pub struct Initramfs {
-    /// Its size in bytes.
+    /// Bytes.
     pub size: u64,
     pieces: Vec<Piece>,
 }
 
 impl Initramfs {
-    /// Read it, compare every piece of it with its digest, and get the digest of the whole. `advanced` hears of bytes.
+    /// Read it back, compare every piece with its digest, and return the digest of the whole.
     pub fn digest(
         &self,
         region: Region,
@@ -311,7 +295,7 @@ impl Initramfs {
         let mut whole = Hasher::default();
         let mut at = 0;
         for piece in &self.pieces {
-            // Between pieces there are zeros.
+            // Padding between pieces.
             at += read(region, at, piece.at - at, &mut |bytes| whole.update(bytes)).map_err(|e| target.error(e))?;
             let mut own = Hasher::default();
             let taken = read(region, at, piece.size, &mut |bytes| {
@@ -330,7 +314,7 @@ impl Initramfs {
     }
 }
 
-/// Digest of the first `size` bytes of a region. `advanced` hears of bytes.
+/// Digest of the first `size` bytes of a region.
 pub fn digest_of(region: Region, size: u64, advanced: &mut dyn FnMut(u64)) -> io::Result<Sha256> {
     let mut hasher = Hasher::default();
     read(region, 0, size, &mut |bytes| {
@@ -340,7 +324,7 @@ pub fn digest_of(region: Region, size: u64, advanced: &mut dyn FnMut(u64)) -> io
     Ok(hasher.finish())
 }
 
-/// Read `size` bytes at an offset of a region; how many they were.
+/// Read `size` bytes at an offset of a region. Returns `size`.
 pub fn read(region: Region, at: u64, size: u64, taken: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK_BYTES.min(size as usize)];
     let mut done = 0;

@@ -1,7 +1,7 @@
-//! LAYER 2: disk images and live media in files: under which name, in which format.
+//! Files with disk images and live media, in their formats.
 //!
-//! Power loss: a file has its name only once it is complete and on the medium ([`OutputFile`]). Until then it is a temporary
-//! file beside it, `.slipway-*`, which a killed program leaves behind.
+//! Power loss: a file gets its name only once it is complete and flushed ([`OutputFile`]). Until then it is a temporary
+//! file `.slipway-*` in the same directory, which a killed program leaves behind.
 
 mod compare;
 mod compress;
@@ -9,6 +9,7 @@ mod iso;
 mod live;
 mod output_file;
 mod ova;
+mod pump;
 mod pxe;
 
 pub use iso::Iso;
@@ -30,39 +31,25 @@ use slipway_core::{
     payload::manifest::Arch,
 };
 
-/// Why an image was not made. There is nothing under its name, or what was there before.
+/// Why an image was not made. Its name does not exist, or is still the file that it was.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// qemu-img.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The files beside it.
     #[error(transparent)]
     OutputFile(#[from] OutputFileError),
-    /// The medium has no room for the image, or fails.
+    /// The disk is full or fails.
     #[error("{path}: {cause} ({tool})")]
-    Medium {
-        /// The file that is made.
-        path: String,
-        /// What the kernel said.
-        cause: io::Error,
-        /// What qemu-img said.
-        tool: ToolError,
-    },
-    /// The image does not hold the disk.
-    #[error("{path}: read back from the medium, it is not the disk that was converted: {source}")]
-    Differs {
-        /// The file that is made.
-        path: String,
-        /// What qemu-img said.
-        source: ToolError,
-    },
+    Medium { path: String, cause: io::Error, tool: ToolError },
+    /// The image, read back, differs from the disk.
+    #[error("{path}: what was read back is not the disk that was converted: {source}")]
+    Differs { path: String, source: ToolError },
 }
 
-/// Make the bytes of a disk an image of this kind, which is flushed and compared with them past the page cache. It has no
-/// name of its own yet.
+/// Convert the bytes of a disk to an image of this kind, flush it, read it back and compare it with them. The caller
+/// publishes it under its name.
 ///
-/// `advanced` hears of the bytes of the disk that are done, twice: converted, compared.
+/// `advanced` is called with counts of the disk's bytes, which add up to twice its size: converted, then compared.
 pub fn convert(
     raw: NamedTempFile,
     kind: ImageKind,
@@ -73,32 +60,36 @@ pub fn convert(
 ) -> Result<NamedTempFile, ImageError> {
     let Some((format, options)) = kind.qemu_format() else { return Ok(raw) };
     let disk_bytes = raw.as_file().metadata().map_err(|e| target.error(e))?.len();
-    // In a directory of its own under its later name: a VMDK names itself.
+    // A VMDK contains its own file name, so it is made under that name, in a directory of its own.
     let dir = target.side_dir()?;
     let name = match kind {
         ImageKind::Ova => ova::disk_name(target),
         _ => target.name(),
     };
     let inner = dir.path().join(name);
-    // Absolute paths: qemu-img takes what stands before a colon for a protocol.
+    // All paths are absolute: qemu-img would take the part before a colon for a protocol.
     let convert = ["convert", "-p", "-f", "raw", "-O", format, "-o", options].map(OsStr::new);
-    watched(convert.into_iter().chain([raw.path().as_os_str(), inner.as_os_str()]), disk_bytes, advanced)
-        .map_err(|error| of_medium(error, target))?;
+    run_qemu_img(convert.into_iter().chain([raw.path().as_os_str(), inner.as_os_str()]), disk_bytes, advanced)
+        .map_err(|error| convert_error(error, target))?;
     let converted = target.adopt(&inner)?;
-    settle(converted.as_file(), kind, stamp).map_err(|e| target.error(e))?;
+    make_reproducible(converted.as_file(), kind, stamp).map_err(|e| target.error(e))?;
     compare::flush_and_forget(converted.as_file()).map_err(|e| target.error(e))?;
     let compare = ["compare", "-p", "-f", "raw", "-F", format].map(OsStr::new);
-    watched(compare.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]), disk_bytes, advanced)
-        .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
+    run_qemu_img(
+        compare.into_iter().chain([raw.path().as_os_str(), converted.path().as_os_str()]),
+        disk_bytes,
+        advanced,
+    )
+    .map_err(|source| ImageError::Differs { path: target.path().display().to_string(), source })?;
     match kind {
         ImageKind::Ova => Ok(ova::pack(&converted, disk_bytes, arch, target)?),
         _ => Ok(converted),
     }
 }
 
-/// Take out what qemu-img put in of chance and the clock.
-fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
-    // A VMDK's header is one sector; its descriptor follows and is made of no more than 20.
+// Overwrite the random values and times that qemu-img has written.
+fn make_reproducible(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
+    // A VMDK has a header of one sector, then a descriptor of at most 20.
     const DESCRIPTOR: (u64, usize) = (512, 20 * 512);
     match kind {
         ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => Ok(()),
@@ -118,22 +109,22 @@ fn settle(image: &File, kind: ImageKind, stamp: Stamp) -> io::Result<()> {
     }
 }
 
-/// What the kernel says of a medium that has no room for a file, or fails.
-const OF_MEDIUM: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::EIO];
+// Errors that mean the disk is full or failing.
+const DISK_ERRORS: [Errno; 4] = [Errno::ENOSPC, Errno::EDQUOT, Errno::EFBIG, Errno::EIO];
 
-/// Less room than this is none: qemu-img writes no more at once.
+// qemu-img writes at most this much at once, so less free space counts as none.
 const ROOM_BYTES: i64 = 2 << 20;
 
-/// What qemu-img could not write for want of the medium is no fault of qemu-img's. Its last words end with what the kernel
-/// said, in the C library's words; but not always (a full disk is an "Invalid argument" to its streamOptimized VMDK), so
-/// the medium is asked, too. What was made lies there still.
-fn of_medium(tool: ToolError, target: &OutputFile) -> ImageError {
+// Tell a full or failing disk from a failing qemu-img. Its message usually ends with the C library's text for the
+// error. But for a full disk its streamOptimized VMDK reports "Invalid argument", so the disk is tried as well, while
+// the partial image still fills it.
+fn convert_error(tool: ToolError, target: &OutputFile) -> ImageError {
     let ToolError::Failed { why, .. } = &tool else { return tool.into() };
     let said = |cause: &io::Error| cause.to_string().split(" (os error").next().is_some_and(|text| why.ends_with(text));
-    let told = OF_MEDIUM.map(io::Error::from).into_iter().find(said);
+    let told = DISK_ERRORS.map(io::Error::from).into_iter().find(said);
     let asked = || {
         let room = fallocate(target.side().ok()?.as_file(), FallocateFlags::empty(), 0, ROOM_BYTES);
-        room.err().filter(|errno| OF_MEDIUM.contains(errno)).map(io::Error::from)
+        room.err().filter(|errno| DISK_ERRORS.contains(errno)).map(io::Error::from)
     };
     match told.or_else(asked) {
         Some(cause) => ImageError::Medium { path: target.path().display().to_string(), cause, tool },
@@ -141,14 +132,14 @@ fn of_medium(tool: ToolError, target: &OutputFile) -> ImageError {
     }
 }
 
-/// Run qemu-img, and hear of bytes what it says of percents.
-fn watched<'a>(
+// Run qemu-img, and turn its percentages into counts of bytes.
+fn run_qemu_img<'a>(
     args: impl Iterator<Item = &'a OsStr>,
     disk_bytes: u64,
     advanced: &mut dyn FnMut(u64),
 ) -> Result<(), ToolError> {
     let mut done = 0;
-    Tool::QemuImg.run_heard(args, &mut |piece| {
+    Tool::QemuImg.run_with_progress(args, &mut |piece| {
         if let Some(hundredths) = hundredths_of_percent(piece) {
             let now = (u128::from(disk_bytes) * u128::from(hundredths) / 10_000) as u64;
             advanced(now.saturating_sub(done));
@@ -157,8 +148,8 @@ fn watched<'a>(
     })
 }
 
-/// Compress a whole image; what was written is flushed and read back. It has no name of its own yet. `advanced` hears of
-/// the bytes read.
+/// Compress a whole image, flush it and read it back. The caller publishes it. `advanced` is called with counts of the
+/// bytes read.
 pub fn compress(
     image: NamedTempFile,
     compression: Option<Compression>,
@@ -172,27 +163,11 @@ pub fn compress(
     Ok(compressed)
 }
 
-/// What `qemu-img -p` says: `    (12.34/100%)`.
+// Parse the progress of `qemu-img -p`: `    (12.34/100%)`.
 fn hundredths_of_percent(piece: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(piece).ok()?.trim().strip_prefix('(')?.strip_suffix("/100%)")?;
     let (whole, hundredths) = text.split_once('.')?;
     whole.parse::<u16>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)
-}
-
-/// Move bytes from a reader to a writer, and hear how many there were.
-fn pump(reader: &mut impl io::Read, writer: &mut impl io::Write, moved: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-    let mut chunk = vec![0; 256 << 10];
-    loop {
-        match reader.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(n) => {
-                writer.write_all(&chunk[..n])?;
-                moved(&chunk[..n]);
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 #[cfg(test)]

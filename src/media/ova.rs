@@ -1,5 +1,4 @@
-//! An OVA: a tar archive of descriptor, manifest and VMDK, in this order (DMTF DSP0243 1.1.0, section 5.3), so that a
-//! reader knows what comes.
+//! An OVA: a tar archive of descriptor, manifest and VMDK in this order (DMTF DSP0243 1.1.0, section 5.3).
 
 use std::{
     fs::File,
@@ -9,7 +8,10 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use super::{OutputFile, OutputFileError, compare::Written};
+use super::{
+    compare::Written,
+    output_file::{OutputFile, OutputFileError},
+};
 use crate::transfer::digest_file;
 use slipway_core::{
     digest::Sha256,
@@ -17,17 +19,16 @@ use slipway_core::{
     payload::manifest::Arch,
 };
 
-/// Name of the VMDK in the archive.
 pub fn disk_name(target: &OutputFile) -> String {
     format!("{}-disk1.vmdk", stem(target))
 }
 
-/// The target's name up to the first dot.
+// The target's file name up to the first dot.
 fn stem(target: &OutputFile) -> String {
     target.name().split('.').find(|part| !part.is_empty()).unwrap_or("disk").to_owned()
 }
 
-/// Pack a streamOptimized VMDK of a disk of `disk_bytes`. Names are those of the target without its suffixes.
+/// Pack a streamOptimized VMDK of a disk of `disk_bytes`.
 pub fn pack(
     vmdk: &NamedTempFile,
     disk_bytes: u64,
@@ -53,7 +54,7 @@ fn write(vmdk: &Path, disk_bytes: u64, arch: Arch, name: &str, to: &File) -> io:
     archive.into_inner()?.verify()
 }
 
-/// Owner root, time 0: nothing of the machine it was made on.
+// Owner root and time 0, so that equal inputs give equal bytes.
 fn append(archive: &mut tar::Builder<Written>, name: &str, size: u64, content: impl Read) -> io::Result<()> {
     let mut header = tar::Header::new_ustar();
     header.set_size(size);

@@ -1,5 +1,5 @@
-//! What a machine starts from the network, in a tar archive to unpack where a server of HTTP or TFTP finds it: one file,
-//! which is complete or not there, as for every other kind. (A directory could not be replaced whole by a rename.)
+//! The files for a network boot, in a tar archive to unpack on an HTTP or TFTP server. An archive and not a directory,
+//! because one rename cannot replace a directory as a whole.
 
 use std::{
     io::{self, Write as _},
@@ -9,9 +9,9 @@ use std::{
 use tempfile::NamedTempFile;
 
 use super::{
-    OutputFile,
     compare::flush_and_forget,
     live::{Event, LiveContents, LiveError, Region, digest_of},
+    output_file::OutputFile,
 };
 use slipway_core::{
     digest::{Sha256, Sums},
@@ -19,38 +19,38 @@ use slipway_core::{
     payload::manifest::SHA256SUMS,
 };
 
-/// Bytes of a block of a tar archive.
 const BLOCK_BYTES: u64 = 512;
 
-/// Everything beside what it carries.
+/// What the archive has besides its [`LiveContents`].
 pub struct Pxe<'a> {
-    /// `boot.ipxe`.
+    /// Content of `boot.ipxe`.
     pub script: &'a str,
-    /// `cmdline`: the kernel's arguments, for other boot loaders.
+    /// Content of `cmdline`: the kernel arguments, for boot loaders other than iPXE.
     pub cmdline: &'a str,
-    /// Time of everything, seconds since 1970 UTC.
+    /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
 }
 
 impl Pxe<'_> {
-    /// Make it; it is flushed and was read back, and has no name of its own yet.
+    /// Make the archive, flush it and read it back. The caller publishes it under its name.
     pub fn make(
         &self,
-        cargo: &LiveContents,
+        contents: &LiveContents,
         target: &OutputFile,
         observe: &mut dyn FnMut(Event),
     ) -> Result<NamedTempFile, LiveError> {
         let error = |e: io::Error| LiveError::from(target.error(e));
-        // Before anything is added up: sizes are what a manifest claims.
-        cargo.fits()?;
+        // Checked before sizes are added up: they come from a manifest and may overflow.
+        contents.fits()?;
         let tar = target.side()?;
         let file = tar.as_file();
-        observe(Event::Phase("write      kernel and initramfs", cargo.bytes()));
-        let kernel = cargo.facts.kernel();
+        observe(Event::Phase("write      kernel and initramfs", contents.bytes()));
+        let kernel = contents.facts.kernel();
+        // Each file follows a header of one block. The headers are written last, when the sizes are known.
         let kernel_at = BLOCK_BYTES;
         let initramfs_at = (kernel_at + kernel.size).next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
         let [kernel_to, initramfs_to] = [kernel_at, initramfs_at].map(|at| Region { file, at });
-        let written = cargo.write(kernel_to, initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
+        let written = contents.write(kernel_to, initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
         observe(Event::Phase("read back  kernel and initramfs", kernel.size + written.size));
         flush_and_forget(file).map_err(error)?;
         let initramfs = written.digest(initramfs_to, target, &mut |n| observe(Event::Bytes(n)))?;
@@ -66,8 +66,8 @@ impl Pxe<'_> {
             (initramfs_at - BLOCK_BYTES, self.header(LIVE_INITRAMFS, written.size).map_err(error)?),
         ];
         let digests = [(LIVE_KERNEL.to_owned(), kernel.sha256), (LIVE_INITRAMFS.to_owned(), initramfs)];
-        let rest = self.rest(Sums(digests.into())).map_err(error)?;
-        frame.push(((initramfs_at + written.size).next_multiple_of(BLOCK_BYTES), rest));
+        let tail = self.tail(Sums(digests.into())).map_err(error)?;
+        frame.push(((initramfs_at + written.size).next_multiple_of(BLOCK_BYTES), tail));
         for (at, bytes) in &frame {
             file.write_all_at(bytes, *at).map_err(error)?;
         }
@@ -76,13 +76,13 @@ impl Pxe<'_> {
             let mut actual = vec![0; bytes.len()];
             file.read_exact_at(&mut actual, *at).map_err(error)?;
             if actual != *bytes {
-                return Err(differs("the list of files"));
+                return Err(differs("headers and small files"));
             }
         }
         Ok(tar)
     }
 
-    /// Owner root, and one time: nothing of the machine it was made on.
+    // Owner root and one time, so that equal inputs give equal bytes.
     fn header(&self, name: &str, size: u64) -> io::Result<Vec<u8>> {
         let mut header = tar::Header::new_ustar();
         header.set_path(name)?;
@@ -95,8 +95,8 @@ impl Pxe<'_> {
         Ok(header.as_bytes().to_vec())
     }
 
-    /// The small files, and the end of the archive.
-    fn rest(&self, mut sums: Sums) -> io::Result<Vec<u8>> {
+    // The small files and the two zero blocks that end the archive.
+    fn tail(&self, mut sums: Sums) -> io::Result<Vec<u8>> {
         let cmdline = format!("{}\n", self.cmdline);
         let texts = [("cmdline", cmdline.as_str()), ("boot.ipxe", self.script)];
         sums.0.extend(texts.map(|(name, text)| (name.to_owned(), Sha256::of(text.as_bytes()))));

@@ -1,4 +1,4 @@
-//! A payload in a directory: `dir:/usr/install/amd64` in the container image, or any other.
+//! A payload in a directory, such as `dir:/usr/install/amd64` in the container image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,40 +11,36 @@ use super::{
     SourceRef,
     examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, TEXTS, magic},
     image::Inspection,
-    open_regular,
+    open::open_regular,
 };
 use crate::transfer::{PayloadFiles, Take};
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::payload::manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS};
 
-/// A directory with a payload.
 #[derive(Clone, Debug)]
 pub struct DirSource {
     dir: PathBuf,
 }
 
 impl DirSource {
-    /// The payload in `dir`.
     pub fn new(dir: &Path) -> Self {
         DirSource { dir: dir.to_owned() }
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Open one of its files for reading.
     fn open(&self, name: &str) -> io::Result<File> {
         open_regular(&self.dir.join(name))
     }
 
-    /// Look at the payload: what `installer checksum` wrote down if that will do and fits, else read and hash everything, and
-    /// compare with SHA256SUMS. `progress` gets bytes as they are read.
+    /// Inspect the payload. If `inspection` allows it, trust what `installer checksum` recorded, as long as it fits the
+    /// files. Otherwise hash every file and compare with SHA256SUMS. `progress` gets the number of bytes read.
     pub fn facts(
         &self,
         policy: ChecksumPolicy,
-        look: Inspection,
+        inspection: Inspection,
         mut progress: impl FnMut(u64),
     ) -> Result<PayloadFacts, PayloadError> {
         if !self.dir.is_dir() {
@@ -52,21 +48,21 @@ impl DirSource {
         }
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
         if policy != ChecksumPolicy::Ignored && self.is_there(SHA256SUMS) {
-            self.see(&mut found, SHA256SUMS, &mut |_| ())?;
+            self.read(&mut found, SHA256SUMS, &mut |_| ())?;
         }
         let listed: BTreeSet<_> = found.sums()?.unwrap_or_default().0.into_keys().collect();
         let installed = self.installed();
         let is_small = |name: &&String| !installed.contains(&name.as_str());
         let texts = TEXTS.map(str::to_owned);
-        self.see_all(&mut found, listed.iter().filter(is_small).chain(&texts), &mut progress)?;
-        if look == Inspection::Declared
+        self.read_all(&mut found, listed.iter().filter(is_small).chain(&texts), &mut progress)?;
+        if inspection == Inspection::Declared
             && listed.iter().all(|name| self.is_there(name))
             && let Some(facts) = self.declared(&found, &installed)?
         {
             return Ok(facts);
         }
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
-        self.see_all(&mut found, &installed, &mut progress)?;
+        self.read_all(&mut found, &installed, &mut progress)?;
         found.facts(policy, &self.source())
     }
 
@@ -74,20 +70,20 @@ impl DirSource {
         SourceRef::Dir(self.dir.clone())
     }
 
-    /// Whether a name is there, be it a link to nowhere: that is an error when it is opened, not an absent file.
+    /// A dangling link counts as present, so that opening it fails instead of the file passing for absent.
     fn is_there(&self, name: &str) -> bool {
         self.dir.join(name).symlink_metadata().is_ok()
     }
 
-    /// Kernel, initramfs and squashfs, as far as they are there. Of several initramfs only the one that is used counts.
+    /// Those of kernel, initramfs and squashfs that exist. Of several initramfs only the first is used.
     fn installed(&self) -> Vec<&'static str> {
         let initramfs = INITRAMFS.into_iter().find(|name| self.is_there(name));
         let names = [KERNEL].into_iter().chain(initramfs).chain([ROOTFS]);
         names.filter(|name| self.is_there(name)).collect()
     }
 
-    /// The facts as they were written down, where the files of this directory can be those that they tell of: by name,
-    /// size and first bytes. Whatever is odd is for a look at everything to judge.
+    /// The recorded facts, if they fit the files by name, size and first bytes. If they do not, the full inspection
+    /// that follows finds out why.
     fn declared(&self, found: &Found, installed: &[&str]) -> Result<Option<PayloadFacts>, PayloadError> {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
@@ -114,8 +110,7 @@ impl DirSource {
         PayloadError::Io { path: self.dir.join(name), source }
     }
 
-    /// Read those that are there, and have not been read.
-    fn see_all<'n>(
+    fn read_all<'n>(
         &self,
         found: &mut Found,
         names: impl IntoIterator<Item = &'n String>,
@@ -123,13 +118,13 @@ impl DirSource {
     ) -> Result<(), PayloadError> {
         for name in names {
             if !found.files.contains_key(name) && self.is_there(name) {
-                self.see(found, name, progress)?;
+                self.read(found, name, progress)?;
             }
         }
         Ok(())
     }
 
-    fn see(&self, found: &mut Found, name: &str, progress: &mut dyn FnMut(u64)) -> Result<(), PayloadError> {
+    fn read(&self, found: &mut Found, name: &str, progress: &mut dyn FnMut(u64)) -> Result<(), PayloadError> {
         let seen = self.open(name).and_then(|mut file| Seen::read(name, &mut file, progress));
         let seen = seen.map_err(|source| self.io_error(name, source))?;
         found.files.insert(name.to_owned(), seen);

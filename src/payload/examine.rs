@@ -1,4 +1,4 @@
-//! From the files that were found in a source to the facts of a payload: the same rules for every kind of source.
+//! Derives the facts of a payload from the files found in a source. The rules are the same for every kind of source.
 
 use std::{
     collections::BTreeMap,
@@ -14,90 +14,38 @@ use slipway_core::{
     payload::manifest::{Arch, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
 };
 
-/// First four bytes of a squashfs 4.0 superblock (Documentation/filesystems/squashfs.rst).
+// Superblock of squashfs 4.0 (Documentation/filesystems/squashfs.rst).
 const SQUASHFS_MAGIC: &[u8] = b"hsqs";
-/// `cmdline`, `os-release`, `SHA256SUMS` and `manifest.json` larger than this are not what they claim to be.
+// Limit on memory for `cmdline`, `os-release`, `SHA256SUMS` and `manifest.json`; real ones are far smaller.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
-/// What is kept of other files: enough for their magics, bytes.
+/// How much is kept of other files: enough for their magics.
 pub const HEAD_BYTES: u64 = 1024;
 
-/// What is wrong with a payload. Nothing has been written.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    /// A file that must be there is not.
     #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS}", INITRAMFS.join(", "), path = path.display())]
-    Missing {
-        /// The file or directory.
-        path: PathBuf,
-    },
-    /// It cannot be read, or is no regular file.
+    Missing { path: PathBuf },
     #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Zero bytes long.
+    Io { path: PathBuf, source: io::Error },
     #[error("{path}: empty (0 bytes)", path = path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Not what its name says.
+    Empty { path: PathBuf },
+    /// The content is not what the file's name says.
     #[error("{path}: {why}", path = path.display())]
-    WrongContent {
-        /// The file.
-        path: PathBuf,
-        /// What it is not.
-        why: &'static str,
-    },
-    /// The list of digests is malformed.
+    WrongContent { path: PathBuf, why: &'static str },
     #[error("{path}: {source}", path = path.display())]
-    Sums {
-        /// The list.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SumsError,
-    },
-    /// What the payload says of itself cannot be used.
+    Sums { path: PathBuf, source: SumsError },
     #[error("{path}: {why}", path = path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A file that the list does not name, or names and is not there.
+    Manifest { path: PathBuf, why: String },
+    /// SHA256SUMS lacks a file of the payload, or lists one that does not exist.
     #[error("{path}: {why} {name}; run `installer checksum` again after changing a payload", path = path.display())]
-    SumsIncomplete {
-        /// The list.
-        path: PathBuf,
-        /// How they differ.
-        why: &'static str,
-        /// The file.
-        name: String,
-    },
-    /// A digest differs.
+    SumsIncomplete { path: PathBuf, why: &'static str, name: String },
     #[error("{path}: SHA-256 is {actual}, {SHA256SUMS} says {expected}", path = path.display())]
-    Mismatch {
-        /// The file.
-        path: PathBuf,
-        /// As listed.
-        expected: Sha256,
-        /// As computed.
-        actual: Sha256,
-    },
-    /// No list, and one is required.
+    Mismatch { path: PathBuf, expected: Sha256, actual: Sha256 },
     #[error("{path}: missing, and --strict requires it: run `installer checksum` on the payload", path = path.display())]
-    NotSealed {
-        /// The list.
-        path: PathBuf,
-    },
+    NoChecksums { path: PathBuf },
 }
 
 impl PayloadError {
-    /// The list of digests of the payload in `place` and what is there differ in a name.
     pub fn incomplete(place: &Path, why: &'static str, name: &str) -> Self {
         PayloadError::SumsIncomplete { path: place.join(SHA256SUMS), why, name: name.to_owned() }
     }
@@ -106,30 +54,24 @@ impl PayloadError {
 /// The optional text files of a payload.
 pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
 
-/// What to do about SHA256SUMS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumPolicy {
-    /// Compare with it if it is there.
     Compared,
-    /// It must be there.
     Required,
-    /// It is about to be replaced.
+    /// `installer checksum` is about to replace it.
     Ignored,
 }
 
 impl ChecksumPolicy {
-    /// By `--strict`.
     pub const fn of(strict: bool) -> Self {
         if strict { ChecksumPolicy::Required } else { ChecksumPolicy::Compared }
     }
 }
 
-/// Files whose content means something here.
 fn is_small(name: &str) -> bool {
     name == SHA256SUMS || name == MANIFEST || TEXTS.contains(&name)
 }
 
-/// Files that are installed, or that say how.
 pub fn is_used(name: &str) -> bool {
     is_installed(name) || is_small(name)
 }
@@ -138,7 +80,7 @@ fn is_installed(name: &str) -> bool {
     name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name)
 }
 
-/// Whether these first bytes are those of the kernel or the squashfs of this name, else why not; of a kernel, for what.
+/// Check the first bytes of a kernel or squashfs; return the architecture of a kernel. Other files always pass.
 pub fn magic(name: &str, head: &[u8]) -> Result<Option<Arch>, &'static str> {
     match name {
         KERNEL => Arch::of_kernel(head).map(Some).ok_or(NO_KERNEL),
@@ -154,16 +96,13 @@ const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
 /// One file of a source, read to its end.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Size in bytes.
     pub size: u64,
-    /// SHA-256 of its content.
     pub sha256: Sha256,
-    /// Its first bytes; of small files all of them, and one more of one that is too large.
+    // The first bytes. Of a small file all of them; one byte over the limit shows that it is too large.
     head: Vec<u8>,
 }
 
 impl Seen {
-    /// Read a file. `progress` gets bytes as they are read.
     pub fn read(name: &str, reader: &mut dyn FileReader, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
@@ -175,12 +114,11 @@ impl Seen {
         Ok(Seen { size, sha256, head })
     }
 
-    /// All of it, where it is a small file.
     pub fn small(&self) -> Option<&[u8]> {
         (self.size <= SMALL_FILE_BYTES && self.size == self.head.len() as u64).then_some(&self.head[..])
     }
 
-    /// Its text, where it is a small file: without white space around it, as kernel arguments are taken.
+    /// The content of a small file without white space around it: a final newline does not change kernel arguments.
     pub fn trimmed(&self) -> Option<&[u8]> {
         self.small().map(<[u8]>::trim_ascii)
     }
@@ -190,34 +128,31 @@ impl Seen {
     }
 }
 
-/// What was found in a source.
 #[derive(Debug)]
 pub struct Found {
-    /// Where, for messages: a directory, or an image and a directory in it.
+    /// For messages: a directory, or an image and a directory in it.
     pub place: PathBuf,
-    /// The files by name.
     pub files: BTreeMap<String, Seen>,
 }
 
 impl Found {
-    /// The list of digests, if it is there.
     pub fn sums(&self) -> Result<Option<digest::Sums>, PayloadError> {
         let Some(bytes) = self.small(SHA256SUMS)? else { return Ok(None) };
         let sums = digest::Sums::parse(bytes);
         sums.map(Some).map_err(|source| PayloadError::Sums { path: self.place.join(SHA256SUMS), source })
     }
 
-    /// Digests of all files that were found or are listed.
+    /// Digests of all files that were found or that SHA256SUMS lists.
     pub fn digests(&self) -> Result<BTreeMap<String, Sha256>, PayloadError> {
         let found = self.files.iter().map(|(name, seen)| (name.clone(), seen.sha256));
         Ok(self.sums()?.unwrap_or_default().0.into_iter().chain(found).collect())
     }
 
-    /// The facts, from files that were all read and hashed: magics, and digests against SHA256SUMS.
+    /// The facts, after every file was read and hashed. Checks magics, and digests against SHA256SUMS.
     pub fn facts(&self, policy: ChecksumPolicy, source: &SourceRef) -> Result<PayloadFacts, PayloadError> {
         let sums = if policy == ChecksumPolicy::Ignored { None } else { self.sums()? };
         if policy == ChecksumPolicy::Required && sums.is_none() {
-            return Err(PayloadError::NotSealed { path: self.place.join(SHA256SUMS) });
+            return Err(PayloadError::NoChecksums { path: self.place.join(SHA256SUMS) });
         }
         let mut arch = None;
         let mut files = Vec::new();
@@ -243,9 +178,9 @@ impl Found {
         })
     }
 
-    /// The facts as `installer checksum` wrote them down, from SHA256SUMS and manifest.json alone; none while they, or a
-    /// `cmdline` they do not hold themselves, have not been found. What they say of the files is compared when these are
-    /// written.
+    /// The facts that `installer checksum` recorded in SHA256SUMS and manifest.json. None if one of these, or a
+    /// `cmdline` that the manifest does not hold itself, has not been found yet. The write compares the files with
+    /// them.
     pub fn declared(&self, source: &SourceRef) -> Result<Option<PayloadFacts>, PayloadError> {
         let (Some(sums), Some(text)) = (self.sums()?, self.small(MANIFEST)?) else { return Ok(None) };
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
@@ -254,13 +189,16 @@ impl Found {
         let fits =
             matches!(names[..], [KERNEL, initramfs] | [KERNEL, initramfs, ROOTFS] if INITRAMFS.contains(&initramfs));
         if !fits {
-            return Err(wrong(format!("its files are {}: not those of a payload", names.join(", "))));
+            return Err(wrong(format!(
+                "it lists {:?}: a payload has {KERNEL}, one initramfs and optionally {ROOTFS}",
+                names.join(", ")
+            )));
         }
         if let Some(empty) = manifest.files.iter().find(|f| f.size == 0) {
             return Err(PayloadError::Empty { path: self.place.join(&empty.name) });
         }
         if let Some(name) = sums.0.keys().find(|name| is_installed(name) && !names.contains(&name.as_str())) {
-            return Err(wrong(format!("does not name {name}, which SHA256SUMS lists")));
+            return Err(wrong(format!("it does not name {name}, which SHA256SUMS lists")));
         }
         self.compare_listed(&sums, &manifest.files)?;
         for (name, seen) in &self.files {
@@ -272,7 +210,7 @@ impl Found {
         }
         let cmdline = match (&manifest.cmdline, self.text("cmdline")?.map(str::trim)) {
             (Some(own), Some(text)) if own != text => {
-                return Err(wrong("its cmdline is not the file cmdline".to_owned()));
+                return Err(wrong("its cmdline differs from the file cmdline".to_owned()));
             }
             (Some(own), _) => Some(own.clone()),
             (None, Some(text)) => Some(text.to_owned()),
@@ -283,7 +221,6 @@ impl Found {
         Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
     }
 
-    /// Kernel, initramfs and squashfs as they are called here.
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {
         let exists = |name: &&str| self.files.contains_key(*name);
         let missing = |name| PayloadError::Missing { path: self.place.join(name) };
@@ -314,7 +251,6 @@ impl Found {
         Ok(())
     }
 
-    /// The list and what is there differ in a name.
     pub fn incomplete(&self, why: &'static str, name: &str) -> PayloadError {
         PayloadError::incomplete(&self.place, why, name)
     }

@@ -1,23 +1,14 @@
-//! Where kernel, initramfs and squashfs come from.
+//! Sources of kernel, initramfs and squashfs.
 
 mod dir;
 mod examine;
 pub mod image;
+mod open;
 pub mod registry;
 mod source;
+mod source_ref;
 
 pub use dir::DirSource;
 pub use examine::{ChecksumPolicy, PayloadError, TEXTS};
-pub use source::{Source, SourceRef, image_store};
-
-use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, path::Path};
-
-use nix::libc;
-
-/// Open a file for reading. A fifo would block in open without `O_NONBLOCK` (which means nothing to a file), a device never
-/// end.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
-    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong()) }
-}
+pub use source::{Source, image_store};
+pub use source_ref::SourceRef;

@@ -1,4 +1,4 @@
-//! What a target disk holds before an install: nothing, or something worth a refusal.
+//! What a target disk holds before an installation: nothing, or something that needs `--force`.
 
 use std::io;
 
@@ -16,7 +16,6 @@ use slipway_core::{
     units::{Lba, MIB, SectorSize},
 };
 
-/// Look at a target disk.
 pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
     Ok(DiskFacts {
         identity: disk.identity().clone(),
@@ -27,7 +26,6 @@ pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
     })
 }
 
-/// Sizes and digests of the boot assets, for the plan.
 pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     AssetFacts {
         efi: info(arch.efi_image(), &assets.efi),
@@ -35,8 +33,8 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     }
 }
 
-/// A disk is empty when its first and last MiB are zero, or hold a GPT without partitions and nothing else.
-/// Whatever else is there, known or not, is somebody's.
+/// A disk counts as empty if its first and last MiB are zero, or hold nothing but a GPT without partitions. Anything
+/// else, known or not, may be somebody's data.
 pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     let len = disk.size().min(MIB) as usize;
     if len == 0 {
@@ -58,13 +56,14 @@ pub(super) fn found(disk: &dyn BlockIo) -> io::Result<Found> {
     Ok(Found::Something(what.unwrap_or_default()))
 }
 
-/// A protective MBR, both headers, no entry, no boot code, and zeros everywhere else.
+// Protective MBR without boot code, both headers, no entries, and zeros elsewhere.
 fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool {
     let block = sector.bytes() as usize;
     let zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
     if head.len() < 3 * block || tail.len() < block {
         return false;
     }
+    // Up to byte 440 is boot code. The protective entry, at 446, is the only one.
     let mbr_only = is_protective_mbr(head) && zero(&head[..440]) && zero(&head[462..510]) && zero(&head[512..block]);
     let header = |bytes: &[u8], at| Header::decode(bytes, at).is_ok();
     let (tail, backup) = tail.split_at(tail.len() - block);
@@ -75,7 +74,6 @@ fn is_empty_gpt(head: &[u8], tail: &[u8], sector: SectorSize, last: Lba) -> bool
         && zero(tail)
 }
 
-/// What a GPT in the first MiB says, for people.
 fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
     let bytes = sector.bytes() as usize;
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {
@@ -83,7 +81,7 @@ fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
         Err(GptError::NoSignature) if is_protective_mbr(head) => {
             return Some("a protective MBR without a GPT behind it".to_owned());
         }
-        // Without a protective MBR the rest of a GPT says nothing.
+        // Without a protective MBR this is not a GPT disk (UEFI 2.10, 5.2.3).
         Ok(_) | Err(GptError::NoSignature) => return None,
         Err(e) => return Some(format!("a damaged partition table ({e})")),
     };

@@ -13,21 +13,19 @@ use slipway_core::{
     units::{Extent, Lba, SectorSize},
 };
 
-/// One copy of a table.
 pub(super) type Table = (Header, Vec<Entry>);
 
 /// Both copies of a GPT, whoever made it.
 pub(super) struct Gpt {
-    /// At LBA 1.
     pub primary: Result<Table, GptError>,
-    /// At the end of the disk, or where the primary says it is.
+    /// From the end of the disk, or from where the primary says it is.
     pub backup: Result<Table, GptError>,
     backup_lba: Lba,
+    // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
 }
 
 impl Gpt {
-    /// Read both.
     pub fn read(disk: &dyn BlockIo) -> Result<Self, ProbeError> {
         let sector = disk.sector_size();
         let mut lba0 = vec![0; sector.bytes() as usize];
@@ -38,8 +36,8 @@ impl Gpt {
         let primary = table(disk, Lba(1))?;
         let last = Lba(disk.size() / sector.bytes() - 1);
         let mut backup = (last, table(disk, last)?);
-        // An image written to a larger disk has its backup where the image ended; what stands in the last block
-        // is then nothing, or the backup of what the disk held before.
+        // An image that was copied to a larger disk has its backup where the image ended. The last block then holds
+        // nothing, or the backup of an earlier table.
         let mut foreign = false;
         if let Ok((header, entries)) = &primary {
             let ours = |t: &Result<Table, GptError>| {
@@ -53,7 +51,7 @@ impl Gpt {
         Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign })
     }
 
-    /// The copy that counts.
+    /// The primary, or the backup if the primary is damaged.
     pub fn in_use(&self) -> Result<&Table, ProbeError> {
         match (&self.primary, &self.backup) {
             (Ok(table), _) | (Err(_), Ok(table)) => Ok(table),
@@ -61,7 +59,6 @@ impl Gpt {
         }
     }
 
-    /// How the copies are.
     pub fn copies(&self, sector: SectorSize) -> GptCopies {
         GptCopies {
             primary: self.primary.as_ref().map(|_| ()).map_err(Clone::clone),
@@ -72,7 +69,7 @@ impl Gpt {
     }
 }
 
-/// The partition table: the primary one, or the backup where the primary says it is or at the end of the disk.
+/// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let sector = disk.sector_size();
     let gpt = Gpt::read(disk)?;
@@ -97,7 +94,7 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     }
     let table_end = 2 * sector.bytes() + ENTRY_ARRAY_BYTES;
     if let Some(part) = Part::ALL.into_iter().find(|part| parts[*part as usize - 1].offset < table_end) {
-        return Err(ProbeError::Foreign(format!("partition {} lies on the partition table", part.name())));
+        return Err(ProbeError::Foreign(format!("partition {} overlaps the partition table", part.name())));
     }
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
@@ -105,14 +102,14 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
 }
 
-/// Two partitions that share bytes: what is written to one would change the other.
+// Two partitions that overlap: writing to one would change the other.
 fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
     sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
-/// Header and entries at a block: I/O errors outside, what is wrong with the table inside.
+// The copy with its header at `at`. The outer error is an I/O error, the inner one a damaged table.
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
     let sector = disk.sector_size();
     let inside =

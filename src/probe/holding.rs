@@ -1,4 +1,4 @@
-//! What a disk holds that is looked at from a live system.
+//! What a disk holds, as `installer unattended` on a live system needs to know it.
 
 use super::{ProbeError, content::found, partitions::partitions, system::system};
 use crate::device::BlockIo;
@@ -10,7 +10,7 @@ use slipway_core::{
     plan::{DiskHolds, Found},
 };
 
-/// Look; `cmdline` is the command line of the running kernel.
+/// `cmdline` is the command line of the running kernel.
 pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     if is_medium(disk)? {
         return Ok(DiskHolds::Medium);
@@ -37,7 +37,7 @@ pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeErro
     }
 }
 
-/// Whether it is an installation medium, or another ISO 9660 image.
+/// Whether it is a live medium, or any other ISO 9660 image.
 pub fn is_medium(disk: &dyn BlockIo) -> Result<bool, ProbeError> {
     let len = usize::try_from(disk.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
     let mut head = vec![0; len];

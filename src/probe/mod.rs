@@ -1,4 +1,4 @@
-//! LAYER 3, look: what is on a disk. Never writes.
+//! Finds out what is on a disk. Nothing here writes.
 
 mod content;
 mod error;

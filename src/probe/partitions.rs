@@ -1,4 +1,4 @@
-//! The partition table of any disk, whoever made it, and what its partitions hold by their first bytes.
+//! The partition table of any disk, and what its partitions hold, judged by their first bytes.
 
 use uuid::Uuid;
 
@@ -19,28 +19,26 @@ use slipway_core::{
     units::{Extent, SectorSize},
 };
 
-/// A disk by its partition table.
 #[derive(Clone, Debug)]
 pub struct TableFacts {
-    /// Which kind of table.
     pub kind: TableKind,
-    /// GUID of the disk, where its table has one.
+    /// `None` for an MBR.
     pub disk_guid: Option<Uuid>,
-    /// How the copies of a GPT are.
+    /// The state of both copies of a GPT.
     pub copies: Option<GptCopies>,
-    /// The whole disk, in order of place.
+    /// Cover the whole disk, sorted by offset.
     pub regions: Vec<Region>,
-    /// Partitions that hold further ones, which are not looked for.
+    /// Numbers of extended partitions. The logical partitions in them are not listed.
     pub extended: Vec<u32>,
 }
 
-/// Read it: a GPT, or an MBR. A disk with neither is an error that says what is there instead.
+/// Read the GPT, or else the MBR. For a disk with neither the error says what it holds instead.
 pub fn partitions(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
     if disk.size() == 0 {
-        return Err(ProbeError::NoTable("it has not one sector".to_owned()));
+        return Err(ProbeError::NoTable("it is smaller than one sector".to_owned()));
     }
     match of_gpt(disk) {
-        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or_else(|| ProbeError::NoTable(instead(disk, &why))),
+        Err(ProbeError::NoTable(why)) => of_mbr(disk)?.ok_or_else(|| ProbeError::NoTable(no_table_reason(disk, &why))),
         other => other,
     }
 }
@@ -51,7 +49,7 @@ fn of_gpt(disk: &dyn BlockIo) -> Result<TableFacts, ProbeError> {
     let (header, entries) = gpt.in_use()?;
     let block = sector.bytes();
     let mut regions = Vec::new();
-    // The protective MBR and LBA 1 are the table's, also when the copy there is damaged.
+    // The protective MBR and LBA 1 belong to the table even if the copy there is damaged.
     let array = gpt.primary.as_ref().ok().and_then(|(h, _)| entry_array(h, sector));
     regions.extend(joined("GPT", Extent { offset: 0, len: 2 * block }, array));
     if let Ok((h, _)) = &gpt.backup
@@ -73,7 +71,7 @@ fn entry_array(header: &gpt::Header, sector: SectorSize) -> Option<Extent> {
     Some(Extent { offset: header.entries_lba.offset(sector)?, len: header.entries_bytes() as u64 })
 }
 
-/// Header and entries of a copy: one region where they touch, which they nearly always do.
+// Header and entries of a copy, as one region if they are adjacent, which they nearly always are.
 fn joined(name: &'static str, header: Extent, array: Option<Extent>) -> Vec<Region> {
     let extents = match array {
         None => vec![header],
@@ -87,7 +85,7 @@ fn joined(name: &'static str, header: Extent, array: Option<Extent>) -> Vec<Regi
 
 fn of_entry(disk: &dyn BlockIo, entry: &gpt::Entry) -> Partition {
     let sector = disk.sector_size();
-    // One that is reversed, or beyond what 64 bits address, is shown where it claims to begin, without bytes.
+    // A partition that ends before it begins, or beyond 64 bits, is shown with no bytes where it claims to begin.
     let begin = entry.first.offset(sector).unwrap_or(u64::MAX);
     let extent = entry.extent(sector).unwrap_or(Extent { offset: begin, len: 0 });
     Partition {
@@ -97,7 +95,7 @@ fn of_entry(disk: &dyn BlockIo, entry: &gpt::Entry) -> Partition {
         type_name: gpt_type(entry.type_guid).map(Into::into),
         guid: Some(entry.guid),
         extent,
-        holds: held(disk, extent),
+        holds: content_of(disk, extent),
     }
 }
 
@@ -105,7 +103,7 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
     let sector = disk.sector_size();
     let mut lba0 = vec![0; sector.bytes() as usize];
     read(disk, 0, &mut lba0)?;
-    // A protective MBR says that a GPT counts, and that one is not to be read.
+    // A protective MBR means that the disk has a GPT, and reading that has failed.
     let Some(entries) = mbr::partitions(&lba0).filter(|_| !gpt::is_protective_mbr(&lba0)) else { return Ok(None) };
     let mut regions = vec![Region::Table { name: "MBR".into(), extent: Extent { offset: 0, len: sector.bytes() } }];
     regions.extend(entries.iter().map(|entry| {
@@ -117,7 +115,7 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
             type_name: mbr_type(entry.kind).map(Into::into),
             guid: None,
             extent,
-            holds: held(disk, extent),
+            holds: content_of(disk, extent),
         })
     }));
     Ok(Some(TableFacts {
@@ -129,15 +127,15 @@ fn of_mbr(disk: &dyn BlockIo) -> Result<Option<TableFacts>, ProbeError> {
     }))
 }
 
-/// The first bytes of a range, as far as it and the disk reach. One sector that cannot be read is no reason not to
-/// look at the others.
+// The first bytes of a range, cut at the end of the range and of the disk. `None` if they cannot be read, so that one
+// bad sector does not hide the rest of the table.
 fn head(disk: &dyn BlockIo, extent: Extent) -> Option<Vec<u8>> {
     let inside = disk.size().saturating_sub(extent.offset).min(extent.len);
     let mut head = vec![0; usize::try_from(inside).unwrap_or(HEAD_BYTES).min(HEAD_BYTES)];
     disk.read_back(extent.offset, &mut head).is_ok().then_some(head)
 }
 
-fn held(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
+fn content_of(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
     if extent.len == 0 || extent.offset >= disk.size() {
         return None;
     }
@@ -146,8 +144,8 @@ fn held(disk: &dyn BlockIo, extent: Extent) -> Option<String> {
     recognise(&head).map(|s| s.short).or_else(blank).map(str::to_owned)
 }
 
-/// What a disk without a table begins with, and what helps.
-fn instead(disk: &dyn BlockIo, why: &str) -> String {
+// Say what a disk without a table holds instead, and what the user can do.
+fn no_table_reason(disk: &dyn BlockIo, why: &str) -> String {
     let Some(head) = head(disk, Extent { offset: 0, len: disk.size() }) else { return why.to_owned() };
     match recognise(&head) {
         Some(s) if s.packed => {
@@ -165,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk with an MBR that cannot be read from `bad` on.
+    // A disk with an MBR, not readable from byte `bad` on.
     struct Failing {
         lba0: [u8; 512],
         bad: u64,
@@ -201,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Such a disk is what one wants to look at.
+    // People inspect a disk because it fails.
     #[test]
     fn a_partition_that_cannot_be_read_is_shown_all_the_same() {
         let mut lba0 = [0; 512];
@@ -215,7 +213,7 @@ mod tests {
         let facts = partitions(&Failing { lba0, bad: 4096 * 512 }).unwrap();
         let holds: Vec<_> = facts.regions.iter().filter_map(|r| r.partition()?.holds.as_deref()).collect();
         assert_eq!(holds, ["blank", "unreadable"]);
-        // Without a table there is nothing to show.
+        // If the table itself cannot be read, there is nothing to show.
         let error = partitions(&Failing { lba0, bad: 0 }).unwrap_err();
         assert!(matches!(error, ProbeError::Io { offset: 0, .. }), "{error}");
     }

@@ -1,4 +1,4 @@
-//! What an installed disk holds: label, boot state, slots, META.
+//! What an installed disk holds: partition table, boot state, slots, META.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ use slipway_core::{
     units::{Extent, MIB},
 };
 
-/// Look at an installed disk; `cmdline` is the command line of the running kernel.
+/// `cmdline` is the command line of the running kernel.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
     let gpt = gpt(disk)?;
     let [first, second] = boot_env(disk, gpt.part(Part::Esp))?;
@@ -46,7 +46,7 @@ pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeErr
     Ok(SystemFacts { sector: disk.sector_size(), gpt, running, env_at, env_copies, env, slots, next, meta, data })
 }
 
-/// What the volumes of the OS hold. (LUKS: both versions begin alike, LUKS2 On-Disk Format, 2.1.)
+// What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
 fn data(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<BTreeMap<Part, VolumeHolds>, ProbeError> {
     let mut found = BTreeMap::new();
     for part in [Part::State, Part::Ephemeral] {
@@ -62,7 +62,6 @@ fn data(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<BTreeMap<Part, VolumeHolds
     Ok(found)
 }
 
-/// META of an installed disk.
 pub fn meta_of(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<Meta, ProbeError> {
     let extent = gpt.part(Part::Meta);
     let mut bytes = vec![0; META_BYTES as usize];
@@ -70,17 +69,16 @@ pub fn meta_of(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<Meta, ProbeError> {
     Ok(Meta::decode(&bytes))
 }
 
-/// Open the file system of a slot.
 pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Result<FatVolume<'d>, ProbeError> {
     let part = Part::from(slot);
     FatVolume::open(disk, gpt.part(part)).map_err(|source| ProbeError::Fat { part, source })
 }
 
-/// Where each copy lies, and what it says.
+/// Byte offset and content of a copy of boot.env.
 type EnvCopy = (Option<u64>, Option<BootEnv>);
 
-/// Both copies of boot.env. What is damaged is lost, as GRUB sees it; a medium that cannot be read is an error, as the
-/// next read may well succeed.
+// Both copies of boot.env. Damaged copies count as lost, as they do for GRUB. A read error is an error, because the
+// next read may succeed.
 fn boot_env(disk: &dyn BlockIo, esp: Extent) -> Result<[EnvCopy; 2], ProbeError> {
     let Some(volume) = unless_lost(FatVolume::open(disk, esp))? else { return Ok([(None, None), (None, None)]) };
     let copy = |path| {
@@ -98,7 +96,8 @@ fn unless_lost<T>(read: Result<T, ReadError>) -> Result<Option<T>, ProbeError> {
     }
 }
 
-/// Where a file lies that is exactly one block of GRUB's, in one sector: it is replaced whole or not at all.
+// The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
+// atomically, and no other is.
 fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64> {
     let file = volume.find(path).ok()??;
     let sector = disk.sector_size().bytes();
@@ -131,8 +130,8 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
     }
 }
 
-/// Every file of a slot, compared with its SHA256SUMS on the medium. The list itself and the marker, which changes,
-/// are in no list.
+/// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and
+/// the marker, which changes.
 pub fn check_slot(
     disk: &dyn BlockIo,
     gpt: &GptFacts,
@@ -156,13 +155,13 @@ pub fn check_slot(
     Ok(checks)
 }
 
-/// Bytes that [`check_slot`] reads.
+/// How many bytes [`check_slot`] will read.
 pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
     let files = slot_volume(disk, gpt, slot).ok().and_then(|v| v.root_files().ok());
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
 }
 
-/// The verdict of [`check_slot`], for a plan.
+/// [`check_slot`] for a plan: the first file that is not good is the error.
 pub fn slot_is_whole(
     disk: &dyn BlockIo,
     gpt: &GptFacts,
@@ -176,7 +175,7 @@ pub fn slot_is_whole(
     }
 }
 
-/// Compare every file of a list in a slot with what is on the medium, read past the page cache.
+/// Read every file that `list` names back from the disk, and compare its digest.
 pub fn check_files(
     disk: &dyn BlockIo,
     volume: &FatVolume,
@@ -187,7 +186,7 @@ pub fn check_files(
     let fat = |source| ProbeError::Fat { part, source };
     let bytes = volume.read_small(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
     let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
-    // An empty list proves nothing, to GRUB and to us.
+    // An empty list proves nothing. GRUB refuses it too.
     if sums.0.is_empty() {
         return Err(ProbeError::NoSums { part, file: list });
     }

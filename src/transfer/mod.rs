@@ -1,11 +1,13 @@
-//! The write path: from a reader to the disk in one pass, and back from the disk to compare.
+//! The write path: copy a file to the disk in one pass while hashing it, then read it back from the disk and compare.
 
 pub mod checksum;
+mod error;
 mod file_reader;
 mod read_back;
 pub mod sha256;
 mod stream;
 
+pub use error::StreamError;
 pub use file_reader::{FileReader, PayloadFiles, Take};
 pub use read_back::{ReadBack, read_back_digest};
-pub use stream::{StreamError, digest_file, write_stream};
+pub use stream::{digest_file, write_stream};

@@ -1,14 +1,12 @@
-//! Back from the medium: what is on it, by large reads past the page cache, hashing beside the reading.
+//! Reading files back from the disk, in large reads that bypass the page cache.
 //!
-//! Behind a write ([`ReadBack`]) this begins while the rest is still being written. Before a flush a device may answer a
-//! read from a cache that it has not written down yet, and that it may fail to write down: such a read proves nothing
-//! of the medium. So nothing is read before a flush that came after its write. That takes one flush for every
-//! [`WINDOW_BYTES`]; what is left at the end is read after the flush that ends the write. So is all the rest where
-//! reading disturbs the write ([`disturbs`]).
+//! [`ReadBack`] starts while the rest is still being written. Before a flush a disk may answer a read from a volatile
+//! cache, which proves nothing about the storage. So a byte is read back only after a flush that followed its write:
+//! one flush for every [`WINDOW_BYTES`], and the final flush for the remainder. Where reading slows the write down too
+//! much ([`disturbs`]), everything left is read after the final flush.
 //!
-//! What was just written is compared by a [`Checksum`] of the same bytes in memory. It has to find media that lie or fail,
-//! not attackers: whoever changes what is on the medium can do that afterwards as well, and is found by those who read
-//! it then, by SHA-256.
+//! A just-written file is compared by [`Checksum`], not by SHA-256: this finds disks that fail or lie, not attackers.
+//! An attacker who can change the disk could do so after the comparison as well; readers that use SHA-256 find that.
 
 use std::{
     collections::VecDeque,
@@ -22,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::stream::StreamError;
+use super::StreamError;
 use crate::{
     device::{AlignedBuf, BlockIo},
     transfer::{
@@ -35,23 +33,21 @@ use slipway_core::{
     units::{Extent, round_up},
 };
 
-/// Bytes read at once, and how many buffers are on their way. More only cost memory.
+// More or larger buffers cost memory and gain no speed.
 const READ_BYTES: usize = 512 << 10;
 const BUFFERS: usize = 2;
-/// Bytes between two flushes behind a write: enough that they cost nothing, little enough that there is not much left
-/// to be read at the end.
+// Bytes between two flushes: enough that flushing costs next to nothing, few enough that little is left to read at the
+// end.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-/// Bytes of a file on the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    /// Where they are.
     pub at: Extent,
-    /// Whether the file ends with them.
+    /// Whether the file ends here.
     pub last: bool,
 }
 
-/// Digest of a file that lies in these ranges.
+/// SHA-256 of a file that occupies these extents, in their order.
 pub fn read_back_digest(
     disk: &dyn BlockIo,
     extents: &[Extent],
@@ -62,16 +58,15 @@ pub fn read_back_digest(
     Ok(digests.first().copied().unwrap_or_else(|| Sha256::of(&[])))
 }
 
-/// Reads files back behind whoever writes them.
+/// A thread that reads files back while later ones are still being written.
 pub struct ReadBack<'scope> {
-    /// For the writer.
     pub written: Written,
     progress: Receiver<u64>,
     thread: ScopedJoinHandle<'scope, Result<Vec<Checksum>, StreamError>>,
 }
 
 impl<'scope> ReadBack<'scope> {
-    /// Begin. Dropped before [`ReadBack::finish`], it stops.
+    /// Start the thread. It stops early if this is dropped without [`ReadBack::finish`].
     pub fn begin<'env>(scope: &'scope Scope<'scope, 'env>, disk: &'env dyn BlockIo) -> Result<Self, StreamError> {
         let (written, pieces) = channel();
         let (advanced, progress) = channel();
@@ -86,7 +81,7 @@ impl<'scope> ReadBack<'scope> {
             both: None,
         };
         let advance = move |bytes| {
-            // Who does not finish does not count.
+            // Nobody listens if the write failed and `finish` is never called.
             let _ = advanced.send(bytes);
         };
         let work = move || sums(disk, pieces, Checksummer::update, Checksummer::finish, &mut { advance });
@@ -94,7 +89,7 @@ impl<'scope> ReadBack<'scope> {
         Ok(ReadBack { written: Written { pieces: written, bytes }, progress, thread })
     }
 
-    /// Read what is left; all that was written has been flushed. Checksums of the files, in the order in which they came.
+    /// Read what is left and return the checksums, in the order of the files. The caller must have flushed everything.
     pub fn finish(self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Checksum>, StreamError> {
         let ReadBack { written, progress: advanced, thread } = self;
         let _ = written.pieces.send(None);
@@ -104,40 +99,35 @@ impl<'scope> ReadBack<'scope> {
     }
 }
 
-/// Tells what has been written.
 pub struct Written {
     pieces: Sender<Option<Piece>>,
-    /// Bytes so far.
     bytes: Arc<AtomicU64>,
 }
 
 impl Written {
-    /// These bytes come next.
     pub fn tell(&self, piece: Piece) {
         self.bytes.fetch_add(piece.at.len, Ordering::Relaxed);
-        // Nobody hears it only when reading back has failed, which `finish` tells.
+        // The thread is gone only if reading back failed. `finish` returns that error.
         let _ = self.pieces.send(Some(piece));
     }
 }
 
-/// What was written, in its order, as soon as it was flushed.
+/// Iterates over the written pieces in order, each once it has been flushed.
 struct Flushed<'d> {
     disk: &'d dyn BlockIo,
     pieces: Receiver<Option<Piece>>,
-    /// Bytes written so far.
     bytes: Arc<AtomicU64>,
-    /// Flushed, and to be read.
     ready: VecDeque<Piece>,
-    /// Bytes to the next flush.
+    // Bytes between two flushes; `u64::MAX` waits for the final one.
     window: u64,
-    /// The first window while nothing was read: bytes, and how long it took.
+    // Bytes and time of the first window, when nothing was being read.
     alone: Option<(u64, Duration)>,
-    /// Since when the current one is read, and bytes written until then.
+    // When reading of the current window began, and bytes written by then.
     both: Option<(Instant, u64)>,
 }
 
 impl Flushed<'_> {
-    /// Wait for a window to be written, and flush it; none is left once the writer has ended.
+    /// Wait until a window has been written, then flush it. At the end of the write `ready` may stay empty.
     fn next_window(&mut self) -> io::Result<()> {
         if let (Some(alone), Some((since, before))) = (self.alone, self.both) {
             let bytes = WINDOW_BYTES + self.bytes.load(Ordering::Relaxed) - before;
@@ -152,9 +142,9 @@ impl Flushed<'_> {
                     bytes += piece.at.len;
                     self.ready.push_back(piece);
                 }
-                // All has been flushed.
+                // The writer has finished and flushed everything.
                 Ok(None) => return Ok(()),
-                // The write has failed.
+                // The write has failed, so reading back is pointless.
                 Err(_) => {
                     self.ready.clear();
                     return Ok(());
@@ -168,8 +158,8 @@ impl Flushed<'_> {
     }
 }
 
-/// Whether a disk moves less than half as much, bytes in a time, when it reads and writes as it wrote before: heads go to
-/// and fro then.
+/// Whether reading and writing together move less than half as many bytes per second as writing alone did. That is the
+/// sign of a spinning disk, whose heads now seek to and fro.
 fn disturbs(alone: (u64, Duration), both: (u64, Duration)) -> bool {
     2.0 * both.0 as f64 * alone.1.as_secs_f64() < alone.0 as f64 * both.1.as_secs_f64()
 }
@@ -187,10 +177,10 @@ impl Iterator for Flushed<'_> {
     }
 }
 
-/// A buffer, how many bytes of it are read, and whether a file ends with them.
+// A buffer, how many bytes of it are filled, and whether a file ends there.
 type Filled = (AlignedBuf, usize, bool);
 
-/// What stands for each file: digests, or checksums.
+/// One digest or checksum for each file; hashing runs beside reading.
 fn sums<S: Default, V>(
     disk: &dyn BlockIo,
     pieces: impl Iterator<Item = Result<Piece, StreamError>> + Send,
@@ -201,7 +191,7 @@ fn sums<S: Default, V>(
     let (full_tx, full_rx) = sync_channel::<Filled>(BUFFERS);
     let (free_tx, free_rx) = sync_channel::<AlignedBuf>(BUFFERS);
     for _ in 0..BUFFERS {
-        // The channel has room for all of them.
+        // Cannot block: the channel has room for every buffer.
         let _ = free_tx.send(AlignedBuf::new(READ_BYTES));
     }
     thread::scope(|scope| {
@@ -214,7 +204,7 @@ fn sums<S: Default, V>(
             if last {
                 sums.push(finish(std::mem::take(&mut sum)));
             }
-            // The reader has gone once it has sent everything.
+            // The receiver may be gone: the reader ends once it has sent everything.
             let _ = free_tx.send(buf);
         }
         reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -235,7 +225,7 @@ fn read_pieces(
         while at < extent.end() {
             let Ok(mut buf) = free.recv() else { return Ok(()) };
             let n = (extent.end() - at).min(READ_BYTES as u64) as usize;
-            // Whole sectors, so that the read stays a direct one; files end inside their last cluster.
+            // Direct I/O needs whole sectors. Reading past the file's end is safe: its last cluster goes on.
             let whole = round_up(n as u64, sector).unwrap_or(0).min(disk.size() - at) as usize;
             disk.read_back(at, &mut buf[..whole]).map_err(|source| StreamError::Disk { offset: at, source })?;
             at += n as u64;

@@ -1,5 +1,4 @@
-//! Bytes from a reader to the disk, hashed on the way: one pass, a few bounded buffers, hashing in parallel with the
-//! disk.
+//! Copying a file to the disk: one pass, a few bounded buffers; reading, hashing and writing run in parallel.
 
 use std::{
     io::{self, Read},
@@ -8,7 +7,7 @@ use std::{
 };
 
 use super::{
-    FileReader,
+    FileReader, StreamError,
     read_back::{Piece, Written},
 };
 use crate::{
@@ -20,49 +19,14 @@ use crate::{
 };
 use slipway_core::{digest::Sha256, units::Extent};
 
-/// Bytes written at once, whole clusters of any file system of ours, and how many buffers are on their way. More only
-/// cost memory.
+// Bytes of one write: a multiple of every cluster size that we format with.
 const PIECE_BYTES: usize = 512 << 10;
+// More buffers cost memory and gain no speed.
 const BUFFERS: usize = 4;
-/// Bytes compared at once with what is to be written.
-const LOOK_BYTES: usize = 256 << 10;
+// Bytes read from the disk at once to compare them with what is about to be written.
+const COMPARE_BYTES: usize = 256 << 10;
 
-/// What went wrong, and on which side.
-#[derive(Debug, thiserror::Error)]
-pub enum StreamError {
-    /// Reading the source.
-    #[error("reading at byte {at}: {source}")]
-    Source {
-        /// Offset in the source.
-        at: u64,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The source is shorter or longer than it was when it was looked at.
-    #[error("it has {} bytes than the {expected} it had before: it changed while it was read", if *longer { "more" } else { "fewer" })]
-    Length {
-        /// Bytes expected.
-        expected: u64,
-        /// Whether there is more.
-        longer: bool,
-    },
-    /// No thread.
-    #[error("cannot start a thread to read and hash with: {0}")]
-    Thread(io::Error),
-    /// Flushing what was written.
-    #[error("flushing the disk: {0}")]
-    Flush(io::Error),
-    /// The disk.
-    #[error("at byte {offset} of the disk: {source}")]
-    Disk {
-        /// Byte offset on the disk.
-        offset: u64,
-        /// The cause.
-        source: io::Error,
-    },
-}
-
-/// Fill `buf` from `reader` as far as it goes.
+/// Like `read_exact`, but the end of the input is no error: returns how many bytes were read.
 fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> {
     let mut n = 0;
     while n < buf.len() {
@@ -76,7 +40,7 @@ fn fill(reader: &mut (impl Read + ?Sized), buf: &mut [u8]) -> io::Result<usize> 
     Ok(n)
 }
 
-/// Digest of everything a reader gives, and its length in bytes. `pass` gets the bytes on the way.
+/// Hash a reader to its end; return digest and length. `pass` sees every byte on the way.
 pub fn digest_file(reader: &mut dyn FileReader, mut pass: impl FnMut(&[u8])) -> io::Result<(Sha256, u64)> {
     let mut digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
     let mut buf = vec![0; CHUNK_BYTES];
@@ -92,9 +56,9 @@ pub fn digest_file(reader: &mut dyn FileReader, mut pass: impl FnMut(&[u8])) -> 
     }
 }
 
-/// Of a file, and of what it lies in.
 struct Digests {
     file: Hasher,
+    // The layer's, if the file is in one.
     outer: Option<Hasher>,
 }
 
@@ -106,7 +70,6 @@ impl Digests {
         }
     }
 
-    /// Once all that was read has been fed.
     fn finish(self, reader: &mut dyn FileReader) -> Sha256 {
         if let Some(outer) = self.outer {
             reader.return_digest(outer);
@@ -115,38 +78,41 @@ impl Digests {
     }
 }
 
-/// What is on the disk where a file is going to be: often the same file, of a system before. Reading costs as much as
-/// writing: each piece that is another one doubles what is written unread before the next look.
+/// Finds pieces that need no write because the disk already holds them, for example from an earlier installation.
+///
+/// Reading costs as much as writing, so after each piece that differs, twice as many pieces are written without
+/// looking.
 #[derive(Default)]
-struct Old {
+struct OldContent {
     buf: Option<AlignedBuf>,
-    /// Pieces to be written unread: how many more, of how many.
+    // Pieces still to be written without looking.
     unread: u64,
-    of: u64,
+    skipped: u64,
 }
 
-impl Old {
-    /// Whether these bytes are there. A piece that cannot be read is to be written: disks mend such sectors then.
+impl OldContent {
+    /// Whether the disk holds these bytes. A read error counts as "no": writing makes a disk remap a bad sector.
     fn is(&mut self, disk: &dyn BlockIo, at: u64, bytes: &[u8]) -> bool {
         if self.unread > 0 {
             self.unread -= 1;
             return false;
         }
-        let buf = self.buf.get_or_insert_with(|| AlignedBuf::new(LOOK_BYTES));
-        let same = (at..).step_by(LOOK_BYTES).zip(bytes.chunks(LOOK_BYTES)).all(|(at, bytes)| {
+        let buf = self.buf.get_or_insert_with(|| AlignedBuf::new(COMPARE_BYTES));
+        let same = (at..).step_by(COMPARE_BYTES).zip(bytes.chunks(COMPARE_BYTES)).all(|(at, bytes)| {
             let buf = &mut buf[..bytes.len()];
             disk.read_back(at, buf).is_ok() && *buf == *bytes
         });
-        self.of = if same { 0 } else { 2 * self.of + 1 };
-        self.unread = self.of;
+        self.skipped = if same { 0 } else { 2 * self.skipped + 1 };
+        self.unread = self.skipped;
         same
     }
 }
 
-/// Write exactly `size` bytes of `reader` to the beginning of `to`, which ends less than 512 KiB behind them, and
-/// zeros up to its end; return digest and checksum of what was read. Reading, hashing and writing run beside each other;
-/// nothing is flushed. What is there already is left as it is. `behind` hears of what is on the disk, and so does
-/// `progress`.
+/// Write exactly `size` bytes of `reader` to the beginning of `to` and fill the rest of `to`, which must be less than
+/// 512 KiB, with zeros. Return digest and checksum of what was read.
+///
+/// Pieces that the disk already holds are not written again. Nothing is flushed: the caller must do that. `behind` is
+/// told of every piece, and `progress` of every byte, that is on the disk.
 pub fn write_stream(
     reader: &mut dyn FileReader,
     disk: &dyn BlockIo,
@@ -159,7 +125,7 @@ pub fn write_stream(
     let (hashed, to_write) = sync_channel::<Filled>(BUFFERS);
     let (done, free) = sync_channel::<Filled>(BUFFERS);
     for _ in 0..BUFFERS.min(size.div_ceil(PIECE_BYTES as u64) as usize) {
-        // The channel has room for all of them.
+        // Cannot block: the channel has room for every buffer.
         let _ = done.send((AlignedBuf::new(PIECE_BYTES), 0));
     }
     let digests = Digests { file: Hasher::default(), outer: reader.lend_digest() };
@@ -173,12 +139,12 @@ pub fn write_stream(
         }
         join(writing)?;
         let digests = join(hashing);
-        // What was read in vain has not been hashed: then the layer's digest stays away.
+        // After an error some bytes were read but not hashed. Then the layer's hasher must not be returned.
         result.map(|checksum| (digests.finish(reader), checksum))
     })
 }
 
-/// A buffer, and how many bytes of it are the file's.
+// A buffer and how many bytes of the file it holds.
 type Filled = (AlignedBuf, usize);
 
 fn spawn<'scope, T: Send + 'scope>(
@@ -201,7 +167,7 @@ fn read_pieces(
 ) -> Result<Checksum, StreamError> {
     let (mut at, mut checksummer) = (0, Checksummer::default());
     while at < size {
-        // The writer stops giving buffers back only when it has failed, and then has its own error.
+        // The writer has failed. Joining it returns the error.
         let Ok((mut buf, written)) = free.recv() else { return Ok(checksummer.finish()) };
         progress(written as u64);
         let want = (size - at).min(PIECE_BYTES as u64) as usize;
@@ -209,7 +175,8 @@ fn read_pieces(
         if n < want {
             return Err(StreamError::Length { expected: size, longer: false });
         }
-        // Here, where there is less to do than where SHA-256 is taken, and before that: what changes in between is found.
+        // Taken here rather than beside SHA-256: this thread has time to spare, and damage to the buffer after this
+        // point shows when the disk is read back.
         checksummer.update(&buf[..n]);
         at += n as u64;
         if read.send((buf, n)).is_err() {
@@ -241,11 +208,11 @@ fn write_pieces(
     done: &SyncSender<Filled>,
     behind: Option<&Written>,
 ) -> Result<(), StreamError> {
-    let mut old = Old::default();
+    let mut old = OldContent::default();
     let mut at = to.offset;
     for (mut buf, n) in hashed {
         let last = at + n as u64 == to.offset + size;
-        // Clusters are whole sectors.
+        // Direct I/O writes whole sectors. `to` ends at a cluster, so filling up to it suffices.
         let padded = if last { ((to.end() - at) as usize).min(PIECE_BYTES) } else { n };
         buf[n..padded].fill(0);
         if !old.is(disk, at, &buf[..padded]) {
@@ -255,7 +222,7 @@ fn write_pieces(
             behind.tell(Piece { at: Extent { offset: at, len: n as u64 }, last });
         }
         at += n as u64;
-        // The reader has gone once it has sent everything.
+        // The receiver may be gone: the reader ends once it has sent everything.
         let _ = done.send((buf, n));
     }
     Ok(())
@@ -269,13 +236,13 @@ mod tests {
     use crate::transfer::{ReadBack, read_back_digest};
     use slipway_core::units::{MIB, SectorSize};
 
-    /// A device with a cache that a power cut empties: what is read is what was flushed.
+    /// A device with a volatile cache. `read_back` returns only what was flushed.
     struct Cached(Mutex<State>);
 
     #[derive(Default)]
     struct State {
         cache: Vec<u8>,
-        medium: Vec<u8>,
+        storage: Vec<u8>,
         written: usize,
         read: usize,
         flushes: usize,
@@ -283,11 +250,11 @@ mod tests {
 
     impl Cached {
         fn new(len: u64) -> Self {
-            let (cache, medium) = (vec![0; len as usize], vec![0; len as usize]);
-            Cached(Mutex::new(State { cache, medium, ..State::default() }))
+            let (cache, storage) = (vec![0; len as usize], vec![0; len as usize]);
+            Cached(Mutex::new(State { cache, storage, ..State::default() }))
         }
 
-        /// Bytes written, bytes read, flushes, since it was asked last.
+        // Written, read, flushes since the last call.
         fn count(&self) -> (usize, usize, usize) {
             let mut state = self.0.lock().unwrap();
             let State { written, read, flushes, .. } = &mut *state;
@@ -297,7 +264,7 @@ mod tests {
 
     impl BlockIo for Cached {
         fn size(&self) -> u64 {
-            self.0.lock().unwrap().medium.len() as u64
+            self.0.lock().unwrap().storage.len() as u64
         }
 
         fn sector_size(&self) -> SectorSize {
@@ -306,7 +273,7 @@ mod tests {
 
         fn read_back(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
             let mut state = self.0.lock().unwrap();
-            buf.copy_from_slice(&state.medium[offset as usize..][..buf.len()]);
+            buf.copy_from_slice(&state.storage[offset as usize..][..buf.len()]);
             state.read += buf.len();
             Ok(())
         }
@@ -321,14 +288,14 @@ mod tests {
 
         fn sync(&self) -> io::Result<()> {
             let mut state = self.0.lock().unwrap();
-            let State { cache, medium, flushes, .. } = &mut *state;
-            medium.copy_from_slice(cache);
+            let State { cache, storage, flushes, .. } = &mut *state;
+            storage.copy_from_slice(cache);
             *flushes += 1;
             Ok(())
         }
     }
 
-    /// No two pieces of it are alike.
+    // No two pieces are alike.
     fn bytes(len: u64) -> Vec<u8> {
         (0..len).map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8).collect()
     }

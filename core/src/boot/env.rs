@@ -1,8 +1,8 @@
-//! Boot state: what `boot.env` and the slots' own markers say, and every change the installer makes to it.
+//! The boot state and every change the installer makes to it.
 //!
-//! `boot.env` and `boot2.env` on the ESP are one sector each, written one after the other with a flush
-//! between. Each carries a sequence number; the valid copy with the higher one counts, `boot.env` on a
-//! tie. `slot.env` in each slot is the second source for the case that both are lost.
+//! The ESP holds two copies, `boot.env` and `boot2.env`, of one sector each. They are written one after the other with
+//! a flush between, so a power loss damages at most one. The valid copy with the higher sequence number counts,
+//! `boot.env` on a tie. If both are lost, the marker `slot.env` in each slot still tells which slot is good.
 
 use crate::prelude::*;
 
@@ -11,48 +11,47 @@ use serde::{Deserialize, Serialize};
 use super::slot::{PerSlot, Slot, SlotState};
 use crate::{boot::env_block::EnvBlock, digest::Sha256, media::medium_id::MediumId};
 
-/// Paths of both copies on the ESP.
+/// Both copies, as paths on the ESP.
 pub const PATHS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
-/// Name of a slot's own marker.
+/// A slot's marker, as a path in the slot.
 pub const MARKER: &str = "slot.env";
-/// The largest sequence number: GRUB compares 32-bit numbers, and the boot rule takes nine digits.
+// GRUB compares 32-bit numbers, and the boot rule accepts nine digits.
 const MAX_SEQ: u64 = 999_999_999;
-/// Digests of payloads that came back are kept up to this many: what fits into the sector beside the rest.
+// As many digests as fit into the sector beside everything else.
 const MAX_BAD: usize = 4;
 
-/// The content of one copy. Times are seconds since 1970 UTC.
+/// One copy of the boot state. Times are seconds since 1970 UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootEnv {
-    /// Counts every change the installer makes.
+    /// Goes up by one with every change the installer makes.
     pub seq: u64,
-    /// The slot that boots.
+    /// The slot that boots unless a trial is due.
     pub default: Slot,
-    /// The slot to try exactly one time.
+    /// The slot to boot exactly once, as a trial.
     pub once: Option<Slot>,
-    /// State of each slot.
+    /// The state of each slot.
     pub states: PerSlot<SlotState>,
-    /// Whether GRUB checks kernel and initramfs before it loads them (`check=off` in the block: no).
+    /// Whether GRUB checks kernel and initramfs before it loads them; `check=off` in the block turns it off.
     pub check: bool,
-    /// When the installer last changed the state of each slot (GRUB, which makes `trial` into `tried`, tells no
-    /// time).
+    /// When the installer last changed the state of each slot. GRUB, which turns `trial` into `tried`, records no time.
     pub since: PerSlot<Option<u64>>,
-    /// The slot that was activated last, to tell how its trial ended.
+    /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
-    /// Payloads that were tried and came back, the latest first: not to be written again unasked.
+    /// Payloads that failed their trial or were rolled back, latest first. They are not installed again unless asked for.
     pub bad: Vec<Sha256>,
-    /// EPHEMERAL is being made anew and is to hold XFS in the end: for the run that finishes what a cut left.
+    /// EPHEMERAL is being wiped and must be formatted as XFS. Set until done, so that a run after a power loss finishes it.
     pub format_ephemeral: bool,
-    /// The medium that installed this disk unattended, the last one that did. It stays through upgrades and rollbacks: a
-    /// medium that is left in the machine has done its work for ever, whatever the disk holds later, and boots the disk.
+    /// The live medium that last installed this disk unattended. It survives upgrades and rollbacks, so a medium left in
+    /// the machine boots the disk and never installs again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub medium: Option<MediumId>,
-    /// Both copies were lost once and rebuilt from what the slots say: which medium installed the disk is not known.
+    /// Both copies were lost and rebuilt from the slots' markers, so `medium` is not known.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub rebuilt: bool,
 }
 
 impl BootEnv {
-    /// State after a fresh install into slot A.
+    /// After a fresh install into slot A.
     pub const fn installed(now: u64) -> Self {
         BootEnv {
             seq: 1,
@@ -69,8 +68,8 @@ impl BootEnv {
         }
     }
 
-    /// State where both copies are lost and `running`, which was not a trial, is the slot that runs: `marks` says
-    /// what the slots' own markers say.
+    /// Rebuilt after both copies were lost, from the slots' markers `marks`. `running` is the slot that is running and is
+    /// not on trial.
     pub fn rebuilt(running: Slot, marks: &PerSlot<Option<Marker>>, now: u64) -> Self {
         let seq = Slot::BOTH.into_iter().filter_map(|s| marks[s].as_ref()).map(|m| m.seq).max();
         let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
@@ -79,10 +78,10 @@ impl BootEnv {
         env
     }
 
-    /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number, no
-    /// default. A state it does not know reads as `empty`: not bootable is the safe side.
+    /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number or no default.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
+        // An unknown state reads as `empty`: not booting such a slot is the safe choice.
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
         let time = |key| block.get(key).and_then(|v| v.parse().ok());
         let slot = |key| block.get(key).and_then(|v| v.parse().ok());
@@ -101,8 +100,7 @@ impl BootEnv {
         })
     }
 
-    /// One sector of text: its longest form is below 512 bytes. GRUB keeps the keys it does not know when it
-    /// saves.
+    /// One sector of text.
     pub fn render(&self) -> String {
         let mut pairs = vec![
             ("seq", self.seq.to_string()),
@@ -129,10 +127,11 @@ impl BootEnv {
         if self.rebuilt {
             pairs.push(("rebuilt", "yes".to_owned()));
         }
+        // The longest form is below 512 bytes, so it always fits.
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
 
-    /// The copy that counts: the valid one with the higher sequence number, the first on a tie.
+    /// The copy that counts.
     pub fn pick(copies: &[Option<BootEnv>; 2]) -> Option<&BootEnv> {
         copies[Self::which(copies)?].as_ref()
     }
@@ -146,9 +145,9 @@ impl BootEnv {
         }
     }
 
-    /// In which order a new state is written to the copies: the one that counts last, so that at every instant a
-    /// copy is valid that says the old state or the new.
+    /// The order in which to write a new state to the copies.
     pub const fn write_order(copies: &[Option<BootEnv>; 2]) -> [usize; 2] {
+        // The copy that counts goes last: whenever the power fails, a valid copy holds the old state or the new one.
         match Self::which(copies) {
             Some(0) => [1, 0],
             _ => [0, 1],
@@ -156,10 +155,10 @@ impl BootEnv {
     }
 }
 
-/// The changes, each a new state with the next sequence number. `now` is seconds since 1970 UTC.
+/// Changes: each returns a new state with the next sequence number. `now` is seconds since 1970 UTC.
 impl BootEnv {
     fn changed(&self, edit: impl FnOnce(&mut BootEnv)) -> Self {
-        // At the limit the number stays: the copy that counts, written last, is then the commit.
+        // At the limit the number no longer grows. Writing the copy that counts, which goes last, is then the commit.
         let mut next = BootEnv { seq: (self.seq + 1).min(MAX_SEQ), ..self.clone() };
         edit(&mut next);
         next
@@ -170,7 +169,7 @@ impl BootEnv {
         self.since[slot] = Some(now);
     }
 
-    /// `target` is going to be written: nothing boots it any more. The other slot, which runs, is the default.
+    /// Before `target` is written: it must not boot any more. The other slot, which is running, becomes the default.
     pub fn deactivated(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (!target, None);
@@ -178,12 +177,12 @@ impl BootEnv {
         })
     }
 
-    /// `target` was written and verified; nothing boots it yet.
+    /// `target` is written and verified, but does not boot yet.
     pub fn staged(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| next.set(target, SlotState::Trial, now))
     }
 
-    /// The next boot tries `target` one time.
+    /// The next boot tries `target` once.
     pub fn armed(&self, target: Slot, now: u64) -> Self {
         self.changed(|next| {
             next.set(target, SlotState::Trial, now);
@@ -191,22 +190,22 @@ impl BootEnv {
         })
     }
 
-    /// `medium` has done its work on this disk.
+    /// The live medium `medium` installed this disk.
     pub fn installed_by(&self, medium: MediumId) -> Self {
         self.changed(|next| next.medium = Some(medium))
     }
 
-    /// EPHEMERAL is what it is to be.
+    /// The wipe of EPHEMERAL is complete.
     pub fn wiped(&self) -> Self {
         self.changed(|next| next.format_ephemeral = false)
     }
 
-    /// The next boot tries nothing; what was to be tried stays staged.
+    /// The next boot tries nothing. A slot that was due for a trial stays staged.
     pub fn disarmed(&self) -> Self {
         self.changed(|next| next.once = None)
     }
 
-    /// `slot`, whose trial runs, is the default from now on; `payload` is what it holds.
+    /// The trial of the running `slot`, which holds `payload`, succeeded: it is the default from now on.
     pub fn confirmed(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (slot, None);
@@ -215,7 +214,7 @@ impl BootEnv {
         })
     }
 
-    /// The trial of `slot`, which runs, has failed: it is not tried again.
+    /// The trial of the running `slot` failed: it is not tried again.
     pub fn given_up(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
         self.changed(|next| {
             next.set(slot, SlotState::Bad, now);
@@ -223,7 +222,7 @@ impl BootEnv {
         })
     }
 
-    /// `to` is the default from now on; `left` is the payload that is left behind.
+    /// Back to `to`, the default from now on; `left` is the payload of the other slot.
     pub fn rolled_back(&self, to: Slot, left: Option<Sha256>) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (to, None);
@@ -231,7 +230,7 @@ impl BootEnv {
         })
     }
 
-    /// Keep in mind that a payload was tried and came back.
+    /// Record that this payload failed its trial or was rolled back.
     pub fn remember_bad(&mut self, payload: Option<Sha256>) {
         if let Some(payload) = payload {
             self.bad.retain(|bad| *bad != payload);
@@ -241,20 +240,20 @@ impl BootEnv {
     }
 }
 
-/// A sequence number as the boot rule takes it: decimal, at most nine digits, no leading zero. GRUB compares
-/// 32-bit numbers and would read others as octal or wrap.
+// As the boot rule accepts it: at most nine digits, no leading zero. GRUB compares 32-bit numbers: it would read a
+// leading zero as octal, and more digits would wrap.
 fn parse_seq(text: &str) -> Option<u64> {
     let digits = text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
     let seq = text.parse().ok()?;
     (digits && (seq == 0) == text.starts_with('0') && (seq != 0 || text == "0")).then_some(seq)
 }
 
-/// A slot's own marker.
+/// A slot's marker, `slot.env`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Marker {
-    /// `good` once the slot was installed fresh or confirmed.
+    /// `good` once the slot is freshly installed or confirmed.
     pub state: SlotState,
-    /// The sequence number of boot.env when this was written: the higher one was default last.
+    /// The sequence number of boot.env when this was written: the slot with the higher one was the default last.
     pub seq: u64,
 }
 
@@ -365,7 +364,7 @@ mod tests {
             let after = before.armed(Slot::B, 9);
             let mut now = copies.clone();
             for at in BootEnv::write_order(&copies) {
-                // Even a sector that is neither old nor new leaves a valid copy.
+                // A torn sector, neither old nor new, still leaves one valid copy.
                 let mut torn = now.clone();
                 torn[at] = None;
                 let picked = BootEnv::pick(&torn).unwrap();
@@ -398,7 +397,7 @@ mod tests {
         assert_eq!(g.confirmed(Slot::B, digest, 9).bad, []);
         let r = c.rolled_back(Slot::A, digest);
         assert_eq!((r.default, r.states.a, r.states.b, r.bad.len()), (Slot::A, Good, Good, 1));
-        // A medium that is left in the machine must never install again what was upgraded since.
+        // A live medium left in the machine must not install over a system that was upgraded since.
         let by = e.installed_by(MediumId(5));
         let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, None, 8);
         let later = later.rolled_back(Slot::A, None).given_up(Slot::B, None, 9).disarmed().wiped();

@@ -1,23 +1,20 @@
-//! GRUB environment block: the text format `load_env` and `save_env` understand (GRUB manual,
-//! "The GRUB environment block"; `lib/envblk.c`).
+//! GRUB environment block, the text format of `load_env` and `save_env` (GRUB manual, "The GRUB environment block";
+//! `lib/envblk.c`).
 //!
-//! A header line, `key=value` lines in which a backslash protects a backslash or a newline, and `#` up
-//! to the end. GRUB rewrites a block in place and never changes its size. Ours that it rewrites are 512
-//! bytes, one sector: GRUB writes sector by sector, so a block of one sector is replaced whole or not at
-//! all.
+//! A header line, then `key=value` lines in which a backslash escapes a backslash or a newline, then `#` up to the end.
 
 use crate::prelude::*;
 
 const HEADER: &[u8] = b"# GRUB Environment Block\n";
-/// Bytes of a block that GRUB rewrites.
+/// Bytes of a block that GRUB rewrites. GRUB writes sector by sector, so one sector is replaced whole or not at all.
 pub const SECTOR_BLOCK_BYTES: usize = 512;
 
-/// Keys and values in order of appearance. Of a key that stands twice the last one counts, as in GRUB.
+/// Keys and values in order. If a key appears twice, the last value counts, as in GRUB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvBlock(Vec<(String, String)>);
 
 impl EnvBlock {
-    /// A block of these pairs.
+    /// A block with these keys and values.
     pub fn new<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         EnvBlock(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
     }
@@ -27,12 +24,12 @@ impl EnvBlock {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Parse as GRUB does (`grub_envblk_iterate`): a name reaches up to the next `=`, over the end of a line
-    /// if need be. `None` where the header is not there, which GRUB calls an "invalid environment block".
+    /// Parse as GRUB does (`grub_envblk_iterate`). `None` without the header: GRUB's "invalid environment block".
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(HEADER)?;
         let mut pairs = Vec::new();
         while let Some(first) = rest.first() {
+            // A name reaches up to the next `=`, even past the end of its line.
             let name_len = match first {
                 b'#' => None,
                 _ => Some(rest.iter().position(|b| *b == b'=').unwrap_or(rest.len())),
@@ -47,7 +44,7 @@ impl EnvBlock {
         Some(EnvBlock(pairs))
     }
 
-    /// Text without padding: for blocks GRUB only reads.
+    /// Text without padding, for blocks that GRUB only reads.
     pub fn render(&self) -> String {
         let mut out = String::from_utf8_lossy(HEADER).into_owned();
         for (key, value) in &self.0 {
@@ -64,7 +61,7 @@ impl EnvBlock {
         out
     }
 
-    /// One sector, padded; `None` where the text is longer.
+    /// One sector with padding; `None` if the text is longer.
     pub fn render_sector(&self) -> Option<String> {
         let text = self.render();
         let padding = SECTOR_BLOCK_BYTES.checked_sub(text.len())?;
@@ -72,7 +69,7 @@ impl EnvBlock {
     }
 }
 
-/// Up to the next newline that no backslash protects: the text without backslashes, and what follows.
+// Returns the text up to the next unescaped newline, with escapes removed, and what follows.
 fn unescape_line(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut value = Vec::new();
     let mut at = 0;
@@ -115,7 +112,7 @@ mod tests {
         assert!(EnvBlock::new([("k", "v".repeat(500))]).render_sector().is_none());
     }
 
-    /// Corners in which grub-emu was seen to read a block like this.
+    // Seen in grub-emu.
     #[test]
     fn read_as_grub_reads() {
         let get =

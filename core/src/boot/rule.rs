@@ -1,4 +1,5 @@
-//! The boot rule of `assets/grub/grub.cfg` as a function: which slot the next boot starts, and why.
+//! The boot rule of `assets/grub/grub.cfg` as a function. GRUB runs its own script, so a change to one needs the same
+//! change to the other.
 
 use crate::prelude::*;
 
@@ -10,25 +11,26 @@ use crate::boot::env::{BootEnv, Marker};
 /// What the boot rule finds in a slot.
 #[derive(Clone, Debug, Default)]
 pub struct SlotView {
-    /// Kernel, initramfs and slot.cfg are what boot.sha256 says.
+    /// Whether kernel, initramfs and slot.cfg match boot.sha256.
     pub verifies: bool,
-    /// Its own marker.
+    /// The slot's marker.
     pub marker: Option<Marker>,
 }
 
 /// What the next boot starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NextBoot {
-    /// The slot, or none where nothing can be booted.
+    /// The slot, or none if nothing can boot.
     pub slot: Option<Slot>,
-    /// Whether it is a trial: booted this one time only, unless confirmed.
+    /// Whether it is a trial: booted once only, unless confirmed.
     pub trial: bool,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// The boot rule of `assets/grub/grub.cfg`, as far as it can be foreseen (a firmware that refuses to
-/// save boot.env makes GRUB skip a trial; a panic cannot be seen from here).
+/// Which slot the next boot starts.
+///
+/// Not foreseen: firmware that refuses to save boot.env, where GRUB skips a trial, and a kernel panic.
 pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
     let Some(env) = env else {
         return without_env(slots);
@@ -38,9 +40,9 @@ pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
         if !env.check || slots[trial].verifies {
             return NextBoot { slot: Some(trial), trial: true, why: format!("slot {trial} is to be tried once") };
         }
-        failed = format!("slot {trial} was to be tried once but does not verify; ");
+        failed = format!("slot {trial} was due for a trial but does not verify; ");
     }
-    // A failed trial reboots, and the boot after that finds `once` cleared and the slot `tried`.
+    // A trial that does not start costs GRUB one reboot. By then it has cleared `once` and marked the slot `tried`.
     let state = |slot| match env.once {
         Some(trial) if trial == slot => SlotState::Tried,
         _ => env.states[slot],

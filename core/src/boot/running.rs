@@ -1,5 +1,5 @@
-//! Which system runs, by what the boot rule put on the kernel command line: `slipway.slot`, `slipway.disk`,
-//! `slipway.try`. Never guessed from anything else.
+//! Which system is running, from what the boot rule put on the kernel command line: `slipway.slot`, `slipway.disk` and
+//! `slipway.try`. It is never guessed from anything else.
 
 use core::fmt;
 
@@ -12,26 +12,26 @@ use super::slot::Slot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Running {
-    /// It was booted from this disk.
+    /// Booted from this disk.
     This {
-        /// From this slot.
+        /// The slot.
         slot: Slot,
-        /// As a trial.
+        /// Whether it is a trial.
         trial: bool,
     },
-    /// It was booted from another disk.
+    /// Booted from another disk.
     Other {
-        /// Its GUID.
+        /// GUID of that disk.
         disk: Uuid,
     },
-    /// The command line does not tell.
+    /// The command line does not say.
     Unknown,
 }
 
 impl Running {
-    /// Read the kernel command line, as seen from the disk with this GUID. What the boot rule adds comes last, so
-    /// the last word counts.
+    /// Read the kernel command line, as seen from the disk with this GUID.
     pub fn of(cmdline: &str, disk: Uuid) -> Self {
+        // The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
         let value = |key: &str| {
             let words = cmdline.split_ascii_whitespace();
             words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).next_back()
@@ -49,7 +49,7 @@ impl Running {
         found().unwrap_or(Running::Unknown)
     }
 
-    /// The slot of this disk that runs.
+    /// The slot of this disk that is running.
     pub const fn slot(self) -> Option<Slot> {
         match self {
             Running::This { slot, .. } => Some(slot),
@@ -63,10 +63,10 @@ impl fmt::Display for Running {
         match self {
             Running::This { slot, trial: false } => write!(f, "slot {slot} of this disk"),
             Running::This { slot, trial: true } => write!(f, "slot {slot} of this disk, as a trial"),
-            Running::Other { disk } => write!(f, "a system of the disk {disk}, not of this one"),
+            Running::Other { disk } => write!(f, "a system on the disk {disk}, not on this one"),
             Running::Unknown => f.write_str(
-                "not a system Slipway's boot rule has started (no slipway.slot, \
-                slipway.disk and slipway.try on the kernel command line)",
+                "not a system that Slipway's boot rule started (no slipway.slot, \
+                slipway.disk or slipway.try on the kernel command line)",
             ),
         }
     }

@@ -1,10 +1,10 @@
-//! The two slots and the states a slot can be in.
+//! The two slots and their states.
 
 use core::{fmt, ops::Not, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Slot A or B: the partition BOOT-A or BOOT-B and what is in it. `!slot` is the other one.
+/// Slot A or B: the partition BOOT-A or BOOT-B with its content. `!slot` is the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Slot {
     /// BOOT-A, partition 3.
@@ -14,7 +14,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Both, in order.
+    /// Both slots in order.
     pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
 }
 
@@ -48,19 +48,19 @@ impl FromStr for Slot {
     }
 }
 
-/// What boot.env says of a slot.
+/// The state of a slot in boot.env.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotState {
-    /// Nothing bootable; also while it is being written.
+    /// Holds nothing bootable, or is being written.
     Empty,
-    /// Written and verified; may be tried once.
+    /// Written and verified: may be tried once.
     Trial,
-    /// GRUB started it once; nobody confirmed it (yet).
+    /// GRUB started the trial; not confirmed, or not yet.
     Tried,
-    /// Installed fresh, or confirmed from inside.
+    /// Freshly installed, or confirmed by the running system.
     Good,
-    /// Tried and found failing.
+    /// Its trial failed.
     Bad,
 }
 
@@ -89,13 +89,13 @@ impl FromStr for SlotState {
     }
 }
 
-/// One value for each slot.
+/// A value for each slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PerSlot<T> {
-    /// Slot A's.
+    /// Value of slot A.
     #[serde(rename = "A")]
     pub a: T,
-    /// Slot B's.
+    /// Value of slot B.
     #[serde(rename = "B")]
     pub b: T,
 }

@@ -1,18 +1,19 @@
-//! The part of CEL (Common Expression Language) that disk matches are written in: comparisons of fields of `disk` with
-//! literals, `glob`, `in disk.symlinks`, put together with `&&`, `||`, `!` and parentheses. Everything else is an error
-//! that says so; a match that is half understood would name the wrong disk.
+//! A parser for the part of CEL (Common Expression Language) that disk matches need: comparisons of `disk` fields with
+//! literals, `glob`, `in disk.symlinks`, `&&`, `||`, `!` and parentheses.
+//!
+//! Anything else is an error. A match that is only half understood could name the wrong disk.
 
 use crate::prelude::*;
 
 use super::selector::{FIELDS, FieldType, Op, Selector};
 
-/// Deepest nesting of `!` and parentheses.
+// Deepest nesting of `!` and parentheses, so that a hostile config cannot overflow the stack.
 const MAX_DEPTH: usize = 32;
 
 const SUPPORTED: &str = "supported are comparisons of disk.FIELD with a literal (disk.size > 1u * TB, disk.transport == \
     \"nvme\", !disk.rotational), glob(\"PATTERN\", disk.FIELD), \"LINK\" in disk.symlinks, &&, || and parentheses";
 
-/// Units of sizes, as in Talos.
+// The constants that Talos defines for sizes.
 const UNITS: [(&str, u64); 12] = [
     ("kB", 1000),
     ("MB", 1_000_000),
@@ -28,7 +29,7 @@ const UNITS: [(&str, u64); 12] = [
     ("EiB", 1 << 60),
 ];
 
-/// Parse an expression. An error names the character it stands at, counted from 1.
+/// Parse an expression. Errors name the character, counted from 1.
 pub fn parse(text: &str) -> Result<Selector, String> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let selector = parser.any()?;
@@ -38,7 +39,7 @@ pub fn parse(text: &str) -> Result<Selector, String> {
 
 struct Parser<'t> {
     text: &'t str,
-    /// Byte offset.
+    // In bytes.
     at: usize,
     depth: usize,
 }
@@ -52,7 +53,6 @@ impl<'t> Parser<'t> {
         self.at += self.rest().len() - self.rest().trim_start().len();
     }
 
-    /// Take a symbol if it comes next.
     fn take(&mut self, symbol: &str) -> bool {
         self.skip_space();
         let found = self.rest().starts_with(symbol);
@@ -63,7 +63,7 @@ impl<'t> Parser<'t> {
     }
 
     fn expect(&mut self, symbol: &str) -> Result<(), String> {
-        if self.take(symbol) { Ok(()) } else { Err(self.wrong(&format!("{symbol:?} is missing"))) }
+        if self.take(symbol) { Ok(()) } else { Err(self.wrong(&format!("expected {symbol:?}"))) }
     }
 
     fn wrong(&self, what: &str) -> String {
@@ -130,7 +130,7 @@ impl<'t> Parser<'t> {
             let (name, kind) = self.field()?;
             if kind != FieldType::Text {
                 self.at = start;
-                return Err(self.wrong(&format!("disk.{name} is no text")));
+                return Err(self.wrong(&format!("disk.{name} is not text")));
             }
             self.expect(")")?;
             return Ok(Selector::Glob(name, pattern));
@@ -177,7 +177,7 @@ impl<'t> Parser<'t> {
         self.at += 1;
         let name = self.word();
         let found = FIELDS.iter().find(|(field, _)| *field == name);
-        // A method of it is not understood.
+        // Methods, such as `disk.model.startsWith(…)`, are not supported.
         if found.is_some() && self.rest().starts_with('.') {
             return Err(self.unsupported());
         }
@@ -193,7 +193,7 @@ impl<'t> Parser<'t> {
         let start = self.at;
         let mut chars = self.rest().char_indices();
         let Some((_, quote @ ('"' | '\''))) = chars.next() else {
-            return Err(self.wrong("a text in quotes is missing"));
+            return Err(self.wrong("expected a text in quotes"));
         };
         let mut text = String::new();
         while let Some((at, c)) = chars.next() {
@@ -206,7 +206,7 @@ impl<'t> Parser<'t> {
                     Some((_, c @ ('"' | '\'' | '\\'))) => text.push(c),
                     _ => {
                         self.at += at;
-                        return Err(self.wrong("of the escapes only \\\\, \\\" and \\' are understood"));
+                        return Err(self.wrong("only the escapes \\\\, \\\" and \\' are understood"));
                     }
                 },
                 c => text.push(c),
@@ -223,7 +223,7 @@ impl<'t> Parser<'t> {
             "false" => Ok(false),
             _ => {
                 self.at = start;
-                Err(self.wrong("true or false is missing"))
+                Err(self.wrong("expected true or false"))
             }
         }
     }
@@ -246,12 +246,12 @@ impl<'t> Parser<'t> {
         let found = unit.or_else(|| word.strip_suffix('u').unwrap_or(word).parse().ok());
         found.filter(|_| !self.rest().starts_with('.')).ok_or_else(|| {
             self.at = start;
-            self.wrong("a whole number is missing, such as 600u, or 1u * TB")
+            self.wrong("expected a whole number, such as 600u or 1u * TB")
         })
     }
 }
 
-/// One alone needs nothing around it.
+/// A single part needs no `All` or `Any` around it.
 fn one_or(mut parts: Vec<Selector>, many: fn(Vec<Selector>) -> Selector) -> Selector {
     match (parts.len(), parts.pop()) {
         (1, Some(one)) => one,
@@ -266,7 +266,7 @@ fn one_or(mut parts: Vec<Selector>, many: fn(Vec<Selector>) -> Selector) -> Sele
 mod tests {
     use super::*;
 
-    /// As it prints: what was understood.
+    /// The printed form shows what was understood.
     fn understood(text: &str) -> String {
         parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).to_string()
     }
@@ -306,18 +306,18 @@ mod tests {
             ("disk.size > 1u * TB &&", "character 23: it ends too early"),
             ("disk.size", "character 10: it ends too early"),
             ("disk.colour == 'red'", "character 1: disk.colour is not known: dev_path, size"),
-            ("disk.model == 5", "character 15: a text in quotes is missing"),
-            ("disk.size > '1'", "character 13: a whole number is missing"),
-            ("disk.size > 1.5", "character 13: a whole number is missing"),
+            ("disk.model == 5", "character 15: expected a text in quotes"),
+            ("disk.size > '1'", "character 13: expected a whole number"),
+            ("disk.size > 1.5", "character 13: expected a whole number"),
             ("disk.size > 99u * EB", "character 21: more than 64 bits"),
             ("disk.model.startsWith('x')", "character 11: \".startsWith('x')\" is not understood"),
             ("disk.readonly > true", "character 15: \"> true\" is not understood"),
             ("disk.model == 'x' ? true : false", "character 19: \"? true : false\" is not understood"),
-            ("(disk.cdrom", "character 12: \")\" is missing"),
+            ("(disk.cdrom", "character 12: expected \")\""),
             ("disk.model == 'x", "character 15: a text without its closing quote"),
-            ("disk.model == 'ü\\n'", "character 17: of the escapes only"),
+            ("disk.model == 'ü\\n'", "character 17: only the escapes"),
             ("'x' in disk.model", "character 4: \" in disk.model\" is not understood"),
-            ("glob('x', disk.size)", "character 10: disk.size is no text"),
+            ("glob('x', disk.size)", "character 10: disk.size is not text"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(start), "{text}: {error}");

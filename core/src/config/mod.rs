@@ -1,9 +1,8 @@
-//! Machine config: of the YAML documents that machined hands over on stdin, what concerns an installation.
+//! The machine config: reads what concerns an installation from the YAML documents that machined passes on stdin.
 //!
 //! Keys and types are those of Talos' reference (v1alpha1 config, `UnattendedInstallConfig`, `VolumeConfig`). What does
-//! not concern an installation is passed over without a word, whatever it says. What does is read strictly: a wrong
-//! type or an unknown key in `machine.install` is an error with its line and column, because a key that is overlooked
-//! there may be the one that names the disk.
+//! not concern an installation is skipped silently. The rest is read strictly: a wrong type or an unknown key in
+//! `machine.install` is an error, because an overlooked key may be the one that names the disk.
 
 use crate::prelude::*;
 
@@ -17,40 +16,39 @@ pub use selector::{DiskTraits, Selector};
 use super::yaml::{self, Field};
 use crate::disk::layout::Part;
 
-/// What a machine config says of an installation.
+/// What a machine config says about an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct MachineConfig {
-    /// The disk to install to.
     pub disk: Option<DiskChoice>,
     /// `machine.install.extraKernelArgs`.
     pub extra_kernel_args: Vec<String>,
-    /// Whether the disk is to be wiped, where that is said.
     pub wipe: Option<bool>,
-    /// Whether the protective MBR is to be marked bootable.
+    /// Whether to mark the protective MBR's entry active.
     pub legacy_bios_support: bool,
-    /// Whether the payload's own kernel arguments are to stand alone.
+    /// Whether to use the payload's own kernel arguments alone.
     pub payload_cmdline: bool,
-    /// Whether it asks for an installation: it has `machine.install`, or is an `UnattendedInstallConfig`.
+    /// Whether it asks for an installation, by `machine.install` or an `UnattendedInstallConfig`.
     pub installs: bool,
-    /// Whether to reboot after an unattended installation, where that is said.
+    /// Whether to reboot after an unattended installation.
     pub reboot: Option<bool>,
-    /// Volumes of the OS that it encrypts itself: STATE, EPHEMERAL.
+    /// Volumes that the OS encrypts itself: STATE, EPHEMERAL.
     pub encrypted: Vec<Part>,
-    /// What is understood and ignored all the same.
+    /// Keys that were understood but have no effect.
     pub warnings: Vec<String>,
 }
 
 /// How a machine config names the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskChoice {
-    /// By its path.
+    /// By path.
     Path(String),
-    /// By what it is.
+    /// By its properties.
     Selector(Selector),
 }
 
 impl MachineConfig {
-    /// Parse; none where there is no document.
+    /// Parse the documents; `None` if there are none.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, ConfigError> {
         let documents = yaml::documents(yaml::text(bytes)?)?;
         if documents.is_empty() {
@@ -64,14 +62,13 @@ impl MachineConfig {
     }
 }
 
-/// What the documents have said so far.
 #[derive(Default)]
 struct Reader<'n> {
     config: MachineConfig,
     v1alpha1: Option<Field<'n>>,
     install: Option<Field<'n>>,
     unattended: Option<Field<'n>>,
-    /// `machine.install.grubUseUKICmdline`.
+    // machine.install.grubUseUKICmdline
     uki_cmdline: bool,
 }
 
@@ -94,7 +91,7 @@ impl<'n> Reader<'n> {
     fn v1alpha1(&mut self, root: &Field<'n>) -> Result<(), ConfigError> {
         root.only(&["version", "debug", "persist", "machine", "cluster", "apiVersion", "kind"])?;
         if let Some(version) = root.get("apiVersion")? {
-            return Err(version.wrong("a document with apiVersion and without kind"));
+            return Err(version.wrong("this document has an apiVersion but no kind"));
         }
         if let Some(version) = root.get("version")?
             && version.text()? != "v1alpha1"
@@ -119,7 +116,7 @@ impl<'n> Reader<'n> {
     }
 
     fn encrypt(&mut self, part: Part, how: &Field) -> Result<(), ConfigError> {
-        // How it is done is the OS's to read.
+        // Only that it is encrypted matters here; the OS reads how.
         how.mapping()?;
         if !self.config.encrypted.contains(&part) {
             self.config.encrypted.push(part);
@@ -141,7 +138,7 @@ impl<'n> Reader<'n> {
         ];
         install.only(&KEYS)?;
         let config = &mut self.config;
-        // The selector has priority, as in Talos; the other is read all the same, for its type.
+        // The selector has priority, as in Talos. The path is read even so, to check its type.
         config.disk = install.text_of("disk")?.map(|path| DiskChoice::Path(path.into()));
         if let Some(selector) = install.get("diskSelector")? {
             config.disk = Some(DiskChoice::Selector(Selector::of_keys(&selector)?));
@@ -152,7 +149,9 @@ impl<'n> Reader<'n> {
         if let Some(extra) = install.get("extraKernelArgs")? {
             config.extra_kernel_args = extra.texts()?;
             if self.uki_cmdline && !config.extra_kernel_args.is_empty() {
-                return Err(extra.wrong("these have no place beside grubUseUKICmdline: drop one of the two"));
+                return Err(
+                    extra.wrong("extraKernelArgs and grubUseUKICmdline exclude each other: drop one of the two")
+                );
             }
         }
         if let Some(extensions) = install.get("extensions")? {
@@ -202,13 +201,14 @@ impl<'n> Reader<'n> {
         Ok(())
     }
 
-    /// What follows from all documents together.
+    /// Draw the conclusions that need all documents.
     fn settle(mut self) -> Result<MachineConfig, ConfigError> {
         if let (Some(unattended), Some(install)) = (&self.unattended, &self.install) {
-            let text = format!("an UnattendedInstallConfig beside it (at {}): drop one of the two", unattended.at());
+            let text =
+                format!("there is also an UnattendedInstallConfig (at {}): drop one of the two", unattended.at());
             return Err(install.wrong(text));
         }
-        // Without machine.install there is nobody who has asked for arguments put together here.
+        // As the machined contract has it: without machine.install, the payload's own arguments are used alone.
         self.config.installs = self.install.is_some() || self.unattended.is_some();
         self.config.payload_cmdline = self.uki_cmdline || self.install.is_none();
         Ok(self.config)

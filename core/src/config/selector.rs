@@ -1,4 +1,4 @@
-//! Which disk a machine config means: a condition over what is known of each disk.
+//! Disk selectors: a condition that picks the disk a machine config means.
 
 use crate::prelude::*;
 
@@ -6,30 +6,25 @@ use core::fmt;
 
 use crate::yaml::{ConfigError, Field};
 
-/// What is known of one disk, under the names of Talos' CEL variable `disk`.
+/// The properties of one disk, named as in Talos' CEL variable `disk`. Texts that are unknown are empty; sizes are bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "Talos documents these names; only the less obvious ones are explained here")]
 pub struct DiskTraits {
-    /// `/dev/sda`.
     pub dev_path: String,
-    /// Size in bytes.
     pub size: u64,
     /// Optimal I/O size in bytes.
     pub io_size: u64,
     /// Logical block size in bytes.
     pub sector_size: u64,
-    /// It cannot be written.
     pub readonly: bool,
     /// An optical drive.
     pub cdrom: bool,
     /// It has moving parts.
     pub rotational: bool,
-    /// Model, as the drive reports it.
     pub model: String,
-    /// Serial number.
     pub serial: String,
-    /// `scsi:t-0x00`.
+    /// Such as `scsi:t-0x00`.
     pub modalias: String,
-    /// World-wide identifier.
     pub wwid: String,
     /// UUID of an NVMe namespace.
     pub uuid: String,
@@ -39,20 +34,16 @@ pub struct DiskTraits {
     pub bus_path: String,
     /// `nvme`, `sata`, `usb`, `virtio`, `mmc`, …; empty for loop devices and the like.
     pub transport: String,
-    /// Links to it in `/dev/disk`.
+    /// Links to the disk in `/dev/disk`.
     pub symlinks: Vec<String>,
 }
 
 /// The type of a field of `disk`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
-    /// Text.
     Text,
-    /// A number.
     Number,
-    /// True or false.
     Truth,
-    /// A list of texts.
     Texts,
 }
 
@@ -109,25 +100,19 @@ impl DiskTraits {
     }
 }
 
-/// How two values compare.
+/// A comparison; [`Op::ALL`] has the symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `==`
     Equal,
-    /// `!=`
     NotEqual,
-    /// `<`
     Less,
-    /// `<=`
     LessOrEqual,
-    /// `>`
     Greater,
-    /// `>=`
     GreaterOrEqual,
 }
 
 impl Op {
-    /// Both ways to write it, longest first, so that the first one that fits is the right one.
+    /// All symbols, the longer ones first, so that a parser can take the first that fits.
     pub const ALL: [(&str, Op); 6] = [
         ("==", Op::Equal),
         ("!=", Op::NotEqual),
@@ -159,26 +144,26 @@ impl fmt::Display for Op {
 /// A condition on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// All of them.
+    /// All of them hold.
     All(Vec<Selector>),
-    /// One of them.
+    /// At least one of them holds.
     Any(Vec<Selector>),
-    /// Not this.
+    /// It does not hold.
     Not(Box<Selector>),
-    /// A field that is true.
+    /// A field is true.
     Truth(&'static str),
-    /// A number compared.
+    /// A number compares like this.
     Number(&'static str, Op, u64),
-    /// A text compared.
+    /// A text compares like this.
     Text(&'static str, Op, String),
-    /// A text that fits a pattern, in which `*` stands for anything.
+    /// A text matches a pattern, in which `*` stands for any characters.
     Glob(&'static str, String),
-    /// One of the links to the disk.
+    /// This is one of the links to the disk.
     Symlink(String),
 }
 
 impl Selector {
-    /// Why a disk is not meant; none where it is.
+    /// Why a disk does not match; `None` if it does.
     pub fn against(&self, disk: &DiskTraits) -> Option<String> {
         let is = |field: &str, value: &dyn fmt::Debug| format!("{field} is {value:?}");
         match self {
@@ -190,7 +175,7 @@ impl Selector {
                 let against: Option<Vec<_>> = parts.iter().map(|part| part.against(disk)).collect();
                 against.map(|all| all.join(" and "))
             }
-            Selector::Not(part) => part.against(disk).is_none().then(|| format!("it is true that {part}")),
+            Selector::Not(part) => part.against(disk).is_none().then(|| format!("{part} is true")),
             Selector::Truth(field) => (!disk.truth(field)).then(|| is(field, &false)),
             Selector::Number(field, op, value) => {
                 let own = disk.number(field);
@@ -204,11 +189,11 @@ impl Selector {
                 let own = disk.text(field);
                 (!glob(pattern, own)).then(|| format!("{}, not like {pattern:?}", is(field, &own)))
             }
-            Selector::Symlink(link) => (!disk.symlinks.contains(link)).then(|| format!("{link} is no link to it")),
+            Selector::Symlink(link) => (!disk.symlinks.contains(link)).then(|| format!("{link} is not a link to it")),
         }
     }
 
-    /// `machine.install.diskSelector`: all of its keys hold, texts as patterns.
+    /// Read `machine.install.diskSelector`. All keys must hold; texts are patterns.
     pub fn of_keys(field: &Field) -> Result<Self, ConfigError> {
         field.only(&KEYS)?;
         let mut parts = Vec::new();
@@ -220,19 +205,19 @@ impl Selector {
         real_disks(parts).map_err(|what| field.wrong(what))
     }
 
-    /// The same keys as `key:value,key:value`; what follows the first colon is the value, and no value has a comma in it.
+    /// Read the same keys written as `key:value,key:value`. A value may contain colons but no comma.
     pub fn of_words(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut seen = Vec::new();
         for word in text.split(',') {
             let (key, value) = word.split_once(':').ok_or_else(|| format!("{word:?} is not KEY:VALUE"))?;
             if !KEYS.contains(&key) {
-                return Err(format!("{key:?} is no key of a disk selector: {}", KEYS.join(", ")));
+                return Err(format!("{key:?} is not a key of a disk selector: {}", KEYS.join(", ")));
             }
             if value.is_empty() || seen.contains(&key) {
                 return Err(format!(
                     "{key}: {}",
-                    if value.is_empty() { "the value is missing" } else { "it stands twice" }
+                    if value.is_empty() { "the value is missing" } else { "it is given twice" }
                 ));
             }
             seen.push(key);
@@ -242,10 +227,9 @@ impl Selector {
     }
 }
 
-/// The keys of `machine.install.diskSelector`.
 const KEYS: [&str; 9] = ["size", "name", "model", "serial", "modalias", "uuid", "wwid", "busPath", "type"];
 
-/// What one key asks for; an empty text asks for nothing.
+/// What one key asks for. An empty text asks for nothing.
 fn of_key(key: &str, value: &str) -> Result<Option<Selector>, String> {
     let glob = |name| (!value.is_empty()).then(|| Selector::Glob(name, value.to_owned()));
     let transport = |name: &str| Selector::Text("transport", Op::Equal, name.to_owned());
@@ -270,7 +254,7 @@ fn of_key(key: &str, value: &str) -> Result<Option<Selector>, String> {
     })
 }
 
-/// All of these, of real disks that can be written, as Talos has it.
+/// Like Talos, select only real disks that can be written: no loop devices, no optical drives.
 fn real_disks(mut parts: Vec<Selector>) -> Result<Selector, String> {
     if parts.is_empty() {
         return Err("it selects every disk: give it size, model, serial or another key".to_owned());
@@ -297,7 +281,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// `>= 1TB`: no operator is `==`; units by 1000, or by 1024 with an `i`.
+/// Parse a size such as `>= 1TB`. No operator means `==`. Units count by 1000, or by 1024 with an `i`.
 fn condition(text: &str) -> Result<(Op, u64), String> {
     let text = text.trim();
     let found = Op::ALL.iter().filter(|(_, op)| *op != Op::NotEqual).find(|(name, _)| text.starts_with(name));
@@ -314,7 +298,7 @@ fn condition(text: &str) -> Result<(Op, u64), String> {
     bytes.map(|bytes| (op, bytes)).ok_or_else(|| format!("{text:?} is not a size such as 4GB, >= 1TB or < 512GiB"))
 }
 
-/// A decimal number without loss: digits and how many of them stand behind the point.
+/// A decimal number, exact: its digits, and how many of them are behind the point.
 struct Decimal {
     digits: u128,
     places: u32,
@@ -322,7 +306,7 @@ struct Decimal {
 
 fn decimal(text: &str) -> Option<Decimal> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    // Enough for every size there is, and no overflow below.
+    // 20 digits hold every 64-bit size and cannot overflow below.
     if whole.len() + fraction.len() > 20 {
         return None;
     }
@@ -337,7 +321,6 @@ impl Decimal {
     }
 }
 
-/// Whether a text fits a pattern, in which `*` stands for any characters.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -388,9 +371,9 @@ mod tests {
             ("", "\"\" is not KEY:VALUE"),
             ("sda", "\"sda\" is not KEY:VALUE"),
             ("serial:a,", "\"\" is not KEY:VALUE"),
-            ("colour:red", "\"colour\" is no key of a disk selector: size, name"),
+            ("colour:red", "\"colour\" is not a key of a disk selector: size, name"),
             ("serial:", "serial: the value is missing"),
-            ("serial:a,serial:b", "serial: it stands twice"),
+            ("serial:a,serial:b", "serial: it is given twice"),
             ("size:big", "size: \"big\" is not a size such as 4GB"),
             ("type:floppy", "type: \"floppy\" is not ssd, hdd, nvme or sd"),
         ] {
@@ -419,10 +402,10 @@ mod tests {
         let ssd = Selector::Not(Box::new(Selector::Truth("rotational")));
         assert_eq!(model.against(&disk), None);
         let all = Selector::All(vec![model.clone(), large.clone(), ssd]);
-        assert_eq!(all.against(&disk).unwrap(), "size is 5, not > 9, it is true that disk.rotational");
+        assert_eq!(all.against(&disk).unwrap(), "size is 5, not > 9, disk.rotational is true");
         assert_eq!(Selector::Any(vec![model, large.clone()]).against(&disk), None);
         let neither = Selector::Any(vec![large, Selector::Symlink("/dev/disk/x".into())]);
-        assert_eq!(neither.against(&disk).unwrap(), "size is 5, not > 9 and /dev/disk/x is no link to it");
+        assert_eq!(neither.against(&disk).unwrap(), "size is 5, not > 9 and /dev/disk/x is not a link to it");
     }
 
     #[test]

@@ -1,17 +1,16 @@
-//! What an unattended installation is told to do: by words on the kernel command line of a live system, and by the
-//! machine config.
+//! Instructions for an unattended installation, from the kernel command line of a live system and the machine config.
 //!
 //! | word | |
 //! |---|---|
 //! | `slipway.install=/dev/sda` | onto this disk |
 //! | `slipway.install=serial:X,size:>=1TB` | onto the one disk that `machine.install.diskSelector` would select with these keys |
 //! | `slipway.install=config` | onto the disk that the machine config names |
-//! | `slipway.install.preserve=true\|false` | what becomes of an installation that is on it; without it, that is refused |
-//! | `slipway.install.then=reboot\|poweroff\|stay` | what comes after it |
-//! | `slipway.medium=ID` | which medium the live system came from |
-//! | `talos.halt_if_installed=1` | refused, too, where another disk holds an installation |
+//! | `slipway.install.preserve=true\|false` | whether to keep an installation on it; if not given, one is left alone |
+//! | `slipway.install.then=reboot\|poweroff\|stay` | what to do afterwards |
+//! | `slipway.medium=ID` | ID of the live medium |
+//! | `talos.halt_if_installed=1` | do nothing if another disk holds an installation |
 //!
-//! A word that is wrong is an error, whether or not anything is asked for: it may be the one that was to keep the data.
+//! A misspelt word is an error even if no installation is asked for: it may be the one that should keep the data.
 
 use crate::prelude::*;
 
@@ -23,42 +22,39 @@ use crate::{
     media::medium_id::MediumId,
 };
 
-/// All words begin with it.
 const INSTALL: &str = "slipway.install";
 
-/// What is to be done.
+/// An unattended installation that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Instructions {
-    /// Who names the disk, for people.
+    /// Where it is asked for, for people.
     pub by: &'static str,
-    /// The disk.
     pub disk: DiskChoice,
-    /// What becomes of an installation that is on it.
+    /// What to do with an installation on it.
     pub existing: ExistingInstallation,
-    /// What comes after it.
     pub then: Then,
-    /// Not where another disk holds an installation, unless it is said what becomes of one.
+    /// Do nothing if another disk holds an installation, unless `existing` is given.
     pub halt_if_installed: bool,
-    /// The medium that the live system came from.
     pub medium: Option<MediumId>,
 }
 
-/// What becomes of an installation that is found on the disk.
+/// What to do with an installation that is found on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExistingInstallation {
-    /// Nothing: it is not touched.
+    /// Leave it alone and refuse to install.
     Refuse,
-    /// Its other slot is upgraded, STATE and EPHEMERAL are kept.
+    /// Upgrade its other slot; keep STATE and EPHEMERAL.
     Preserve,
-    /// It is overwritten.
+    /// Overwrite it.
     Overwrite,
 }
 
-/// What comes after an unattended installation. It is for the caller to do.
+/// What the caller does after an unattended installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Then {
-    /// Reboot: the disk boots, also with the medium still in.
+    /// Reboot. The disk boots even if the live medium is still in.
     Reboot,
     /// Switch off.
     Poweroff,
@@ -67,7 +63,7 @@ pub enum Then {
 }
 
 impl Then {
-    /// As it is written on the kernel command line.
+    /// The value of `slipway.install.then`.
     pub const fn word(self) -> &'static str {
         match self {
             Then::Reboot => "reboot",
@@ -77,24 +73,20 @@ impl Then {
     }
 }
 
-/// Words that cannot be obeyed.
+/// Instructions that are wrong or contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum InstructionsError {
-    /// A word with a wrong value.
+    /// A word is unknown or has a wrong value.
     #[error("kernel command line: {word}: {why}")]
-    Word {
-        /// Its key.
-        word: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A config that is to name the disk, and does not.
+    Word { word: String, why: String },
+    /// An installation is asked for, but no disk is named.
     #[error(
-        "{0} asks for an installation, and no disk is named: give machine.install.disk, machine.install.diskSelector or an \
+        "{0} asks for an installation, but no disk is named: give machine.install.disk, machine.install.diskSelector or an \
          UnattendedInstallConfig in the machine config on stdin, or slipway.install=/dev/… on the kernel command line"
     )]
     NoDisk(&'static str),
-    /// One says that the data is kept, the other that it is not.
+    /// Command line and config disagree on whether the data is kept.
     #[error(
         "slipway.install.preserve=true on the kernel command line, and `wipe: true` in the machine config: drop one"
     )]
@@ -102,7 +94,7 @@ pub enum InstructionsError {
 }
 
 impl Instructions {
-    /// Read the words and the config; none where nobody asks for an installation.
+    /// Read command line and config; `None` if neither asks for an installation.
     pub fn of(cmdline: &str, config: Option<&MachineConfig>) -> Result<Option<Self>, InstructionsError> {
         let words = Words(arguments(cmdline));
         words.only(&["", ".preserve", ".then"])?;
@@ -139,7 +131,6 @@ impl Instructions {
     }
 }
 
-/// What `slipway.install` says.
 enum Target {
     Disk(DiskChoice),
     Config,
@@ -154,34 +145,32 @@ fn target(value: &str) -> Result<Target, String> {
     }
 }
 
-/// The arguments of the kernel command line.
 struct Words(Vec<(String, Option<String>)>);
 
 impl Words {
-    /// All values of a key.
     fn values<'w>(&'w self, key: &'w str) -> impl Iterator<Item = Option<&'w str>> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_deref())
     }
 
-    /// The value of a key that stands there once, or more than once with one value.
+    /// The value of a key. Repeating a key is fine only with the same value.
     fn one<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, InstructionsError> {
         let wrong = |why| InstructionsError::Word { word: key.to_owned(), why };
         let mut values = self.values(key).map(Option::unwrap_or_default);
         let Some(first) = values.next() else { return Ok(None) };
         if let Some(other) = values.find(|other| *other != first) {
-            return Err(wrong(format!("it stands there with {first:?} and with {other:?}: drop one")));
+            return Err(wrong(format!("it is given as {first:?} and as {other:?}: drop one")));
         }
         parse(first).map(Some).map_err(wrong)
     }
 
-    /// No words of ours but these.
+    /// Refuse unknown words that begin with `slipway.install`.
     fn only(&self, suffixes: &[&str]) -> Result<(), InstructionsError> {
         let ours = self.0.iter().filter_map(|(key, _)| key.strip_prefix(INSTALL));
         let mut unknown = ours.filter(|rest| !suffixes.contains(rest));
         unknown.next().map_or(Ok(()), |rest| {
             Err(InstructionsError::Word {
                 word: format!("{INSTALL}{rest}"),
-                why: "there is no such word: slipway.install, slipway.install.preserve, slipway.install.then"
+                why: "there is no such word; known are slipway.install, slipway.install.preserve and slipway.install.then"
                     .to_owned(),
             })
         })
@@ -269,17 +258,14 @@ mod tests {
             ("slipway.install=", "slipway.install: it names no disk"),
             ("slipway.install=sda", "slipway.install: \"sda\" is not KEY:VALUE"),
             ("slipway.install=dev/sda", "slipway.install: \"dev/sda\" is not KEY:VALUE"),
-            ("slipway.install=serail:x", "slipway.install: \"serail\" is no key of a disk selector"),
-            (
-                "slipway.install=/dev/a slipway.install=/dev/b",
-                "slipway.install: it stands there with \"/dev/a\" and with",
-            ),
+            ("slipway.install=serail:x", "slipway.install: \"serail\" is not a key of a disk selector"),
+            ("slipway.install=/dev/a slipway.install=/dev/b", "slipway.install: it is given as \"/dev/a\" and as"),
             ("slipway.install.preserv=true", "slipway.install.preserv: there is no such word"),
             ("slipway.installs=/dev/a", "slipway.installs: there is no such word"),
             ("slipway.install.preserve=yes", "slipway.install.preserve: \"yes\" is neither true nor false"),
             ("slipway.install.preserve", "slipway.install.preserve: \"\" is neither true nor false"),
             ("slipway.install.then=halt", "slipway.install.then: \"halt\" is not reboot, poweroff or stay"),
-            ("slipway.medium=5", "slipway.medium: \"5\" is not the name of a medium"),
+            ("slipway.medium=5", "slipway.medium: \"5\" is not the ID of a live medium"),
         ] {
             let found = of(cmdline, "").unwrap_err().to_string();
             assert!(found.starts_with(&format!("kernel command line: {error}")), "{cmdline}: {found}");

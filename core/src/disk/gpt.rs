@@ -1,10 +1,10 @@
 //! GUID partition table, bytes in and bytes out (UEFI specification 2.10, chapter 5).
 //!
-//! Why not the `gpt` crate: it writes both labels in one call, entries of the two interleaved and with
-//! no flush between, while the order of these very writes is our commit; it numbers partitions in the
-//! order it finds them; it looks for a backup header only in the last block, so an image written to a
-//! larger disk loses its second chance; and on a hostile header it asserts (entry size) or allocates
-//! what the header claims (up to 512 GiB of entries). It stays as a judge in the tests.
+//! The `gpt` crate does not fit, so it only checks our tables in the tests:
+//! - It writes primary and backup GPT in one call, mixed and without a flush. The order of these writes is our commit.
+//! - It numbers partitions in the order it finds them.
+//! - It looks for the backup header only in the last block, so an image on a larger disk loses its backup.
+//! - On a hostile header it panics, or allocates what the header claims (up to 512 GiB).
 
 use crate::prelude::*;
 
@@ -17,14 +17,14 @@ const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
 const ENTRY_BYTES: usize = 128;
-/// Entries we write, and what a table of ours has at most.
+/// Entries in a table of ours.
 pub const ENTRIES: u32 = 128;
-/// The most we read: the table that xorriso puts into an ISO has more than the usual 128.
-const MOST_ENTRIES: u32 = 512;
-/// Bytes of boot code in front of the MBR's own fields.
+// The GPT that xorriso puts into an ISO has more than the usual 128.
+const MAX_ENTRIES_READ: u32 = 512;
+/// Bytes of boot code at the start of the MBR.
 pub const BOOT_CODE_BYTES: usize = 440;
 
-/// What is wrong with a label.
+/// Why a GPT cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GptError {
     /// No `EFI PART`.
@@ -36,7 +36,7 @@ pub enum GptError {
     /// Entry array CRC-32 does not match.
     #[error("GPT partition entry array CRC is wrong: the table is damaged")]
     EntriesCrc,
-    /// A field outside what we and the specification allow.
+    /// A field is outside what the specification or this program allows.
     #[error("GPT header is not usable: {0}")]
     Unusable(&'static str),
 }
@@ -52,7 +52,7 @@ pub struct Entry {
     pub guid: Uuid,
     /// First block.
     pub first: Lba,
-    /// Last block, inclusive.
+    /// Last block (inclusive).
     pub last: Lba,
     /// Attribute bits.
     pub attributes: u64,
@@ -61,7 +61,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The bytes the entry spans, or `None` where it is reversed or beyond 64 bits.
+    /// Its bytes, or `None` if it ends before it begins or lies beyond 64 bits.
     pub fn extent(&self, sector: SectorSize) -> Option<Extent> {
         let blocks = self.last.0.checked_sub(self.first.0)?.checked_add(1)?;
         let offset = self.first.offset(sector)?;
@@ -71,7 +71,7 @@ impl Entry {
     }
 }
 
-/// A header as read: where it is, where the other one is, and where its entries are.
+/// A decoded header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Block of this header.
@@ -80,7 +80,7 @@ pub struct Header {
     pub alternate_lba: Lba,
     /// First block of its entry array.
     pub entries_lba: Lba,
-    /// Number of entries, at most 512.
+    /// Number of entries, used or not, at most 512.
     pub entries: u32,
     /// GUID of the disk.
     pub disk_guid: Uuid,
@@ -93,7 +93,7 @@ impl Header {
         self.entries as usize * ENTRY_BYTES
     }
 
-    /// Decode the block at `at`. Checks signature, CRC, its own address and that sizes are the usual ones.
+    /// Decode the block at `at`. Checks signature, CRC, own address and sizes.
     pub fn decode(block: &[u8], at: Lba) -> Result<Self, GptError> {
         let header = block.get(..HEADER_BYTES).ok_or(GptError::Unusable("shorter than 92 bytes"))?;
         if &header[..8] != SIGNATURE {
@@ -110,11 +110,11 @@ impl Header {
         }
         let my_lba = Lba(le64(header, 24));
         if my_lba != at {
-            return Err(GptError::Unusable("it names another block as its own"));
+            return Err(GptError::Unusable("it gives another block as its own address"));
         }
         let entries = le32(header, 80);
-        if le32(header, 84) as usize != ENTRY_BYTES || entries == 0 || entries > MOST_ENTRIES {
-            return Err(GptError::Unusable("more than 512 entries, or entries not of 128 bytes"));
+        if le32(header, 84) as usize != ENTRY_BYTES || entries == 0 || entries > MAX_ENTRIES_READ {
+            return Err(GptError::Unusable("more than 512 entries, or entries that are not 128 bytes long"));
         }
         Ok(Header {
             my_lba,
@@ -126,9 +126,9 @@ impl Header {
         })
     }
 
-    /// Decode its entry array, [`Header::entries_bytes`] long. Unused entries are left out.
+    /// Decode the entry array, [`Header::entries_bytes`] long, without unused entries.
     pub fn decode_entries(&self, bytes: &[u8]) -> Result<Vec<Entry>, GptError> {
-        let bytes = bytes.get(..self.entries_bytes()).ok_or(GptError::Unusable("entry array cut short"))?;
+        let bytes = bytes.get(..self.entries_bytes()).ok_or(GptError::Unusable("truncated entry array"))?;
         if crc32fast::hash(bytes) != self.entries_crc {
             return Err(GptError::EntriesCrc);
         }
@@ -155,28 +155,27 @@ fn decode_entry(number: u32, row: &[u8]) -> Entry {
     }
 }
 
-/// Whether a first block carries a protective MBR: the signature and an entry of type 0xEE. Without it
-/// neither Linux nor UEFI nor GRUB looks at the GPT behind it.
+/// Whether a first block is a protective MBR. Without one, Linux, UEFI and GRUB all ignore the GPT.
 pub fn is_protective_mbr(lba0: &[u8]) -> bool {
     lba0.len() >= 512 && lba0[510..512] == [0x55, 0xaa] && (0..4).any(|i| lba0[446 + 16 * i + 4] == 0xee)
 }
 
-/// The label of a laid-out disk, as the byte strings that go to it.
+/// A GPT as the bytes to write.
 pub struct Gpt {
     /// One block at LBA 1.
     pub primary_header: Vec<u8>,
-    /// 16,384 bytes at LBA 2, and again in front of the backup header.
+    /// The entry array: 16,384 bytes at LBA 2, and again in front of the backup header.
     pub entries: Vec<u8>,
-    /// Byte offset of the backup's entries.
+    /// Byte offset of the second entry array.
     pub backup_entries_offset: u64,
-    /// One block, the last of the disk.
+    /// One block at the end of the disk.
     pub backup_header: Vec<u8>,
     /// Byte offset of the backup header.
     pub backup_header_offset: u64,
 }
 
 impl Gpt {
-    /// Render `layout` with the given GUIDs (`parts` in order of partition number).
+    /// Render `layout`; `parts` are the PARTUUIDs in order of partition number.
     pub fn new(layout: &Layout, disk_guid: Uuid, parts: &[Uuid; 7]) -> Self {
         let sector = layout.sector_size;
         let mut entries = vec![0; usize::try_from(ENTRY_ARRAY_BYTES).unwrap_or_default()];
@@ -251,14 +250,14 @@ fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
     h
 }
 
-/// The first block of the disk: 440 bytes of boot code and the protective MBR over the whole disk. `bootable` sets the
-/// entry's status to 0x80, against the specification, for BIOSes that boot from no disk without it.
+/// The first block of the disk: boot code and the protective MBR. `bootable` sets the entry's status to 0x80.
 pub fn protective_mbr(layout: &Layout, boot_code: &[u8; BOOT_CODE_BYTES], bootable: bool) -> Vec<u8> {
     let mut block = vec![0; usize::try_from(layout.sector_size.bytes()).unwrap_or(512)];
     block[..BOOT_CODE_BYTES].copy_from_slice(boot_code);
     let blocks = u32::try_from(layout.disk_sectors() - 1).unwrap_or(u32::MAX);
     let entry = &mut block[446..462];
     entry[..8].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
+    // The specification demands 0, but some BIOSes boot only from a disk with a bootable entry.
     entry[0] = if bootable { 0x80 } else { 0 };
     entry[8..12].copy_from_slice(&1u32.to_le_bytes());
     entry[12..16].copy_from_slice(&blocks.to_le_bytes());
@@ -294,21 +293,21 @@ mod tests {
     fn sample(sector: SectorSize) -> (Layout, Gpt) {
         let layout = Layout::new(2100 * MIB, sector, 300 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
         let parts = std::array::from_fn(|i| Uuid::from_u128(0x1000 + i as u128));
-        let label = Gpt::new(&layout, Uuid::from_u128(0xd15c), &parts);
-        (layout, label)
+        let table = Gpt::new(&layout, Uuid::from_u128(0xd15c), &parts);
+        (layout, table)
     }
 
     #[test]
     fn both_headers_decode_to_the_same_table() {
         for sector in [SectorSize::S512, SectorSize::S4096] {
-            let (layout, label) = sample(sector);
+            let (layout, table) = sample(sector);
             let last = Lba(layout.disk_sectors() - 1);
-            let primary = Header::decode(&label.primary_header, Lba(1)).unwrap();
-            let backup = Header::decode(&label.backup_header, last).unwrap();
+            let primary = Header::decode(&table.primary_header, Lba(1)).unwrap();
+            let backup = Header::decode(&table.backup_header, last).unwrap();
             assert_eq!((primary.alternate_lba, backup.alternate_lba), (last, Lba(1)));
-            assert_eq!(backup.entries_lba.offset(sector), Some(label.backup_entries_offset));
-            let entries = primary.decode_entries(&label.entries).unwrap();
-            assert_eq!(entries, backup.decode_entries(&label.entries).unwrap());
+            assert_eq!(backup.entries_lba.offset(sector), Some(table.backup_entries_offset));
+            let entries = primary.decode_entries(&table.entries).unwrap();
+            assert_eq!(entries, backup.decode_entries(&table.entries).unwrap());
             for (entry, part) in entries.iter().zip(Part::ALL) {
                 assert_eq!((entry.number, entry.name.as_str()), (part.number(), part.name()));
                 assert_eq!(entry.extent(sector), Some(layout.part(part)));
@@ -324,15 +323,15 @@ mod tests {
             (SectorSize::S512, gpt::disk::LogicalBlockSize::Lb512),
             (SectorSize::S4096, gpt::disk::LogicalBlockSize::Lb4096),
         ] {
-            let (layout, label) = sample(sector);
+            let (layout, table) = sample(sector);
             let mut file = tempfile::tempfile().unwrap();
             file.set_len(layout.disk_bytes).unwrap();
             for (offset, bytes) in [
                 (0, &protective_mbr(&layout, &[0; BOOT_CODE_BYTES], false)),
-                (sector.bytes(), &label.primary_header),
-                (2 * sector.bytes(), &label.entries),
-                (label.backup_entries_offset, &label.entries),
-                (label.backup_header_offset, &label.backup_header),
+                (sector.bytes(), &table.primary_header),
+                (2 * sector.bytes(), &table.entries),
+                (table.backup_entries_offset, &table.entries),
+                (table.backup_header_offset, &table.backup_header),
             ] {
                 file.seek(SeekFrom::Start(offset)).unwrap();
                 file.write_all(bytes).unwrap();
@@ -359,14 +358,14 @@ mod tests {
 
     #[test]
     fn damage_is_seen() {
-        let (_, label) = sample(SectorSize::S512);
-        let mut bad = label.primary_header.clone();
+        let (_, table) = sample(SectorSize::S512);
+        let mut bad = table.primary_header.clone();
         bad[60] ^= 1;
         assert_eq!(Header::decode(&bad, Lba(1)), Err(GptError::HeaderCrc));
         assert_eq!(Header::decode(&[0; 512], Lba(1)), Err(GptError::NoSignature));
-        assert!(Header::decode(&label.primary_header, Lba(2)).is_err());
-        let header = Header::decode(&label.primary_header, Lba(1)).unwrap();
-        let mut entries = label.entries.clone();
+        assert!(Header::decode(&table.primary_header, Lba(2)).is_err());
+        let header = Header::decode(&table.primary_header, Lba(1)).unwrap();
+        let mut entries = table.entries.clone();
         entries[40] ^= 1;
         assert_eq!(header.decode_entries(&entries), Err(GptError::EntriesCrc));
     }

@@ -1,4 +1,4 @@
-//! Which disk it is, and who uses it: enough for a person to recognise it before it is overwritten.
+//! Identity and use of a disk, so that a person can recognise it before it is overwritten.
 
 use crate::prelude::*;
 
@@ -6,20 +6,20 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A disk image in a file, or a disk.
+/// What kind of disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DiskKind {
-    /// Regular file.
+    /// A disk image in a regular file.
     Image,
-    /// Block device.
+    /// A block device.
     Disk,
 }
 
 /// A disk as the kernel knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskIdentity {
-    /// Path with symbolic links resolved. What is not UTF-8 in it is replaced: JSON is UTF-8, a path need not be.
+    /// Path with symbolic links resolved. Bytes that are not UTF-8 are replaced, because JSON cannot hold them.
     pub path: String,
     /// Image or disk.
     pub kind: DiskKind,
@@ -39,7 +39,7 @@ pub struct DiskIdentity {
 pub struct DiskUse {
     /// The device in use.
     pub device: String,
-    /// By what.
+    /// What uses it, such as `mounted on /mnt`.
     pub by: String,
 }
 

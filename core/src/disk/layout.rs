@@ -1,8 +1,7 @@
-//! Where everything lies on the disk.
+//! Where the partitions lie on the disk.
 //!
-//! Numbers and order of the partitions are fixed: the boot rule addresses them by number, and an
-//! upgrade never renumbers or resizes one. Partitions start and end on multiples of 1 MiB, on disks
-//! with 512-byte and with 4096-byte logical blocks alike.
+//! Their numbers and order are fixed, because the boot rule addresses them by number. An upgrade never resizes one.
+//! They start and end on multiples of 1 MiB.
 
 use serde::{Deserialize, Serialize};
 use uuid::{Uuid, uuid};
@@ -12,13 +11,13 @@ use crate::{
     units::{ByteSize, Extent, GIB, MIB, SectorSize, round_down},
 };
 
-/// One of the seven partitions; the discriminant is its number in the GPT.
+/// One of the seven partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Part {
-    /// EFI system partition, FAT32: the UEFI boot image and boot.env.
+    /// EFI system partition (ESP), FAT32: the UEFI boot image and boot.env.
     #[serde(rename = "EFI")]
     Esp = 1,
-    /// BIOS boot partition: GRUB's core image, raw.
+    /// BIOS boot partition: GRUB's raw core image.
     #[serde(rename = "BIOS")]
     Bios = 2,
     /// Slot A, FAT32.
@@ -27,7 +26,7 @@ pub enum Part {
     /// Slot B, FAT32.
     #[serde(rename = "BOOT-B")]
     BootB = 4,
-    /// Talos ADV, exactly 1 MiB.
+    /// META tags in a Talos ADV.
     #[serde(rename = "META")]
     Meta = 5,
     /// Machine state, XFS or blank.
@@ -38,17 +37,17 @@ pub enum Part {
     Ephemeral = 7,
 }
 
-/// EFI system partition (UEFI specification 2.10, table 5-7).
+// UEFI specification 2.10, table 5-7.
 const TYPE_ESP: Uuid = uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
-/// BIOS boot partition (GRUB manual, "BIOS installation").
+// GRUB manual, "BIOS installation".
 const TYPE_BIOS_BOOT: Uuid = uuid!("21686148-6449-6e6f-744e-656564454649");
-/// Linux filesystem data (Discoverable Partitions Specification).
+// Linux filesystem data (Discoverable Partitions Specification).
 const TYPE_LINUX: Uuid = uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4");
-/// GPT attribute bit 2, "legacy BIOS bootable" (UEFI specification 2.10, table 5-8).
+// GPT attribute bit 2 (UEFI specification 2.10, table 5-8).
 const LEGACY_BIOS_BOOTABLE: u64 = 1 << 2;
 
 impl Part {
-    /// All seven, in order of number and of place on the disk.
+    /// All seven, in order of number and of offset.
     pub const ALL: [Part; 7] =
         [Part::Esp, Part::Bios, Part::BootA, Part::BootB, Part::Meta, Part::State, Part::Ephemeral];
 
@@ -103,27 +102,27 @@ impl core::fmt::Display for Part {
     }
 }
 
-/// ESP: FAT32 needs 65,525 clusters, which on 4096-byte sectors is 256 MiB and its tables.
+// FAT32 needs 65,525 clusters. On 4096-byte sectors they take 256 MiB, and the FATs come on top.
 const ESP_BYTES: u64 = 300 * MIB;
-/// BIOS boot partition; the core image takes about a fifth of it.
+// The core image takes about a fifth of it.
 const BIOS_BYTES: u64 = MIB;
-/// machined finds META by this exact size.
+/// Bytes of META; machined requires exactly this size.
 pub const META_BYTES: u64 = MIB;
 const STATE_BYTES: u64 = 100 * MIB;
-/// Default size of a slot.
+/// Default bytes of a slot.
 pub const DEFAULT_SLOT_BYTES: u64 = GIB;
-/// Smallest EPHEMERAL on a real disk, bytes.
+/// Fewest bytes of EPHEMERAL on a disk.
 pub const MIN_EPHEMERAL_DISK: u64 = 2 * GIB;
-/// Smallest EPHEMERAL in an image file, bytes (the OS grows it on the disk it is written to).
+/// Fewest bytes of EPHEMERAL in a disk image. The OS grows it on the disk it is written to.
 pub const MIN_EPHEMERAL_IMAGE: u64 = 64 * MIB;
 
-/// GPT entry array: 128 entries of 128 bytes (UEFI specification 2.10, section 5.3.2).
+/// Bytes of a GPT entry array: 128 entries of 128 bytes (UEFI specification 2.10, section 5.3.2).
 pub const ENTRY_ARRAY_BYTES: u64 = 128 * 128;
 
-/// A complete layout of one disk.
+/// The layout of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Layout {
-    /// Logical block size the GPT counts in.
+    /// Logical block size.
     pub sector_size: SectorSize,
     /// Size of the disk in bytes.
     pub disk_bytes: u64,
@@ -133,16 +132,16 @@ pub struct Layout {
 /// Why no layout fits.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The disk is smaller than the sum of its parts.
+    /// The disk is too small for the partitions.
     #[error(
-        "the disk is too small: {need} bytes are needed ({}), it has {have} bytes ({} short). Needed: 1 MiB label \
-         + 300 MiB EFI + 1 MiB BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} bytes backup label; a smaller --slot-size needs less",
+        "the disk is too small: {need} bytes are needed ({}), it has {have} bytes ({} short). Needed: 1 MiB partition table \
+         + 300 MiB EFI + 1 MiB BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} bytes backup GPT; a smaller --slot-size needs less",
         crate::units::approx(*need), need - have, ByteSize(*slot), ByteSize(*ephemeral), backup
     )]
     TooSmall {
         /// Bytes needed.
         need: u64,
-        /// Bytes there.
+        /// Bytes of the disk.
         have: u64,
         /// Bytes of one slot.
         slot: u64,
@@ -151,7 +150,7 @@ pub enum LayoutError {
         /// Bytes of the backup GPT.
         backup: u64,
     },
-    /// A slot that is no legal FAT32 file system or not a whole number of MiB.
+    /// A slot of this size cannot hold FAT32, or is not a multiple of 1 MiB.
     #[error(
         "a slot of {} is not possible: use a multiple of 1 MiB, at least {} on a disk with {}-byte sectors \
          (FAT32 needs 65525 clusters) and at most 32 GiB",
@@ -160,14 +159,14 @@ pub enum LayoutError {
     SlotSize {
         /// Bytes asked for.
         slot: u64,
-        /// Smallest legal size in bytes.
+        /// Fewest bytes possible.
         min: u64,
         /// Logical block size.
         sector: SectorSize,
     },
 }
 
-/// Smallest slot that is legal FAT32, in bytes: 65,525 clusters of one sector and the tables.
+/// Fewest bytes of a slot: FAT32 needs 65,525 clusters of at least one sector, and the FATs.
 pub const fn min_slot_bytes(sector: SectorSize) -> u64 {
     match sector {
         SectorSize::S512 => 36 * MIB,
@@ -175,14 +174,13 @@ pub const fn min_slot_bytes(sector: SectorSize) -> u64 {
     }
 }
 
-/// Bytes of a GPT label behind the protective MBR, or at the end of the disk: header and entries.
+/// Bytes of the header and entries of a GPT; they stand behind the protective MBR and at the end of the disk.
 pub const fn label_bytes(sector: SectorSize) -> u64 {
     sector.bytes() + ENTRY_ARRAY_BYTES
 }
 
 impl Layout {
-    /// Lay out a disk of `disk_bytes` with slots of `slot_bytes` and an EPHEMERAL of at least
-    /// `min_ephemeral` bytes that takes the rest.
+    /// Lay out a disk. EPHEMERAL takes the rest, at least `min_ephemeral` bytes.
     pub fn new(
         disk_bytes: u64,
         sector_size: SectorSize,

@@ -1,18 +1,17 @@
-//! What a disk or a partition holds, by its first bytes.
+//! What a disk or a partition holds, judged by its first bytes.
 
-/// Bytes from the start that [`recognise`] looks at.
+/// Bytes from the start that [`recognise`] needs.
 pub const HEAD_BYTES: usize = 68 << 10;
 
-/// Something with a known magic.
+/// A format with a known magic.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Magic {
-    /// As part of a sentence: `an XFS file system`.
+    /// Name for a sentence: `an XFS file system`.
     pub name: &'static str,
-    /// As a label: `XFS`, at most 11 characters.
+    /// Short name for a table: `XFS`, at most 11 characters.
     pub short: &'static str,
-    /// Whether it is a disk image in another form, to be unpacked or converted before it is a disk.
+    /// Whether it may be a disk image that must be unpacked or converted first.
     pub packed: bool,
-    /// Byte offset of the magic.
     at: usize,
     magic: &'static [u8],
 }
@@ -25,8 +24,8 @@ const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -
     Magic { name, short, packed: true, at: 0, magic }
 }
 
-/// What is worth naming (libblkid knows many more). The first that matches counts: long magics go before short ones,
-/// and a boot sector, with which others begin, comes last.
+// The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes last,
+// because file systems begin with one, too.
 const MAGICS: [Magic; 21] = [
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),
@@ -51,12 +50,12 @@ const MAGICS: [Magic; 21] = [
     held("an MBR partition table or boot sector", "boot sector", 510, b"\x55\xaa"),
 ];
 
-/// Whether it is an ISO 9660 image: the identifier of a volume descriptor in sector 16 (ECMA-119, 8.1.2).
+/// Whether it is an ISO 9660 image, by the volume descriptor in sector 16 (ECMA-119, 8.1.2).
 pub fn is_iso9660(head: &[u8]) -> bool {
     recognise(head).is_some_and(|s| s.magic == b"CD001")
 }
 
-/// What begins with these bytes, [`HEAD_BYTES`] of them or as many as there are.
+/// The format that begins with these bytes: [`HEAD_BYTES`] of them, or fewer from something shorter.
 pub fn recognise(head: &[u8]) -> Option<&'static Magic> {
     MAGICS.iter().find(|s| head.get(s.at..s.at + s.magic.len()) == Some(s.magic))
 }

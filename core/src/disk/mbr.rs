@@ -1,5 +1,5 @@
-//! MBR partition table, bytes in: the four entries of other people's disks (UEFI specification 2.10, table 5-2). Ours
-//! carry only the protective one: [`super::gpt`].
+//! MBR partition tables of foreign disks (UEFI specification 2.10, table 5-2). For our own protective MBR see
+//! [`super::gpt`].
 
 use crate::prelude::*;
 
@@ -19,21 +19,22 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The bytes it spans: 32 bits of blocks always fit.
+    /// Its bytes.
     pub fn extent(&self, sector: SectorSize) -> Extent {
+        // Blocks have 32 bits, so nothing overflows.
         Extent { offset: self.first.0 * sector.bytes(), len: u64::from(self.blocks) * sector.bytes() }
     }
 
-    /// Whether it holds further partitions, each with a table of its own.
+    /// Whether it is an extended partition, which contains others.
     pub const fn is_extended(&self) -> bool {
         matches!(self.kind, 0x05 | 0x0f | 0x85)
     }
 }
 
-/// The partitions of a first block; none where it is no MBR, or one without partitions. A boot sector ends in the same
-/// two bytes, but has code or text where the four entries have their status, which is 0 or 0x80.
+/// The partitions in a first block; `None` if it is not an MBR or has no partitions.
 pub fn partitions(lba0: &[u8]) -> Option<Vec<Entry>> {
     let rows = || lba0[446..510].chunks_exact(16);
+    // A boot sector ends in 55 AA, too. But it has code or text where an MBR has the status bytes, which are 0 or 0x80.
     if lba0.get(510..512) != Some(&[0x55, 0xaa]) || rows().any(|row| row[0] & 0x7f != 0) {
         return None;
     }

@@ -1,10 +1,11 @@
-//! META: the Talos ADV (tag-value records), byte-compatible, and the legacy syslinux ADV behind it.
+//! META: tags and values in the Talos ADV, byte for byte, and in the legacy syslinux ADV at the end of the partition.
 //!
-//! One copy is 262,144 bytes, big-endian: magic `5A 4B 3C 2D`; records `{u32 tag, u32 length, bytes}`
-//! packed without alignment; tag 0 ends; 36 bytes before the end a SHA-256 over the whole copy with the
-//! digest field zeroed; magic `A5 B4 C3 D2`. Two copies stand back to back at the start of the partition;
-//! a reader takes the first valid one. The last 1024 bytes of the partition are the legacy area: two
-//! 512-byte copies, little-endian, kept as they are and read for tags the Talos ADV does not have.
+//! One copy has 262,144 bytes, big-endian: magic `5A 4B 3C 2D`; records `{u32 tag, u32 length, bytes}` without
+//! alignment; tag 0 as the end; 36 bytes before the end the SHA-256 of the copy with that field zeroed; magic
+//! `A5 B4 C3 D2`. Two copies stand at the start of the partition, and the first valid one counts.
+//!
+//! The last 1024 bytes hold two legacy copies of 512 bytes, little-endian. They are read for tags that the Talos ADV does
+//! not have, and otherwise left alone.
 
 use crate::prelude::*;
 
@@ -18,36 +19,35 @@ pub const ADV_BYTES: usize = 262_144;
 const MAGIC_START: u32 = 0x5a4b_3c2d;
 const MAGIC_END: u32 = 0xa5b4_c3d2;
 const DIGEST_AT: usize = ADV_BYTES - 36;
-/// Bytes for records: everything but both magics and the digest.
+// Everything but the two magics and the digest.
 const RECORD_BYTES: usize = ADV_BYTES - 40;
 
-/// Offset of the legacy area in the partition.
 const LEGACY_AT: usize = META_BYTES as usize - 1024;
 const LEGACY_BYTES: usize = 512;
 const LEGACY_MAGIC_START: u32 = 0x5a2d_2fa5;
 const LEGACY_MAGIC_SUM: u32 = 0xa304_1767;
 const LEGACY_MAGIC_END: u32 = 0xdd28_bf64;
 
-/// What cannot be stored.
+/// Why a tag cannot be stored.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetaError {
-    /// Tag 0 ends the list and cannot be a key.
+    /// Tag 0 marks the end.
     #[error("META key 0 is reserved (it ends the list): use 1 to 255")]
     ReservedTag,
-    /// More than fits.
-    #[error("META is full: keys and values need {need} bytes with 8 bytes a record, {RECORD_BYTES} fit")]
+    /// The tags do not fit.
+    #[error("META is full: the tags need {need} bytes (values and 8 bytes for each tag), {RECORD_BYTES} fit")]
     Full {
         /// Bytes needed.
         need: usize,
     },
 }
 
-/// Tags and values of one ADV.
+/// The tags and values of an ADV.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adv(BTreeMap<u8, Vec<u8>>);
 
 impl Adv {
-    /// Set a tag.
+    /// Set a tag, unless there is no room.
     pub fn set(&mut self, tag: u8, value: Vec<u8>) -> Result<(), MetaError> {
         if tag == 0 {
             return Err(MetaError::ReservedTag);
@@ -61,7 +61,7 @@ impl Adv {
         Ok(())
     }
 
-    /// Remove a tag; whether it was there.
+    /// Remove a tag; returns whether it was there.
     pub fn remove(&mut self, tag: u8) -> bool {
         self.0.remove(&tag).is_some()
     }
@@ -82,7 +82,7 @@ impl Adv {
         out.extend_from_slice(&MAGIC_START.to_be_bytes());
         for (tag, value) in &self.0 {
             out.extend_from_slice(&u32::from(*tag).to_be_bytes());
-            // `set` keeps the sum of all below 2^18.
+            // No truncation: `set` keeps the sum of all below 2^18.
             out.extend_from_slice(&(value.len() as u32).to_be_bytes());
             out.extend_from_slice(value);
         }
@@ -93,8 +93,7 @@ impl Adv {
         out
     }
 
-    /// Decode one copy; `None` when magic, digest or a record is wrong. Of a tag that stands twice the
-    /// last one counts.
+    /// Decode one copy; `None` if magic, digest or a record is wrong. If a tag appears twice, the last one counts.
     pub fn decode(copy: &[u8]) -> Option<Self> {
         let copy = copy.get(..ADV_BYTES)?;
         if be32(copy, 0)? != MAGIC_START || be32(copy, ADV_BYTES - 4)? != MAGIC_END {
@@ -121,7 +120,7 @@ impl Adv {
     }
 }
 
-/// A META key: 1 to 255 in decimal, `0x`, `0o`, `0b` or octal with a leading 0, as Go's base 0 reads it.
+/// Parse a META key, 1 to 255, with the prefixes of Go's base 0, which Talos accepts: `0x`, `0o`, `0b`, `0`.
 pub fn parse_key(text: &str) -> Result<u8, String> {
     let lower = text.to_ascii_lowercase();
     let (digits, radix) = match lower.as_bytes() {
@@ -137,20 +136,20 @@ pub fn parse_key(text: &str) -> Result<u8, String> {
     }
 }
 
-/// `KEY=VALUE`, as `--meta` takes it.
+/// Parse `KEY=VALUE`, the form of `--meta`.
 pub fn parse_tag(text: &str) -> Result<(u8, Vec<u8>), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("META tag {text:?}: write KEY=VALUE"))?;
     Ok((parse_key(key)?, value.as_bytes().to_vec()))
 }
 
-/// The whole partition as read.
+/// A decoded META partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Tags of the copy that counts; empty where neither is valid.
+    /// Tags of the copy that counts; none if no copy is valid.
     pub adv: Adv,
-    /// Whether copy 1 and copy 2 are valid.
+    /// Whether the first and the second copy are valid.
     pub valid: [bool; 2],
-    /// Whether the place of both copies is zero: freshly made.
+    /// Whether both copies are all zeros, as on a new disk.
     pub blank: bool,
     /// Whether both copies hold the same tags.
     pub copies_equal: bool,
@@ -159,7 +158,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Decode a META partition (1 MiB).
+    /// Decode a partition (1 MiB).
     pub fn decode(partition: &[u8]) -> Self {
         let copies = [0, ADV_BYTES].map(|at| partition.get(at..at + ADV_BYTES).and_then(Adv::decode));
         let valid = [copies[0].is_some(), copies[1].is_some()];
@@ -178,21 +177,20 @@ impl Meta {
         }
     }
 
-    /// The value of a tag: the Talos ADV's, else the legacy area's.
+    /// The value of a tag, from the Talos ADV or else from the legacy area.
     pub fn get(&self, tag: u8) -> Option<&[u8]> {
         self.adv.get(tag).or_else(|| self.legacy.get(&tag).map(Vec::as_slice))
     }
 
-    /// Byte offsets in the partition to write a new ADV to, in this order and with a flush after each: the copy
-    /// that counts goes last. So a reader finds the old tags or the new ones at every instant, also when the
-    /// copy that does not count is older than old.
+    /// Byte offsets in the partition to write a new ADV to, in this order and with a flush after each.
     pub fn write_order(&self) -> [u64; 2] {
+        // The copy that counts goes last. So a reader finds the old tags or the new ones whenever the power fails, and
+        // never the stale tags of a copy that does not count.
         let second = ADV_BYTES as u64;
         if self.valid[0] { [second, 0] } else { [0, second] }
     }
 
-    /// The legacy area without `tag` (both copies, 1024 bytes, and its offset in the partition), or
-    /// `None` where it does not hold the tag.
+    /// Offset and new bytes of the legacy area without `tag`, or `None` if it does not hold the tag.
     pub fn legacy_without(&self, tag: u8) -> Option<(u64, Vec<u8>)> {
         let mut tags = self.legacy.clone();
         tags.remove(&tag)?;
@@ -201,7 +199,7 @@ impl Meta {
     }
 }
 
-/// syslinux ADV: checksums are not verified, as its readers do not.
+// Checksums are not verified, because no reader of a syslinux ADV verifies them.
 fn decode_legacy(copy: &[u8]) -> Option<BTreeMap<u8, Vec<u8>>> {
     if le32(copy, 0)? != LEGACY_MAGIC_START || le32(copy, LEGACY_BYTES - 4)? != LEGACY_MAGIC_END {
         return None;
@@ -223,7 +221,7 @@ fn decode_legacy(copy: &[u8]) -> Option<BTreeMap<u8, Vec<u8>>> {
 fn encode_legacy(tags: &BTreeMap<u8, Vec<u8>>) -> Vec<u8> {
     let mut out = vec![0; 8];
     for (tag, value) in tags {
-        // Values come from a decoded area: below 256 bytes, and their sum fits.
+        // No truncation: the values come from a decoded area, so each is below 256 bytes and all fit.
         out.extend_from_slice(&[*tag, value.len() as u8]);
         out.extend_from_slice(value);
     }

@@ -1,5 +1,5 @@
 //! Names of partition types, for people. Sources: UEFI specification 2.10, table 5-7; Discoverable Partitions
-//! Specification; sgdisk(8) and its `-L`.
+//! Specification; `sgdisk -L`.
 
 use uuid::{Uuid, uuid};
 
@@ -42,12 +42,12 @@ const MBR_TYPES: [(u8, &str); 16] = [
     (0xfd, "Linux RAID"),
 ];
 
-/// Name of a GPT partition type, where it is worth one.
+/// Name of a GPT partition type, if known.
 pub fn gpt_type(guid: Uuid) -> Option<&'static str> {
     GPT_TYPES.iter().find(|(known, _)| *known == guid).map(|(_, name)| *name)
 }
 
-/// Name of an MBR partition type, where it is worth one.
+/// Name of an MBR partition type, if known.
 pub fn mbr_type(kind: u8) -> Option<&'static str> {
     MBR_TYPES.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
 }

@@ -1,4 +1,4 @@
-//! A disk as a sequence of regions: partition tables, partitions, and what is free between and behind them.
+//! A disk as a sequence of regions: partition tables, partitions and free space.
 
 use crate::prelude::*;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::units::Extent;
 
-/// Which kind of partition table a disk has.
+/// Kind of partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TableKind {
@@ -19,7 +19,7 @@ pub enum TableKind {
     Mbr,
 }
 
-/// A range of a disk, and what the partition table says of it.
+/// A range of a disk, as its partition table describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Region {
@@ -32,30 +32,30 @@ pub enum Region {
     },
     /// A partition.
     Partition(Partition),
-    /// Nobody's.
+    /// In no partition.
     Free {
         /// Its bytes.
         extent: Extent,
     },
 }
 
-/// A partition as its table has it, and what its first bytes say.
+/// A partition, from its table and its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Partition {
     /// Number, from 1.
     pub number: u32,
-    /// Name, as the table has it; empty where there is none.
+    /// Name in the table, or empty.
     pub name: String,
-    /// Type: a GUID, or `0x83`.
+    /// Type: a GUID, or a number such as `0x83`.
     #[serde(rename = "type")]
     pub type_id: String,
-    /// Name of the type, where it is a known one.
+    /// Name of the type, if known.
     pub type_name: Option<Cow<'static, str>>,
     /// PARTUUID.
     pub guid: Option<Uuid>,
-    /// Its bytes, by the table: they may overlap others, or lie beyond the end of the disk.
+    /// Its bytes. They may overlap another partition or lie beyond the end of the disk.
     pub extent: Extent,
-    /// What is recognised in it, such as `XFS`; `blank` where its first 68 KiB are zeros.
+    /// What it holds, such as `XFS`; `blank` if its first 68 KiB are zeros.
     pub holds: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Region {
         }
     }
 
-    /// The partition it is.
+    /// The partition, if it is one.
     pub const fn partition(&self) -> Option<&Partition> {
         match self {
             Region::Partition(partition) => Some(partition),
@@ -77,8 +77,7 @@ impl Region {
     }
 }
 
-/// Order tables and partitions by their place, and put free regions where nothing is. Without overlaps, and with nothing
-/// beyond the end, the result covers the disk exactly.
+/// Sort regions by offset and fill the gaps with free ones. If none overlap or lie beyond the end, they cover the disk.
 pub fn cover(disk_bytes: u64, mut regions: Vec<Region>) -> Vec<Region> {
     regions.sort_by_key(|r| (r.extent().offset, r.extent().end(), r.partition().map(|p| p.number)));
     let mut all: Vec<Region> = Vec::new();
@@ -99,16 +98,15 @@ pub fn cover(disk_bytes: u64, mut regions: Vec<Region>) -> Vec<Region> {
     all
 }
 
-/// What is wrong with how partitions lie: two that share bytes, one that reaches beyond the end of the disk, one that
-/// ends before it begins.
+/// Describe partitions that overlap, lie beyond the end of the disk, or end before they begin.
 pub fn misplaced(disk_bytes: u64, regions: &[Region]) -> Vec<String> {
     let mut problems = Vec::new();
-    // The one that reaches furthest so far.
+    // A partition can overlap any earlier one, not only the last. So compare with the one that reaches furthest.
     let mut furthest: Option<&Partition> = None;
     for partition in regions.iter().filter_map(Region::partition) {
         let (number, extent) = (partition.number, partition.extent);
         if extent.len == 0 {
-            problems.push(format!("partition {number} has no bytes, or an end before its beginning"));
+            problems.push(format!("partition {number} is empty or ends before it begins"));
         } else if extent.end() > disk_bytes {
             let beyond = extent.end() - disk_bytes.max(extent.offset).min(extent.end());
             problems.push(format!("partition {number} lies beyond the end of the disk, by {beyond} bytes"));
@@ -153,7 +151,7 @@ mod tests {
         assert_eq!(summary(&regions), [(0, 0, 7), (4, 7, 0), (0, 7, 3), (1, 10, 80), (2, 20, 5), (3, 85, 30)]);
         let problems = misplaced(100, &regions);
         assert_eq!(problems.len(), 4, "{problems:?}");
-        for text in ["partition 4 has no bytes", "1 and 2 overlap", "1 and 3 overlap", "partition 3 lies beyond"] {
+        for text in ["partition 4 is empty", "1 and 2 overlap", "1 and 3 overlap", "partition 3 lies beyond"] {
             assert!(problems.iter().any(|p| p.contains(text)), "{text}: {problems:?}");
         }
         assert!(problems.iter().any(|p| p.ends_with("by 15 bytes")), "{problems:?}");
@@ -163,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the table says: every partition is there once, in order, and free is what no partition has.
+        // For any table: every partition appears once and in order, and free is exactly what no partition has.
         #[test]
         fn every_byte_is_somebodys(
             disk in 1..500u64,

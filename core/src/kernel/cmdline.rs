@@ -1,9 +1,8 @@
-//! The kernel command line: the parameter model, and quoting for GRUB.
+//! The kernel command line, and its quoting for GRUB and iPXE.
 //!
-//! A command line is an ordered list of keys, each with a list of values. Printing emits every value of
-//! a key at the key's first position. The rules for `--extra-kernel-arg` are those of the Talos
-//! installer: `-key` removes a key, `-key=value` one value, `console` and `talos.platform` replace all
-//! earlier values, everything else is appended.
+//! A command line is an ordered list of keys with values. All values of a key are printed where the key first appeared.
+//! `--extra-kernel-arg` works as in the Talos installer: `-key` removes a key, `-key=value` removes one value, `console`
+//! and `talos.platform` replace all earlier values, everything else is appended.
 
 use crate::prelude::*;
 
@@ -12,11 +11,10 @@ use core::fmt;
 use super::platform::Platform;
 use crate::payload::manifest::Arch;
 
-/// Longest command line an x86 kernel takes, bytes, with its terminating zero (`COMMAND_LINE_SIZE`,
-/// arch/x86/include/asm/setup.h).
+/// Most bytes of a command line on x86, with the zero at its end (`COMMAND_LINE_SIZE`, arch/x86/include/asm/setup.h).
 pub const MAX_BYTES: usize = 2048;
 
-/// Default arguments of a payload that brings no `cmdline` file.
+// For a payload without a `cmdline` file.
 const DEFAULTS: [&str; 7] = [
     "slab_nomerge",
     "pti=on",
@@ -27,15 +25,14 @@ const DEFAULTS: [&str; 7] = [
     "proc_mem.force_override=never",
 ];
 
-/// Keys whose extra arguments replace what was there instead of adding to it.
 const REPLACED_BY_EXTRA: [&str; 2] = ["console", "talos.platform"];
 
-/// An ordered list of parameters.
+/// A kernel command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmdline(Vec<(String, Vec<String>)>);
 
 impl Cmdline {
-    /// Split text into words and append each.
+    /// Parse a command line.
     pub fn parse(text: &str) -> Self {
         let mut cmdline = Cmdline::default();
         for word in split_words(text) {
@@ -44,7 +41,7 @@ impl Cmdline {
         cmdline
     }
 
-    /// Add a value (`key=value`, or a bare `key`) to what the key already has.
+    /// Append `key=value` or `key`; a key keeps the values it has.
     pub fn append(&mut self, word: &str) {
         let (key, value) = split(word);
         match self.0.iter_mut().find(|(k, _)| k == key) {
@@ -53,7 +50,7 @@ impl Cmdline {
         }
     }
 
-    /// Replace all values of `key`, in its place.
+    /// Replace all values of `key`, which keeps its position.
     pub fn set<'v>(&mut self, key: &str, values: impl IntoIterator<Item = &'v str>) {
         let values = values.into_iter().map(str::to_owned).collect();
         match self.0.iter_mut().find(|(k, _)| k == key) {
@@ -62,7 +59,6 @@ impl Cmdline {
         }
     }
 
-    /// Remove a key (`key`) or one value of it (`key=value`).
     fn remove(&mut self, word: &str) {
         match word.split_once('=') {
             None => self.0.retain(|(k, _)| k != word),
@@ -75,7 +71,7 @@ impl Cmdline {
         }
     }
 
-    /// Apply `--extra-kernel-arg` values in order.
+    /// Apply the values of `--extra-kernel-arg` in order.
     pub fn apply_extra<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) {
         let words: Vec<&str> = words.into_iter().collect();
         for key in REPLACED_BY_EXTRA {
@@ -91,15 +87,14 @@ impl Cmdline {
         }
     }
 
-    /// The command line as words of GRUB's script language, for `linux`.
-    ///
-    /// GRUB's `linux` command puts words back together itself: one with a space goes between double quotes,
-    /// a backslash in front of quotes and backslashes, which the kernel would take literally. So a value
-    /// like `"file x +p"` is handed over without its quotes and comes out with quotes around the whole
-    /// word, which means the same to the kernel; words GRUB cannot hand over unchanged are refused. Single
-    /// quotes protect every other character from GRUB's parser, backslashes and newlines do not occur: so
-    /// the words stand in the environment block as they are.
+    /// The words, quoted for GRUB's `linux` command. Words that GRUB would change are refused.
     pub fn quote_for_grub(&self) -> Result<String, QuoteError> {
+        // GRUB's `linux` builds the command line anew. It puts a word with a space between double quotes, and a backslash
+        // in front of quotes and backslashes, which the kernel takes literally. So `key="a b"` goes to GRUB without its
+        // quotes and arrives as `"key=a b"`, which means the same to the kernel.
+        //
+        // Single quotes protect everything else from GRUB's parser. Backslashes and newlines are refused, so the
+        // environment block needs no escapes.
         let mut quoted = Vec::new();
         for word in self.words() {
             let bare = unquote(&word).ok_or_else(|| QuoteError::Character(word.clone()))?;
@@ -112,12 +107,12 @@ impl Cmdline {
         Ok(quoted.join(" "))
     }
 
-    /// The command line as it stands in an iPXE script. iPXE takes lines apart at white space and puts the words together
-    /// with single spaces; quotes mean nothing to it. It expands `${...}` anywhere, and `||`, `&&` and `;` are its own
-    /// where they are words. (<https://ipxe.org/scripting>; `core/exec.c`)
+    /// The command line for an iPXE script. Words that iPXE would change are refused.
     pub fn for_ipxe(&self) -> Result<String, QuoteError> {
-        // What does not reach the kernel through GRUB is refused here, too: a medium is a medium.
+        // A live medium takes the same command lines whether it starts from GRUB or over the network.
         self.quote_for_grub()?;
+        // iPXE ignores quotes: it splits at white space and joins the words with single spaces. It expands `${...}`
+        // anywhere, and takes the words `||`, `&&` and `;` as its own. (<https://ipxe.org/scripting>; `core/exec.c`)
         let own = |word: &str| word.contains("${") || word.contains("  ") || ["||", "&&", ";"].contains(&word);
         match self.words().find(|word| word.split(' ').any(own) || own(word)) {
             Some(word) => Err(QuoteError::Ipxe(word)),
@@ -125,7 +120,7 @@ impl Cmdline {
         }
     }
 
-    /// The words, `key=value` each.
+    /// The words, each `key=value` or `key`.
     pub fn words(&self) -> impl Iterator<Item = String> {
         self.0.iter().flat_map(|(key, values)| {
             values.iter().map(move |v| if v.is_empty() { key.clone() } else { format!("{key}={v}") })
@@ -139,35 +134,35 @@ impl fmt::Display for Cmdline {
     }
 }
 
-/// Room, bytes, for what GRUB and the boot rule add: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk`,
-/// `slipway.try` (118 with a trial on hd0). Beyond the kernel's limit GRUB drops words from the end in silence.
+// Room for what GRUB and the boot rule add: `BOOT_IMAGE`, `panic=10`, `slipway.slot`, `slipway.disk` and `slipway.try`,
+// 118 bytes for a trial on hd0. Beyond the kernel's limit GRUB silently drops words from the end.
 const ADDED_BYTES: usize = 128;
 
-/// A command line GRUB cannot hand to the kernel unchanged.
+/// Why a command line would not reach the kernel unchanged.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
-    /// A character that GRUB changes.
+    /// GRUB would change this word.
     #[error(
-        "{0:?}: white space that is not quoted, quotes inside a word, backslashes, control characters and letters with a \
+        "{0:?}: white space outside double quotes, quotes inside a word, backslashes, control characters and letters with a \
          byte 0xa0 in UTF-8 (as in \"\u{e0}\") do not reach the kernel through GRUB unchanged"
     )]
     Character(String),
-    /// Words that mean something to iPXE.
+    /// iPXE would change this word.
     #[error(
         "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
     )]
     Ipxe(String),
-    /// More than the kernel takes.
+    /// The command line is too long.
     #[error("{bytes} bytes, at most {max} reach the kernel")]
     TooLong {
-        /// Bytes.
+        /// Its bytes.
         bytes: usize,
-        /// Most that fit.
+        /// Most bytes that fit.
         max: usize,
     },
 }
 
-/// A word without the double quotes around its value; `None` where GRUB would change it.
+// The word without double quotes around its value, or `None` if GRUB would change it.
 fn unquote(word: &str) -> Option<String> {
     let (key, value) = match word.split_once('=') {
         Some((key, value)) => (format!("{key}="), value),
@@ -176,14 +171,14 @@ fn unquote(word: &str) -> Option<String> {
     let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value);
     let bare = format!("{key}{inner}");
     let bad = |c: char| matches!(c, '"' | '\'' | '\\') || c.is_control();
-    // For the kernel the byte 0xa0 is a space (lib/ctype.c), and an empty word or one that begins with `=` has no name.
+    // The kernel takes the byte 0xa0 for a space (lib/ctype.c), and a word without a name is no parameter.
     let nameless = bare.is_empty() || bare.starts_with('=');
     let changed = bare.contains(bad) || bare.bytes().any(|b| b == 0xa0) || nameless;
-    // One word, and not an empty one, also for whoever reads the line again.
+    // It must also be read back as one word.
     (!changed && split_words(word) == [word]).then_some(bare)
 }
 
-/// Split text into words as the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
+// As the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
 fn split_words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -198,8 +193,7 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// The arguments of a command line: key and value, without the quotes around a value or a whole word (`next_arg`,
-/// lib/cmdline.c). A bare key has no value.
+/// Keys and values as the kernel sees them: without quotes around a value or a whole word (`next_arg`, lib/cmdline.c).
 pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
     let bare = |text: &str| {
         let inner = text.strip_prefix('"').map_or(text, |rest| rest.strip_suffix('"').unwrap_or(rest));
@@ -215,8 +209,8 @@ fn split(word: &str) -> (&str, &str) {
     word.split_once('=').unwrap_or((word, ""))
 }
 
-/// Assemble the command line of a slot: platform, configuration, the platform's arguments (replacing
-/// their keys), the payload's own `cmdline` or the defaults (appended), extra arguments.
+/// The command line of a slot: `platform` with its arguments, `config`, the payload's `cmdline` or else the defaults,
+/// and `extra` arguments.
 pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&str>, extra: &[String]) -> Cmdline {
     let mut cmdline = Cmdline::default();
     cmdline.begin(platform, config, arch);
@@ -225,8 +219,8 @@ pub fn assemble(platform: Platform, config: &str, arch: Arch, payload: Option<&s
     cmdline
 }
 
-/// Assemble the command line of a live medium: as that of a slot, with words of its own before the payload's, and with
-/// a screen and a serial port to watch it on.
+/// The command line of a live medium: that of a slot, with the medium's `own` word before the payload's, and with both
+/// screen and serial port as consoles.
 pub fn assemble_live(
     platform: Platform,
     config: &str,
@@ -263,13 +257,13 @@ impl Cmdline {
     }
 
     fn extra(&mut self, extra: &[String]) {
-        // One flag may hold several words, as in Talos, which joins all of them and splits again.
+        // One flag may hold several words, as in Talos.
         let extra: Vec<String> = extra.iter().flat_map(|arg| split_words(arg)).collect();
         self.apply_extra(extra.iter().map(String::as_str));
     }
 
-    /// Add the screen and the first serial port where they are missing, before the others: the last one stays the
-    /// last, which is /dev/console. (Documentation/admin-guide/serial-console.rst)
+    // Adds the screen and the first serial port if missing. They go to the front, because the last console becomes
+    // /dev/console (Documentation/admin-guide/serial-console.rst).
     fn both_consoles(&mut self, arch: Arch) {
         for device in ["tty0", arch.serial_console()] {
             let name = |value: &str| value.split(',').next().map(str::to_owned);
@@ -348,7 +342,7 @@ mod tests {
             line("vmware", Arch::Arm64, "none"),
             "talos.platform=vmware talos.config=guestinfo console=tty0 console=ttyAMA0 net.ifnames=0"
         );
-        // Every other one is the same.
+        // The other platforms have the same arguments on both.
         let other = |name: &&str| !["metal", "equinixMetal", "vmware"].contains(name);
         for name in Platform::names().filter(other) {
             assert_eq!(arm(name), line(name, Arch::Amd64, ""), "{name}");

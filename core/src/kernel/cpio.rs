@@ -1,32 +1,29 @@
-//! Archives that a kernel unpacks as its initramfs: cpio's format "newc", uncompressed.
-//! (Documentation/driver-api/early-userspace/buffer-format.rst; cpio(5), "New ASCII Format")
+//! Initramfs archives: uncompressed cpio, format "newc" (cpio(5), "New ASCII Format").
 //!
-//! Several archives may follow one another, each compressed or not, with zeros between: so files are added to an
-//! initramfs without touching it.
+//! The kernel unpacks several archives in a row, so files can be added to an initramfs without touching it
+//! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use crate::prelude::*;
 
-/// Offsets of archives, headers and contents are multiples of this, bytes.
+/// Archives, headers and contents start on multiples of this many bytes.
 pub const ALIGN: u64 = 4;
-/// Bytes of a header, before the name.
 const HEADER_BYTES: u64 = 110;
 const DIRECTORY: u32 = 0o040_755;
 const FILE: u32 = 0o100_644;
-/// What ends an archive.
 const TRAILER: &str = "TRAILER!!!";
 
-/// A header, and where it and the content that follows belong. What lies between is zero.
+/// A header, and the offsets of it and of the content. Bytes between them are zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Byte offset of the header.
     pub at: u64,
-    /// Its bytes, with the name.
+    /// The header with the name.
     pub header: Vec<u8>,
     /// Byte offset of the content.
     pub content_at: u64,
 }
 
-/// Lays out an archive from its beginning to its end. Everything in it belongs to root.
+/// Lays out an archive, entry by entry. Everything in it belongs to root.
 #[derive(Clone, Debug)]
 pub struct Newc {
     at: u64,
@@ -35,24 +32,24 @@ pub struct Newc {
 }
 
 impl Newc {
-    /// Begin behind `at` bytes of other archives. `time` is that of every file, seconds since 1970 UTC.
+    /// Start behind `at` bytes of other archives. `time` is the time stamp of all files, seconds since 1970 UTC.
     pub fn new(at: u64, time: u32) -> Self {
         Newc { at: at.next_multiple_of(ALIGN), inodes: 0, time }
     }
 
-    /// A directory. Those above it come before it.
+    /// Add a directory; its parent must come first.
     pub fn dir(&mut self, path: &str) -> Entry {
         self.inodes += 1;
         self.entry(path, self.inodes, DIRECTORY, 2, 0)
     }
 
-    /// A file of `size` bytes. Its directory comes before it.
+    /// Add a file of `size` bytes; its directory must come first.
     pub fn file(&mut self, path: &str, size: u32) -> Entry {
         self.inodes += 1;
         self.entry(path, self.inodes, FILE, 1, size)
     }
 
-    /// The end of the archive: its last entry, and the byte offset behind it.
+    /// End the archive: its last entry, and the byte offset behind it.
     pub fn finish(mut self) -> (Entry, u64) {
         self.time = 0;
         let entry = self.entry(TRAILER, 0, 0, 1, 0);
@@ -61,8 +58,8 @@ impl Newc {
 
     fn entry(&mut self, path: &str, inode: u32, mode: u32, links: u32, size: u32) -> Entry {
         let name_bytes = path.len() as u64 + 1;
-        // Magic; inode, mode, user, group, links, time, size; numbers of the device and of the node, major and minor
-        // each; length of the name; no checksum.
+        // Inode, mode, user, group, links, time, size, device (major, minor), device node (major, minor), length of the
+        // name, checksum (unused).
         let fields = [inode, mode, 0, 0, links, self.time, size, 0, 0, 0, 0, name_bytes as u32, 0];
         let numbers: String = fields.iter().map(|field| format!("{field:08X}")).collect();
         let at = self.at;

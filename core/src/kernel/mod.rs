@@ -1,4 +1,4 @@
-//! What a kernel is started with.
+//! The kernel: command line, platforms, initramfs archives.
 
 pub mod cmdline;
 pub mod cpio;

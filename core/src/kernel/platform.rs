@@ -1,4 +1,4 @@
-//! Where the machine runs: names of platforms, and the kernel arguments of each (those of Talos).
+//! Platforms and their kernel arguments, the same as in Talos.
 
 use crate::prelude::*;
 
@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::payload::manifest::Arch;
 
-/// Where the machine runs; decides console and network arguments.
+/// Where the machine runs, such as bare metal or a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Platform(&'static str);
 
@@ -16,14 +16,13 @@ impl Default for Platform {
     }
 }
 
-/// A platform nobody knows.
+/// A platform name that is not known.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("platform {name:?} is not known: {}", Platform::names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownPlatform {
     name: String,
 }
 
-/// Console, network and other arguments by platform.
 const PLATFORMS: [(&str, &str); 20] = [
     ("metal", "console=tty0"),
     ("container", ""),
@@ -51,7 +50,7 @@ const PLATFORMS: [(&str, &str); 20] = [
     ("vultr", "net.ifnames=0"),
 ];
 
-/// Platforms whose arguments are others on one architecture.
+// These replace the arguments above on one architecture.
 const PLATFORMS_BY_ARCH: [(Arch, &str, &str); 3] = [
     (Arch::Arm64, "metal", "console=ttyAMA0 console=tty0"),
     (Arch::Arm64, "equinixMetal", "console=ttyAMA0,115200"),
@@ -59,7 +58,7 @@ const PLATFORMS_BY_ARCH: [(Arch, &str, &str); 3] = [
 ];
 
 impl Platform {
-    /// Bare metal, what an empty `--platform` means.
+    /// Bare metal.
     pub const METAL: Platform = Platform("metal");
 
     /// Names of all platforms.
@@ -67,13 +66,14 @@ impl Platform {
         PLATFORMS.iter().map(|(name, _)| *name)
     }
 
-    /// Look a name up; `packet` is the old name of `equinixMetal`.
+    /// Look up a platform.
     pub fn by_name(name: &str) -> Option<Self> {
+        // The old name.
         let name = if name == "packet" { "equinixMetal" } else { name };
         PLATFORMS.iter().find(|(n, _)| *n == name).map(|(n, _)| Platform(n))
     }
 
-    /// What `--platform` means: empty is bare metal.
+    /// The platform that `--platform` names; empty means bare metal.
     pub fn settled(name: &str) -> Result<Self, UnknownPlatform> {
         match name {
             "" => Ok(Platform::METAL),
@@ -81,12 +81,12 @@ impl Platform {
         }
     }
 
-    /// Its name.
+    /// Name, as in `talos.platform`.
     pub const fn name(self) -> &'static str {
         self.0
     }
 
-    /// Its kernel arguments on an architecture.
+    /// Kernel arguments on an architecture.
     pub fn args(self, arch: Arch) -> &'static str {
         let own = PLATFORMS_BY_ARCH.iter().filter(|(a, ..)| *a == arch).map(|(_, name, args)| (*name, *args));
         own.chain(PLATFORMS).find(|(name, _)| *name == self.0).map_or("", |(_, args)| args)

@@ -1,16 +1,15 @@
-//! SMBIOS OEM strings (DMTF DSP0134, section 7.12): how a host gives a virtual machine kernel arguments.
+//! SMBIOS OEM strings (DMTF DSP0134, section 7.12), in which a host passes kernel arguments to a virtual machine.
 
 use crate::prelude::*;
 
-/// Type of the structure.
 const OEM_STRINGS: u8 = 11;
-/// What a string with kernel arguments begins with (systemd-stub(7)).
+// systemd-stub(7)
 const KERNEL_ARGS: &str = "io.systemd.stub.kernel-cmdline-extra=";
 
-/// The kernel arguments in one structure: header, and behind it strings that each end in a zero; an empty one ends
-/// them. Structures of another type, or cut short, have none.
+/// The kernel arguments in an SMBIOS structure; none if it is truncated or of another type.
 pub fn kernel_args(structure: &[u8]) -> Vec<String> {
     let &[OEM_STRINGS, length, ..] = structure else { return vec![] };
+    // Each string ends in a zero, and an empty one ends the list.
     let strings = structure.get(usize::from(length)..).unwrap_or_default();
     let strings = strings.split(|byte| *byte == 0).take_while(|text| !text.is_empty());
     let args = strings.filter_map(|text| core::str::from_utf8(text).ok()?.strip_prefix(KERNEL_ARGS));

@@ -1,15 +1,15 @@
-//! Which formats a disk image comes in.
+//! The formats of disk images and live media, and how images are made reproducible.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::units::{GIB, SectorSize};
 
-/// Size of an image's disk unless another is asked for, bytes: two slots, and 1.5 GiB for the OS. The OS may grow
-/// EPHEMERAL, which is last, when it first runs on a larger disk.
+/// Default size of an image's disk in bytes: two slots, and 1.5 GiB for the OS. EPHEMERAL is last, so that the OS can
+/// grow it when it first runs on a larger disk.
 pub const DEFAULT_IMAGE_BYTES: u64 = 4 * GIB;
 
-/// Format of a disk image.
+/// Format of a disk image or live medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageKind {
@@ -17,7 +17,7 @@ pub enum ImageKind {
     Raw,
     /// QEMU's format, version 3: KVM, OpenStack.
     Qcow2,
-    /// Fixed VHD, as Azure takes it: the bytes of the disk and a footer.
+    /// Fixed VHD for Azure: the bytes of the disk and a footer.
     Vhd,
     /// VMware's monolithicSparse: Workstation, VirtualBox.
     Vmdk,
@@ -25,11 +25,11 @@ pub enum ImageKind {
     Ova,
     /// A live system on a CD or a USB stick, for BIOS and UEFI.
     Iso,
-    /// A live system for a boot from the network: kernel, initramfs, command line and iPXE script in a tar archive.
+    /// A live system to boot over the network: kernel, initramfs, command line and iPXE script in a tar archive.
     Pxe,
 }
 
-/// A medium that brings a live system: the payload boots from memory, and is there to be installed.
+/// A live medium: its payload boots from memory and can be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveKind {
     /// CD or USB stick.
@@ -39,7 +39,7 @@ pub enum LiveKind {
 }
 
 impl ImageKind {
-    /// Every format, and what it is for.
+    /// Every format with its help text.
     pub const ALL: [(ImageKind, &str); 7] = [
         (ImageKind::Raw, "The bytes of the disk, sparse"),
         (ImageKind::Qcow2, "QEMU's format, version 3: KVM, OpenStack"),
@@ -53,7 +53,7 @@ impl ImageKind {
         ),
     ];
 
-    /// What it is called.
+    /// Name on the command line and end of the file name.
     pub const fn name(self) -> &'static str {
         match self {
             ImageKind::Raw => "raw",
@@ -66,7 +66,7 @@ impl ImageKind {
         }
     }
 
-    /// What `qemu-img convert` is told; none where nothing is converted. (qemu-img(1), "Disk image file formats")
+    /// Format and options for `qemu-img convert`; `None` if nothing is converted. (qemu-img(1), "Disk image file formats")
     pub const fn qemu_format(self) -> Option<(&'static str, &'static str)> {
         match self {
             ImageKind::Raw | ImageKind::Iso | ImageKind::Pxe => None,
@@ -78,7 +78,7 @@ impl ImageKind {
         }
     }
 
-    /// Which live medium it is; none for an installed disk.
+    /// The kind of live medium; `None` for an installed disk.
     pub const fn live(self) -> Option<LiveKind> {
         match self {
             ImageKind::Iso => Some(LiveKind::Iso),
@@ -87,8 +87,7 @@ impl ImageKind {
         }
     }
 
-    /// Whether a disk with these logical sectors can be told apart in this format: VHD and VMDK count 512-byte sectors,
-    /// and what runs them shows these to the machine.
+    /// Whether the format can hold a disk with these logical sectors. Hypervisors show 512-byte sectors for VHD and VMDK.
     pub const fn takes(self, sector: SectorSize) -> bool {
         match self {
             ImageKind::Raw | ImageKind::Qcow2 | ImageKind::Iso | ImageKind::Pxe => true,
@@ -97,7 +96,7 @@ impl ImageKind {
     }
 }
 
-/// How a whole image is compressed.
+/// Compression of a whole image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
@@ -110,11 +109,11 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// By the end of the file's name.
+    /// By the end of the file name.
     pub fn of(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next()?;
         match name.rsplit_once('.')? {
-            // A name that only begins with a dot is a hidden file, not an ending.
+            // `.xz` is a hidden file without an extension.
             ("", _) => None,
             (_, "xz") => Some(Compression::Xz),
             (_, "zst") => Some(Compression::Zst),
@@ -124,25 +123,25 @@ impl Compression {
     }
 }
 
-/// Bytes of the footer of a VHD.
+/// Size of a VHD's footer in bytes.
 pub const VHD_FOOTER_BYTES: usize = 512;
 
-/// What a format wants of chance and the clock.
+/// Replaces what qemu-img takes from the clock and a random generator, so that images are reproducible.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
-    /// The GUID of the disk.
+    /// The disk GUID.
     pub id: Uuid,
     /// Seconds since 1970 UTC.
     pub time: u64,
 }
 
-/// Something is not where it belongs.
+/// The file that qemu-img made lacks something that must be there.
 #[derive(Debug, thiserror::Error)]
-#[error("qemu-img left no {0} where it belongs")]
+#[error("qemu-img's output has no {0} in its place")]
 pub struct Unstampable(&'static str);
 
-/// Give a VHD its time and unique identifier; the checksum follows. (Virtual Hard Disk Image Format Specification 1.0,
-/// "Hard Disk Footer Format"; integers are big-endian, times count from 2000.)
+/// Set time, unique identifier and checksum of a VHD. (Virtual Hard Disk Image Format Specification 1.0, "Hard Disk
+/// Footer Format": integers are big-endian, times count from 2000.)
 pub fn stamp_vhd(footer: &mut [u8; VHD_FOOTER_BYTES], stamp: Stamp) -> Result<(), Unstampable> {
     const Y2000: u64 = 946_684_800;
     if !footer.starts_with(b"conectix") {
@@ -157,9 +156,10 @@ pub fn stamp_vhd(footer: &mut [u8; VHD_FOOTER_BYTES], stamp: Stamp) -> Result<()
     Ok(())
 }
 
-/// Give the descriptor of a VMDK its content identifier: 32 bits, of which all ones mean that there is no parent. qemu-img
-/// writes it without leading zeros, so what follows may move; zeros fill the rest. (Virtual Disk Format 5.0, "The
-/// Descriptor File")
+/// Set the content identifier in a VMDK's descriptor. (Virtual Disk Format 5.0, "The Descriptor File")
+///
+/// It has 32 bits; all ones are reserved for "no parent". qemu-img writes it without leading zeros, so the text behind it
+/// may move. Zeros fill the rest.
 pub fn stamp_vmdk(descriptor: &mut [u8], stamp: Stamp) -> Result<(), Unstampable> {
     const KEY: &[u8] = b"\nCID=";
     let text = descriptor.split(|byte| *byte == 0).next().unwrap_or_default();

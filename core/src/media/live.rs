@@ -1,8 +1,8 @@
-//! Live media: their names, and what stands on them beside kernel and initramfs.
+//! Live media: their titles, and the text files on them.
 //!
-//! The initramfs of a live medium is the payload's own with an archive behind it: `/slipway/payload/` with all files of
-//! the payload, sealed, and `/slipway/image.tar`, the container image of the installer, if one was given. So the system
-//! runs from memory, needs no driver for its medium, and finds there what it can install.
+//! The initramfs of a live medium is the payload's own with an archive appended to it. The archive has the payload with
+//! its checksums in `/slipway/payload/`, and the installer's container image, if one was given, as `/slipway/image.tar`.
+//! So the live system runs from memory, needs no driver for the medium it came from, and has at hand what it installs.
 
 use crate::prelude::*;
 
@@ -13,35 +13,32 @@ use crate::{
     payload::manifest::{Arch, KERNEL},
 };
 
-/// The kernel's name on every live medium.
+/// The kernel's file name on every live medium.
 pub const LIVE_KERNEL: &str = KERNEL;
-/// The initramfs' name on every live medium, whatever it is compressed with.
+/// The initramfs' file name on every live medium, whatever its compression.
 pub const LIVE_INITRAMFS: &str = "initramfs";
 /// Directory of the payload in the initramfs.
 pub const PAYLOAD_DIR: &str = "slipway/payload";
-/// The container image in the initramfs, an OCI archive.
+/// The container image in the initramfs (OCI archive).
 pub const CONTAINER: &str = "slipway/image.tar";
-/// What GRUB reads on an ISO, in its directory `boot`.
+/// The file in `boot/` of an ISO that tells GRUB what to boot.
 pub const MEDIUM_ENV: &str = "medium.env";
-/// More than this many bytes of initramfs GRUB cannot give to a kernel: it lies below 2 GiB, the kernel, too.
+/// The largest initramfs in bytes that GRUB can load: kernel and initramfs must both lie below 2 GiB.
 /// (`initrd_addr_max`, Documentation/arch/x86/boot.rst)
 pub const MAX_INITRAMFS_BYTES: u64 = (2 << 30) - (128 << 20);
 
-/// What a medium says of itself.
+/// What a live medium says about itself.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct Medium {
-    /// Its name.
     pub id: MediumId,
-    /// Version of the payload.
     pub version: Option<String>,
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// The kernel's arguments.
     pub cmdline: Cmdline,
 }
 
 impl Medium {
-    /// What people call it, with nothing in it that GRUB, iPXE or a terminal could take for more than a letter.
+    /// The title for people. Characters that could mean something to GRUB, iPXE or a terminal are replaced.
     pub fn title(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || ".+~-_".contains(c) { c } else { '_' };
         match &self.version {
@@ -57,8 +54,8 @@ impl Medium {
         Ok(EnvBlock::new([("medium", medium), ("title", self.title()), ("efi", efi), ("args", args)]).render())
     }
 
-    /// `boot.ipxe`. Names of files are relative: to where the script itself came from. `initrd=` is for UEFI, where the
-    /// kernel asks for it by name. (<https://ipxe.org/scripting>)
+    /// `boot.ipxe`. File names are relative to the script's own address. `initrd=` is for UEFI, where the kernel asks for
+    /// the initramfs by name. (<https://ipxe.org/scripting>)
     pub fn ipxe(&self) -> Result<String, QuoteError> {
         Ok(format!(
             "#!ipxe\n\

@@ -1,7 +1,7 @@
-//! The name of an installation medium: an ISO, what a USB stick was made from it, a PXE boot.
+//! The ID of a live medium.
 //!
-//! It stands on the kernel command line of the live system, `slipway.medium=`, and in the boot state of a disk that was
-//! installed from there unattended, `medium=`. So the medium finds out by itself that it has done its work.
+//! The live system has it on its kernel command line (`slipway.medium=`). An unattended installation records it in the
+//! disk's boot state (`medium=`). So a medium recognises its own work and does not install twice.
 
 use crate::prelude::*;
 
@@ -12,20 +12,20 @@ use uuid::Uuid;
 
 use crate::digest::{Sha256, Sums};
 
-/// 64 bits, written as 16 lower-case hex digits. Media with the same content have the same.
+/// ID of a live medium: 64 bits, written as 16 lower-case hex digits. Equal content has an equal ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct MediumId(pub u64);
 
 impl MediumId {
-    /// The name of a medium with this content. `seed` makes another one of it.
+    /// The ID of a medium with this content. A `seed` gives another ID to the same content.
     pub fn new(content: &Sums, seed: Option<&str>) -> Self {
         let digest = Sha256::of(format!("{}{}", content.render(), seed.unwrap_or_default()).as_bytes());
         MediumId(digest.0[..8].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)))
     }
 
-    /// GUID of the partition table of an ISO: version 8 (RFC 9562), made from the name.
+    /// Disk GUID for the partition table of an ISO, derived from the ID: version 8 (RFC 9562).
     pub fn guid(self) -> Uuid {
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&Sha256::of(self.to_string().as_bytes()).0[..16]);
@@ -44,7 +44,7 @@ impl FromStr for MediumId {
     fn from_str(s: &str) -> Result<Self, String> {
         let digits = s.len() == 16 && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let id = u64::from_str_radix(s, 16).ok().filter(|_| digits);
-        id.map(MediumId).ok_or_else(|| format!("{s:?} is not the name of a medium (16 lower-case hex digits)"))
+        id.map(MediumId).ok_or_else(|| format!("{s:?} is not the ID of a live medium (16 lower-case hex digits)"))
     }
 }
 

@@ -4,8 +4,8 @@ use crate::prelude::*;
 
 use crate::{digest::Sha256, payload::manifest::Arch};
 
-/// 2 processors, 2 GiB of memory, the disk on a paravirtual SCSI controller, one network card. All of it can be changed
-/// when it is imported.
+/// 2 processors, 2 GiB of memory, the disk on a paravirtual SCSI controller, one network card. Users can change all of it
+/// when they import the machine.
 const HARDWARE: &str = r#"      <Item>
         <rasd:AllocationUnits>hertz * 10^6</rasd:AllocationUnits>
         <rasd:ElementName>2 processors</rasd:ElementName>
@@ -46,26 +46,23 @@ const HARDWARE: &str = r#"      <Item>
       </Item>
 "#;
 
-/// What a descriptor says of its machine.
+/// A virtual machine to be described; sizes are bytes.
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Ovf<'a> {
-    /// Name of the machine, and of the files in the archive.
+    /// Name of the machine and of the files in the archive.
     pub name: &'a str,
-    /// Name of the VMDK.
     pub disk_file: &'a str,
-    /// Bytes of the VMDK.
     pub file_bytes: u64,
-    /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// Architecture of the machine.
     pub arch: Arch,
 }
 
 impl Ovf<'_> {
-    /// The descriptor, XML.
+    /// The descriptor as XML.
     pub fn render(&self) -> String {
         let Ovf { file_bytes, disk_bytes, .. } = self;
         let (name, disk_file) = (escaped(self.name), escaped(self.disk_file));
-        // CIM_OperatingSystem.OSType 101: Linux, 64 bits. vmw:osType is VMware's own name for the same.
+        // CIM_OperatingSystem.OSType 101 means 64-bit Linux. vmw:osType is VMware's own name for it.
         let os_type = match self.arch {
             Arch::Amd64 => "other5xLinux64Guest",
             Arch::Arm64 => "arm-other5xLinux64Guest",
@@ -108,12 +105,11 @@ impl Ovf<'_> {
     }
 }
 
-/// The manifest: one line a file.
+/// The OVF manifest: a checksum line per file.
 pub fn manifest(files: &[(&str, Sha256)]) -> String {
     files.iter().map(|(name, sha256)| format!("SHA256({name})= {sha256}\n")).collect()
 }
 
-/// Text as it may stand in an XML attribute or element.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,23 +1,23 @@
-//! What is known of a payload once it was looked at.
+//! What reading a payload finds out.
 
 use crate::prelude::*;
 
 use super::manifest::{Arch, FileInfo, Manifest};
 
-/// A payload whose files were read and hashed, or whose checksums are compared while they are written.
+/// A payload whose files were hashed, or whose checksums are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct PayloadFacts {
-    /// Where it comes from, as `--source` names it.
+    /// The source as `--source` names it.
     pub source: String,
-    /// Architecture of the kernel.
     pub arch: Arch,
     /// `VERSION_ID` of its os-release.
     pub version: Option<String>,
-    /// Kernel, initramfs, squashfs if there is one.
+    /// Kernel, initramfs and, if there is one, squashfs: always in this order.
     pub files: Vec<FileInfo>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
-    /// Whether it brought a SHA256SUMS, which then agreed.
+    /// Whether it has a SHA256SUMS, which then agreed.
     pub checksums: bool,
 }
 
@@ -32,7 +32,7 @@ impl PayloadFacts {
         &self.files[1]
     }
 
-    /// The manifest of this payload.
+    /// The payload's manifest, without what only a slot's manifest has.
     pub fn manifest(&self) -> Manifest {
         Manifest {
             format: Manifest::FORMAT,

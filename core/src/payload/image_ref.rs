@@ -1,4 +1,4 @@
-//! Names of container images: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]` (distribution's reference grammar).
+//! Names of container images: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]` (the reference grammar of CNCF distribution).
 
 use crate::prelude::*;
 
@@ -6,9 +6,8 @@ use core::{fmt, str::FromStr};
 
 use crate::digest::Sha256;
 
-/// Where names without a host are looked up, as docker and podman do.
+// As docker and podman have it.
 const DEFAULT_HOST: &str = "docker.io";
-/// The tag of a name without tag and digest.
 const DEFAULT_TAG: &str = "latest";
 
 /// An image in a registry, fully spelled out.
@@ -20,12 +19,12 @@ pub struct ImageRef {
     pub repository: String,
     /// Tag; `latest` if neither tag nor digest was given.
     pub tag: Option<String>,
-    /// Digest; if given, it counts, and the tag is only for people.
+    /// Digest. If given, the tag is only for people.
     pub digest: Option<Sha256>,
 }
 
 impl ImageRef {
-    /// What a registry is asked for: the digest if there is one, else the tag.
+    /// What to ask a registry for: the digest if there is one, otherwise the tag.
     pub fn wanted(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => format!("sha256:{digest}"),
@@ -35,35 +34,31 @@ impl ImageRef {
     }
 }
 
-/// What is wrong with a name.
+/// Which part of a name is wrong.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ImageRefError {
-    /// Nothing, or nothing beside tag and digest.
     #[error("no repository: write HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]")]
     NoRepository,
-    /// A part of the path.
     #[error(
-        "{0:?} cannot be part of a repository: lower-case letters and digits, between them one of `.`, `_`, `__` or dashes"
+        "{0:?} cannot be part of a repository: use lower-case letters and digits, separated by `.`, `_`, `__` or dashes"
     )]
     Path(String),
-    /// The host.
     #[error("{0:?} is not a host with an optional port")]
     Host(String),
-    /// The tag.
     #[error("{0:?} is not a tag: up to 128 letters, digits, `_`, `.` and `-`, not starting with `.` or `-`")]
     Tag(String),
-    /// The digest.
     #[error("{0:?} is not a digest: write sha256: and 64 hex digits")]
     Digest(String),
 }
 
-/// A digest of the form `sha256:HEX`.
+/// Parse `sha256:HEX`; `None` for anything else.
 pub fn parse_digest(text: &str) -> Option<Sha256> {
     let hex = text.strip_prefix("sha256:")?;
     hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')).then(|| hex.parse().ok())?
 }
 
-/// Whether this can be a tag (OCI distribution specification 1.1, "Pulling manifests").
+/// Whether a text can be a tag (OCI distribution specification 1.1, "Pulling manifests").
 pub fn is_tag(text: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.len() <= 128 && text.starts_with(word) && text.chars().all(|c| word(c) || matches!(c, '.' | '-'))
@@ -92,7 +87,7 @@ fn is_host(text: &str) -> bool {
             && !l.starts_with('-')
             && !l.ends_with('-')
     };
-    // A number may have a sign for `parse`, not for an address.
+    // `parse` would accept a sign.
     let is_port = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok_and(|n| n > 0);
     name.split('.').all(label) && port.is_none_or(is_port)
 }
@@ -105,7 +100,7 @@ impl FromStr for ImageRef {
             Some((rest, d)) => (rest, Some(parse_digest(d).ok_or_else(|| ImageRefError::Digest(d.to_owned()))?)),
             None => (text, None),
         };
-        // A colon behind the last slash begins a tag; before it, a port.
+        // A colon after the last slash begins a tag, one before it a port.
         let tag_at = rest.rfind(':').filter(|at| !rest[*at..].contains('/'));
         let (name, tag) = match tag_at {
             Some(at) => (&rest[..at], Some(&rest[at + 1..])),
@@ -114,7 +109,7 @@ impl FromStr for ImageRef {
         if let Some(bad) = tag.filter(|t| !is_tag(t)) {
             return Err(ImageRefError::Tag(bad.to_owned()));
         }
-        // The first part is a host if it cannot be anything else.
+        // As in docker, the first part is a host only if it looks like one.
         let (host, path) = match name.split_once('/') {
             Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path.to_owned()),
             Some(_) => (DEFAULT_HOST, name.to_owned()),

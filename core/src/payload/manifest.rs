@@ -1,4 +1,4 @@
-//! What stands in a slot beside the payload itself: its manifest, its boot configuration, its digests.
+//! The metadata files of payloads and slots: manifest, boot configuration, checksums.
 
 use crate::prelude::*;
 
@@ -11,19 +11,19 @@ use crate::{
     digest::{Sha256, Sums},
 };
 
-/// Name of the squashfs in a payload and in a slot.
+/// File name of the squashfs in payloads and slots.
 pub const ROOTFS: &str = "rootfs.squashfs";
-/// Name of the kernel in a payload and in a slot.
+/// File name of the kernel in payloads and slots.
 pub const KERNEL: &str = "vmlinuz";
-/// Names an initramfs may have, in the order in which they are looked for.
+/// File names an initramfs may have; the first one found is used.
 pub const INITRAMFS: [&str; 4] = ["initramfs.xz", "initramfs.zst", "initramfs.gz", "initramfs.img"];
-/// Digests of every file of a payload, coreutils' format.
+/// Checksums of every file of a payload, in coreutils' format.
 pub const SHA256SUMS: &str = "SHA256SUMS";
-/// Digests of what GRUB loads; GRUB hashes slowly, so the squashfs is not in it.
+/// Checksums of what GRUB loads. The squashfs is left out, because GRUB hashes slowly.
 pub const BOOT_SHA256: &str = "boot.sha256";
-/// What GRUB needs to know to boot a slot.
+/// What GRUB must know to boot a slot.
 pub const SLOT_CFG: &str = "slot.cfg";
-/// What a payload is, for tools.
+/// Describes a payload for tools.
 pub const MANIFEST: &str = "manifest.json";
 
 /// CPU architecture, named as in container images.
@@ -43,13 +43,13 @@ impl core::fmt::Display for Arch {
 }
 
 impl Arch {
-    /// Every architecture there is.
+    /// Every architecture.
     pub const ALL: [Arch; 2] = [Arch::Amd64, Arch::Arm64];
 
-    /// The architecture this program runs on.
+    /// The architecture this program was built for.
     pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") { Arch::Arm64 } else { Arch::Amd64 };
 
-    /// What container images call it.
+    /// Its name in container images.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::Amd64 => "amd64",
@@ -57,7 +57,7 @@ impl Arch {
         }
     }
 
-    /// What the kernel calls it.
+    /// Its name in the Linux kernel.
     pub const fn kernel_name(self) -> &'static str {
         match self {
             Arch::Amd64 => "x86_64",
@@ -73,7 +73,7 @@ impl Arch {
         }
     }
 
-    /// Whether it has a BIOS.
+    /// Whether its machines may have a BIOS instead of UEFI.
     pub const fn has_bios(self) -> bool {
         match self {
             Arch::Amd64 => true,
@@ -81,7 +81,7 @@ impl Arch {
         }
     }
 
-    /// Its first serial port, as the kernel's `console=` names it.
+    /// Its first serial port, for the kernel's `console=`.
     pub const fn serial_console(self) -> &'static str {
         match self {
             Arch::Amd64 => "ttyS0,115200",
@@ -89,8 +89,8 @@ impl Arch {
         }
     }
 
-    /// Which kernel this is, by its first 1 KiB: the x86 boot protocol's `HdrS` at 0x202
-    /// (Documentation/arch/x86/boot.rst) or arm64's `ARM\x64` at 56 (Documentation/arch/arm64/booting.rst).
+    /// The architecture of a kernel, by its first 1 KiB: `HdrS` at 0x202 (Documentation/arch/x86/boot.rst) or `ARM\x64`
+    /// at 56 (Documentation/arch/arm64/booting.rst).
     pub fn of_kernel(head: &[u8]) -> Option<Arch> {
         if head.get(0x1fe..0x200) == Some(&[0x55, 0xaa]) && head.get(0x202..0x206) == Some(b"HdrS") {
             Some(Arch::Amd64)
@@ -105,7 +105,7 @@ impl Arch {
 /// One file of a payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FileInfo {
-    /// Plain file name.
+    /// File name without a directory.
     pub name: String,
     /// Size in bytes.
     pub size: u64,
@@ -113,7 +113,7 @@ pub struct FileInfo {
     pub sha256: Sha256,
 }
 
-/// `manifest.json`.
+/// The content of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -126,15 +126,15 @@ pub struct Manifest {
     pub arch: Arch,
     /// Kernel, initramfs and squashfs, in this order.
     pub files: Vec<FileInfo>,
-    /// In a slot: the kernel command line it is booted with, without what the boot rule adds.
+    /// In a slot: the kernel command line, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
-    /// In a slot: what was asked for to make that command line, so that the next upgrade can keep it.
+    /// In a slot: what the user asked for, so that the next upgrade can keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_args: Option<KernelArgs>,
 }
 
-/// What a user says of the kernel command line, beside what the payload says itself.
+/// What the user adds to the payload's own kernel arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelArgs {
@@ -146,10 +146,10 @@ pub struct KernelArgs {
     pub config: String,
     /// `--extra-kernel-arg`, in order.
     pub extra: Vec<String>,
-    /// The payload's own `cmdline`, if it has one, stands alone: nothing of the above is added.
+    /// Use the payload's own `cmdline` alone, if it has one: ignore all of the above.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub payload_only: bool,
-    /// What the firmware adds to a payload's own arguments that stand alone.
+    /// What the firmware adds to a `cmdline` that is used alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub firmware: Vec<String>,
 }
@@ -175,26 +175,25 @@ mod platform_name {
 }
 
 impl Manifest {
-    /// The only format there is.
+    /// The only format so far.
     pub const FORMAT: u32 = 1;
 
-    /// Pretty JSON and a newline.
+    /// As indented JSON with a newline at the end.
     pub fn render(&self) -> String {
-        // A struct of strings and numbers always serializes.
+        // Cannot fail: the struct holds only strings and numbers.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Parse and check the format number.
+    /// Parse, and refuse other format numbers.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         match manifest.format {
             Self::FORMAT => Ok(manifest),
-            other => Err(format!("format {other} is not known to this version, which knows {}", Self::FORMAT)),
+            other => Err(format!("format {other} is not supported: this version reads format {}", Self::FORMAT)),
         }
     }
 
-    /// A digest that names this payload: over the digests of its files. Two payloads with the same files
-    /// have the same one.
+    /// The digest that names this payload, made from the digests of its files. Equal files give an equal digest.
     pub fn payload_digest(&self) -> Sha256 {
         let sums = Sums(self.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
         Sha256::of(sums.render().as_bytes())
@@ -203,19 +202,18 @@ impl Manifest {
 
 /// `slot.cfg`: a GRUB environment block that GRUB only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotCfg {
-    /// File name of the kernel.
     pub kernel: String,
-    /// File name of the initramfs.
     pub initrd: String,
     /// Kernel arguments, each quoted as a word of GRUB's script language.
     pub args: String,
-    /// GUID of the disk, handed to the kernel as `slipway.disk`.
+    /// Disk GUID, which GRUB passes to the kernel as `slipway.disk`.
     pub disk_guid: Uuid,
 }
 
 impl SlotCfg {
-    /// The text.
+    /// As the text of the file.
     pub fn render(&self) -> String {
         EnvBlock::new([
             ("kernel", format!("/{}", self.kernel)),

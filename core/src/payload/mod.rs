@@ -1,4 +1,4 @@
-//! A payload: kernel, initramfs and squashfs, with what is known of them.
+//! Payloads: kernel, initramfs and squashfs, and their metadata.
 
 pub mod facts;
 pub mod image_ref;

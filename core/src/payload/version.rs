@@ -1,4 +1,4 @@
-//! Which version may follow which: at most two minor versions up, at most one down, the same major version.
+//! Which version may follow which, as in Talos: the same major version, at most two minor versions up or one down.
 
 use core::fmt;
 
@@ -9,14 +9,12 @@ pub struct Version {
     minor: u64,
 }
 
-/// Most minor versions up in one step.
 const MAX_UP: u64 = 2;
-/// Most minor versions down.
 const MAX_DOWN: u64 = 1;
 
 impl Version {
-    /// Read a version; a leading `v`, what follows the minor number, and a missing minor number do not matter.
-    /// `None` for what does not begin with a number.
+    /// Parse a version. Ignores a leading `v` and everything after the minor number, which defaults to 0. `None` if the
+    /// text does not begin with a number.
     pub fn parse(text: &str) -> Option<Self> {
         let core = text.strip_prefix('v').unwrap_or(text);
         let core = core.split(['-', '+', '~']).next()?;
@@ -26,7 +24,7 @@ impl Version {
         Some(Version { major, minor })
     }
 
-    /// Whether `new` may follow this version, else why not.
+    /// Whether `new` may follow this version; if not, why.
     pub fn may_become(self, new: Version) -> Result<(), &'static str> {
         if new.major != self.major {
             Err("another major version")

@@ -1,5 +1,4 @@
-//! The second half of an upgrade: the staged system is tried at the next boot. Its order is argued at the head of
-//! `src/plan/upgrade.rs`.
+//! The second half of an upgrade: the next boot tries the staged system. The head of `upgrade.rs` argues for its order.
 
 use crate::prelude::*;
 
@@ -9,16 +8,16 @@ use super::{
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
 
-/// What was asked for.
+/// `installer activate` with every choice made.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ActivateRequest {
-    /// Disk and time.
     pub base: RequestBase,
     /// Keep EPHEMERAL.
     pub preserve: bool,
 }
 
-/// Decide.
+/// Plan the activation, or say why not.
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut slots = Slots::of(RunsFrom::Inside, system, request.base.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
@@ -29,6 +28,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         return Err(Refusal::NotWhole { slot: target, why: why.to_owned() }.into());
     }
     let mut draft = Draft::new(&request.base, system);
+    // An earlier run has armed the trial already, and there is nothing to wipe.
     if env.once == Some(target) && request.preserve {
         draft.extend(Part::Esp, slots.copies.heal());
     } else {

@@ -1,5 +1,7 @@
-//! Confirm: from inside the trial, its slot becomes the default. One sector of boot.env is the commit; the slot's own
-//! marker and META follow, and a repeated call makes good what a cut left out of them.
+//! Confirm: the running trial makes its own slot the default.
+//!
+//! The commit is one sector of boot.env. The slot's marker and META follow. If power is lost before they are written,
+//! the next `confirm` writes them.
 
 use crate::prelude::*;
 
@@ -16,7 +18,7 @@ use crate::{
     disk::layout::Part,
 };
 
-/// Decide.
+/// Plan the confirmation, or say why there is nothing to confirm.
 pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     let Running::This { slot, trial } = system.running else {
         return Err(Refusal::NotRunning(system.running).into());
@@ -45,8 +47,8 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     Ok(draft.plan(Goal::Confirm, result, "the boot state is the old one; run the same command again".to_owned()))
 }
 
-/// Whether the running slot is good and the default already, or the trial that is to be confirmed; anything else
-/// is refused.
+/// True if the running slot is already good and the default, false if it is the trial to confirm. Anything else is
+/// refused.
 fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) -> Result<bool, Refusal> {
     if let Some(once) = env.once {
         return Err(Refusal::NotTrial(format!("the next boot is to try slot {once}; reboot first")));
@@ -59,11 +61,11 @@ fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) ->
         }
         (_, SlotState::Good) if env.default != slot => format!("slot {other} is the default and boots next"),
         (false, SlotState::Good) if other_state == SlotState::Tried => {
-            format!("slot {other} was tried and came back; slot {slot}, which runs, was the default before")
+            format!("slot {other} was tried and never confirmed; slot {slot}, which is running, was the default before")
         }
         (_, SlotState::Good) => return Ok(true),
-        (true, SlotState::Bad) => "its trial was given up".to_owned(),
-        (true, state) => format!("slot {slot} is {state}: it was changed since it was booted"),
+        (true, SlotState::Bad) => "the trial was given up".to_owned(),
+        (true, state) => format!("slot {slot} is {state}: it was changed after it was booted"),
         (false, state) => format!("slot {slot} was not booted as a trial, and is {state}"),
     };
     Err(Refusal::NotTrial(why))

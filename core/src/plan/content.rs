@@ -1,4 +1,4 @@
-//! What stands in a slot beside the payload.
+//! The files a slot holds beside the payload: boot configuration, manifest, checksums, marker.
 
 use crate::prelude::*;
 
@@ -13,7 +13,6 @@ use crate::{
     payload::manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
 };
 
-/// A slot to be written.
 pub struct SlotContent<'a> {
     pub payload: &'a PayloadFacts,
     pub args: &'a KernelArgs,
@@ -25,7 +24,7 @@ pub struct SlotContent<'a> {
 }
 
 impl SlotContent<'_> {
-    /// Its file system, and the kernel command line. The marker is not in any list of digests: it changes.
+    /// The slot's file system and kernel command line. No list of checksums has the marker, because it changes later.
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
         let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
@@ -52,7 +51,8 @@ impl SlotContent<'_> {
         let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
         let all: Vec<&FileInfo> = payload.files.iter().collect();
         let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
-        // What is small first, then the largest: what lies behind a file that grew has moved, and is written anew.
+        // When a file grows, all data behind it moves and must be written again. So the small files come first (their
+        // sizes hardly change), then the large ones in falling size: squashfs, initramfs, kernel.
         let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
         let large = payload.files.iter().rev();
         files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));
@@ -60,17 +60,16 @@ impl SlotContent<'_> {
     }
 }
 
-/// What of the kernel arguments is not as it was asked for.
+/// Notes on kernel arguments that were asked for and have no effect.
 pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<String> {
     if !args.payload_only {
         return vec![];
     }
     let Some(own) = &payload.cmdline else {
-        let note =
-            "the payload has no file cmdline that could stand alone: the kernel command line is put together here";
+        let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
         return vec![note.to_owned()];
     };
-    // machined always says both: `none`, and what the payload most often says, too.
+    // machined always passes a platform and a config. What only repeats the payload, or says `none`, needs no note.
     let same = |platform| own.split_whitespace().any(|word| word == format!("talos.platform={platform}"));
     let platform = args.platform.filter(|platform| !same(*platform)).map(|platform| format!("--platform={platform}"));
     let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
@@ -79,12 +78,12 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         return vec![];
     }
     vec![format!(
-        "the payload's cmdline stands alone (grubUseUKICmdline and its like): no effect have {}",
+        "the payload's own cmdline is used alone (grubUseUKICmdline or similar), so these have no effect: {}",
         said.join(" ")
     )]
 }
 
-/// Serial number of the FAT32 file system in a partition.
+/// The FAT32 serial number: the same plan gives the same bytes.
 pub fn serial(part_guid: Uuid) -> u32 {
     part_guid.as_fields().0
 }

@@ -1,4 +1,4 @@
-//! What probing finds and plans are made from.
+//! What probing finds: the facts that plans are made from.
 
 use crate::prelude::*;
 
@@ -27,57 +27,54 @@ use crate::{
 /// What a disk holds before an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// First and last MiB are zero, or a GPT without partitions.
+    /// The first and last MiB are zero, or there is a GPT without partitions.
     Nothing,
-    /// Something, described for people.
+    /// Anything else, described for people.
     Something(String),
 }
 
-/// The target disk as it was found.
+/// The disk to install to.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct DiskFacts {
-    /// Which disk it is.
     pub identity: DiskIdentity,
     /// Size in bytes, whole sectors.
     pub bytes: u64,
-    /// Logical block size.
     pub sector: SectorSize,
-    /// Who uses it.
+    /// Mounts, swap and other users that must go first.
     pub busy: Vec<DiskUse>,
-    /// What is on it.
     pub found: Found,
 }
 
-/// The boot assets as a plan knows them.
+/// The boot assets: GRUB's images.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AssetFacts {
-    /// UEFI boot image.
     pub efi: FileInfo,
-    /// BIOS core image; only x86 has one.
+    /// BIOS core image; x86 only.
     pub core: Option<FileInfo>,
 }
 
-/// The partition table as found.
+/// The partition table of an installed disk.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct GptFacts {
-    /// GUID of the disk.
     pub disk_guid: Uuid,
     /// Byte ranges of our seven partitions, in order.
     pub parts: [Extent; 7],
-    /// Their PARTUUIDs.
+    /// PARTUUIDs, in the same order.
     pub guids: [Uuid; 7],
-    /// Its two copies.
     pub copies: GptCopies,
 }
 
 /// The two copies of a GPT.
 #[derive(Clone, Debug)]
 pub struct GptCopies {
-    /// Whether the primary header and entries are valid, else why not.
+    /// Whether primary header and entries are valid; if not, why.
     pub primary: Result<(), GptError>,
-    /// The same for the backup.
+    /// The same for the backup copy.
     pub backup: Result<(), GptError>,
-    /// Byte offset of the backup header, if there is a valid one.
+    /// Byte offset of the backup header, if it is valid.
     pub backup_offset: Option<u64>,
     /// Whether the last block holds the backup header of another table.
     pub foreign_backup: bool,
@@ -98,32 +95,32 @@ impl GptFacts {
 /// One slot as found.
 #[derive(Clone, Debug, Default)]
 pub struct SlotFacts {
-    /// Its manifest.
+    /// The manifest, if it can be read.
     pub manifest: Option<Manifest>,
-    /// Its own marker.
+    /// The marker, if it is valid.
     pub marker: Option<Marker>,
-    /// Whether what GRUB loads is what `boot.sha256` says, else why not.
+    /// Why GRUB would not load the slot: a file that does not match `boot.sha256`.
     pub boot_problem: Option<String>,
-    /// Whether GRUB would load it: `boots` is empty.
+    /// Whether GRUB would load the slot.
     pub verifies: bool,
-    /// Byte offset on the disk of its marker, where that is one sector as it should be.
+    /// Byte offset of the marker on the disk; `None` if it is not one whole sector and cannot be replaced in place.
     pub marker_at: Option<u64>,
-    /// Whether every file, the squashfs too, is what `SHA256SUMS` says, else why not; none where nobody looked.
+    /// Whether every file matches `SHA256SUMS`, the squashfs included. `None`: not checked, because that takes long.
     pub whole: Option<Result<(), String>>,
 }
 
 impl SlotFacts {
-    /// Digest that names its payload.
+    /// The digest that names the payload.
     pub fn payload(&self) -> Option<Sha256> {
         self.manifest.as_ref().map(Manifest::payload_digest)
     }
 
-    /// Version of its payload, for people.
+    /// The version, for people.
     pub fn version(&self) -> &str {
         self.manifest.as_ref().and_then(|m| m.version.as_deref()).unwrap_or("(no version)")
     }
 
-    /// What is wrong with it, by the best that is known: every file where they were looked at, else what GRUB loads.
+    /// What is wrong with the slot, if anything: by all files if they were checked, else by those GRUB loads.
     pub fn damage(&self) -> Option<&str> {
         match &self.whole {
             Some(Err(why)) => Some(why),
@@ -132,32 +129,26 @@ impl SlotFacts {
     }
 }
 
-/// An installed disk.
+/// An installed disk, and how the running system relates to it.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SystemFacts {
-    /// Partition table.
     pub gpt: GptFacts,
-    /// Logical block size.
     pub sector: SectorSize,
-    /// The running system, seen from this disk.
     pub running: Running,
-    /// Byte offsets on the disk of both copies of boot.env, where they are one sector each as they should be.
+    /// Byte offsets of both copies of boot.env; `None` if one is not a whole sector and cannot be replaced in place.
     pub env_at: [Option<u64>; 2],
-    /// Both copies of boot.env, where valid.
+    /// Both copies of boot.env, if valid.
     pub env_copies: [Option<BootEnv>; 2],
-    /// The one that counts.
+    /// The copy that counts.
     pub env: Option<BootEnv>,
-    /// The slots.
     pub slots: PerSlot<SlotFacts>,
-    /// What the next boot starts.
     pub next: NextBoot,
-    /// META.
     pub meta: Meta,
-    /// What STATE and EPHEMERAL hold.
     pub data: BTreeMap<Part, VolumeHolds>,
 }
 
-/// What a volume of the OS holds, by its first bytes.
+/// What STATE or EPHEMERAL holds, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeHolds {
     /// An XFS file system.
@@ -169,7 +160,7 @@ pub enum VolumeHolds {
 }
 
 impl SystemFacts {
-    /// What a volume of the OS holds.
+    /// What STATE or EPHEMERAL holds; `Other` if nothing was found.
     pub fn held(&self, part: Part) -> VolumeHolds {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }

@@ -1,18 +1,19 @@
-//! The install transaction.
+//! The install transaction: an order of writes that is safe if power is lost after any step.
 //!
-//! Order, and why it is safe to lose power after any step:
+//! Linux, UEFI and GRUB look for a GPT only where LBA 0 holds a protective MBR. So this one sector, which a disk
+//! replaces whole or not at all, decides whether the disk has a partition table. It is **cleared first and written
+//! last**: before step 1 every reader sees the complete old table, then none, and after step 5 the complete new one.
 //!
-//! 0. What can go wrong without touching the disk goes first: room in an image file, mkfs.xfs.
-//! 1. **LBA 0 is cleared first and written last.** It carries the protective MBR, and without that no
-//!    reader (Linux, UEFI, GRUB) looks for a GPT. So it is one sector that says whether this disk has a
-//!    partition table: before the first step the old one, complete; from then on none; after the last step
-//!    the new one, complete.
-//! 2. The old labels are cleared, and the contents written while nothing refers to them: ESP, BIOS core
-//!    image, BOOT-A with the payload. A payload that changed since it was checked ends here, with no table.
-//! 3. They are read back past the page cache and compared with what was written, which had the right digests; that begins
-//!    behind the write, after a flush of what is read. A disk that lies ends here, with no table.
-//! 4. BOOT-B is blank, META and the data volumes are written.
-//! 5. Backup GPT, primary GPT, and then LBA 0: the commit point.
+//! 0. **Prepare.** What can fail without touching the disk fails now: room in an image file, `mkfs.xfs`.
+//! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
+//! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that
+//!    has changed since it was checked ends the install here.
+//! 3. **Verify.** Read them back past the page cache and compare the digests. Reading follows close behind the write,
+//!    but only where the data has been flushed. A disk that lies ends the install here.
+//! 4. **Fill in the rest:** blank BOOT-B, write META and the data volumes.
+//! 5. **Commit:** backup GPT, primary GPT, and LBA 0.
+//!
+//! An install that stops between 1 and 5 leaves a disk without a table. Running it again is the way out.
 
 use crate::prelude::*;
 
@@ -39,46 +40,41 @@ use crate::{
     units::{Extent, MIB, SectorSize},
 };
 
-/// What was asked for, settled: nothing left to interpret.
+/// An install with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InstallRequest {
-    /// Overwrite a disk that is not empty.
+    /// `--force`: overwrite a disk that is not empty.
     pub force: bool,
-    /// Erase the whole disk as well.
+    /// `--zero`: the same, and zero the whole disk.
     pub zero: bool,
-    /// Make file systems on STATE and EPHEMERAL.
+    /// Make XFS file systems on STATE and EPHEMERAL.
     pub format_data: bool,
-    /// Volumes that are left blank all the same: the OS encrypts them.
+    /// Volumes that stay blank even so, because the OS encrypts them.
     pub encrypted: Vec<Part>,
-    /// Mark the protective MBR bootable.
+    /// Mark the protective MBR's entry active: some BIOSes boot nothing else.
     pub bootable_mbr: bool,
-    /// Bytes of each slot.
     pub slot_bytes: u64,
-    /// GUIDs and time.
     pub ids: Ids,
-    /// For the kernel command line.
     pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// The medium that installs unattended: boot.env says so, and is in force with the commit.
+    /// The live medium, if it installs unattended. boot.env records it, so that it does not install twice.
     pub medium: Option<MediumId>,
 }
 
 impl InstallRequest {
-    /// Whether a volume of the OS gets a file system.
+    /// Whether STATE or EPHEMERAL gets a file system.
     pub fn formats(&self, part: Part) -> bool {
         self.format_data && !self.encrypted.contains(&part)
     }
 }
 
-/// The volumes that belong to the OS.
 const DATA: [Part; 2] = [Part::State, Part::Ephemeral];
-/// The slot a fresh install writes.
 const SLOT: Slot = Slot::A;
 
-/// Decide.
+/// Plan an install, or report every reason against it.
 pub fn install(
     request: &InstallRequest,
     disk: &DiskFacts,
@@ -102,7 +98,6 @@ pub fn install(
     }
 }
 
-/// What goes where.
 fn contents(
     request: &InstallRequest,
     disk: &DiskFacts,
@@ -126,6 +121,7 @@ fn contents(
             });
         }
     }
+    // A BIOS cannot boot from 4096-byte sectors, so the core image would be dead weight there.
     let core = assets.core.clone().filter(|_| disk.sector == SectorSize::S512);
     let room = layout.part(Part::Bios).len;
     if let Some(core) = core.as_ref().filter(|core| core.size > room) {
@@ -165,8 +161,8 @@ fn contents(
     })
 }
 
-/// An image file may lie on a full file system: find that out first. (What XFS writes is reserved when it is
-/// prepared.)
+/// An image file may lie on a full file system: find that out before anything is changed. PrepareXfs reserves its own
+/// room.
 fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) -> Vec<Step> {
     let room = |(part, volume): (&Part, &Volume)| {
         let extent = layout.part(*part);
@@ -175,21 +171,21 @@ fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) 
         Some(Step::Reserve { extent: Extent { offset: extent.offset, len } })
     };
     let end = layout.disk_sectors() * layout.sector_size.bytes();
-    let labels = [Extent { offset: 0, len: MIB }, Extent { offset: end - MIB, len: MIB }];
+    let tables = [Extent { offset: 0, len: MIB }, Extent { offset: end - MIB, len: MIB }];
     let raw = [layout.part(Part::Bios), layout.part(Part::Meta)];
     match disk.identity.kind {
         DiskKind::Image => {
-            let raw = labels.into_iter().chain(raw).map(|extent| Step::Reserve { extent });
+            let raw = tables.into_iter().chain(raw).map(|extent| Step::Reserve { extent });
             volumes.iter().filter_map(room).chain(raw).collect()
         }
         DiskKind::Disk => vec![],
     }
 }
 
-/// THE order of writes: the safety argument at the head of this file.
+/// The order that the head of this file argues for. Do not reorder without reading it.
 fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: Vec<Step>) -> Vec<Step> {
     let sector = layout.sector_size.bytes();
-    let label = label_bytes(layout.sector_size);
+    let table = label_bytes(layout.sector_size);
     let extent = |part| layout.part(part);
     let end = layout.disk_sectors() * sector;
     let lba0 = Extent { offset: 0, len: sector };
@@ -205,7 +201,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     let mut steps = vec![Step::ClearLba0 { extent: lba0 }, Step::ClearLabels { head, tail }];
     if request.zero {
         steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
-        // Erasing an image file gives back what was reserved.
+        // Erasing punches holes into an image file, which gives the reserved room back.
         steps.extend(reserve);
     }
     steps.push(Step::WriteVolume { part: Part::Esp, extent: extent(Part::Esp) });
@@ -231,8 +227,8 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
             steps.push(blank(part));
         }
     }
-    steps.push(Step::WriteBackupGpt { extent: Extent { offset: end - label, len: label } });
-    steps.push(Step::WritePrimaryGpt { extent: Extent { offset: sector, len: label } });
+    steps.push(Step::WriteBackupGpt { extent: Extent { offset: end - table, len: table } });
+    steps.push(Step::WritePrimaryGpt { extent: Extent { offset: sector, len: table } });
     steps.push(Step::WriteLba0 { extent: lba0 });
     steps.push(Step::RereadTable);
     steps

@@ -1,5 +1,7 @@
-//! Changing tags of META: both copies of the ADV, one after the other with a flush between, the one that counts
-//! last, so that a reader finds a valid copy with the old or the new tags at every instant.
+//! Changing META tags.
+//!
+//! Both ADV copies are written one after the other, with a flush between them. The copy that counts comes last. So a
+//! reader finds a valid copy, with the old or the new tags, at every moment.
 
 use crate::prelude::*;
 
@@ -16,7 +18,7 @@ use crate::{
     units::Extent,
 };
 
-/// What of a plan changes META.
+/// The part of a plan that changes META.
 #[derive(Default)]
 pub struct MetaChange {
     pub tags: BTreeMap<u8, Vec<u8>>,
@@ -25,7 +27,7 @@ pub struct MetaChange {
 }
 
 impl MetaChange {
-    /// Replace the tags of META, which fills `extent`, by `after`. `forget` is a tag that leaves the legacy area.
+    /// See [`meta`].
     pub fn new(extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Self {
         let mut steps = Vec::new();
         let legacy = forget.and_then(|tag| before.legacy_without(tag));
@@ -44,14 +46,14 @@ impl MetaChange {
     }
 }
 
-/// Replace the tags of META, which fills `extent`, by `after`. `forget` is a tag that leaves the legacy area.
+/// Replace the tags in META, which fills `extent`, with `after`. `forget` is a tag to drop from the legacy area too.
 pub fn meta(disk: &str, extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Plan {
     let mut change = MetaChange::new(extent, before, after, forget);
     if !change.steps.is_empty() {
         change.steps.push(Step::ForgetCached { part: Part::Meta, extent });
     }
     let lost = before.valid == [false, false] && !before.blank;
-    let warnings = lost.then(|| "neither copy of META was valid: whatever tags they held are lost".to_owned());
+    let warnings = lost.then(|| "neither copy of META was valid, so any tags they held are lost".to_owned());
     Plan {
         goal: Goal::Meta,
         disk: disk.to_owned(),

@@ -1,5 +1,7 @@
-//! LAYER 3, decide: from what was asked and what was found to a list of steps. Pure: no file, no clock,
-//! no randomness; the same inputs always give the same plan. What a dry run prints is what a run does.
+//! Deciding: a request and the facts about the disk become a plan, which is a list of steps.
+//!
+//! Planning is pure: no files, no clock, no randomness. The same input always gives the same plan, so a run does
+//! exactly what its dry run printed.
 
 use crate::prelude::*;
 
@@ -47,20 +49,20 @@ use crate::{
     units::{Extent, approx},
 };
 
-/// Everything that would otherwise be random or the time of day.
+/// All that would otherwise be random or depend on the clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Ids {
-    /// GUID of the disk.
+    /// Disk GUID.
     pub disk: Uuid,
-    /// PARTUUIDs in order of partition number; also the UUIDs of the file systems.
+    /// PARTUUIDs by partition number; the file systems have the same UUIDs.
     pub parts: [Uuid; 7],
     /// Time stamp of files, seconds since 1970 UTC.
     pub time: u64,
 }
 
 impl Ids {
-    /// GUIDs that are made from a seed, the same from the same: version 8 (RFC 9562, section 5.8), the first 128 bits of
-    /// SHA-256 over the seed and what each is for.
+    /// GUIDs derived from a seed, for reproducible images. Version 8 (RFC 9562, section 5.8): the first 128 bits of
+    /// SHA-256 over the seed and the GUID's purpose.
     pub fn seeded(seed: Sha256, time: u64) -> Self {
         let guid = |label: &str| {
             let digest = Sha256::of(&[&seed.0, label.as_bytes()].concat());
@@ -71,7 +73,7 @@ impl Ids {
         Ids { disk: guid("disk"), parts: Part::ALL.map(|part| guid(part.name())), time }
     }
 
-    /// None yet: for a plan that is only there to be hashed.
+    /// Nil GUIDs, for a plan that is only made to be hashed.
     pub const fn none(time: u64) -> Self {
         Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time }
     }
@@ -82,25 +84,25 @@ impl Ids {
     }
 }
 
-/// What a plan is for.
+/// What a plan achieves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
-    /// A disk with a system.
+    /// A fresh system on a whole disk.
     Install,
     /// A new system in the other slot, tried at the next boot.
     Upgrade,
-    /// A new system in the other slot.
+    /// A new system in the other slot, not tried yet.
     Stage,
-    /// The staged system is tried at the next boot.
+    /// The next boot tries the staged system.
     Activate,
-    /// The running trial is the default.
+    /// The running trial becomes the default.
     Confirm,
-    /// The other slot is the default, or the trial is given up.
+    /// The other slot becomes the default, or the trial is given up.
     Rollback,
-    /// Volumes of the OS are made anew.
+    /// STATE or EPHEMERAL is wiped.
     Wipe,
-    /// Other tags in META.
+    /// The META tags change.
     Meta,
 }
 
@@ -119,68 +121,65 @@ impl fmt::Display for Goal {
     }
 }
 
-/// A complete plan.
+/// Everything that a run will write, decided before the first write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Plan {
-    /// What it is for.
     pub goal: Goal,
-    /// The disk, for people.
+    /// Path of the disk, for people.
     pub disk: String,
-    /// Its GUID (nil where only META is changed).
+    /// GUID of the disk; nil if only META changes.
     pub disk_guid: Uuid,
-    /// What goes into a slot; none where no slot is written.
+    /// The system to be written to a slot, if any.
     pub system: Option<System>,
-    /// The partition table that is made; only an install makes one.
+    /// The new partition table; only an install makes one.
     pub table: Option<Table>,
-    /// Tags for META, where it is written.
+    /// All META tags, if META is written.
     pub meta: BTreeMap<u8, Vec<u8>>,
-    /// New content of META's legacy area, where it changes.
+    /// New content of META's legacy area, if it changes.
     pub meta_legacy: Option<Vec<u8>>,
-    /// What the user should know.
     pub warnings: Vec<String>,
-    /// What is true once it is carried out, as a sentence.
+    /// What is true afterwards, as a sentence.
     pub result: String,
-    /// What is on the disk when it fails after its first write and before its commit, as a sentence.
+    /// What a failure between the first write and the commit leaves on the disk, as a sentence.
     pub meanwhile: String,
-    /// The steps in order; none where there is nothing to do.
+    /// The steps in order; empty if there is nothing to do.
     pub steps: Vec<Step>,
 }
 
 /// A system to be written to a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct System {
-    /// Version of the payload.
     pub version: Option<String>,
-    /// The slot it goes to.
     pub slot: Slot,
-    /// The kernel command line of the slot, without what the boot rule adds.
+    /// Kernel command line, without what the boot rule adds.
     pub cmdline: String,
-    /// What goes into the FAT32 file systems.
+    /// The FAT32 file systems to be written.
     pub volumes: BTreeMap<Part, Volume>,
 }
 
-/// A partition table to be made, and what belongs to it.
+/// A partition table to be written, with the boot code that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Table {
-    /// Where the partitions lie.
     pub layout: Layout,
-    /// GUIDs and time.
     pub ids: Ids,
-    /// GRUB's core image for BIOS.
+    /// GRUB's core image, if the disk boots under BIOS.
     pub core: Option<FileInfo>,
-    /// The protective MBR's entry is marked bootable.
+    /// Whether the protective MBR's entry is marked active.
     pub bootable_mbr: bool,
 }
 
 impl Plan {
-    /// Names the plan: the SHA-256 of its JSON form. The same for the same request on an unchanged disk with an
-    /// unchanged payload, if the request carries the same time (`--plan-hash` is that of a plan made at time 0).
+    /// SHA-256 of the plan as JSON. Equal requests, disks and payloads give equal hashes, provided the request carries
+    /// the same time; `--plan-hash` therefore compares plans made for time 0.
     pub fn hash(&self) -> Sha256 {
-        // Strings, numbers and maps with text keys always serialize.
+        // Cannot fail: the plan holds only strings, numbers and maps with text keys.
         Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Bytes of payload and boot image that a step moves, or bytes it erases; what a progress bar counts.
+    /// Bytes a step moves or erases, for a progress bar. Other steps count as 0.
     pub fn step_bytes(&self, step: &Step) -> u64 {
         match step {
             Step::WriteVolume { part, .. } | Step::Verify { part, .. } => self.volume(*part).map_or(0, Volume::bytes),
@@ -189,13 +188,13 @@ impl Plan {
         }
     }
 
-    /// What is on the disk after step `failed` (counted from 0) failed, which may have reached the medium all the
-    /// same.
+    /// What is on the disk after step `failed` (from 0) failed, as a sentence. A failed write may still have reached
+    /// the disk.
     pub fn left_by(&self, failed: usize) -> &str {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);
         let commits = |steps: &[Step]| steps.iter().any(Step::is_commit);
-        // Whatever changes boot.env may be in force though it failed.
+        // A write of boot.env that failed may be in force all the same.
         let committing = after.first().is_some_and(|s| s.is_commit() || matches!(s, Step::WriteBootEnv { .. }));
         match self.goal {
             _ if !wrote(before) && !wrote(&after[..1.min(after.len())]) => "nothing was written",
@@ -209,7 +208,7 @@ impl Plan {
                  command again"
             }
             _ if commits(before) => {
-                "the change is in force, only what follows it is missing; run the same command again"
+                "the change is in force, only the steps after it are missing; run the same command again"
             }
             _ => &self.meanwhile,
         }
@@ -219,7 +218,7 @@ impl Plan {
         self.system.as_ref()?.volumes.get(&part)
     }
 
-    /// One step as a sentence.
+    /// One step as a line of a dry run.
     pub fn describe(&self, step: &Step) -> String {
         let at = |e: &Extent| format!("{} at byte {}", approx(e.len), e.offset);
         let core = self.table.as_ref().and_then(|t| t.core.as_ref());

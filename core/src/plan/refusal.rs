@@ -17,171 +17,117 @@ use crate::{
 
 /// Why a request is not carried out. Nothing has been written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are; sizes are bytes")]
 pub enum Refusal {
-    /// Somebody uses the disk.
+    /// The disk is mounted, swapped to, or otherwise in use.
     #[error("in use: {0}; unmount, swapoff or detach it first")]
     InUse(DiskUse),
     /// The disk is not empty.
     #[error("not empty: it holds {0}; --force overwrites it, --zero also erases all of it")]
     NotEmpty(String),
-    /// No layout fits.
+    /// The partitions do not fit onto the disk.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// The payload does not fit into a slot.
     #[error("the payload does not fit into a slot of {}: {source}{}", approx(*slot), if_full(source, remedy))]
-    SlotFull {
-        /// Bytes of a slot.
-        slot: u64,
-        /// By how much.
-        source: FatError,
-        /// What helps against too many bytes.
-        remedy: &'static str,
-    },
+    SlotFull { slot: u64, source: FatError, remedy: &'static str },
     /// The ESP cannot hold the boot image.
     #[error("the EFI system partition: {0}")]
     Esp(FatError),
-    /// BIOS core image larger than its partition.
-    #[error("the BIOS core image has {size} bytes, its partition {room}")]
-    CoreTooLarge {
-        /// Bytes.
-        size: u64,
-        /// Bytes of the partition.
-        room: u64,
-    },
-    /// A payload for another machine.
+    /// The BIOS core image is larger than its partition.
+    #[error("the BIOS core image has {size} bytes, but its partition only {room}")]
+    CoreTooLarge { size: u64, room: u64 },
+    /// The payload is for another architecture.
     #[error("the payload's kernel is for {have}, not for {want}: give --arch {have}, or a payload for {want}")]
-    Arch {
-        /// Asked for.
-        want: Arch,
-        /// Found in the kernel.
-        have: Arch,
-    },
-    /// A kernel argument that cannot be handed over.
+    Arch { want: Arch, have: Arch },
+    /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
     Cmdline(#[from] QuoteError),
-    /// META values that do not fit.
+    /// The META tags do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
-    /// Which slot runs is not known.
+    /// It is not known which slot runs.
     #[error(
-        "the running system is {0}: which slot may be written is not guessed; run this inside the system that was booted \
-         from this disk"
+        "the running system is {0}, so it is not known which slot is safe to write; run this inside the system that was \
+         booted from this disk"
     )]
     NotRunning(Running),
     /// The running trial is not confirmed.
     #[error(
-        "slot {0}, which runs, is a trial that nobody has confirmed, and the other slot is what to come back to: \
-         `installer confirm`, or reboot into the other slot, first"
+        "slot {0}, which is running, is an unconfirmed trial, and the other slot is its fallback: run `installer confirm` \
+         first, or reboot into the other slot"
     )]
     Unconfirmed(Slot),
-    /// The slot that runs is not the default.
-    #[error("slot {default} is the default and boots next, slot {running} runs: reboot first")]
-    NotDefault {
-        /// The slot that runs.
-        running: Slot,
-        /// The default.
-        default: Slot,
-    },
-    /// The slot that runs is not one to come back to.
-    #[error("slot {slot}, which runs, is {state} by boot.env: it cannot be what to come back to; reinstall")]
-    NotGood {
-        /// The slot that runs.
-        slot: Slot,
-        /// Its state.
-        state: SlotState,
-    },
-    /// The slot that runs is damaged, and the other is the only one that boots.
+    /// The running slot is not the default.
+    #[error("slot {default} is the default and boots next, but slot {running} is running: reboot first")]
+    NotDefault { running: Slot, default: Slot },
+    /// The running slot cannot serve as the fallback.
+    #[error("slot {slot}, which is running, is {state} by boot.env, so it cannot be the fallback: reinstall")]
+    NotGood { slot: Slot, state: SlotState },
+    /// The running slot is damaged, so the other is the only one that boots.
     #[error(
-        "slot {running}, which runs, is damaged on the disk ({why}), so slot {target} is the only one that boots and is \
-         left as it is: boot it first (`installer rollback`, if it is not what boots next)"
+        "slot {running}, which is running, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
+         is not overwritten: boot it first (with `installer rollback`, unless it boots next anyway)"
     )]
-    OnlyWayBack {
-        /// The slot that runs.
-        running: Slot,
-        /// The other.
-        target: Slot,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// What a disk boots that nothing runs from is not without a doubt.
+    OnlyWayBack { running: Slot, target: Slot, why: String },
+    /// From a live medium: it is not certain what the disk boots.
     #[error(
-        "the installation on it is not at rest: {0}; which slot may be written is not guessed: boot the disk and settle it \
-         there (`installer status` tells)"
+        "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
+         Boot the disk and settle it there (`installer status` shows the state)"
     )]
     Unsettled(String),
     /// boot.env cannot be written in place.
     #[error(
-        "slipway/boot.env and slipway/boot2.env on the ESP are not there, or not one sector each: the boot state cannot \
-         be written; the disk boots by the slots' own markers; reinstall"
+        "slipway/boot.env or slipway/boot2.env on the ESP is missing or is not exactly one sector, so the boot state \
+         cannot be written; the disk still boots by the slots' own markers; reinstall"
     )]
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
     #[error(
-        "both copies of boot.env are damaged, and what runs is a trial, is damaged on the disk, or is not of \
-         this disk: the boot state cannot be rebuilt; reboot, the disk boots by the slots' own markers"
+        "both copies of boot.env are damaged, and the running system is a trial, is damaged on the disk, or was not booted \
+         from this disk, so the boot state cannot be rebuilt; reboot: the disk boots by the slots' own markers"
     )]
     BootEnvLost,
-    /// A version that must not follow.
-    #[error("{to} must not follow {from}: {why}; --allow-any-version does it all the same")]
-    Version {
-        /// The running version.
-        from: String,
-        /// The payload's.
-        to: String,
-        /// Why not.
-        why: &'static str,
-    },
-    /// It was tried and came back.
-    #[error("payload {0} was tried on this disk and came back; --retry-bad tries it again")]
+    /// The payload's version may not follow the running one.
+    #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
+    Version { from: String, to: String, why: &'static str },
+    /// The payload was tried on this disk and given up.
+    #[error("payload {0} was tried on this disk and given up; --retry-bad tries it again")]
     KnownBad(Sha256),
-    /// What an upgrade was to keep of the kernel arguments would be lost.
+    /// The kernel arguments that an upgrade keeps cannot be read.
     #[error(
-        "slot {0}, which is kept, has no manifest.json that can be read: its kernel arguments would be lost; give \
-         --platform, --config and --extra-kernel-arg"
+        "slot {0}, which is kept, has no readable manifest.json, so its kernel arguments would be lost; give --platform, \
+         --config and --extra-kernel-arg"
     )]
     KernelArgsLost(Slot),
-    /// META would be lost.
+    /// META is unreadable, and writing it would lose its tags.
     #[error(
-        "META: neither copy is valid, and it is not blank: its tags would be lost; `installer meta set` makes a new one"
+        "META: neither copy is valid, and it is not blank, so its tags would be lost; `installer meta set` starts afresh"
     )]
     MetaDamaged,
-    /// Nothing to activate.
-    #[error("slot {slot} is {state}, not staged: `installer stage` or `upgrade` writes it first")]
-    NotStaged {
-        /// The slot.
-        slot: Slot,
-        /// Its state.
-        state: SlotState,
-    },
-    /// A slot that is to boot is damaged.
+    /// There is no staged system to activate.
+    #[error("slot {slot} is {state}, not staged: run `installer stage` or `installer upgrade` first")]
+    NotStaged { slot: Slot, state: SlotState },
+    /// The slot that is to boot is damaged.
     #[error(
-        "slot {slot} is damaged on the disk: {why}; `installer verify` tells all, an upgrade from the other slot mends it"
+        "slot {slot} is damaged on the disk: {why}; `installer verify` lists all damage, and an upgrade from the other slot \
+         repairs it"
     )]
-    NotWhole {
-        /// The slot.
-        slot: Slot,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// Nothing to confirm.
-    #[error("the running system is not the trial: {0}")]
+    NotWhole { slot: Slot, why: String },
+    /// There is no running trial to confirm.
+    #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
-    /// Nothing to go back to.
+    /// There is no good system to go back to.
     #[error("slot {slot} is {state}: there is no good system to go back to")]
-    NoWayBack {
-        /// The slot.
-        slot: Slot,
-        /// Its state.
-        state: SlotState,
-    },
+    NoWayBack { slot: Slot, state: SlotState },
 }
 
-/// All reasons against a request, so that one run tells them all.
+/// All reasons against a request, so that one run reports them all.
 #[derive(Debug)]
 pub struct Refusals(pub Vec<Refusal>);
 
 impl Refusals {
-    /// The most specific kind, lowest exit code, of all.
+    /// The most specific kind of them, which has the lowest exit code.
     pub fn kind(&self) -> FailureKind {
         self.0.iter().map(Refusal::kind).min().unwrap_or(FailureKind::Install)
     }
@@ -202,7 +148,7 @@ impl From<Refusal> for Refusals {
     }
 }
 
-/// A remedy against too many bytes is none against a file that FAT32 cannot hold.
+/// The remedy helps only against too many bytes, not against a file that FAT32 cannot hold at all.
 const fn if_full(error: &FatError, remedy: &'static str) -> &'static str {
     match error {
         FatError::Full { .. } => remedy,
@@ -211,7 +157,7 @@ const fn if_full(error: &FatError, remedy: &'static str) -> &'static str {
 }
 
 impl Refusal {
-    /// Whose fault: the disk's, or what was asked for.
+    /// Whether the disk, the environment or the input is at fault.
     const fn kind(&self) -> FailureKind {
         match self {
             Refusal::Version { .. } => FailureKind::Environment,

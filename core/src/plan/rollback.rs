@@ -1,5 +1,7 @@
-//! Rollback: back to the other slot, for good. One sector of boot.env is the commit; the slot's own marker and META
-//! follow, and a repeated call makes good what a cut left out of them.
+//! Rollback: back to the other slot, for good.
+//!
+//! The commit is one sector of boot.env. The slot's marker and META follow. If power is lost before they are written,
+//! the next `rollback` writes them.
 
 use crate::prelude::*;
 
@@ -16,7 +18,7 @@ use crate::{
     disk::layout::Part,
 };
 
-/// Decide. A trial that is pending is cancelled; a trial that runs is given up; else the other slot becomes the
+/// Plan the rollback. A pending trial is cancelled, a running trial is given up; otherwise the other slot becomes the
 /// default.
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut copies = EnvCopies::of(system, base.now)?;
@@ -27,7 +29,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
         Back::Cancel(_) => env.disarmed(),
         Back::GiveUp(slot) => env.given_up(slot, payload(slot), base.now),
         Back::To(slot) => {
-            // A slot that was damaged on the disk says nothing against its payload.
+            // If the slot is damaged on the disk, its payload is not to blame and must not be remembered as bad.
             let left = payload(!slot).filter(|_| system.slots[!slot].damage().is_none());
             let mut next = env.rolled_back(slot, left);
             next.bad.retain(|bad| Some(*bad) != payload(slot));
@@ -53,7 +55,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
     Ok(draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned()))
 }
 
-/// Whether, by the markers alone, GRUB would boot this slot.
+/// Whether GRUB would boot this slot by the markers alone, as it does when boot.env is lost.
 fn leads(system: &SystemFacts, slot: Slot) -> bool {
     let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
     match (good(slot), good(!slot)) {
@@ -62,15 +64,14 @@ fn leads(system: &SystemFacts, slot: Slot) -> bool {
     }
 }
 
-/// What going back means.
 enum Back {
-    /// The trial of this slot, armed and not booted yet, is cancelled.
+    /// Cancel the trial of this slot, which has not booted yet.
     Cancel(Slot),
-    /// The trial of this slot, which runs, has failed.
+    /// Give up the running trial of this slot.
     GiveUp(Slot),
-    /// This slot becomes the default.
+    /// Make this slot the default.
     To(Slot),
-    /// The default boots next as it is.
+    /// The right slot already boots next.
     Already,
 }
 
@@ -91,13 +92,13 @@ impl Back {
             return whole(default).map(|()| Back::GiveUp(running));
         }
         if running != default {
-            // GRUB has passed over a default that does not verify.
+            // GRUB skipped a default that does not verify, so the running slot is the only good one.
             let passed_over = whole(default).is_err() && env.states[running] == SlotState::Good;
             return if passed_over { whole(running).map(|()| Back::To(running)) } else { Ok(Back::Already) };
         }
         match env.states[other] {
             SlotState::Good => whole(other).map(|()| Back::To(other)),
-            // Staged, or a trial that was cancelled.
+            // Staged or cancelled: the other slot was never tried, so there is nothing to go back from.
             SlotState::Trial => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
         }

@@ -1,5 +1,5 @@
-//! What the plans that change the boot state share: which slot runs, which one is the target, how boot.env is written,
-//! how a plan is put together.
+//! What all plans that change the boot state share: who is the kept slot and who the target, how boot.env is written,
+//! and how a plan is assembled.
 
 use crate::prelude::*;
 
@@ -15,32 +15,29 @@ use crate::{
     units::{Extent, MIB},
 };
 
-/// META tag in which machined finds the label to return to.
+/// META tag in which machined finds the label of the slot to return to.
 const META_UPGRADE: u8 = 0x06;
 
-/// What becomes of EPHEMERAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ephemeral {
-    /// It stays.
     Kept,
-    /// It is made anew, as what it was.
+    /// Wiped; XFS is made again if it held XFS.
     Anew,
-    /// It is left blank.
+    /// Wiped and left blank: the OS encrypts it.
     Blank,
 }
 
-/// Where the system runs that asks for an upgrade.
+/// Where the installer runs, which decides the slot that an upgrade keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsFrom {
-    /// On this disk. The slot that runs is kept.
+    /// On this disk. The running slot is kept.
     Inside,
-    /// In memory, started from a medium, which is to be known by the disk if it has a name. The slot that boots by default is
-    /// kept.
+    /// On a live medium. The slot that boots by default is kept, and boot.env records the medium if it has an ID.
     Medium(Option<MediumId>),
 }
 
 impl RunsFrom {
-    /// The slot that is kept, as far as anybody knows.
+    /// The slot to keep, if that is known.
     pub fn kept(self, system: &SystemFacts) -> Option<Slot> {
         match self {
             RunsFrom::Inside => system.running.slot(),
@@ -59,22 +56,22 @@ impl RunsFrom {
 /// What every request carries.
 #[derive(Clone, Debug)]
 pub struct RequestBase {
-    /// The disk, for people.
+    /// Path of the disk, for people.
     pub disk: String,
     /// Seconds since 1970 UTC.
     pub now: u64,
 }
 
-/// The boot state that counts, and where its copies lie.
+/// The boot state in force, and where its two copies lie.
 pub struct EnvCopies {
-    /// The state before the first write of the plan.
     pub env: BootEnv,
     at: [u64; 2],
     copies: [Option<BootEnv>; 2],
 }
 
 impl EnvCopies {
-    /// As found. Where both copies are lost, and a slot of this disk runs that is whole and was not a trial, what can be rebuilt.
+    /// The boot state as found. If both copies are lost it is rebuilt from the markers, but only when a slot of this
+    /// disk runs that is undamaged and not a trial.
     pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let [Some(first), Some(second)] = system.env_at else { return Err(Refusal::NoBootEnv) };
         let env = match (&system.env, system.running) {
@@ -88,7 +85,8 @@ impl EnvCopies {
         Ok(EnvCopies { env, at: [first, second], copies: system.env_copies.clone() })
     }
 
-    /// Write a new state to both copies, the one that counts last. `commit` marks what the plan is for.
+    /// Write a new state to both copies. The order keeps one valid copy on the disk at all times. With `commit`, the
+    /// first write that puts the state in force is marked as the commit point.
     pub fn write(&mut self, env: &BootEnv, commit: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut committed = false;
@@ -103,7 +101,7 @@ impl EnvCopies {
         steps
     }
 
-    /// Write the state that counts to a copy that says anything else: what a cut between two copies left, or damage.
+    /// Repair a copy that differs from the state in force, after damage or a power loss between the two writes.
     pub fn heal(&mut self) -> Vec<Step> {
         let env = self.env.clone();
         let stale = |n: &usize| self.copies[*n].as_ref() != Some(&env);
@@ -119,19 +117,19 @@ impl EnvCopies {
     }
 }
 
-/// The slot that is kept, which is the one to come back to, and the target, which is the other.
+/// The kept slot, which is the fallback, and the target, which is the other.
 pub struct Slots {
     pub kept: Slot,
-    /// What it is, for people: `slot A, which runs`.
+    /// The kept slot for people, such as `slot A, which runs`.
     pub name: String,
     pub target: Slot,
     pub copies: EnvCopies,
-    /// The medium that is at work.
+    /// The live medium the installer runs from.
     medium: Option<MediumId>,
 }
 
 impl Slots {
-    /// Who is who, where an upgrade may take place at all.
+    /// Decides who is who, or refuses where that is not certain.
     pub fn of(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let (kept, what) = match origin {
             RunsFrom::Inside => (running(system, now)?, "runs"),
@@ -141,8 +139,8 @@ impl Slots {
         Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, medium })
     }
 
-    /// What there is to come back to while the target is written or not tried: the slot that is kept. If that is damaged on
-    /// the disk, the target is left as it is where it is the only one that boots; else there is a warning.
+    /// Checks the fallback. A damaged kept slot is an error if the target is the only slot that boots, because then the
+    /// target must not be overwritten. Otherwise it is a warning.
     pub fn way_back(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
         let (kept, target, env) = (self.kept, self.target, &self.copies.env);
         let boots =
@@ -153,19 +151,19 @@ impl Slots {
                 Err(Refusal::OnlyWayBack { running: kept, target, why: why.to_owned() })
             }
             Some(why) => Ok(Some(format!(
-                "{}, is damaged on the disk ({why}): until slot {target} is confirmed there is nothing to come back to",
+                "{}, is damaged on the disk ({why}): until slot {target} is confirmed there is no slot to fall back to",
                 self.name
             ))),
         }
     }
 
-    /// What the medium that is at work still has to say in boot.env, where the upgrade itself changes nothing there.
+    /// The boot state that records the live medium, if boot.env does not name it yet. For runs that write no slot.
     pub fn unsaid(&self) -> Option<BootEnv> {
         let medium = self.medium.filter(|id| self.copies.env.medium != Some(*id))?;
         Some(self.copies.env.installed_by(medium))
     }
 
-    /// META, the wipe of EPHEMERAL if that is asked for, and the commit.
+    /// Steps 5 and 6 of an upgrade: META, the wipe of EPHEMERAL if asked for, and the commit.
     pub fn activation(
         &mut self,
         draft: &mut Draft,
@@ -178,6 +176,7 @@ impl Slots {
             draft.wipe_ephemeral(&mut self.copies, ephemeral == Ephemeral::Blank);
         }
         let mut armed = self.copies.env.armed(self.target, draft.base.now);
+        // The wipe above is done, so the note that one is under way ends with the commit.
         armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
         armed.medium = self.medium.or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
@@ -185,7 +184,7 @@ impl Slots {
     }
 }
 
-/// The slot that runs, seen from inside.
+/// The running slot, if it may serve as the fallback.
 fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
     let Running::This { slot: running, trial } = system.running else {
         return Err(Refusal::NotRunning(system.running));
@@ -204,12 +203,12 @@ fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
     Ok(running)
 }
 
-/// The slot that boots by default on a disk that nothing runs from. Only where there is one answer to what boots: nothing
-/// is rebuilt from outside, and no trial is pending but this medium's own. (A try that is spent leaves one answer.)
+/// The default slot of a disk that nothing runs from. Refused unless it is certain what boots: a lost boot state is not
+/// rebuilt from outside, and no trial may be pending except one that this medium armed itself.
 fn default(system: &SystemFacts, medium: Option<MediumId>) -> Result<Slot, Refusal> {
     let unsettled = |why: String| Err(Refusal::Unsettled(why));
     if let Some(slot) = system.running.slot() {
-        return unsettled(format!("slot {slot} of it runs"));
+        return unsettled(format!("its slot {slot} is running"));
     }
     let Some(env) = &system.env else { return unsettled("both copies of boot.env are lost".to_owned()) };
     let (default, state) = (env.default, env.states[env.default]);
@@ -217,35 +216,33 @@ fn default(system: &SystemFacts, medium: Option<MediumId>) -> Result<Slot, Refus
         return unsettled(format!("slot {trial} is to be tried at the next boot"));
     }
     if state != SlotState::Good {
-        return unsettled(format!("slot {default} is the default, and {state}"));
+        return unsettled(format!("its default, slot {default}, is {state}"));
     }
     if let Some(why) = system.slots[default].damage() {
-        return unsettled(format!("slot {default}, the default, is damaged on the disk ({why})"));
+        return unsettled(format!("its default, slot {default}, is damaged on the disk ({why})"));
     }
     Ok(default)
 }
 
-/// A plan being put together.
+/// A plan being assembled.
 pub struct Draft<'a> {
     pub base: &'a RequestBase,
     pub system: &'a SystemFacts,
-    /// To be done before anything is written.
+    /// Comes before everything else: what can fail without touching the disk.
     prepare: Vec<Step>,
     steps: Vec<Step>,
-    /// Partitions that are written to.
+    /// The kernel must forget what it cached of these partitions.
     touched: Vec<Part>,
     meta: MetaChange,
     pub warnings: Vec<String>,
 }
 
 impl<'a> Draft<'a> {
-    /// Nothing to do.
     pub fn new(base: &'a RequestBase, system: &'a SystemFacts) -> Self {
         let (prepare, steps, touched, warnings) = (vec![], vec![], vec![], vec![]);
         Draft { base, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
     }
 
-    /// Steps that write to a partition.
     pub fn extend(&mut self, part: Part, steps: impl IntoIterator<Item = Step>) {
         let before = self.steps.len();
         self.steps.extend(steps);
@@ -254,13 +251,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Change META.
     pub fn set_meta(&mut self, mut change: MetaChange) {
         self.extend(Part::Meta, core::mem::take(&mut change.steps));
         self.meta = change;
     }
 
-    /// META with more tags; refused where what is there is garbage and would be lost.
+    /// META with more tags. Refused if META holds something unreadable that would be lost.
     pub fn meta_with<'t>(&self, tags: impl Iterator<Item = &'t (u8, Vec<u8>)>) -> Result<MetaChange, Refusals> {
         let meta = &self.system.meta;
         if meta.valid == [false, false] && !meta.blank {
@@ -273,7 +269,7 @@ impl<'a> Draft<'a> {
         Ok(MetaChange::new(self.system.gpt.part(Part::Meta), meta, &adv, None))
     }
 
-    /// No label to return to in META any more; nothing where there is none, or no META that can be read.
+    /// Drop the label of the slot to return to from META. Nothing to do if there is none or META cannot be read.
     pub fn forget_label(&mut self) {
         let meta = &self.system.meta;
         if meta.get(META_UPGRADE).is_some() && meta.valid != [false, false] {
@@ -284,7 +280,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The marker of a slot that is good from now on.
+    /// Set a slot's marker to good, or warn that it has none.
     pub fn mark_good(&mut self, slot: Slot, seq: u64) {
         let Some(offset) = self.system.slots[slot].marker_at else {
             self.warnings.push(format!(
@@ -296,8 +292,10 @@ impl<'a> Draft<'a> {
         self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker }]);
     }
 
-    /// EPHEMERAL made anew, as what it was, or blank. What it is to become is on the medium before what it was is gone, so that
-    /// an interrupted wipe is finished by the next run. Nothing is to be tried meanwhile.
+    /// Wipe EPHEMERAL, and make XFS on it again if it held XFS and `blank` is false.
+    ///
+    /// boot.env records what is to be made before the old content goes, so that the next run can finish an interrupted
+    /// wipe. A pending trial is cancelled: it must not boot with half an EPHEMERAL.
     pub fn wipe_ephemeral(&mut self, copies: &mut EnvCopies, blank: bool) {
         let held = self.system.held(Part::Ephemeral);
         let format =
@@ -310,13 +308,14 @@ impl<'a> Draft<'a> {
         self.wipe(Part::Ephemeral, format);
     }
 
-    /// A volume of the OS made anew. First what makes the old content unrecognisable, so that a cut leaves a blank
-    /// volume and not a damaged one; blank again after the discard: not every device reads zeros then.
+    /// Wipe STATE or EPHEMERAL. Both ends are zeroed first, so that a power loss leaves a blank volume, not a damaged
+    /// one. They are zeroed again after the discard, because not every device reads zeros then.
     pub fn wipe(&mut self, part: Part, format: bool) {
         let extent = self.system.gpt.part(part);
         let (head, tail) = ends(extent);
         let blank = Step::Blank { part, head, tail };
-        // The first sector goes alone: with the rest in one flush a cut could leave a superblock and nothing behind it.
+        // The first sector goes alone. In one flush with the rest, a power loss could leave a superblock with nothing
+        // behind it.
         let sector = self.system.sector.bytes();
         let none = Extent { offset: extent.end(), len: 0 };
         let first = Step::Blank { part, head: Extent { offset: extent.offset, len: sector }, tail: none };
@@ -330,16 +329,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The plan. `result` is what is true once it is carried out, `meanwhile` what is on the disk when it fails before
-    /// its commit.
     pub fn plan(self, goal: Goal, result: String, meanwhile: String) -> Plan {
-        let label = &self.system.gpt;
-        let forget = self.touched.iter().map(|part| Step::ForgetCached { part: *part, extent: label.part(*part) });
+        let gpt = &self.system.gpt;
+        let forget = self.touched.iter().map(|part| Step::ForgetCached { part: *part, extent: gpt.part(*part) });
         let steps = self.prepare.into_iter().chain(self.steps).chain(forget).collect();
         Plan {
             goal,
             disk: self.base.disk.clone(),
-            disk_guid: label.disk_guid,
+            disk_guid: gpt.disk_guid,
             system: None,
             table: None,
             meta: self.meta.tags,
@@ -352,7 +349,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The first MiB of a slot zeroed: nothing of what it held is found any more, by GRUB or by us.
+/// Zero the first MiB of a slot, so that neither GRUB nor the installer finds anything of its old content.
 pub fn blank_slot(slot: Slot, extent: Extent) -> Step {
     let head = Extent { offset: extent.offset, len: MIB.min(extent.len) };
     Step::Blank { part: slot.into(), head, tail: Extent { offset: extent.end(), len: 0 } }

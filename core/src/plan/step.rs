@@ -1,4 +1,4 @@
-//! One step of a plan.
+//! The steps a plan is made of, and the ranges of the disk each one writes.
 
 use crate::prelude::*;
 
@@ -15,154 +15,71 @@ use crate::{
     units::{Extent, MIB},
 };
 
-/// One step. What it wrote is flushed to the medium and read back before the next starts (FAT32 volumes by
-/// [`Step::Verify`]; [`Step::Erase`] is flushed only).
+/// One step. Its writes are flushed and read back from the disk before the next step starts; FAT32 volumes are read back
+/// by [`Step::Verify`], and [`Step::Erase`] is only flushed. Extents and offsets are bytes on the disk. Copies are
+/// numbered 1 and 2.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the fields name the place of the write; the enum says the units")]
 pub enum Step {
-    /// Reserve room in an image file, so that a full file system is found before anything is changed.
-    Reserve {
-        /// What is going to be written.
-        extent: Extent,
-    },
-    /// Zero LBA 0. From here on no reader finds a partition table: without a protective MBR neither Linux
-    /// nor UEFI nor GRUB looks for a GPT.
-    ClearLba0 {
-        /// One logical block.
-        extent: Extent,
-    },
-    /// Zero the rest of the areas where a label or the signature of a file system can stand.
-    ClearLabels {
-        /// From LBA 1 to 1 MiB.
-        head: Extent,
-        /// The last MiB.
-        tail: Extent,
-    },
-    /// Zero everything between (`--zero`).
-    Erase {
-        /// The disk without its label areas.
-        extent: Extent,
-    },
+    /// Reserve room in an image file, so that a full file system shows before anything is changed.
+    Reserve { extent: Extent },
+    /// Zero LBA 0. From here on the disk has no partition table for any reader, because a GPT needs a protective MBR.
+    ClearLba0 { extent: Extent },
+    /// Zero the rest of the first and the last MiB, where old tables and signatures are.
+    ClearLabels { head: Extent, tail: Extent },
+    /// Zero everything between these two (`--zero`).
+    Erase { extent: Extent },
     /// Write a FAT32 file system with its files.
-    WriteVolume {
-        /// Into this partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// Write GRUB's core image.
-    WriteCore {
-        /// The BIOS boot partition.
-        extent: Extent,
-    },
-    /// Read back every byte written to a partition, past the page cache, and compare with its digest. What was flushed
-    /// in the middle of the write is read while that goes on.
-    Verify {
-        /// This partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// Zero both ends of a partition, so that nothing on it is recognised.
-    Blank {
-        /// This partition.
-        part: Part,
-        /// Its first MiB.
-        head: Extent,
-        /// Its last MiB.
-        tail: Extent,
-    },
+    WriteVolume { part: Part, extent: Extent },
+    /// Write GRUB's core image to the BIOS boot partition.
+    WriteCore { extent: Extent },
+    /// Read back every byte written to a partition, past the page cache, and compare digests. Data that was flushed
+    /// early is read while the write goes on.
+    Verify { part: Part, extent: Extent },
+    /// Zero the first and the last MiB of a partition, so that nothing on it is recognised.
+    Blank { part: Part, head: Extent, tail: Extent },
     /// Write one copy of boot.env: one sector, replaced whole or not at all.
     WriteBootEnv {
-        /// 1 or 2.
         copy: u8,
-        /// Byte offset on the disk.
         offset: u64,
-        /// What it says from then on.
         env: BootEnv,
-        /// Whether this write is what the whole plan is for: it is in force with it, and was not before.
+        /// Whether this write is the plan's commit point.
         commit: bool,
     },
     /// Write a slot's own marker: one sector.
-    WriteMarker {
-        /// Whose.
-        slot: Slot,
-        /// Byte offset on the disk.
-        offset: u64,
-        /// What it says from then on.
-        marker: Marker,
-    },
-    /// Tell the device that nothing in a partition is needed any more. Never fails the plan: not every device
-    /// can be told.
-    Discard {
-        /// This partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-    },
+    WriteMarker { slot: Slot, offset: u64, marker: Marker },
+    /// Tell the device that a partition's content is not needed any more. Never fails the plan, because not every device
+    /// supports it.
+    Discard { part: Part, extent: Extent },
     /// Write the legacy area of META.
-    WriteMetaLegacy {
-        /// Its bytes.
-        extent: Extent,
-    },
+    WriteMetaLegacy { extent: Extent },
     /// Write one copy of the ADV.
-    WriteMetaCopy {
-        /// 1 or 2.
-        copy: u8,
-        /// Byte offset on the disk.
-        offset: u64,
-    },
-    /// Have the kernel forget what it cached of a partition that was written behind its own node.
-    ForgetCached {
-        /// This partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// Make an XFS file system in a sparse side file: everything that can go wrong with it goes wrong before
-    /// the disk is touched.
-    PrepareXfs {
-        /// For this partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-        /// UUID of the file system.
-        uuid: Uuid,
-    },
+    WriteMetaCopy { copy: u8, offset: u64 },
+    /// Have the kernel drop its cache of a partition that was written through the disk's device node.
+    ForgetCached { part: Part, extent: Extent },
+    /// Make an XFS file system in a sparse side file, so that mkfs.xfs fails before the disk is touched.
+    PrepareXfs { part: Part, extent: Extent, uuid: Uuid },
     /// Copy the prepared XFS file system into its partition.
-    WriteXfs {
-        /// In this partition.
-        part: Part,
-        /// Its bytes.
-        extent: Extent,
-    },
+    WriteXfs { part: Part, extent: Extent },
     /// Write the backup GPT, entries and header, at the end of the disk.
-    WriteBackupGpt {
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// Write the primary GPT, header and entries. Still no table: LBA 0 is zero.
-    WritePrimaryGpt {
-        /// Its bytes.
-        extent: Extent,
-    },
-    /// Write LBA 0: boot code and protective MBR. One sector, and the commit point: before it the disk has
-    /// no partition table for any reader, after it a complete and verified one for all.
-    WriteLba0 {
-        /// One logical block.
-        extent: Extent,
-    },
-    /// Tell the kernel. Never fails the install: the table is on the disk.
+    WriteBackupGpt { extent: Extent },
+    /// Write the primary GPT, header and entries. No reader sees it yet, because LBA 0 is zero.
+    WritePrimaryGpt { extent: Extent },
+    /// Write LBA 0, boot code and protective MBR: the commit point. One sector turns no partition table into a complete
+    /// and verified one.
+    WriteLba0 { extent: Extent },
+    /// Have the kernel read the new table. Never fails the install, because the table is on the disk.
     RereadTable,
 }
 
 impl Step {
-    /// Whether what the plan is for is in force after this step, and was not before.
+    /// Whether this step puts the plan's goal in force.
     pub const fn is_commit(&self) -> bool {
         matches!(self, Step::WriteLba0 { .. } | Step::WriteBootEnv { commit: true, .. })
     }
 
-    /// The ranges this step writes to.
+    /// The byte ranges of the disk that this step writes.
     pub fn writes(&self) -> Vec<Extent> {
         let at = |offset: &u64, len: usize| vec![Extent { offset: *offset, len: len as u64 }];
         match self {
@@ -188,7 +105,7 @@ impl Step {
     }
 }
 
-/// First and last MiB of a range; the second is empty where the first is all of it.
+/// The first and the last MiB of a range. They never overlap; in a small range the last may be short or empty.
 pub(super) fn ends(extent: Extent) -> (Extent, Extent) {
     let head = extent.len.min(MIB);
     let tail = (extent.len - head).min(MIB);

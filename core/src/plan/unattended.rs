@@ -1,5 +1,5 @@
-//! What an unattended installation does to the disk that was named, and what it leaves alone. What it does is an
-//! `install` or an `upgrade`, with their own plans and refusals; this is only which one.
+//! Which action an unattended installation takes on a disk: install, upgrade, or nothing. The install or upgrade itself
+//! is planned, and may be refused, as usual.
 
 use crate::prelude::*;
 
@@ -14,94 +14,94 @@ use crate::{
 pub enum DiskHolds {
     /// Nothing.
     Nothing,
-    /// An ISO 9660 image: an installation medium, or another.
+    /// An ISO 9660 image, as a live medium begins with.
     Medium,
     /// An installation of ours.
     System(Box<SystemFacts>),
-    /// Somebody else's installation: a partition META, as Talos has it.
+    /// A META partition, as Talos has it, but not our layout.
     Talos,
-    /// Something else, described for people.
+    /// Anything else, described for people.
     Something(String),
 }
 
 impl DiskHolds {
-    /// The installation it holds, if any, for people.
+    /// The installation on the disk, if any, described for people.
     pub fn installation(&self) -> Option<String> {
         match self {
             DiskHolds::System(system) => Some(match system.next.slot {
                 Some(slot) => format!("an installation: slot {slot}, {}, boots next", system.slots[slot].version()),
                 None => "an installation that does not boot".to_owned(),
             }),
-            DiskHolds::Talos => Some("an installation of Talos, or of its kind: it has a partition META".to_owned()),
+            DiskHolds::Talos => Some("an installation of Talos or similar: it has a META partition".to_owned()),
             DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Something(_) => None,
         }
     }
 }
 
-/// What is to be done.
+/// What an unattended installation does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A fresh install.
     Install {
-        /// Over what is there.
+        /// Overwrite a disk that is not empty.
         force: bool,
     },
-    /// An upgrade of the slot that does not boot by default.
+    /// Upgrade the slot that does not boot by default.
     Upgrade,
-    /// Nothing: this medium has done its work, once and for all.
+    /// Nothing: this live medium has already installed. It never does so twice.
     Done {
-        /// On this disk; none where it is the one that was named.
+        /// Path of the disk it installed to, if that is not the named one.
         elsewhere: Option<String>,
-        /// What boots next there.
+        /// The slot that boots next there.
         slot: Option<Slot>,
     },
 }
 
-/// Why nothing is done to a disk. Nothing has been written.
+/// Why an unattended installation leaves the disk alone. Nothing has been written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftAlone {
-    /// Never the medium itself.
+    /// It may be the live medium itself.
     #[error(
-        "it begins with an ISO 9660 image, as an installation medium does, and is never installed onto unattended; \
-         `installer install --force` does it, or erase its first MiB"
+        "it begins with an ISO 9660 image, as a live medium does, so nothing is installed onto it unattended; \
+         use `installer install --force`, or erase its first MiB"
     )]
     Medium,
-    /// It is not said what becomes of it.
+    /// Nobody said whether to keep or overwrite the installation.
     #[error(
-        "it holds {0}; nothing is done to it unless the kernel command line says what becomes of it: \
+        "it holds {0}, and the kernel command line does not say whether to keep it: \
          slipway.install.preserve=true upgrades it and keeps STATE and EPHEMERAL (an installation of Slipway only), \
          slipway.install.preserve=false installs over it"
     )]
     Installed(String),
-    /// Another disk holds one.
+    /// Another disk holds an installation, and `talos.halt_if_installed=1` forbids a second one.
     #[error(
-        "{disk} holds {what}, and talos.halt_if_installed=1 is on the kernel command line: boot that disk; or say \
-         slipway.install.preserve=true or =false there, or leave talos.halt_if_installed out"
+        "{disk} holds {what}, and talos.halt_if_installed=1 is on the kernel command line: boot that disk, or add \
+         slipway.install.preserve=true or =false to the command line, or leave talos.halt_if_installed out"
     )]
     Elsewhere {
-        /// Its path.
+        /// Path of that disk.
         disk: String,
         /// What it holds.
         what: String,
     },
-    /// It holds no installation of ours, but something.
+    /// The disk is not empty, though it holds no installation.
     #[error("not empty: it holds {0}; slipway.install.preserve=false on the kernel command line installs over it")]
     NotEmpty(String),
-    /// It would be done again and again.
+    /// Without an ID of the live medium, it would install again at every boot.
     #[error(
-        "it holds an installation, and slipway.medium= is not on the kernel command line: without a name that the disk can \
-         keep, the next start of this system would install over it again, and again; `installer install --force` does it"
+        "it holds an installation, and slipway.medium= is not on the kernel command line: without it, every boot of this \
+         live system would install over the disk again; use `installer install --force`"
     )]
     NoName,
-    /// It may be this medium's own work.
+    /// This live medium may have made the installation itself.
     #[error(
-        "it holds an installation whose boot state is lost, or was once, so it is not known whether this medium has made it, and nothing \
-         is installed over it unattended; `installer install --force` does it"
+        "it holds an installation whose boot state was lost, so it is not known whether this medium made it, and nothing \
+         is installed over it unattended; use `installer install --force`"
     )]
     StateLost,
 }
 
-/// Decide. `others` are the other disks of the machine by their paths.
+/// Decide what to do with `disk`. `others` are the machine's other disks, by path.
 pub fn unattended(
     orders: &Instructions,
     disk: &DiskHolds,
@@ -111,7 +111,7 @@ pub fn unattended(
         let by = system.env.as_ref().and_then(|env| env.medium);
         orders.medium.is_some() && orders.medium == by
     };
-    // Names of disks move: what is /dev/sda today need not be the disk that the medium was made for.
+    // Device names move: today's /dev/sda need not be the disk that this medium installed to.
     for (name, held) in others {
         if let DiskHolds::System(system) = held
             && ours(system)
@@ -128,8 +128,8 @@ pub fn unattended(
     match (disk, orders.existing) {
         (DiskHolds::Medium, _) => Err(LeftAlone::Medium),
         (DiskHolds::Nothing, _) => Ok(Action::Install { force: false }),
-        // A medium that is still in when it should not boot any more must neither destroy what it has made, nor go back to
-        // what it brings when the system has had an upgrade since. (What was interrupted does not name it yet.)
+        // A medium left in the drive must neither destroy its own work nor undo a later upgrade. An interrupted
+        // installation does not name the medium yet, so it is done again.
         (DiskHolds::System(system), _) if ours(system) => Ok(Action::Done { elsewhere: None, slot: system.next.slot }),
         (DiskHolds::System(_), ExistingInstallation::Preserve) => Ok(Action::Upgrade),
         (DiskHolds::System(_), ExistingInstallation::Overwrite) if orders.medium.is_none() => Err(LeftAlone::NoName),

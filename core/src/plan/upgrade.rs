@@ -1,27 +1,28 @@
 //! The upgrade transaction, and its first half, `stage`.
 //!
-//! Order, and why the machine boots a whole system after any step:
+//! Two slots: the *kept* slot, which runs now and is the fallback, and the *target*, which gets the new system. The
+//! kept slot's files were compared with their checksums before planning; of that slot only the marker is ever written.
+//! So the machine boots a whole system if power is lost after any of these steps:
 //!
-//! 0. What can go wrong without touching the disk goes first (mkfs.xfs, if EPHEMERAL is to be wiped). The running
-//!    slot, which is what a failure comes back to, was compared with its digests on the medium.
-//! 1. **Deactivate.** boot.env says that the target is empty and the running slot the default. Whatever is in the
-//!    target from here on, the boot rule does not look at it.
-//! 2. The beginning of the target is zeroed. If both copies of boot.env are lost later on, GRUB goes by what the
-//!    slots themselves say: a slot that is half old, half new must say nothing.
-//! 3. The payload is **written** into the target, its boot sector last, and compared with its digests on the way. What is
-//!    in its place already is left there.
-//! 4. It is **verified**: every byte, written or left, is read back past the page cache and compared with what was to be
-//!    written. That begins behind the write, after a flush of what is read.
-//! 5. META gets the label to return to (tag 0x06, for machined), and EPHEMERAL is wiped if that was asked for: not
-//!    before the new system is known to be whole.
-//! 6. **Activate**, the commit point: one sector of boot.env says that the next boot tries the target, once. GRUB
-//!    spends the try before it touches the slot; without `confirm` from inside, the boot after that is the old one.
+//! 0. **Prepare.** What can fail without touching the disk fails now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
+//! 1. **Deactivate.** boot.env says: the target is empty, the kept slot is the default. From here on the boot rule
+//!    ignores whatever the target holds.
+//! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, GRUB goes by the slots' own markers;
+//!    a slot that is half old and half new must not have one.
+//! 3. **Write** the payload, the volume's boot sector last. Its digests are checked on the way. Bytes that are already
+//!    in place are not written again.
+//! 4. **Verify.** Read back every byte, written or left in place, past the page cache and compare it. Reading follows
+//!    close behind the write, but only where the data has been flushed.
+//! 5. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). EPHEMERAL is wiped if
+//!    that was asked for: not earlier, because only now is the new system known to be whole.
+//! 6. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
+//!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
+//!    starts the kept slot again.
 //!
-//! Asked for from a live system that a medium started, it is the same with the slot that boots by default in place of the
-//! running one; there must be no doubt which one that is ([`RunsFrom::Medium`]). The commit then says, too, which medium
-//! has done its work.
+//! `stage` ends after step 4 and marks the target as ready for a trial; `activate` does the rest.
 //!
-//! `stage` ends after step 4 with the target marked as one that may be tried; `activate` does the rest.
+//! From a live medium, the kept slot is the one that boots by default, and there must be no doubt which one that is
+//! ([`RunsFrom::Medium`]). The commit then also records which medium did the work.
 
 use crate::prelude::*;
 
@@ -46,28 +47,26 @@ use crate::{
     },
 };
 
-/// What was asked for, settled.
+/// An upgrade with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UpgradeRequest {
-    /// Disk and time.
     pub base: RequestBase,
-    /// Where the system runs that asks for it.
+    /// Whether the installer runs on this disk or from a live medium.
     pub runs_from: RunsFrom,
-    /// Activate it, too; else it is only staged.
+    /// Activate as well; otherwise the target is only staged.
     pub activate: bool,
     /// Keep EPHEMERAL.
     pub preserve: bool,
-    /// An EPHEMERAL that is not kept is left blank, whatever it held: the OS encrypts it.
+    /// If EPHEMERAL is not kept, leave it blank, because the OS encrypts it.
     pub blank_ephemeral: bool,
-    /// Write a payload again that was tried and came back.
+    /// Accept a payload that was tried on this disk and given up.
     pub retry_bad: bool,
-    /// Any version may follow any other.
+    /// Let any version follow any other.
     pub allow_any_version: bool,
-    /// For the kernel command line.
     pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Architecture of the machine.
     pub arch: Arch,
 }
 
@@ -81,7 +80,7 @@ impl UpgradeRequest {
     }
 }
 
-/// A payload that may be written to the target, and everything about it.
+/// The payload to be written, with all that decides whether and how.
 struct Candidate<'a> {
     request: &'a UpgradeRequest,
     system: &'a SystemFacts,
@@ -91,7 +90,7 @@ struct Candidate<'a> {
     cmdline: String,
 }
 
-/// Decide.
+/// Plan an upgrade, or report every reason against it.
 pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &PayloadFacts) -> Result<Plan, Refusals> {
     let slots = Slots::of(request.runs_from, system, request.base.now)?;
     let (kept, target) = (slots.kept, slots.target);
@@ -121,7 +120,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
 }
 
 impl Candidate<'_> {
-    /// Whether a slot holds this payload with this command line, whole on the medium.
+    /// Whether a slot holds this payload with this command line, undamaged on the disk.
     fn is_in(&self, slot: Slot) -> bool {
         let facts = &self.system.slots[slot];
         facts.payload() == Some(self.digest)
@@ -129,7 +128,7 @@ impl Candidate<'_> {
             && facts.whole == Some(Ok(()))
     }
 
-    /// All reasons against this payload at once.
+    /// Collects all reasons against this payload, so that one run reports them all.
     fn allowed(&self, slots: &Slots, warnings: &mut Vec<String>) -> Result<(), Refusals> {
         let (request, payload, env) = (self.request, self.payload, &slots.copies.env);
         let mut refusals = Vec::new();
@@ -150,7 +149,7 @@ impl Candidate<'_> {
                     refusals.push(Refusal::Version { from: text(from), to: text(payload.version.clone()), why });
                 }
             }
-            _ => warnings.push("no version of the running system and the payload that can be compared".to_owned()),
+            _ => warnings.push("the versions of the running system and the payload cannot be compared".to_owned()),
         }
         let extent = self.system.gpt.part(slots.target.into());
         if let Err(source) = self.volume.lay_out(slots.target.into(), extent, self.system.sector) {
@@ -170,8 +169,8 @@ impl Candidate<'_> {
         if self.request.activate { Goal::Upgrade } else { Goal::Stage }
     }
 
-    /// The slot that is kept holds it: the target is left alone. What is still asked for is that no other trial is
-    /// pending, an EPHEMERAL that is not preserved, and that the medium is known.
+    /// The kept slot already holds the payload, so the target is left alone. What else the upgrade promises is still
+    /// done: cancel another trial, set META tags, wipe EPHEMERAL, record the medium.
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
         let mut result = format!("{}, holds {} already, verified", slots.name, self.name());
@@ -192,13 +191,13 @@ impl Candidate<'_> {
             if slots.copies.env.format_ephemeral {
                 draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.wiped(), false));
             }
-            result = format!("{result}; EPHEMERAL is made anew");
+            result = format!("{result}; EPHEMERAL is wiped");
         }
         let meanwhile = format!("slot {kept} still boots; run the same command again");
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
-    /// The target holds it, verified: what is left is to activate it.
+    /// The target already holds the payload, verified; at most the activation is left to do.
     fn already_staged(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, target) = (self.request, slots.target);
         let armed = slots.copies.env.once == Some(target);
@@ -217,16 +216,17 @@ impl Candidate<'_> {
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
-    /// THE order of writes: the safety argument at the head of this file.
+    /// The order that the head of this file argues for. Do not reorder without reading it.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
         let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();
-        // What GRUB goes by if both copies of boot.env are lost while the target says nothing.
+        // If both copies of boot.env are lost while the target has no marker, GRUB needs this one.
         let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
         if before.states[kept] == SlotState::Good && !marked {
             draft.mark_good(kept, before.seq);
         }
+        // This write erases the target's `tried` state, so remember now that its payload failed.
         let mut inactive = before.deactivated(target, now);
         if matches!(before.states[target], SlotState::Tried | SlotState::Bad) {
             inactive.remember_bad(system.slots[target].payload());
@@ -242,7 +242,7 @@ impl Candidate<'_> {
             draft.extend(Part::Esp, slots.copies.write(&staged, true));
             "`installer activate` has the next boot try it"
         };
-        let result = format!("slot {target} holds {}, every byte read back from the medium; {next}", self.name());
+        let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =
             format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
         let plan = draft.plan(self.goal(), result, meanwhile);

@@ -1,4 +1,4 @@
-//! What goes into a FAT32 file system.
+//! A FAT32 file system to be written: its files, and where their bytes come from.
 
 use crate::prelude::*;
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Content {
-    /// Stands in the plan.
+    /// The plan itself carries them.
     Text(String),
     /// The payload's file of the same name.
     Payload,
@@ -28,19 +28,17 @@ pub enum Content {
 
 /// One file of a file system to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct VolumeFile {
     /// Path from the root.
     pub path: String,
-    /// Size in bytes.
     pub size: u64,
-    /// SHA-256 of its content.
     pub sha256: Sha256,
-    /// Where the content comes from.
     pub from: Content,
 }
 
 impl VolumeFile {
-    /// A file whose content stands in the plan.
+    /// A file whose content is part of the plan.
     pub fn text(path: &str, text: String) -> Self {
         VolumeFile {
             path: path.to_owned(),
@@ -50,7 +48,7 @@ impl VolumeFile {
         }
     }
 
-    /// A file that is copied.
+    /// A file copied from the payload or the boot assets.
     pub fn copied(path: &str, info: &FileInfo, from: Content) -> Self {
         VolumeFile { path: path.to_owned(), size: info.size, sha256: info.sha256, from }
     }
@@ -58,8 +56,8 @@ impl VolumeFile {
 
 /// A FAT32 file system to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Volume {
-    /// Serial number.
     pub serial: u32,
     /// Time stamp of its files, seconds since 1970 UTC.
     pub time: u64,
@@ -68,7 +66,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Where everything in it lies. The same for the plan's check, the write and the read-back.
+    /// Where every file lies. Planning, writing and reading back all use this one answer.
     pub fn lay_out(&self, part: Part, extent: Extent, sector: SectorSize) -> Result<VolumeLayout, FatError> {
         let files = self.files.iter().map(|f| FileSpec { path: f.path.clone(), size: f.size });
         let spec = VolumeSpec {
@@ -80,7 +78,7 @@ impl Volume {
         VolumeLayout::new(extent, sector, &spec)
     }
 
-    /// Bytes of all files.
+    /// Size of all files together, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.size).sum()
     }

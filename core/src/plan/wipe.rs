@@ -1,30 +1,31 @@
-//! Volumes of the OS made anew: blank at once, so that a cut leaves no half of a file system, then formatted.
+//! Wipe STATE or EPHEMERAL: blank first, then format, so that a power loss never leaves half a file system.
 
 use crate::prelude::*;
 
 use super::{Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds, slots::Draft};
 use crate::disk::layout::Part;
 
-/// What was asked for.
+/// `installer wipe` with every choice made.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct WipeRequest {
-    /// Disk and time.
     pub base: RequestBase,
     /// Which volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
-    /// Make XFS file systems on them, or leave them blank; if not said, what held XFS gets XFS.
+    /// Whether to make XFS on them. `None`: only on those that hold XFS now.
     pub format: Option<bool>,
 }
 
-/// Decide.
+/// Plan the wipe.
 pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut draft = Draft::new(&request.base, system);
     for part in &request.parts {
-        // What is encrypted is followed by what the OS makes, which has the key; so is what a cut left blank.
+        // An encrypted volume stays blank: only the OS has the key to make a new one. So does a volume that an
+        // interrupted wipe left blank, because it may have been encrypted.
         draft.wipe(*part, request.format.unwrap_or(system.held(*part) == VolumeHolds::Xfs));
     }
     let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();
     let meanwhile =
         "volumes may be blank or incomplete; the system boots; run the same command again with --format-data";
-    Ok(draft.plan(Goal::Wipe, format!("made anew: {}", names.join(", ")), meanwhile.to_owned()))
+    Ok(draft.plan(Goal::Wipe, format!("wiped: {}", names.join(", ")), meanwhile.to_owned()))
 }

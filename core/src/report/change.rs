@@ -1,4 +1,4 @@
-//! What the verbs say that change an installed disk.
+//! The answer of every verb that changes an installed disk.
 
 use core::fmt;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
 
-/// What was done, or with `--dry-run` would be.
+/// What was done, or with `--dry-run` would be done.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeReport {
     /// Whether anything was written.
     pub changed: bool,
     /// Whether only the plan was asked for.
     pub dry_run: bool,
-    /// Which disk.
+    /// The disk.
     pub disk: DiskIdentity,
-    /// Digest that names the payload it is about, where it is about one.
+    /// Digest that names the payload, if one is installed.
     pub payload: Option<Sha256>,
-    /// Names the plan: `--plan-hash` carries out this one and no other.
+    /// Hash of the plan; `--plan-hash` makes a later run refuse any other plan.
     pub plan_hash: Sha256,
-    /// The plan that was, or would be, carried out. No steps: there is nothing to do.
+    /// The plan. Without steps there was nothing to do.
     pub plan: Plan,
 }
 

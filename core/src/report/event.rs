@@ -1,13 +1,13 @@
-//! Progress: what happens while a command runs, as events. `--progress json` prints one [`EventLine`] a line.
+//! Progress of a running command as events. `--progress json` prints one [`EventLine`] per line.
 
 use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
-/// One line of `--progress json`; `assets/event.schema.json` is its schema.
+/// One line of `--progress json`. Schema: `assets/event.schema.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EventLine {
-    /// Counts from 1. A gap means that lines were dropped because nobody read them.
+    /// Counts from 1. A gap means that lines were dropped because the reader was too slow.
     pub seq: u64,
     /// What happened.
     #[serde(flatten)]
@@ -20,20 +20,20 @@ pub struct EventLine {
 pub enum Event {
     /// A phase outside a plan begins, such as checking the payload.
     Phase {
-        /// What it is.
+        /// What it does.
         text: String,
-        /// Bytes it moves; 0 where they are not counted.
+        /// Bytes to move; 0 if not counted.
         total_bytes: u64,
     },
     /// A step of a plan begins.
     Step {
         /// Its number, from 1.
         step: usize,
-        /// How many steps there are.
+        /// Number of steps.
         of: usize,
-        /// What it is.
+        /// What it does.
         text: String,
-        /// Bytes it moves; 0 where they are not counted.
+        /// Bytes to move; 0 if not counted.
         total_bytes: u64,
     },
     /// How far the current phase or step is.
@@ -45,16 +45,16 @@ pub enum Event {
     },
     /// Something the user should know; not an error.
     Note {
-        /// What it is.
+        /// As a sentence.
         text: String,
     },
 }
 
-/// Hears of progress.
+/// Receives the progress of a running command. Byte counts of 0 mean "not counted".
 pub trait Observer {
-    /// A phase outside a plan begins: what it is, and the bytes it moves (0: not counted).
+    /// A phase outside a plan begins.
     fn phase(&mut self, text: &str, bytes: u64);
-    /// A step begins: its number from 1, how many there are, what it is, and the bytes it moves (0: not counted).
+    /// Step `number` (from 1) of `of` begins.
     fn step(&mut self, number: usize, of: usize, text: &str, bytes: u64);
     /// More bytes of the current phase or step are done.
     fn advance(&mut self, bytes: u64);

@@ -1,14 +1,14 @@
-//! Kinds of failures and their exit codes: the Talos installer's public table.
+//! Kinds of failures and their exit codes, from the Talos installer's public table.
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of failure it is, by what its caller may do next. The number is the exit code.
+/// Kinds of failures, by what the caller can do next. The number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// An unknown flag or verb, or an error of no other kind.
+    /// An unknown flag or verb, or any other error.
     Other = 1,
-    /// What was given is wrong: an argument's value, a payload, a file. Nothing was written.
+    /// The input is wrong: an argument's value, a payload, a file. Nothing was written.
     Input = 2,
     /// Not supported by this version. Nothing was written.
     Unsupported = 3,
@@ -16,7 +16,7 @@ pub enum FailureKind {
     Environment = 4,
     /// An external program is missing or failed, or a registry did not deliver. Nothing was written to the disk.
     Dependency = 5,
-    /// Anything about the target disk: refused (nothing was written), locked, or failed part-way.
+    /// The target disk: refused (nothing was written), locked, or failed part-way.
     Install = 7,
 }
 

@@ -1,4 +1,4 @@
-//! What `image` made.
+//! The answer of `image` for an installed disk.
 
 use crate::prelude::*;
 
@@ -16,15 +16,15 @@ use crate::{
 /// A disk image that was made.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ImageReport {
-    /// The file.
+    /// Path of the image.
     pub out: String,
-    /// Its format.
+    /// Format of the image.
     pub kind: ImageKind,
-    /// How it is compressed.
+    /// Compression of the whole image, if any.
     pub compression: Option<Compression>,
-    /// Size of the disk in it, bytes.
+    /// Size of the disk in the image, in bytes.
     pub disk_bytes: u64,
-    /// Size of the file, bytes; a raw image is sparse and takes less room.
+    /// Size of the file in bytes; a raw image is sparse and takes less room.
     pub file_bytes: u64,
     /// Digest that names the payload.
     pub payload: Sha256,
@@ -35,6 +35,6 @@ pub struct ImageReport {
 impl fmt::Display for ImageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (disk, file) = (ByteSize(self.disk_bytes), approx(self.file_bytes));
-        write!(f, "made: {}; a disk of {disk} in a file of {file}, which is on the medium", self.plan.result)
+        write!(f, "made: {}; a disk of {disk} in a file of {file}, flushed to storage", self.plan.result)
     }
 }

@@ -1,4 +1,4 @@
-//! What `install` answers.
+//! The answer of `install`.
 
 use core::fmt;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
 
-/// What an install did, or with `--dry-run` would do.
+/// What was installed, or with `--dry-run` would be.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct InstallReport {
     /// Whether anything was written.
     pub changed: bool,
-    /// Which disk.
+    /// The disk.
     pub disk: DiskIdentity,
     /// Digest that names the payload.
     pub payload: Sha256,
-    /// The plan that was, or would be, carried out.
+    /// The plan that was or would be carried out.
     pub plan: Plan,
 }
 
 impl fmt::Display for InstallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.changed {
-            true => write!(f, "installed: {}; everything written was read back from the medium", self.plan.result),
+            true => write!(f, "installed: {}; everything written was read back from the disk", self.plan.result),
             false => write!(f, "{}dry run: nothing was written", self.plan),
         }
     }

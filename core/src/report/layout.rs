@@ -1,4 +1,4 @@
-//! What `inspect DISK` says: the layout of a disk, as data and as a picture.
+//! The answer of `inspect DISK`: the layout of a disk, as data and as a picture.
 
 use crate::prelude::*;
 
@@ -14,39 +14,39 @@ use crate::{
     },
 };
 
-/// How a disk is laid out. Sizes and offsets are bytes.
+/// The layout of a disk. Sizes and offsets are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LayoutReport {
-    /// Which disk.
+    /// The disk.
     pub disk: DiskIdentity,
-    /// Size in bytes.
+    /// Size of the disk.
     pub bytes: u64,
-    /// Logical block size in bytes.
+    /// Logical block size.
     pub sector_bytes: u64,
-    /// Its partition table.
+    /// Kind of partition table.
     pub table: TableKind,
-    /// GUID in the GPT.
+    /// Disk GUID in the GPT.
     pub disk_guid: Option<Uuid>,
-    /// The whole disk, in order of place, free space included.
+    /// The whole disk from front to back, free space included.
     pub regions: Vec<Region>,
-    /// What is installed, where the disk is one of ours.
+    /// The installed system, if this is one of our disks.
     pub system: Option<InstalledSystem>,
-    /// Why it is not one of ours.
+    /// Why this is not one of our disks.
     pub not_ours: Option<String>,
-    /// What is not as it should be.
+    /// Defects that were found.
     pub problems: Vec<String>,
-    /// How the picture is drawn.
+    /// Width and characters of the picture.
     #[serde(skip)]
     pub style: Style,
 }
 
-/// What is installed on a disk: part of what `status` says.
+/// The installed system, a part of what `status` reports.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct InstalledSystem {
     /// What the next boot starts, and why.
     pub next_boot: NextBoot,
     /// The system that runs, seen from this disk.
     pub running: Running,
-    /// The slots: BOOT-A and BOOT-B.
+    /// Both slots.
     pub slots: PerSlot<SlotStatus>,
 }

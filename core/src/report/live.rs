@@ -1,4 +1,4 @@
-//! What `image` made of a live medium.
+//! The answer of `image` for a live medium.
 
 use crate::prelude::*;
 
@@ -15,28 +15,28 @@ use crate::{
     units::approx,
 };
 
-/// A live medium that was made, or with `--dry-run` would be.
+/// The live medium that was made, or with `--dry-run` would be.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LiveReport {
     /// Whether it was made.
     pub changed: bool,
-    /// The file.
+    /// Path of the file.
     pub out: String,
     /// ISO or PXE.
     pub kind: ImageKind,
-    /// How it is compressed.
+    /// Compression of the whole file, if any.
     pub compression: Option<Compression>,
-    /// Size of the file, bytes; none where it was not made.
+    /// Size of the file in bytes; `null` in a dry run.
     pub file_bytes: Option<u64>,
-    /// Name of the medium.
+    /// ID of the live medium.
     pub medium: MediumId,
     /// Version of the payload.
     pub version: Option<String>,
     /// Digest that names the payload.
     pub payload: Sha256,
-    /// Digest of the manifest of the container image that it carries.
+    /// Manifest digest of the container image on the medium, if it carries one.
     pub container: Option<Sha256>,
-    /// The kernel's arguments.
+    /// Kernel command line.
     pub cmdline: String,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for LiveReport {
         let version = self.version.as_deref().unwrap_or("(no version)");
         match self.file_bytes {
             Some(bytes) => {
-                write!(f, "made: live medium {medium} with {version}; {out}, {}, is flushed", approx(bytes))
+                write!(f, "made: live medium {medium} with {version}; {out}, {}, is flushed to storage", approx(bytes))
             }
             None => write!(
                 f,

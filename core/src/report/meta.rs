@@ -1,4 +1,4 @@
-//! What `meta` answers.
+//! The answer of `meta`.
 
 use crate::prelude::*;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::meta::Meta;
 
-/// Tags of META.
+/// The tags in META.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MetaReport {
     /// Whether anything was written.
     pub changed: bool,
-    /// Whether copy 1 and copy 2 are valid.
+    /// Whether ADV copies 1 and 2 are valid.
     pub copies_valid: [bool; 2],
     /// The tags that were asked for.
     pub tags: Vec<MetaTag>,
-    /// For `get`: print the bare value.
+    /// Print only the value (`meta get`).
     #[serde(skip)]
     pub bare: bool,
 }
@@ -25,18 +25,18 @@ pub struct MetaReport {
 /// One tag.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MetaTag {
-    /// Key, `0x06`.
+    /// Key, such as `0x06`.
     pub key: String,
-    /// Value as text; what is not UTF-8 is replaced.
+    /// Value as text, with U+FFFD for what is not UTF-8.
     pub value: String,
-    /// The same bytes as hex digits.
+    /// Value as hex digits.
     pub hex: String,
-    /// Whether it stands in the legacy area only.
+    /// Whether only the legacy area has it.
     pub legacy: bool,
 }
 
 impl MetaReport {
-    /// All tags, or one.
+    /// Report all tags, or `only` one.
     pub fn new(meta: &Meta, only: Option<u8>, changed: bool) -> Self {
         let wanted = only.map(MetaTag::name);
         let tags = MetaTag::all(meta).into_iter().filter(|t| wanted.as_ref().is_none_or(|w| t.key == *w));
@@ -49,7 +49,7 @@ impl MetaTag {
         format!("{key:#04x}")
     }
 
-    /// Tags of the ADV, then those only the legacy area has.
+    /// The tags of the ADV, then those that only the legacy area has.
     pub fn all(meta: &Meta) -> Vec<MetaTag> {
         let legacy = meta.legacy.iter().filter(|(key, _)| meta.adv.get(**key).is_none());
         let own = meta.adv.iter().map(|(key, value)| (key, value, false));

@@ -1,6 +1,6 @@
-//! What a command answers: reports (text or JSON), progress events, kinds of failures.
+//! What a command answers: reports as text or JSON, progress events, kinds of failures.
 //!
-//! Every report can be read back: a caller in Rust parses the JSON into the same types.
+//! A caller in Rust can parse the JSON back into these types.
 
 use crate::prelude::*;
 
@@ -37,8 +37,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Every report there is. In JSON the key `report` names the kind; `assets/report.schema.json` is its
-/// schema.
+/// Every report there is. In JSON the key `report` names the kind. Schema: `assets/report.schema.json`.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub enum Report {
@@ -72,7 +71,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// Whether it tells of damage: exit code 7.
+    /// Whether it reports damage, which means exit code 7.
     pub fn is_bad(&self) -> bool {
         matches!(self, Report::Verify(VerifyReport { ok: false, .. }))
     }

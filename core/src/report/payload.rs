@@ -1,4 +1,4 @@
-//! What the verbs answer that look at payloads or copy them: `inspect`, `checksum`, `pull`.
+//! The answers of `inspect SOURCE`, `checksum` and `pull`.
 
 use crate::prelude::*;
 
@@ -15,21 +15,21 @@ use crate::{
 /// What a source would install.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct InspectReport {
-    /// The source.
+    /// The source as it was given.
     pub source: String,
     /// Version of the payload.
     pub version: Option<String>,
-    /// Architecture of its kernel.
+    /// Architecture of the kernel.
     pub arch: Arch,
-    /// Its files.
+    /// Files of the payload.
     pub files: Vec<FileInfo>,
-    /// Its own kernel arguments, which take the place of the built-in ones.
+    /// The payload's own kernel arguments, which replace the built-in ones.
     pub cmdline: Option<String>,
-    /// Whether its SHA256SUMS was there (and agreed).
+    /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
     /// Digest that names the payload.
     pub payload: Sha256,
-    /// Smallest slot it fits into on a disk with 512-byte sectors, in bytes.
+    /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
 }
 
@@ -51,15 +51,15 @@ impl fmt::Display for InspectReport {
 /// What `pull` copied.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PullReport {
-    /// Where from.
+    /// The image it copied from.
     pub source: String,
-    /// Where to.
+    /// The OCI layout it copied to.
     pub to: String,
     /// Digest of the image's manifest.
     pub manifest: Sha256,
-    /// Bytes of blobs that were copied.
+    /// Bytes of blobs copied.
     pub fetched_bytes: u64,
-    /// Bytes of blobs that were there already.
+    /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for PullReport {
 /// What `checksum` wrote.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChecksumReport {
-    /// The directory.
+    /// The payload directory.
     pub dir: String,
     /// Version of the payload.
     pub version: Option<String>,

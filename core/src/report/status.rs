@@ -1,4 +1,4 @@
-//! What `status` says.
+//! The answer of `status`.
 
 use crate::prelude::*;
 
@@ -22,32 +22,31 @@ use crate::{
 /// What is on a disk, and what boots next.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StatusReport {
-    /// Which disk.
+    /// The disk.
     pub disk: DiskIdentity,
-    /// Size in bytes.
+    /// Size of the disk in bytes.
     pub bytes: u64,
     /// Logical block size in bytes.
     pub sector_bytes: u64,
-    /// GUID in the GPT.
+    /// Disk GUID in the GPT.
     pub disk_guid: uuid::Uuid,
-    /// Our partitions.
+    /// Where our partitions lie, in bytes.
     pub partitions: BTreeMap<Part, Extent>,
     /// What the next boot starts, and why.
     pub next_boot: NextBoot,
-    /// The system that runs, seen from this disk.
+    /// The running system, seen from this disk.
     pub running: Running,
-    /// The last trial, and how it ended; none where none is known.
+    /// The last known trial, and how it ended.
     pub last_trial: Option<String>,
-    /// What `rollback` would do, or why it would be refused (by what GRUB loads; the command looks at every file).
+    /// What `rollback` would do or why it would refuse. Only the files GRUB loads are checked; `rollback` checks all.
     pub rollback: String,
-    /// The boot.env that counts; none where both copies are lost.
+    /// The boot.env that counts; `null` if both copies are lost.
     pub boot_env: Option<BootEnv>,
-    /// The slots.
+    /// Both slots.
     pub slots: PerSlot<SlotStatus>,
-    /// Tags in META.
+    /// META tags.
     pub meta: BTreeMap<String, String>,
-    /// What is not as it should be, though the system boots: damaged copies, a backup GPT that is not at
-    /// the end of the disk.
+    /// Defects that do not keep the system from booting, such as one damaged copy or a misplaced backup GPT.
     pub problems: Vec<String>,
 }
 
@@ -56,21 +55,20 @@ pub struct StatusReport {
 pub struct SlotStatus {
     /// State by boot.env.
     pub state: Option<SlotState>,
-    /// When the installer last changed that state, UTC; a `tried` slot was tried after that.
+    /// When the installer last changed the state, UTC. A `tried` slot was tried later than that.
     pub since: Option<String>,
-    /// Version of its payload.
+    /// Version of the payload.
     pub version: Option<String>,
-    /// Digest that names its payload.
+    /// Digest that names the payload.
     pub payload: Option<Sha256>,
-    /// Its own marker.
+    /// The slot's own marker.
     pub marker: Option<Marker>,
-    /// Whether kernel, initramfs and slot.cfg are what boot.sha256 says.
+    /// Whether kernel, initramfs and slot.cfg match boot.sha256.
     pub verifies: bool,
-    /// If not, why.
+    /// Why they do not match.
     pub problem: Option<String>,
 }
 
-/// What the next boot starts, and why, as a sentence.
 pub(super) fn next_boot(next: &NextBoot) -> String {
     let what = match (next.slot, next.trial) {
         (Some(slot), true) => format!("slot {slot}, one time"),

@@ -1,27 +1,26 @@
-//! How wide a picture is, and which characters it is made of.
+//! Width and characters of the picture that `inspect DISK` draws.
 
-/// Narrowest line that is drawn, columns: what the list needs. On a narrower terminal lines break.
+/// The narrowest picture in columns, because the list needs that much. On a narrower terminal the lines break.
 pub const MIN_WIDTH: usize = 60;
 
 /// How a picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of a line; below [`MIN_WIDTH`] it is that.
+    /// Columns of a line; at least [`MIN_WIDTH`] are used.
     pub width: usize,
-    /// Box-drawing characters; else ASCII alone.
+    /// Use box-drawing characters; otherwise only ASCII.
     pub unicode: bool,
 }
 
 impl Default for Style {
-    /// Where there is no terminal.
+    /// For output that is not a terminal.
     fn default() -> Self {
         Style { width: 80, unicode: false }
     }
 }
 
 impl Style {
-    /// By the columns of the terminal, if there is one, and the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set and
-    /// not empty (locale(7)).
+    /// By the terminal's columns, and the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is not empty (locale(7)).
     pub fn of(columns: Option<u16>, locale: Option<&str>) -> Self {
         let charset = locale.and_then(|name| name.split_once('.')).map(|(_, rest)| rest.to_ascii_lowercase());
         let charset = charset.as_deref().and_then(|rest| rest.split('@').next());

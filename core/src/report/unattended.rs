@@ -1,4 +1,4 @@
-//! What `unattended` says.
+//! The answer of `unattended`.
 
 use crate::prelude::*;
 
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use super::{ChangeReport, InstallReport};
 use crate::{config::unattended::Then, media::medium_id::MediumId};
 
-/// What an unattended installation came to. Who called it does what `then` says.
+/// Result of an unattended installation. The caller carries out `then`; the installer does not.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UnattendedReport {
-    /// What comes next: `stay` where nothing was changed.
+    /// What to do next; `stay` if nothing was changed.
     pub then: Then,
-    /// Who asked for it; none where nobody did.
+    /// Where the installation was asked for; `null` if nowhere.
     pub asked_by: Option<String>,
-    /// The disk.
+    /// Path of the disk.
     pub disk: Option<String>,
-    /// The medium that the live system came from.
+    /// The live medium that was booted.
     pub medium: Option<MediumId>,
     /// What was done.
     pub outcome: Outcome,
 }
 
-/// What was done.
+/// What an unattended installation did.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Nothing, and why.
+    /// Nothing, with the reason.
     Nothing(String),
     /// A fresh install.
     Installed(Box<InstallReport>),

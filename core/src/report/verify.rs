@@ -1,4 +1,4 @@
-//! What `verify` answers: every file of the slots against its list of digests.
+//! The answer of `verify`: every file in the slots compared with SHA256SUMS.
 
 use crate::prelude::*;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{boot::slot::Slot, digest::Sha256};
 
-/// How a file compares with its digest.
+/// How a file compares with its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
-    /// It is what the list says.
+    /// The checksum agrees.
     Good,
-    /// Its bytes are others.
+    /// The checksum differs.
     Damaged,
-    /// It is there, and the list does not name it.
+    /// The file exists but has no checksum.
     Unlisted,
-    /// It is not there.
+    /// The file does not exist.
     Missing,
 }
 
@@ -28,46 +28,46 @@ impl fmt::Display for FileState {
         f.write_str(match self {
             FileState::Good => "good",
             FileState::Damaged => "damaged: its SHA-256 is not the one listed",
-            FileState::Unlisted => "not listed: nothing says what it should be",
+            FileState::Unlisted => "not listed: it has no checksum to compare with",
             FileState::Missing => "missing",
         })
     }
 }
 
-/// One file of a slot, checked on the medium.
+/// One file of a slot, read from the disk.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FileCheck {
-    /// Its name.
+    /// Name of the file.
     pub name: String,
-    /// How it compares.
+    /// How it compares with its checksum.
     pub state: FileState,
-    /// Size in bytes, where it is there.
+    /// Size in bytes, if the file exists.
     pub size: Option<u64>,
     /// SHA-256 as listed.
     pub expected: Option<Sha256>,
-    /// SHA-256 of what is on the medium.
+    /// SHA-256 of what is on the disk.
     pub actual: Option<Sha256>,
     /// Byte offset of its data on the disk.
     pub offset: Option<u64>,
 }
 
-/// Whether every file of the slots is what its SHA256SUMS says.
+/// Whether every file in the slots matches SHA256SUMS.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VerifyReport {
-    /// Which disk.
+    /// Path of the disk.
     pub disk: String,
     /// Whether everything that was checked is good.
     pub ok: bool,
-    /// Files by slot. A slot that is empty by boot.env is not in it.
+    /// Files by slot, without slots that are empty by boot.env.
     pub slots: BTreeMap<Slot, SlotCheck>,
 }
 
 /// One slot, checked.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SlotCheck {
-    /// Its files.
+    /// Files of the slot.
     pub files: Vec<FileCheck>,
-    /// Why they could not be listed or read.
+    /// Why the files could not be listed or read.
     pub error: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! A node under its path, and what it may be: a wrong type is an error with path, line and column.
+//! Typed access to nodes. A wrong type is an error with path, line and column.
 
 use crate::prelude::*;
 
-use super::{ConfigError, Entry, MAX_BYTES, Node, Pos, Value};
+use super::node::{ConfigError, Entry, MAX_BYTES, Node, Pos, Value};
 
-/// A node and the path it was reached by.
+/// A node and its path, such as `machine.install`.
 #[derive(Clone)]
 pub struct Field<'n> {
     node: &'n Node,
@@ -12,12 +12,12 @@ pub struct Field<'n> {
 }
 
 impl<'n> Field<'n> {
-    /// A document.
+    /// The top of a document, which has no path.
     pub const fn root(node: &'n Node) -> Self {
         Field { node, path: String::new() }
     }
 
-    /// Where it stands.
+    /// Its place.
     pub const fn at(&self) -> Pos {
         self.node.at
     }
@@ -27,7 +27,7 @@ impl<'n> Field<'n> {
         ConfigError::new(self.at(), self.named(what))
     }
 
-    /// A sentence about it, with its path.
+    /// A message about it, with its path.
     pub fn named(&self, what: impl core::fmt::Display) -> String {
         if self.path.is_empty() { what.to_string() } else { format!("{}: {what}", self.path) }
     }
@@ -39,14 +39,14 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// The value of a key; none where it is not there, or null.
+    /// The value of a key; `None` if it is missing or null.
     pub fn get(&self, key: &str) -> Result<Option<Field<'n>>, ConfigError> {
         let entries = self.entries()?;
-        // What it would bring is not looked for: a disk that is named there would be overlooked.
+        // Merged keys are not resolved, and to ignore them could overlook a disk that is named there. So refuse.
         if let Some(merge) = entries.iter().find(|entry| entry.key == "<<") {
             return Err(ConfigError::new(
                 merge.at,
-                self.named("merge keys (`<<`) are not read here: write the keys out"),
+                self.named("merge keys (`<<`) are not supported: write the keys out"),
             ));
         }
         let found = entries.iter().find(|entry| entry.key == key && !entry.node.is_null());
@@ -54,23 +54,23 @@ impl<'n> Field<'n> {
         Ok(found.map(|entry| Field { node: &entry.node, path: format!("{}{dot}{key}", self.path) }))
     }
 
-    /// It is a mapping, whatever its keys.
+    /// Require a mapping with any keys.
     pub fn mapping(&self) -> Result<(), ConfigError> {
         self.entries().map(drop)
     }
 
-    /// No keys but these.
+    /// Require a mapping with no other keys than these.
     pub fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
         match self.entries()?.iter().find(|entry| entry.key != "<<" && !known.contains(&entry.key.as_str())) {
             None => Ok(()),
             Some(entry) => Err(ConfigError::new(
                 entry.at,
-                self.named(format!("{:?} is no key of it: {}", entry.key, known.join(", "))),
+                self.named(format!("{:?} is not a known key: use {}", entry.key, known.join(", "))),
             )),
         }
     }
 
-    /// Text. A number is one, too, as in Go.
+    /// Its text. Numbers count as text, as in Go.
     pub fn text(&self) -> Result<&'n str, ConfigError> {
         match &self.node.value {
             Value::Scalar { text, .. } => Ok(text),
@@ -78,7 +78,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// A truth value, by all the words of YAML 1.1: Talos' documentation uses `yes` and `no`.
+    /// A boolean, in any spelling of YAML 1.1: Talos' documentation uses `yes` and `no`.
     pub fn truth(&self) -> Result<bool, ConfigError> {
         match self.text()? {
             "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Ok(true),
@@ -87,7 +87,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// Whether it asks for nothing: no value, no text, `false`, an empty list, or a mapping with nothing else in it.
+    /// Whether it asks for nothing: null, empty text, `false`, an empty list, or a mapping with only these.
     pub fn asks_nothing(&self) -> bool {
         let nothing = |node: &Node| match &node.value {
             Value::Scalar { text, .. } => text.is_empty() || text == "false" || node.is_null(),
@@ -112,7 +112,7 @@ impl<'n> Field<'n> {
     /// A list of texts.
     pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
         let mut texts = Vec::new();
-        // An alias is short, and what it names may be long.
+        // A short text can name a long one many times through aliases.
         let mut bytes = 0;
         for item in self.items()? {
             let text = item.text()?;
@@ -125,12 +125,12 @@ impl<'n> Field<'n> {
         Ok(texts)
     }
 
-    /// The truth value of a key.
+    /// The boolean of a key.
     pub fn truth_of(&self, key: &str) -> Result<Option<bool>, ConfigError> {
         self.get(key)?.map(|field| field.truth()).transpose()
     }
 
-    /// The text of a key; empty is as good as none.
+    /// The text of a key; `None` if it is empty.
     pub fn text_of(&self, key: &str) -> Result<Option<&'n str>, ConfigError> {
         Ok(self.get(key)?.map(|field| field.text()).transpose()?.filter(|text| !text.is_empty()))
     }

@@ -1,7 +1,7 @@
-//! One image as an OCI archive: a layout in a tar archive. It is laid out before a byte of a layer is read, so that it can
-//! be streamed to its place in a file.
+//! Writes one image as an OCI archive: an OCI layout in a tar archive.
 //!
-//! The same image makes the same bytes, wherever it comes from.
+//! All offsets are known before the first layer is read, so the archive can be streamed into the middle of a file. The
+//! same image gives the same bytes whatever store it comes from.
 
 use std::{collections::BTreeMap, io::Read};
 
@@ -11,17 +11,15 @@ use super::{
     ImageError, ImageStore,
     pull::{empty_index, manifest_descriptor},
     resolve::{Resolved, resolve},
-    sha256_of,
+    store::sha256_of,
 };
 use slipway_core::{
     digest::Sha256,
     payload::manifest::{Arch, FileInfo},
 };
 
-/// Bytes of a block of a tar archive.
 const BLOCK_BYTES: u64 = 512;
 
-/// One image, about to be archived.
 pub struct Archive {
     store: Box<dyn ImageStore>,
     manifest: Sha256,
@@ -29,7 +27,6 @@ pub struct Archive {
     bytes: u64,
 }
 
-/// What lies at some offset.
 struct Part {
     at: u64,
     info: FileInfo,
@@ -41,12 +38,11 @@ enum Content {
     Blob(Box<Descriptor>),
 }
 
-/// Gets a part of the archive: its byte offset, name, size and digest, and a reader of what the store has for it, which
-/// has not been compared.
+/// Called with a part's byte offset in the archive, its name, size and digest, and a reader of its content. The reader
+/// does not verify the digest: the callee must.
 pub type TakePart<'t> = dyn FnMut(u64, &FileInfo, &mut dyn Read) -> anyhow::Result<()> + 't;
 
 impl Archive {
-    /// Find the image for one architecture and lay it out.
     pub fn new(store: Box<dyn ImageStore>, arch: Arch) -> Result<Self, ImageError> {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
@@ -55,17 +51,15 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Digest of the image's manifest.
     pub fn manifest(&self) -> Sha256 {
         self.manifest
     }
 
-    /// Size of the archive, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Hand every part to `take`, in order. Between them there are zeros.
+    /// Pass every part to `take`, in order. The gaps between parts must be zeros.
     pub fn each(&self, take: &mut TakePart) -> anyhow::Result<()> {
         for Part { at, info, content } in &self.parts {
             match content {
@@ -85,7 +79,7 @@ impl Archive {
         self.document("index.json", index)?;
         self.document(&blob(self.manifest), image.manifest.bytes.clone())?;
         let layers = image.layers.iter().map(|layer| &layer.descriptor);
-        // A layer may be there twice, its blob is one.
+        // An image may use the same layer twice, but its blob must be in the archive once.
         let mut blobs = BTreeMap::new();
         for descriptor in [&image.config].into_iter().chain(layers) {
             let digest = sha256_of(descriptor)?;
@@ -94,7 +88,7 @@ impl Archive {
                 self.file(info, Content::Blob(Box::new(descriptor.clone())))?;
             }
         }
-        // Two empty blocks end it.
+        // Two blocks of zeros end a tar archive.
         self.bytes += 2 * BLOCK_BYTES;
         Ok(())
     }

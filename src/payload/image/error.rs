@@ -1,55 +1,35 @@
-//! What goes wrong with container images.
-
 use std::io;
 
-/// Why an image cannot be used.
+/// Why an image cannot be used. The variants differ in the exit code they lead to.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It, or a part of it, is not there: the reference is wrong.
+    /// The image or a part of it does not exist: the reference is wrong.
     #[error("{what}: not found{hint}")]
     NotFound {
-        /// What was looked for, and where.
         what: String,
-        /// What is there instead; empty, or begins with `; `.
+        /// Empty, or text that begins with `; ` and says what exists instead.
         hint: String,
     },
-    /// The image is not what it has to be: its content, its structure, a digest, a size.
+    /// Content, structure, digest or size is wrong.
     #[error("{what}: {why}")]
-    Invalid {
-        /// The image, or the part of it.
-        what: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It cannot be fetched: the registry refused, failed, or cannot be reached.
+    Invalid { what: String, why: String },
+    /// The registry refused, failed, or cannot be reached.
     #[error("{what}: {why}")]
-    Fetch {
-        /// What was asked for, and where.
-        what: String,
-        /// What happened, and what helps.
-        why: String,
-    },
-    /// It cannot be read from a local medium.
+    Fetch { what: String, why: String },
     #[error("{what}: {source}")]
-    Io {
-        /// The file.
-        what: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Io { what: String, source: io::Error },
 }
 
 impl ImageError {
-    /// The content of `what` is wrong.
     pub fn invalid(what: impl Into<String>, why: impl Into<String>) -> Self {
         ImageError::Invalid { what: what.into(), why: why.into() }
     }
 
-    /// What a reader said: an image's error that came through it, or its own.
+    /// Unwrap an `ImageError` that came through a reader, or wrap the reader's own error.
     pub fn of_io(what: &str, error: io::Error) -> Self {
         match error.downcast::<ImageError>() {
             Ok(image) => image,
-            // What was read is wrong, not the reading.
+            // These kinds mean that the content is wrong, not that reading failed.
             Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
                 ImageError::invalid(what, e.to_string())
             }
@@ -57,7 +37,6 @@ impl ImageError {
         }
     }
 
-    /// Inside a reader.
     pub fn into_io(self) -> io::Error {
         io::Error::other(self)
     }

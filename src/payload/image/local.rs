@@ -1,4 +1,4 @@
-//! Images on a local medium: a directory in the OCI image layout, or such a directory in a tar archive.
+//! Images in local files: a directory in the OCI image layout, or a tar archive of one.
 //!
 //! OCI image specification 1.1, image-layout.md.
 
@@ -14,63 +14,57 @@ use std::{
 use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::{
-    Document, ImageError, ImageStore, read_document, sha256_of,
-    tar::{Entries, EntryKind, Skip},
+    Document, ImageError, ImageStore,
+    resolve::checked_document,
+    skip::Skip,
+    store::{read_document, sha256_of},
+    tar::{Entries, EntryKind},
 };
-use crate::payload::open_regular;
+use crate::payload::open::open_regular;
 use slipway_core::{
     digest::Sha256,
     disk::magic::{HEAD_BYTES, recognise},
 };
 
-/// Annotation that holds the name of an image in a layout (annotations.md).
+/// Annotation with the name (tag) of an image in a layout (annotations.md).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// More files than any archive of an image has.
+// Limits on memory that no real image reaches.
 const MAX_FILES: usize = 10_000;
-
-/// Longest name of a blob, bytes: `blobs/sha512/` and 128 digits have fewer.
+// `blobs/sha512/` and 128 digits are shorter.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Which image of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalRef {
-    /// The only one there is.
+    /// The layout has only one image.
     Only,
-    /// The one of this name.
     Tag(String),
-    /// The one with this digest.
     Digest(Sha256),
 }
 
-/// A place with the files of a layout.
 trait Files: Send + Sync {
-    /// Open a file by its path in the layout.
+    /// `path` is relative to the layout.
     fn open(&self, path: &str) -> io::Result<Box<dyn Read + Send>>;
 }
 
-/// An image on a local medium.
 pub struct Local {
     files: Box<dyn Files>,
-    /// The layout, for messages.
+    // For messages.
     path: PathBuf,
     name: String,
     wanted: LocalRef,
 }
 
 impl Local {
-    /// An image in a directory.
     pub fn directory(dir: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
-        Local { files: Box::new(Directory(dir.to_owned())), path: dir.to_owned(), name, wanted }.checked()
+        Local { files: Box::new(Directory(dir.to_owned())), path: dir.to_owned(), name, wanted }.check_version()
     }
 
-    /// An image in an archive.
     pub fn archive(file: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
         let files = Archive::index(file).map_err(|source| io_error(&file.display().to_string(), source))?;
-        Local { files: Box::new(files), path: file.to_owned(), name, wanted }.checked()
+        Local { files: Box::new(files), path: file.to_owned(), name, wanted }.check_version()
     }
 
-    /// Whether this is a layout at all.
-    fn checked(self) -> Result<Self, ImageError> {
+    fn check_version(self) -> Result<Self, ImageError> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct OciLayout {
@@ -82,7 +76,7 @@ impl Local {
             serde_json::from_slice(&bytes).map_err(|e| ImageError::invalid(&what, e.to_string()))?;
         match layout.image_layout_version.as_str() {
             version if version.starts_with("1.") => Ok(self),
-            other => Err(ImageError::invalid(what, format!("layout version {other:?} is not known, 1.0.0 is"))),
+            other => Err(ImageError::invalid(what, format!("layout version {other:?} is not supported; 1.0.0 is"))),
         }
     }
 
@@ -102,7 +96,6 @@ impl Local {
         Ok(format!("blobs/sha256/{}", sha256_of(descriptor)?))
     }
 
-    /// The entry of index.json that is meant.
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
         let named = |d: &Descriptor| d.annotations().as_ref().and_then(|a| a.get(REF_NAME)).cloned();
         let fits = |d: &&Descriptor| match &self.wanted {
@@ -118,7 +111,7 @@ impl Local {
         };
         match (found.as_slice(), &self.wanted) {
             ([one], _) => Ok(one),
-            // The same thing listed again.
+            // The same image listed more than once is not ambiguous.
             ([one, rest @ ..], _) if rest.iter().all(|d| d.digest() == one.digest()) => Ok(one),
             ([], _) => {
                 Err(ImageError::NotFound { what: self.name.clone(), hint: format!("; the images in it: {there}") })
@@ -138,7 +131,7 @@ impl ImageStore for Local {
             .map_err(|e| ImageError::invalid(self.what("index.json"), format!("not an image index: {e}")))?;
         let descriptor = self.pick(&index)?;
         let what = format!("{}: {}", self.name, descriptor.digest());
-        let bytes = super::resolve::checked_document(self, descriptor, &what)?;
+        let bytes = checked_document(self, descriptor, &what)?;
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
@@ -163,7 +156,6 @@ fn io_error(what: &str, source: io::Error) -> ImageError {
     }
 }
 
-/// A directory.
 struct Directory(PathBuf);
 
 impl Files for Directory {
@@ -172,14 +164,12 @@ impl Files for Directory {
     }
 }
 
-/// A tar archive: where each of its files lies.
 struct Archive {
     file: Arc<File>,
     files: BTreeMap<String, Slice>,
 }
 
 impl Archive {
-    /// Read the headers; contents are passed over.
     fn index(path: &Path) -> io::Result<Self> {
         let file = Arc::new(open_regular(path)?);
         let end = file.metadata()?.len();
@@ -197,7 +187,7 @@ impl Archive {
                 continue;
             }
             let name = entry.path.join("/");
-            // Whatever else somebody put in is not ours.
+            // Archives may hold other files, such as docker's manifest.json.
             if name.len() > MAX_NAME_BYTES
                 || !(name == "oci-layout" || name == "index.json" || name.starts_with("blobs/"))
             {
@@ -229,7 +219,6 @@ impl Files for Archive {
     }
 }
 
-/// A range of a file, bytes; reading moves its beginning.
 struct Slice {
     file: Arc<File>,
     at: u64,

@@ -1,111 +1,105 @@
-//! What the layers above the one that is read have settled of the payload's directory: which names are there or whited
-//! out, and whether anything below shows through at all.
+//! Which files of the payload's directory are visible, when layers are read from the uppermost down.
 //!
-//! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout"): a whiteout hides what lower layers have, not
-//! what is in its own layer.
+//! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout"): a whiteout hides files of lower layers, not
+//! files of its own layer.
 
 use std::collections::BTreeSet;
 
 use super::tar::{Entry, EntryKind};
 use slipway_core::payload::manifest::Arch;
 
-/// More names than any payload directory has, over all layers.
+// Limit on memory, over all layers; no real payload has that many names.
 const MAX_NAMES: usize = 1000;
 const WHITEOUT: &str = ".wh.";
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// What is settled above.
-pub struct Above {
-    /// Path of the payload's directory.
+/// What the layers read so far decide for those below them.
+pub struct UpperLayers {
     dir: [String; 3],
-    /// So many parts of it are directories in an upper layer.
-    made: usize,
-    /// Names that are there.
+    // How many components of `dir` exist as directories in an upper layer.
+    dir_depth: usize,
     files: BTreeSet<String>,
-    /// Names that are whited out, or directories.
-    gone: BTreeSet<String>,
-    /// Nothing below shows through.
-    closed: bool,
+    // Names that hide a file of a lower layer: whiteouts and directories.
+    hidden: BTreeSet<String>,
+    opaque: bool,
 }
 
-/// What the layer that is read settles for those below.
+/// What the layer that is being read decides for those below. It takes effect only after the whole layer, because a
+/// whiteout does not hide files of its own layer.
 #[derive(Default)]
-pub struct Here {
-    made: usize,
+pub struct CurrentLayer {
+    dir_depth: usize,
     files: BTreeSet<String>,
-    gone: BTreeSet<String>,
-    closes: bool,
+    hidden: BTreeSet<String>,
+    opaque: bool,
 }
 
-impl Above {
-    /// Nothing yet: above the uppermost layer.
+impl UpperLayers {
     pub fn new(arch: Arch) -> Self {
         let dir = ["usr".to_owned(), "install".to_owned(), arch.to_string()];
-        Above { dir, made: 0, files: BTreeSet::new(), gone: BTreeSet::new(), closed: false }
+        UpperLayers { dir, dir_depth: 0, files: BTreeSet::new(), hidden: BTreeSet::new(), opaque: false }
     }
 
-    /// The name of a file of the payload directory, if this entry is one that shows; why the image is refused, if it
-    /// tries to be clever there.
-    pub fn look_at(&self, entry: &Entry, here: &mut Here) -> Result<Option<String>, String> {
+    /// The entry's name if it is a visible file of the payload directory. The error says why the image is refused: the
+    /// payload directory may hold only directories and regular files.
+    pub fn visible_file(&self, entry: &Entry, layer: &mut CurrentLayer) -> Result<Option<String>, String> {
         let depth = entry.path.iter().zip(&self.dir).take_while(|(a, b)| a == b).count();
         let refused = |why: &str| Err(format!("{:?} {why}", entry.path.join("/")));
         match &entry.path[depth..] {
-            // The directory or one above it.
-            [] if entry.kind == EntryKind::Directory => here.made = here.made.max(depth),
-            // Hidden by the directory of an upper layer, and with it all that is below.
-            [] if depth <= self.made => here.closes = true,
-            [] => return refused(&format!("is {}, it has to be a directory", entry.kind)),
-            [name] if name == OPAQUE => here.closes = true,
+            // The payload directory or a parent of it.
+            [] if entry.kind == EntryKind::Directory => layer.dir_depth = layer.dir_depth.max(depth),
+            // A non-directory in its place. An upper layer's directory replaces it, so everything lower is hidden.
+            [] if depth <= self.dir_depth => layer.opaque = true,
+            [] => return refused(&format!("is {}, but must be a directory", entry.kind)),
+            [name] if name == OPAQUE => layer.opaque = true,
             [name] if depth < self.dir.len() => {
-                here.closes |= name.strip_prefix(WHITEOUT) == Some(&self.dir[depth]);
+                layer.opaque |= name.strip_prefix(WHITEOUT) == Some(&self.dir[depth]);
             }
             _ if depth < self.dir.len() => {}
-            [name, ..] if self.settles(name) => {}
+            [name, ..] if self.decides(name) => {}
             [name] if name.starts_with(WHITEOUT) => {
-                here.gone.insert(name[WHITEOUT.len()..].to_owned());
+                layer.hidden.insert(name[WHITEOUT.len()..].to_owned());
             }
-            // Where there is a directory now, a file of a lower layer is no more.
+            // A directory replaces a lower layer's file of the same name.
             [name] if entry.kind == EntryKind::Directory => {
-                here.gone.insert(name.clone());
+                layer.hidden.insert(name.clone());
             }
             _ if entry.kind == EntryKind::Directory => {}
             _ if entry.kind != EntryKind::File => return refused(&format!("is {}", entry.kind)),
-            [name] if !here.files.insert(name.clone()) => return refused("is there twice"),
-            [_] if self.names() + here.files.len() + here.gone.len() > MAX_NAMES => {
-                return refused(&format!("is one of more than {MAX_NAMES} files beside each other"));
+            [name] if !layer.files.insert(name.clone()) => return refused("is there twice"),
+            [_] if self.name_count() + layer.files.len() + layer.hidden.len() > MAX_NAMES => {
+                return refused(&format!("is one of more than {MAX_NAMES} files in one directory"));
             }
             [name] => return Ok(Some(name.clone())),
             _ => {}
         }
-        if self.names() + here.gone.len() > MAX_NAMES {
-            return refused(&format!("is one of more than {MAX_NAMES} names that are whited out"));
+        if self.name_count() + layer.hidden.len() > MAX_NAMES {
+            return refused(&format!("is one of more than {MAX_NAMES} whiteouts"));
         }
         Ok(None)
     }
 
-    fn names(&self) -> usize {
-        self.files.len() + self.gone.len()
+    fn name_count(&self) -> usize {
+        self.files.len() + self.hidden.len()
     }
 
-    fn settles(&self, name: &str) -> bool {
-        self.files.contains(name) || self.gone.contains(name)
+    fn decides(&self, name: &str) -> bool {
+        self.files.contains(name) || self.hidden.contains(name)
     }
 
-    /// Go on to the next layer below.
-    pub fn pass(&mut self, here: Here) {
-        self.made = self.made.max(here.made);
-        self.gone.extend(here.gone.into_iter().filter(|name| !here.files.contains(name)));
-        self.files.extend(here.files);
-        self.closed |= here.closes;
+    /// Add a layer that has been read to its end.
+    pub fn add(&mut self, layer: CurrentLayer) {
+        self.dir_depth = self.dir_depth.max(layer.dir_depth);
+        self.hidden.extend(layer.hidden.into_iter().filter(|name| !layer.files.contains(name)));
+        self.files.extend(layer.files);
+        self.opaque |= layer.opaque;
     }
 
-    /// Whether nothing below shows through.
-    pub const fn is_closed(&self) -> bool {
-        self.closed
+    pub const fn is_opaque(&self) -> bool {
+        self.opaque
     }
 
-    /// Whether a file of this name can still come from below.
     pub fn hides(&self, name: &str) -> bool {
-        self.closed || self.gone.contains(name)
+        self.opaque || self.hidden.contains(name)
     }
 }

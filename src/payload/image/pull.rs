@@ -1,4 +1,4 @@
-//! Copying one image into a directory in the OCI image layout, for use without a network.
+//! Copies one image into an OCI layout directory, for use without a network.
 
 use std::{
     fs::{self, File},
@@ -14,51 +14,46 @@ use super::{
     ImageError, ImageStore,
     local::REF_NAME,
     resolve::{Resolved, resolve},
-    sha256_of,
+    store::{read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
 use crate::atomic_file::publish;
 use slipway_core::{digest::Sha256, payload::manifest::Arch};
 
-/// One image, about to be copied.
 pub struct Pull<'s> {
     store: &'s dyn ImageStore,
     image: Resolved,
 }
 
-/// What was copied.
 pub struct Pulled {
-    /// Digest of the manifest: the image's name that never changes its meaning.
     pub manifest: Sha256,
-    /// Bytes that were fetched.
     pub fetched: u64,
-    /// Bytes that were there already.
     pub kept: u64,
 }
 
 impl<'s> Pull<'s> {
-    /// Find the image for one architecture.
     pub fn new(store: &'s dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
         Ok(Pull { store, image: resolve(store, arch)? })
     }
 
-    /// Its configuration and layers.
     fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
         let layers = self.image.layers.iter().map(|layer| &layer.descriptor);
         [&self.image.config].into_iter().chain(layers)
     }
 
-    /// Bytes of its blobs, as the manifest claims.
+    /// Size of all blobs, as the manifest claims.
     pub fn bytes(&self) -> u64 {
         self.blobs().fold(0, |sum, blob| blob.size().saturating_add(sum))
     }
 
-    /// Copy it into `dir` under the name `tag`. What is there already is kept. A blob appears under its name only when its
-    /// digest is right and it is on the medium; index.json is replaced last. `progress` gets bytes.
+    /// Copy the image into `dir` under the name `tag`. Blobs that are already complete are kept.
+    ///
+    /// A blob gets its name only once its digest is right and it is flushed, and index.json is replaced last: after a
+    /// power cut the layout is still valid.
     pub fn into(self, dir: &Path, tag: Option<&str>, progress: &mut dyn FnMut(u64)) -> Result<Pulled, ImageError> {
         let blobs = dir.join("blobs/sha256");
         fs::create_dir_all(&blobs).map_err(|e| io_error(&blobs, e))?;
-        // The directories are on the medium before anything in them is.
+        // Flush the directories before anything in them.
         for made in blobs.ancestors().take(4).filter(|path| path.is_dir()) {
             File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
         }
@@ -67,7 +62,7 @@ impl<'s> Pull<'s> {
         for descriptor in self.blobs() {
             let digest = sha256_of(descriptor)?;
             let path = blobs.join(digest.to_string());
-            if is_there(&path, descriptor.size(), digest) {
+            if is_complete(&path, descriptor.size(), digest) {
                 pulled.kept += descriptor.size();
                 progress(descriptor.size());
                 continue;
@@ -86,8 +81,7 @@ impl<'s> Pull<'s> {
     }
 }
 
-/// Whether a blob is there, whole.
-fn is_there(path: &Path, size: u64, digest: Sha256) -> bool {
+fn is_complete(path: &Path, size: u64, digest: Sha256) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(size));
     io::copy(&mut reader, &mut io::sink()).is_ok()
@@ -99,7 +93,7 @@ fn write_blob(
     path: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), ImageError> {
-    replace(path, |file| {
+    replace_durably(path, |file| {
         let mut buf = vec![0; 256 << 10];
         loop {
             let n = blob.read(&mut buf).map_err(|e| ImageError::of_io(what, e))?;
@@ -113,11 +107,10 @@ fn write_blob(
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
-    replace(path, |file| file.write_all(bytes).map_err(|e| io_error(path, e)))
+    replace_durably(path, |file| file.write_all(bytes).map_err(|e| io_error(path, e)))
 }
 
-/// Replace a file whole or not at all, and durably.
-fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) -> Result<(), ImageError> {
+fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) -> Result<(), ImageError> {
     let io = |e| io_error(path, e);
     let dir = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
     let public = fs::Permissions::from_mode(0o644);
@@ -126,13 +119,13 @@ fn replace(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), ImageError>) 
     publish(file, path, true).map_err(io)
 }
 
-/// index.json with this image in it; the others stay, but for one of the same name.
+/// The new index.json: this image is added, and replaces another one of the same name.
 fn index(dir: &Path, image: &Resolved, tag: Option<&str>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
     let mut index: ImageIndex = match File::open(&path) {
         Ok(file) => {
-            let bytes = super::read_document(file, &path.display().to_string())?;
+            let bytes = read_document(file, &path.display().to_string())?;
             serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not an image index: {e}")))?
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => empty_index()?,
@@ -153,13 +146,11 @@ fn index(dir: &Path, image: &Resolved, tag: Option<&str>) -> Result<String, Imag
     serde_json::to_string(&index).map_err(|e| wrong(e.to_string()))
 }
 
-/// An index without an image.
 pub fn empty_index() -> Result<ImageIndex, ImageError> {
     let builder = ImageIndexBuilder::default().schema_version(2u32).media_type(MediaType::ImageIndex);
     builder.manifests(Vec::new()).build().map_err(|e| ImageError::invalid("index.json", e.to_string()))
 }
 
-/// What an index says of an image.
 pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {
     let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
     let digest = Sha256::of(&image.manifest.bytes).to_string();

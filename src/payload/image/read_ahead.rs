@@ -1,4 +1,4 @@
-//! Reading ahead: a reader on a thread of its own, a few bounded buffers in between: so it goes on beside decompressing.
+//! Runs a reader on a thread of its own, a few buffers ahead, so that reading and decompressing overlap.
 
 use std::{
     io::{self, BufRead, Read},
@@ -6,11 +6,10 @@ use std::{
     thread,
 };
 
-/// Size of a buffer, bytes, and how many are on their way. More only cost memory.
+// More or larger buffers cost memory and gain no speed.
 const BUFFER_BYTES: usize = 128 << 10;
 const BUFFERS: usize = 4;
 
-/// Bytes of a reader that is ahead of whoever reads this.
 pub struct ReadAhead {
     full: Receiver<io::Result<Vec<u8>>>,
     free: SyncSender<Vec<u8>>,
@@ -20,12 +19,12 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Start reading. The thread ends when the reader does, or soon after this is dropped.
+    /// Start the thread. It ends with the reader, or soon after this is dropped.
     pub fn new(reader: impl Read + Send + 'static) -> io::Result<Self> {
         let (full_tx, full) = sync_channel(BUFFERS);
         let (free, free_rx) = sync_channel(BUFFERS);
         for _ in 0..BUFFERS {
-            // The channel has room for all of them.
+            // Cannot block: the channel has room for every buffer.
             let _ = free.send(Vec::with_capacity(BUFFER_BYTES));
         }
         thread::Builder::new().spawn(move || read(reader, &free_rx, &full_tx))?;
@@ -47,11 +46,12 @@ fn read(mut reader: impl Read, free: &Receiver<Vec<u8>>, full: &SyncSender<io::R
 impl BufRead for ReadAhead {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at == self.now.len() && !self.ended {
-            let next = self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reader's thread has gone")))?;
+            let next =
+                self.full.recv().unwrap_or_else(|_| Err(io::Error::other("the reading thread ended unexpectedly")))?;
             self.ended = next.is_empty();
             let done = std::mem::replace(&mut self.now, next);
             self.at = 0;
-            // The reader may have gone already: it has sent everything. The first one is no buffer.
+            // The thread may be gone: it ends once it has sent everything. The first `now` is an empty placeholder.
             if done.capacity() > 0 {
                 let _ = self.free.try_send(done);
             }

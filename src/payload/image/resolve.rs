@@ -1,39 +1,36 @@
-//! From what a reference names to the layers of one image: index, manifest, configuration.
+//! Follows a reference to the layers of one image: index, manifest, configuration.
 //!
-//! OCI image specification 1.1 (image-index.md, manifest.md, config.md); docker's manifest version 2, schema 2, says the
-//! same in other media types.
+//! OCI image specification 1.1 (image-index.md, manifest.md, config.md). Docker's manifest version 2, schema 2, is the
+//! same with other media types.
 
 use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
 
 use super::{
-    Document, ImageError, ImageStore, layer::Layer, read_document, sha256_of, verifying_reader::Length,
-    verifying_reader::VerifyingReader,
+    Document, ImageError, ImageStore,
+    layer::Layer,
+    store::{read_document, sha256_of},
+    verifying_reader::{Length, VerifyingReader},
 };
 use slipway_core::{
     digest::Sha256,
     payload::{image_ref::parse_digest, manifest::Arch},
 };
 
-/// More layers than any image has; docker's own limit is 127.
+// Limit on memory; docker's own limit is 127.
 const MAX_LAYERS: usize = 1000;
 
-/// A manifest with what it leads to.
 pub struct Resolved {
-    /// The manifest's bytes, as they are stored.
     pub manifest: Document,
-    /// Descriptor of its configuration.
     pub config: Descriptor,
-    /// The layers, lowest first.
+    /// Lowest first.
     pub layers: Vec<Layer>,
 }
 
-/// What a document is.
 enum Meaning {
     Index(Box<ImageIndex>),
     Manifest(Box<ImageManifest>),
 }
 
-/// Find the image for this architecture and read its manifest and configuration.
 pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
     let root = store.root()?;
     let (manifest, bytes) = match meaning(&root, &store.name())? {
@@ -54,21 +51,24 @@ pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageErro
 }
 
 fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
-    // The document says itself what it is, else its descriptor does, else its members.
+    // The document's own mediaType decides, then the store's, then the members it has.
     let value: Outline = parse(&document.bytes, what)?;
     let own = value.media_type.as_ref().or(document.media_type.as_ref()).map(String::as_str);
     if let (Some(own), Some(told)) = (&value.media_type, &document.media_type)
         && own != told
         && is_known(told)
     {
-        return Err(ImageError::invalid(what, format!("it says it is {own}, and was announced as {told}")));
+        return Err(ImageError::invalid(what, format!("it says it is {own}, but was announced as {told}")));
     }
     let index = match own {
         Some(
             "application/vnd.docker.distribution.manifest.v1+json"
             | "application/vnd.docker.distribution.manifest.v1+prettyjws",
         ) => {
-            return Err(ImageError::invalid(what, "docker's manifest schema 1 is not supported: push the image anew"));
+            return Err(ImageError::invalid(
+                what,
+                "docker's manifest schema 1 is not supported: push the image again with a current tool",
+            ));
         }
         Some(known) if is_known(known) => known.ends_with(".index.v1+json") || known.ends_with(".list.v2+json"),
         _ => value.manifests.is_some(),
@@ -83,7 +83,6 @@ fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
     }
 }
 
-/// What tells an index from a manifest.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Outline {
@@ -104,16 +103,15 @@ fn is_known(media_type: &str) -> bool {
 
 fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, ImageError> {
     serde_json::from_slice(bytes)
-        .map_err(|e| ImageError::invalid(what, format!("not what the image specification says: {e}")))
+        .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
 }
 
-/// The manifest of an index for Linux on this architecture.
 fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
     let wanted = oci_arch(arch);
     let matches =
         |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| *p.os() == Os::Linux && *p.architecture() == wanted);
     match &index.manifests()[..] {
-        // Without a platform there is nothing to choose by, and with one manifest nothing to choose.
+        // A single manifest without a platform is the only candidate. Its configuration is checked later.
         [only] if only.platform().is_none() => Ok(only),
         manifests => manifests.iter().find(matches).ok_or_else(|| {
             let there = manifests.iter().filter_map(|d| d.platform().as_ref());
@@ -159,7 +157,7 @@ fn diff_id_of(text: &str, what: &str) -> Result<Sha256, ImageError> {
         .ok_or_else(|| ImageError::invalid(what, format!("diff_id {text:?} is not sha256: and 64 hex digits")))
 }
 
-/// An index or manifest by its descriptor, size and digest compared.
+/// An index or manifest whose size and digest have been verified.
 pub fn checked_document(store: &dyn ImageStore, descriptor: &Descriptor, what: &str) -> Result<Vec<u8>, ImageError> {
     let bytes = store.document(descriptor)?;
     let length = Length::Exactly(descriptor.size());

@@ -1,6 +1,7 @@
-//! A payload in a container image: `/usr/install/ARCH` as it is once all layers lie on each other, without ever laying
-//! them. The layers are read from the uppermost down, because what an upper one has or whites out is settled; those
-//! below the last file that is policy are not read at all.
+//! A payload in a container image: the directory `/usr/install/ARCH` of the merged layers, without unpacking them.
+//!
+//! Layers are read from the uppermost down: a file or whiteout in an upper layer overrides every lower one. Reading
+//! stops once all wanted files are found.
 //!
 //! OCI image specification 1.1, layer.md ("Whiteouts", "Opaque Whiteout").
 
@@ -14,7 +15,7 @@ use anyhow::{Context as _, bail};
 use super::{
     ImageError, ImageStore,
     layer::{Layer, LayerReader},
-    overlay::{Above, Here},
+    overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
     tar::{Content, Entries},
 };
@@ -30,69 +31,64 @@ use slipway_core::{
     payload::{facts::PayloadFacts, manifest::Arch},
 };
 
-/// Layers up to this size, bytes, are read to their end by a look, so that their digest is compared before anything is
-/// written. Larger ones (all is in one layer) are only read as far as needed; the write reads them whole.
-const WHOLE_LOOK_BYTES: u64 = 16 << 20;
+// An inspection reads layers up to this size to their end, which verifies their digest before anything is written.
+// Larger layers (an image with everything in one) are read only as far as needed; the write verifies them.
+const WHOLE_INSPECTION_BYTES: u64 = 16 << 20;
 
-/// An image with a payload.
 pub struct ImageSource {
     store: Box<dyn ImageStore>,
     layers: Vec<Layer>,
     source: SourceRef,
     arch: Arch,
-    /// What a look has found out: the write must find the same.
     expected: Expected,
 }
 
-/// What a look has found out.
+/// The result of the inspection. The write fails unless it finds the same.
 #[derive(Default)]
 struct Expected {
-    /// Digests of all files that were seen or are listed.
+    // Of all files that were read or that SHA256SUMS lists.
     digests: BTreeMap<String, Sha256>,
-    /// Sizes in bytes of those that are installed.
+    // Of the files that are installed, bytes.
     sizes: BTreeMap<String, u64>,
-    /// The payload's own kernel arguments.
     cmdline: Option<String>,
 }
 
-/// How far to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inspection {
-    /// What `installer checksum` wrote down will do: the files themselves are compared while they are written.
+    /// Trust what `installer checksum` recorded; the write compares the files.
     Declared,
-    /// Read every file.
     Everything,
 }
 
 impl ImageSource {
-    /// Find the image for this architecture: its manifest and configuration, no layers yet.
+    /// Find the image for this architecture. Reads manifest and configuration but no layers.
     pub fn open(store: Box<dyn ImageStore>, source: SourceRef, arch: Arch) -> Result<Self, ImageError> {
         let Resolved { layers, .. } = resolve(&*store, arch)?;
         Ok(ImageSource { store, layers, source, arch, expected: Expected::default() })
     }
 
-    /// Bytes of all its layers, as they are stored. The sizes are what the manifest claims.
+    /// Compressed size of all layers, as the manifest claims.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
     }
 
-    /// Look at the payload. `progress` gets bytes of its files as they are read.
+    /// Inspect the payload. `progress` gets the number of bytes read from its files.
     pub fn facts(
         &mut self,
         policy: ChecksumPolicy,
-        look: Inspection,
+        inspection: Inspection,
         progress: &mut dyn FnMut(u64),
     ) -> anyhow::Result<PayloadFacts> {
         let mut found = Found { place: self.place(), files: BTreeMap::new() };
         let mut enough = false;
-        let above = self.walk(&mut |name, content, layer| {
+        let upper = self.walk(&mut |name, content, layer| {
             let what = found.place.join(name);
             let seen =
                 Seen::read(name, content, progress).map_err(|e| ImageError::of_io(&what.to_string_lossy(), e))?;
             found.files.insert(name.to_owned(), seen);
-            enough |= look == Inspection::Declared && found.declared(&self.source)?.is_some();
+            enough |= inspection == Inspection::Declared && found.declared(&self.source)?.is_some();
             Ok(match enough {
-                true if layer.descriptor.size() <= WHOLE_LOOK_BYTES => Next::Layer,
+                true if layer.descriptor.size() <= WHOLE_INSPECTION_BYTES => Next::Layer,
                 true => Next::Stop,
                 false => Next::File,
             })
@@ -107,63 +103,59 @@ impl ImageSource {
             sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
             cmdline: facts.cmdline.clone(),
         };
-        let hidden = |name: &&String| above.hides(name) && !found.files.contains_key(*name);
+        let hidden = |name: &&String| upper.hides(name) && !found.files.contains_key(*name);
         match self.expected.digests.keys().find(hidden) {
             None => Ok(facts),
             Some(name) => Err(found.incomplete("lists a file that is not there:", name).into()),
         }
     }
 
-    /// The payload's directory, for messages.
     fn place(&self) -> PathBuf {
         PathBuf::from(format!("{} /usr/install/{}", self.store.name(), self.arch))
     }
 
-    /// Hand every file of the payload directory that no upper layer replaces or hides to `visit`.
-    fn walk(&self, visit: &mut Visit) -> anyhow::Result<Above> {
-        let mut above = Above::new(self.arch);
+    fn walk(&self, visit: &mut Visit) -> anyhow::Result<UpperLayers> {
+        let mut upper = UpperLayers::new(self.arch);
         for layer in self.layers.iter().rev() {
             let what = format!("layer {}", layer.descriptor.digest());
             let in_layer = |error| ImageError::of_io(&what, error);
             let mut entries = Entries::new(layer.open(&*self.store)?);
-            let mut here = Here::default();
+            let mut current = CurrentLayer::default();
             let mut next = Next::File;
             while let Some(entry) = entries.next().map_err(in_layer)? {
-                let name = above.look_at(&entry, &mut here).map_err(|why| ImageError::invalid(&what, why))?;
+                let name = upper.visible_file(&entry, &mut current).map_err(|why| ImageError::invalid(&what, why))?;
                 if let Some(name) = name {
                     next = next.max(visit(&name, &mut entries.content(), layer)?);
                 }
                 if next == Next::Stop {
-                    return Ok(above);
+                    return Ok(upper);
                 }
             }
             entries.drain().map_err(in_layer)?;
-            above.pass(here);
-            if next == Next::Layer || above.is_closed() {
+            upper.add(current);
+            if next == Next::Layer || upper.is_opaque() {
                 break;
             }
         }
-        Ok(above)
+        Ok(upper)
     }
 }
 
-/// Gets a file's name, its content, and the layer it is in.
 type Visit<'v> = dyn FnMut(&str, &mut Content<'_, LayerReader>, &Layer) -> anyhow::Result<Next> + 'v;
 
-/// How a walk goes on.
+/// How `walk` goes on. The order counts: within a layer the greatest answer wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
-    /// With the next file.
     File,
-    /// To the end of this layer.
+    /// Read this layer to its end, which verifies its digest, then stop.
     Layer,
-    /// Not at all.
     Stop,
 }
 
 impl PayloadFiles for ImageSource {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
-        // All that was seen or is listed is read, with the digests of its layers.
+        // Read all files that were inspected or are listed, not only `names`: this verifies the digests of their
+        // layers.
         let mut missing: BTreeSet<_> = self.expected.digests.keys().map(String::as_str).collect();
         self.walk(&mut |name, content, _| {
             if !missing.remove(name) {
@@ -191,11 +183,11 @@ impl PayloadFiles for ImageSource {
 }
 
 impl ImageSource {
-    /// A file that is installed; its digest is compared by who takes it.
+    /// Pass on a file that is installed. The write compares its digest.
     fn hand_out(&self, name: &str, content: &mut Content<'_, LayerReader>, take: &mut Take) -> anyhow::Result<()> {
         let size = self.expected.sizes.get(name).copied().unwrap_or_default();
         if content.left() != size {
-            bail!("{} bytes in its layer, not the {size} of its manifest.json", content.left());
+            bail!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
         }
         match magic(name, content.peek(HEAD_BYTES)?) {
             Err(why) => bail!(why),
@@ -205,7 +197,7 @@ impl ImageSource {
         take(name, content)
     }
 
-    /// A file that is not installed.
+    /// Compare a file that is not installed with what the inspection found.
     fn compare(&self, name: &str, content: &mut Content<'_, LayerReader>, place: &str) -> anyhow::Result<Seen> {
         let seen = Seen::read(name, content, &mut |_| ()).map_err(|e| ImageError::of_io(place, e))?;
         let same = match name {
@@ -215,6 +207,6 @@ impl ImageSource {
         if same && self.expected.digests.get(name) == Some(&seen.sha256) {
             return Ok(seen);
         }
-        Err(ImageError::invalid(place, "not the content that SHA256SUMS and manifest.json tell of").into())
+        Err(ImageError::invalid(place, "its content does not match SHA256SUMS and manifest.json").into())
     }
 }

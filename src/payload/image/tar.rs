@@ -1,42 +1,33 @@
-//! Entries of a tar archive as they come by: headers by the `tar` crate, no more than one entry in memory, and
-//! nothing that makes a reader and a writer of archives disagree.
+//! Reads a tar archive entry by entry, in one pass and with bounded memory.
 //!
-//! POSIX.1-2017 pax interchange format, section "ustar Interchange Format" and "pax Extended Header"; GNU's long names
+//! It refuses everything that tar readers interpret differently: an image must not show us other files than it showed
+//! to the tool that checked it. The `tar` crate decodes header fields.
+//!
+//! POSIX.1-2017 pax interchange format, sections "ustar Interchange Format" and "pax Extended Header"; GNU's long names
 //! (types `L` and `K`).
 
 use std::io::{self, Read};
 
 use tar::{EntryType, Header};
 
-use super::verifying_reader::VerifyingReader;
+use super::{skip::Skip, verifying_reader::VerifyingReader};
 use crate::transfer::{FileReader, sha256::Hasher};
 
-/// Size of a block: headers are one, contents are padded to whole ones.
-const BLOCK: u64 = 512;
-/// Largest extended header or long name, bytes. Paths have at most 4 KiB; extended attributes are the rest.
+// Headers take one block, and contents are padded to whole blocks.
+const BLOCK_BYTES: u64 = 512;
+// Largest extended header or long name. A path has at most 4 KiB; the rest is for extended attributes.
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
-
-/// Longest path, bytes (`PATH_MAX` of Linux).
+// `PATH_MAX` of Linux.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A reader that can pass over bytes without handing them out.
-pub trait Skip: Read {
-    /// Pass over `bytes`; the end before that is an error.
-    fn skip(&mut self, bytes: u64) -> io::Result<()>;
-}
-
-/// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file whose content is all there.
+    /// A regular file without holes.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Symlink,
-    /// A hard link.
     HardLink,
-    /// A file with holes: its content has to be put together.
+    /// A file with holes, stored without them.
     Sparse,
     /// A device node, fifo, or a type unknown to this version.
     Special,
@@ -55,31 +46,24 @@ impl std::fmt::Display for EntryKind {
     }
 }
 
-/// Head of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Parts of its path; none is empty, `.` or `..`.
+    /// Components; none is empty, `.` or `..`.
     pub path: Vec<String>,
-    /// What it is.
     pub kind: EntryKind,
-    /// Bytes of content.
     pub size: u64,
     /// Byte offset of its content in the archive.
     pub at: u64,
 }
 
-/// Reads an archive entry by entry.
 pub struct Entries<R> {
     reader: R,
-    /// Byte offset of the reader in the archive.
     at: u64,
-    /// Bytes of the current entry's content not read yet.
+    // Unread bytes of the current entry's content.
     content: u64,
-    /// Bytes behind it up to the next block.
     padding: u64,
 }
 
-/// What extended headers say of the entry that follows them.
 #[derive(Default)]
 struct Extension {
     path: Option<Vec<u8>>,
@@ -89,13 +73,12 @@ struct Extension {
 }
 
 impl<R: Skip> Entries<R> {
-    /// From the beginning of an archive.
     pub fn new(reader: R) -> Self {
         Entries { reader, at: 0, content: 0, padding: 0 }
     }
 
-    /// The head of the next entry; none at the end of the archive (two blocks of zeros, or the end of what there is
-    /// between two entries, as GNU tar reads it).
+    /// The next entry. The archive ends at a block of zeros or, as GNU tar reads it, where the input ends between two
+    /// entries.
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         let mut extension = Extension::default();
         loop {
@@ -105,9 +88,9 @@ impl<R: Skip> Entries<R> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|e| self.wrong(&format!("its size cannot be read ({e})")))?;
             self.content = size;
-            self.padding = (BLOCK - size % BLOCK) % BLOCK;
+            self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
             if self.at.checked_add(size).and_then(|end| end.checked_add(self.padding)).is_none() {
-                return Err(self.wrong(&format!("it claims {size} bytes")));
+                return Err(self.wrong(&format!("it claims an impossible size of {size} bytes")));
             }
             match header.entry_type() {
                 EntryType::GNULongName => {
@@ -131,12 +114,11 @@ impl<R: Skip> Entries<R> {
         }
     }
 
-    /// Reads the content of the current entry.
     pub fn content(&mut self) -> Content<'_, R> {
         Content(self)
     }
 
-    /// Read on to the very end: what lies behind the end of the archive belongs to the layer and its digest.
+    /// Read to the end of the input: bytes after the end of the archive still count for the layer's digest.
     pub fn drain(mut self) -> io::Result<()> {
         io::copy(&mut self.reader, &mut io::sink()).map(drop)
     }
@@ -157,7 +139,7 @@ impl<R: Skip> Entries<R> {
         if block.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        self.at += BLOCK;
+        self.at += BLOCK_BYTES;
         // The checksum counts its own field as spaces (POSIX, ustar header).
         let sum = block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) });
         let sum: u32 = sum.sum();
@@ -169,23 +151,25 @@ impl<R: Skip> Entries<R> {
 
     fn entry(&self, header: &Header, entry_type: EntryType, extension: Extension) -> io::Result<Entry> {
         let path = extension.path.unwrap_or_else(|| header.path_bytes().into_owned());
-        let path = self.parts(&path)?;
+        let path = self.components(&path)?;
         let kind = match entry_type {
-            // Type `7` and the old NUL are plain files; a name that ends in a slash made them directories once.
+            // Types `7` and NUL are plain files. Before ustar, a trailing slash marked a directory.
             EntryType::Regular | EntryType::Continuous if extension.sparse => EntryKind::Sparse,
             EntryType::Regular | EntryType::Continuous if header.path_bytes().ends_with(b"/") => EntryKind::Directory,
             EntryType::Regular | EntryType::Continuous => EntryKind::File,
             EntryType::Directory => EntryKind::Directory,
             EntryType::Symlink => EntryKind::Symlink,
             EntryType::Link => EntryKind::HardLink,
-            // Blocks of its map follow the header and are in no size: whoever does not know them loses the thread.
+            // Blocks of its map follow the header but do not count in its size. A reader that does not know them would
+            // take them for headers.
             EntryType::GNUSparse => return Err(self.wrong("a sparse file in GNU's old format")),
             _ => EntryKind::Special,
         };
         if extension.size.is_some_and(|size| size != self.content) {
             return Err(self.wrong("its extended header gives another size than its header"));
         }
-        // Some readers skip it, some take it for the next header. Only of unknown types all agree that it is content.
+        // Readers disagree whether content after such a header is skipped or is the next header. Only for unknown types
+        // do all of them skip it.
         let empty = match kind {
             EntryKind::File | EntryKind::Sparse => false,
             EntryKind::Special => matches!(entry_type, EntryType::Char | EntryType::Block | EntryType::Fifo),
@@ -196,13 +180,13 @@ impl<R: Skip> Entries<R> {
         }
         if kind == EntryKind::HardLink {
             let link = extension.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
-            self.parts(&link.unwrap_or_default())?;
+            self.components(&link.unwrap_or_default())?;
         }
         Ok(Entry { path, kind, size: self.content, at: self.at })
     }
 
-    /// A path in its parts. Absolute paths and `..` are refused: no image builder writes them.
-    fn parts(&self, path: &[u8]) -> io::Result<Vec<String>> {
+    /// Split a path. Absolute paths and `..` are refused: no image builder writes them.
+    fn components(&self, path: &[u8]) -> io::Result<Vec<String>> {
         let shown = String::from_utf8_lossy(path);
         if path.starts_with(b"/") {
             return Err(self.wrong(&format!("{shown:?} is an absolute path")));
@@ -232,14 +216,14 @@ impl<R: Skip> Entries<R> {
 
     fn long_name(&mut self) -> io::Result<Vec<u8>> {
         let mut name = self.extension_bytes()?;
-        // Ends with a zero byte, in GNU's own writing.
+        // GNU tar writes a trailing zero byte.
         if name.last() == Some(&0) {
             name.pop();
         }
         Ok(name)
     }
 
-    /// Records `LENGTH KEY=VALUE\n`; the length counts all of the record.
+    /// Read records of the form `LENGTH KEY=VALUE\n`; the length is that of the whole record.
     fn pax(&mut self, extension: &mut Extension) -> io::Result<()> {
         let bytes = self.extension_bytes()?;
         let mut rest = &bytes[..];
@@ -251,7 +235,7 @@ impl<R: Skip> Entries<R> {
                 b"linkpath" => self.once(&mut extension.link, value.to_vec())?,
                 b"size" => {
                     let size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
-                    let size = size.ok_or_else(|| self.wrong("its extended size is no number"))?;
+                    let size = size.ok_or_else(|| self.wrong("its extended size is not a number"))?;
                     self.once(&mut extension.size, size)?;
                 }
                 key if key.starts_with(b"GNU.sparse.") => extension.sparse = true,
@@ -261,7 +245,7 @@ impl<R: Skip> Entries<R> {
         Ok(())
     }
 
-    /// Of two names readers take the first or the last, GNU's or the extended one; no writer makes two.
+    /// Readers disagree which of two names counts, and no writer makes two. So refuse them.
     fn once<T>(&self, place: &mut Option<T>, value: T) -> io::Result<()> {
         match place.replace(value) {
             None => Ok(()),
@@ -273,7 +257,7 @@ impl<R: Skip> Entries<R> {
         io::Error::new(io::ErrorKind::InvalidData, format!("tar entry near byte {}: {why}", self.at))
     }
 
-    /// The end has come with only so many bytes more of the current entry.
+    /// The input ended, and only `more` of the unread content came.
     fn ends_early(&self, more: u64) -> io::Error {
         self.wrong(&format!("the archive ends {} bytes before its content does", self.content - more))
     }
@@ -287,18 +271,16 @@ fn pax_record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&record[..equals], &record[equals + 1..], &bytes[len..]))
 }
 
-/// Content of an entry.
 pub struct Content<'a, R>(&'a mut Entries<R>);
 
 impl<R> Content<'_, R> {
-    /// Bytes of it that have not been read.
     pub const fn left(&self) -> u64 {
         self.0.content
     }
 }
 
 impl<R: Read> Content<'_, VerifyingReader<R>> {
-    /// Its first bytes, at most `bytes` of them, which are still to be read.
+    /// The next bytes, at most `bytes`, without consuming them.
     pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
         let bytes = bytes.min(self.left());
         let there = self.0.reader.peek(bytes)?.len() as u64;
@@ -322,7 +304,7 @@ impl<R: Read> FileReader for Content<'_, VerifyingReader<R>> {
 impl<R: Skip> Read for Content<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let want = buf.len().min(usize::try_from(self.0.content).unwrap_or(usize::MAX));
-        // Not every decompressor takes it well to be asked for nothing.
+        // Some decompressors fail on an empty buffer.
         if want == 0 {
             return Ok(0);
         }

@@ -1,53 +1,45 @@
-//! A reader that lets nobody see the end of a blob that is not the one its descriptor names.
-
 use std::io::{self, Read};
 
-use super::{ImageError, tar::Skip};
+use super::{ImageError, skip::Skip};
 use crate::transfer::sha256::Hasher;
 use slipway_core::digest::Sha256;
 
-/// Bytes of a blob, counted and hashed as they pass. Its end is reported only if length and digest are right.
+/// Verifies length and digest of a blob while it is read: whoever reads to the end without an error has the right
+/// bytes.
 pub struct VerifyingReader<R> {
     reader: R,
-    /// Bytes that were looked at, and are to be read first.
+    // Bytes returned by `peek` and not read yet.
     peeked: Vec<u8>,
     state: State,
-    /// What it is, for messages.
+    // For messages.
     what: String,
     digest: Sha256,
-    /// Length in bytes, where it is known, and what to do at a number of bytes that no honest blob has.
     length: Length,
     seen: u64,
 }
 
-/// Who hashes what passes.
 enum State {
-    /// This.
-    Own(Hasher),
-    /// Somebody else, of a file in it. An end in this state is never the right one.
+    Hashing(Hasher),
+    /// Lent to the reader of a file inside the blob. The end is an error then: the digest is incomplete.
     Lent,
-    /// Nobody any more: the digest was wrong.
     Wrong,
-    /// The end has been reached, and the digest was right.
     Done,
 }
 
-/// How long it is.
 pub enum Length {
-    /// Exactly this, bytes.
+    /// Bytes.
     Exactly(u64),
-    /// Not known; more than this is an attack, bytes.
+    /// Bytes. The length is unknown, but more than this is taken for an attack.
     AtMost(u64),
 }
 
 impl<R: Read> VerifyingReader<R> {
-    /// `reader` has to have this digest.
     pub fn new(reader: R, what: String, digest: Sha256, length: Length) -> Self {
-        let state = State::Own(Hasher::default());
+        let state = State::Hashing(Hasher::default());
         VerifyingReader { reader, peeked: Vec::new(), state, what, digest, length, seen: 0 }
     }
 
-    /// The next bytes, which stay to be read; fewer where there are no more.
+    /// The next bytes, without consuming them; fewer at the end.
     pub fn peek(&mut self, bytes: u64) -> io::Result<&[u8]> {
         self.peeked.reserve_exact(bytes as usize);
         let more = bytes.saturating_sub(self.peeked.len() as u64);
@@ -55,10 +47,9 @@ impl<R: Read> VerifyingReader<R> {
         Ok(&self.peeked)
     }
 
-    /// Its digest so far, for somebody else to go on with: everything that is read until it is given back.
     pub fn lend_digest(&mut self) -> Option<Hasher> {
         match std::mem::replace(&mut self.state, State::Lent) {
-            State::Own(hasher) => Some(hasher),
+            State::Hashing(hasher) => Some(hasher),
             other => {
                 self.state = other;
                 None
@@ -66,22 +57,21 @@ impl<R: Read> VerifyingReader<R> {
         }
     }
 
-    /// Go on with it.
     pub fn return_digest(&mut self, digest: Hasher) {
-        self.state = State::Own(digest);
+        self.state = State::Hashing(digest);
     }
 
-    /// An end inside a file that somebody hashes is `UnexpectedEof`.
+    /// Verify at the end. While the digest is lent the end is inside a file: `UnexpectedEof`.
     fn end(&mut self) -> io::Result<()> {
         match self.length {
             Length::Exactly(bytes) if self.seen < bytes => {
                 return Err(self.wrong(format!("it ends after {} of {bytes} bytes: truncated", self.seen)));
             }
-            _ => self.not_longer()?,
+            _ => self.check_not_longer()?,
         }
-        // The end may be asked for again.
+        // A reader may be asked for its end more than once: keep the verdict.
         let hasher = match std::mem::replace(&mut self.state, State::Wrong) {
-            State::Own(hasher) => hasher,
+            State::Hashing(hasher) => hasher,
             State::Done => {
                 self.state = State::Done;
                 return Ok(());
@@ -104,7 +94,7 @@ impl<R: Read> VerifyingReader<R> {
         ImageError::invalid(&self.what, why).into_io()
     }
 
-    fn not_longer(&self) -> io::Result<()> {
+    fn check_not_longer(&self) -> io::Result<()> {
         let why = match self.length {
             Length::Exactly(bytes) if self.seen > bytes => format!("longer than the {bytes} bytes of its descriptor"),
             Length::AtMost(bytes) if self.seen > bytes => {
@@ -146,8 +136,8 @@ impl<R: Read> Read for VerifyingReader<R> {
             self.end()?;
         }
         self.seen += n as u64;
-        self.not_longer()?;
-        if let State::Own(hasher) = &mut self.state {
+        self.check_not_longer()?;
+        if let State::Hashing(hasher) = &mut self.state {
             hasher.update(&buf[..n]);
         }
         Ok(n)
@@ -164,7 +154,6 @@ mod tests {
         VerifyingReader::new(blob, "a blob".to_owned(), Sha256::of(BLOB), Length::Exactly(BLOB.len() as u64))
     }
 
-    /// Everything up to the end, if that is the right one.
     fn rest(checked: &mut VerifyingReader<&[u8]>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         checked.read_to_end(&mut bytes).map(|_| bytes)
@@ -185,7 +174,6 @@ mod tests {
         assert_eq!(rest(&mut blob).unwrap(), BLOB);
     }
 
-    /// Lends the digest after four bytes, and reads eight more.
     fn lent(blob: &mut VerifyingReader<&[u8]>) -> (Hasher, [u8; 8]) {
         let mut bytes = [0; 8];
         blob.read_exact(&mut bytes[..4]).unwrap();

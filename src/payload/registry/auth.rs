@@ -1,5 +1,5 @@
-//! How we are let in: HTTP Basic, or tokens of the service a registry names (distribution's token authentication and
-//! OAuth 2 specifications).
+//! Authentication: HTTP Basic, or a token from the service that the registry names (distribution's token authentication
+//! and OAuth 2 specifications).
 
 use std::{
     io::Read as _,
@@ -16,41 +16,37 @@ use super::{
     url::{Origin, Url, encode},
 };
 
-/// Most of a token service's answer that is read, bytes; tokens have a few KiB.
+// Limit on memory; a token has a few KiB.
 const TOKEN_ANSWER_BYTES: u64 = 1 << 20;
-/// The name under which a token service knows programs like this one.
+// OAuth client_id; it need not be registered.
 const CLIENT: &str = "slipway";
 
-/// Who we are to one registry, and what it accepted last.
+/// Our credentials for one registry, and the Authorization header that it accepted last.
 pub struct Auth {
     lookup: Lookup,
-    /// The registry.
     origin: Origin,
-    /// The scope to ask for where the registry names none: `repository:NAME:pull`.
+    // Used if the registry names no scope.
     scope: String,
-    /// The value of the Authorization header.
     header: Mutex<Option<String>>,
 }
 
-/// Where a token service may put its token.
 #[derive(Deserialize)]
 struct TokenAnswer {
+    // Services use one or the other.
     token: Option<String>,
     access_token: Option<String>,
 }
 
 impl Auth {
-    /// For one repository of one registry.
     pub fn new(lookup: Lookup, origin: Origin, repository: &str) -> Self {
         Auth { lookup, origin, scope: format!("repository:{repository}:pull"), header: Mutex::new(None) }
     }
 
-    /// The value of the Authorization header that was accepted last.
     pub fn header(&self) -> Option<String> {
         self.header.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A new value of the Authorization header, after a 401. `rejected` is the one that the registry did not accept.
+    /// Get a new Authorization header after a 401. `rejected` is the one that was sent.
     pub fn renew(
         &self,
         agent: &Agent,
@@ -67,7 +63,7 @@ impl Auth {
             (Some(Challenge::Basic), Some(basic)) => format!("Basic {basic}"),
             (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin)),
             (None, _) => {
-                let why = "it refuses and offers neither Basic nor Bearer authentication";
+                let why = "it answers 401 but offers neither Basic nor Bearer authentication";
                 return Err(RequestError::fetch(format!("{}: {why}", self.origin)));
             }
         };
@@ -78,12 +74,12 @@ impl Auth {
         Ok(header)
     }
 
-    /// The failure of a 401 or 403: who was refused, and what was looked at.
+    /// The error for a 401 or 403. It says which credentials were used, or where we looked for some.
     pub fn denied(&self, response: Response<Body>, origin: &Origin) -> RequestError {
         let mut failure = RequestError::status(response, origin);
         failure.why = format!("{}: {}", failure.why, self.lookup.origin);
         if matches!(self.lookup.origin, CredentialsFrom::Nowhere { .. }) {
-            failure.why += "; a repository that does not exist is often answered like this, too";
+            failure.why += "; many registries answer this way for a repository that does not exist, too";
         }
         failure
     }
@@ -96,9 +92,9 @@ impl Auth {
         scope: Option<String>,
     ) -> Result<String, RequestError> {
         let Some(url) = Url::parse(realm) else {
-            return Err(RequestError::fetch(format!("{} names a token service that is no address", self.origin)));
+            return Err(RequestError::fetch(format!("{} names a token service with a malformed address", self.origin)));
         };
-        // Else whoever listens on the way gets the password, or the token.
+        // Without TLS anyone on the network path could read the password or the token.
         if self.origin.tls && !url.origin.tls {
             return Err(RequestError::fetch(format!(
                 "{} names a token service without TLS, {}: refused",
@@ -110,7 +106,8 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
-        let mut answer = self.ask(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin))?;
+        let mut answer =
+            self.request_token(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin))?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {
@@ -118,7 +115,7 @@ impl Auth {
             }
             401 | 403 => return Err(self.denied(answer, &url.origin)),
             _ => {
-                // That a token is not found says nothing about the image.
+                // A 404 here is not about the image, so it must not become NotFound.
                 let failure = RequestError::status(answer, &url.origin);
                 let why = format!("the token service failed: {}", failure.why);
                 return Err(RequestError { kind: failure::RequestErrorKind::Fetch, why, ..failure });
@@ -133,7 +130,7 @@ impl Auth {
         token.ok_or_else(|| RequestError::fetch(format!("the token service {} answers without a token", url.origin)))
     }
 
-    fn ask(&self, agent: &Agent, url: &Url, query: &str) -> Result<Response<Body>, ureq::Error> {
+    fn request_token(&self, agent: &Agent, url: &Url, query: &str) -> Result<Response<Body>, ureq::Error> {
         let credentials = self.lookup.credentials.as_ref();
         if let Some(identity) = credentials.and_then(|c| c.identity_token.as_ref()) {
             let form =

@@ -1,4 +1,4 @@
-//! Credentials of registries, from the files docker and podman write (containers-auth.json(5)).
+//! Registry credentials from the files that docker and podman write (containers-auth.json(5)).
 
 use std::{
     collections::BTreeMap,
@@ -13,32 +13,28 @@ use serde::Deserialize;
 
 use crate::payload::image::ImageError;
 
-/// Who we are to a registry. It has no `Debug`, so that it cannot get into a message.
+/// Deliberately without `Debug`, so that a secret cannot get into a message.
 pub struct Credentials {
-    /// User and password, of the form that HTTP Basic sends: base64 of `user:password`.
+    /// For HTTP Basic: base64 of `user:password`.
     pub basic: Option<String>,
-    /// What a token service gives tokens for, in place of a password.
+    /// A refresh token, which a token service takes in place of a password.
     pub identity_token: Option<String>,
 }
 
-/// What the files say about one registry.
 pub struct Lookup {
-    /// The credentials, if there are any.
     pub credentials: Option<Credentials>,
-    /// Where they are from, or where none were found: for messages.
     pub origin: CredentialsFrom,
 }
 
-/// Where credentials are from.
+/// Displays as the reason why a registry refused us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialsFrom {
-    /// This entry of this file.
+    /// The key of an entry, and the file it is in.
     Entry(String, PathBuf),
-    /// No entry in any of these files; credential helpers are named by some of them.
+    /// No file has an entry for the registry.
     Nowhere {
-        /// The files there are.
         looked: Vec<PathBuf>,
-        /// A helper and the file that names it.
+        /// A credential helper and the file that names it.
         helper: Option<(String, PathBuf)>,
     },
 }
@@ -69,7 +65,6 @@ impl fmt::Display for CredentialsFrom {
     }
 }
 
-/// The part of an auth file that is used.
 #[derive(Deserialize)]
 struct AuthFile {
     #[serde(default)]
@@ -88,13 +83,13 @@ struct Entry {
     identity_token: Option<String>,
 }
 
-/// The credentials for `repository` at `host`, from `given` (which must be there) or else from the usual files.
+/// The credentials for `repository` at `host`, from `given` (which must exist) or else from the usual files.
 pub fn lookup(given: Option<&Path>, host: &str, repository: &str) -> Result<Lookup, ImageError> {
     let (named, files) = candidates(given, &|name| env::var_os(name).filter(|value| !value.is_empty()));
     lookup_in(&files, named, host, repository)
 }
 
-/// The files to look at, in order, and whether they were named and so must be there.
+/// The files to read, in order, and whether the user named them, so that they must exist.
 fn candidates(given: Option<&Path>, variable: &dyn Fn(&str) -> Option<OsString>) -> (bool, Vec<PathBuf>) {
     let path = |name: &str| variable(name).map(PathBuf::from);
     if let Some(file) = given.map(Path::to_owned).or_else(|| path("REGISTRY_AUTH_FILE")) {
@@ -121,13 +116,13 @@ fn lookup_in(files: &[PathBuf], named: bool, host: &str, repository: &str) -> Re
             Err(source) => return Err(ImageError::Io { what: format!("auth file {}", file.display()), source }),
         };
         let wrong = |why: String| ImageError::invalid(format!("auth file {}", file.display()), why);
-        // The parser's own words may quote the file, so only the place is told.
+        // The parser's message may quote a secret from the file, so give only the position.
         let parsed: AuthFile = serde_json::from_slice(&text).map_err(|e| {
-            wrong(format!("not of the form containers-auth.json(5) tells, line {} column {}", e.line(), e.column()))
+            wrong(format!("not in the format of containers-auth.json(5): line {}, column {}", e.line(), e.column()))
         })?;
         if let Some((key, entry)) = most_specific(&parsed.auths, host, repository) {
             let basic = entry.auth.as_deref().filter(|auth| !auth.is_empty());
-            let basic = basic.map(|auth| checked(auth).ok_or_else(|| bad_auth(key))).transpose().map_err(wrong)?;
+            let basic = basic.map(|auth| normalized(auth).ok_or_else(|| bad_auth(key))).transpose().map_err(wrong)?;
             let identity_token = entry.identity_token.clone().filter(|token| !token.is_empty());
             if basic.is_some() || identity_token.is_some() {
                 let origin = CredentialsFrom::Entry(key.to_owned(), file.clone());
@@ -151,7 +146,7 @@ fn bad_auth(key: &str) -> String {
     format!("the auth of {key:?} is not the base64 of user:password; log in again")
 }
 
-/// The entry of the longest key that names the repository, a namespace it is in, or the host.
+/// The entry with the longest key that names the repository, a namespace of it, or the host.
 fn most_specific<'a>(auths: &'a BTreeMap<String, Entry>, host: &str, repository: &str) -> Option<(&'a str, &'a Entry)> {
     let full = format!("{}/{repository}", canonical(host));
     let mut prefix = full.as_str();
@@ -163,7 +158,7 @@ fn most_specific<'a>(auths: &'a BTreeMap<String, Entry>, host: &str, repository:
     }
 }
 
-/// Whether a key names this prefix; docker's legacy keys are addresses, of which only the host counts.
+/// Docker's legacy keys are URLs, of which only the host counts.
 fn matches(key: &str, prefix: &str) -> bool {
     match key.split_once("://") {
         Some(_) => !prefix.contains('/') && same_host(key, prefix),
@@ -180,7 +175,7 @@ fn same_host(key: &str, host: &str) -> bool {
     canonical(rest.split('/').next().unwrap_or(rest)) == canonical(host)
 }
 
-/// Docker Hub has three names.
+/// Docker Hub has three host names.
 fn canonical(host: &str) -> String {
     match host.to_ascii_lowercase().as_str() {
         "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
@@ -188,8 +183,8 @@ fn canonical(host: &str) -> String {
     }
 }
 
-/// The same credentials as clean base64; none if they are not of the form `user:password`.
-fn checked(auth: &str) -> Option<String> {
+/// Re-encode as clean base64; none if the content is not `user:password`.
+fn normalized(auth: &str) -> Option<String> {
     let mut bytes = STANDARD.decode(auth.trim()).ok()?;
     // Docker pads with zeros.
     while bytes.last() == Some(&0) {

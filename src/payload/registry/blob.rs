@@ -1,5 +1,3 @@
-//! A blob, read in one pass over as many connections as it takes.
-
 use std::{
     io::{self, Read},
     sync::Arc,
@@ -9,29 +7,24 @@ use std::{
 use ureq::{BodyReader, http::StatusCode};
 
 use super::{
-    Endpoints,
-    endpoint::{Answer, Request, Version},
+    endpoint::{Answer, Endpoints, Request, Version},
     failure::{self, RequestError, header},
     retry::RetrySchedule,
     url::Origin,
 };
 use crate::payload::image::ImageError;
 
-/// Read at once where bytes are only passed over, bytes.
 const SKIP_BYTES: usize = 64 << 10;
 
-/// Reads `size` bytes, resuming where a connection was cut. That they are the right ones is for the digest to tell.
+/// Reads a blob from beginning to end and resumes where a connection was cut. The caller must verify the digest.
 pub struct BlobReader {
     endpoints: Arc<Endpoints>,
-    /// For messages.
     what: String,
-    /// Behind the repository: `blobs/sha256:…`.
+    // Relative to the repository: `blobs/sha256:…`.
     path: String,
-    /// What the descriptor says, bytes.
     size: u64,
-    /// Bytes handed out.
     position: u64,
-    rounds: RetrySchedule,
+    schedule: RetrySchedule,
     connection: Option<Connection>,
     version: Option<Version>,
     state: State,
@@ -47,23 +40,23 @@ enum State {
 struct Connection {
     body: BodyReader<'static>,
     origin: Origin,
-    /// Whether its end is the end of the blob, told by the server and not by the connection.
+    // The server told the length, so the end of this body is the end of the blob and not a cut.
     whole: bool,
-    /// Bytes to pass over first: a server that does not know Range begins anew.
+    // Bytes to discard first: a server without Range support starts from the beginning.
     skip: u64,
 }
 
 impl BlobReader {
-    /// Asks for the blob, so that what is not there is told at once.
+    /// Sends the first request, so that a missing blob is an error here and not while reading.
     pub fn open(endpoints: Arc<Endpoints>, what: String, path: String, size: u64) -> Result<Self, ImageError> {
-        let rounds = endpoints.rounds();
+        let schedule = endpoints.schedule();
         let mut reader = BlobReader {
             endpoints,
             what,
             path,
             size,
             position: 0,
-            rounds,
+            schedule,
             connection: None,
             version: None,
             state: State::Running,
@@ -77,11 +70,11 @@ impl BlobReader {
     fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
         let request = Request { path: &self.path, accept, start: self.position, version: self.version.as_ref() };
-        let answer = match self.endpoints.list[self.rounds.endpoint()].get(&request) {
+        let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {
-                // A refusal (412) may come from another server of the same name with another tag: it is asked again
-                // without, and the digest tells whether the bytes fit.
+                // A 412 may come from another server behind the same name that uses other ETags. Ask again without
+                // If-Match: the digest shows whether the bytes fit together.
                 let other = self.version.take().map(|_| Duration::ZERO);
                 return Err(RequestError { again: failure.again.or(other), ..failure });
             }
@@ -95,46 +88,46 @@ impl BlobReader {
             if let Some(length) = length.filter(|length| *length != self.size) {
                 let side = if length > self.size { "longer" } else { "shorter" };
                 return Err(RequestError::wrong(format!(
-                    "{origin} has {length} bytes: {side} than its descriptor says, {} bytes",
+                    "{origin} has {length} bytes: {side} than its descriptor says ({} bytes)",
                     self.size
                 )));
             }
             let chunked = header(&answer.response, "transfer-encoding").is_some();
             (length.is_some() || chunked, self.position)
         };
-        self.version = answer.version();
+        self.version = answer.strong_etag();
         let origin = answer.origin;
         self.connection = Some(Connection { body: answer.response.into_body().into_reader(), origin, whole, skip });
         Ok(())
     }
 
-    /// Whether a 206 begins where it was asked to, in a blob of the right size (RFC 9110, section 14.4).
     fn check_range(&self, answer: &Answer) -> Result<(), RequestError> {
         let (origin, text) = (&answer.origin, header(&answer.response, "content-range").unwrap_or_default());
+        // `bytes START-END/TOTAL` (RFC 9110, section 14.4).
         let parsed = text.trim().strip_prefix("bytes ").and_then(|rest| {
             let (range, total) = rest.split_once('/')?;
             Some((range.split_once('-')?.0.trim().parse::<u64>().ok()?, total.trim()))
         });
-        let Some((start, total)) = parsed.filter(|(start, _)| *start == self.position) else {
+        let Some((_, total)) = parsed.filter(|(start, _)| *start == self.position) else {
             return Err(RequestError::wrong(format!(
-                "{origin} answers with another range than was asked for: bytes {}- wanted, Content-Range {text:?} came",
+                "{origin} answers with another range than bytes {}-, which was asked for: Content-Range {text:?}",
                 self.position
             )));
         };
         if total != "*" && total.parse() != Ok(self.size) {
             return Err(RequestError::wrong(format!(
-                "{origin} has {total} bytes from {start} on: its descriptor says {}",
+                "{origin} has a blob of {total} bytes: its descriptor says {}",
                 self.size
             )));
         }
         Ok(())
     }
 
-    /// Errors: no attempt is left.
+    /// Prepare for another attempt; an error if none is left.
     fn failed(&mut self, failure: RequestError) -> Result<(), ImageError> {
         self.connection = None;
         let names = &self.endpoints.names;
-        self.rounds.failed(failure, names).map_err(|mut failure| {
+        self.schedule.failed(failure, names).map_err(|mut failure| {
             self.state = State::Failed;
             if self.position > 0 {
                 failure.why = format!("after {} of {} bytes: {}", self.position, self.size, failure.why);
@@ -143,7 +136,6 @@ impl BlobReader {
         })
     }
 
-    /// Some bytes; 0 only at the connection's end.
     fn read_some(connection: &mut Connection, buf: &mut [u8]) -> Result<usize, RequestError> {
         let mut read = |buf: &mut [u8]| loop {
             match connection.body.read(buf) {
@@ -165,14 +157,14 @@ impl BlobReader {
         read(buf)
     }
 
-    /// Nothing may follow the last byte. A connection that breaks here has brought everything.
+    /// Nothing may follow the last byte. An error of the connection no longer matters here: all bytes came.
     fn check_end(&mut self) -> Result<(), ImageError> {
         self.state = State::Ended;
         let mut one = [0];
         match self.connection.take().map(|mut connection| Self::read_some(&mut connection, &mut one)) {
             Some(Ok(1..)) => {
                 self.state = State::Failed;
-                Err(ImageError::invalid(&self.what, format!("longer than its descriptor says, {} bytes", self.size)))
+                Err(ImageError::invalid(&self.what, format!("longer than its descriptor says ({} bytes)", self.size)))
             }
             _ => Ok(()),
         }
@@ -182,7 +174,7 @@ impl BlobReader {
 impl Read for BlobReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self.state {
-            State::Failed => return Err(io::Error::other(format!("{}: it was read on after an error", self.what))),
+            State::Failed => return Err(io::Error::other(format!("{}: read again after an error", self.what))),
             State::Ended => return Ok(0),
             State::Running if buf.is_empty() => return Ok(0),
             State::Running => (),
@@ -199,7 +191,7 @@ impl Read for BlobReader {
             };
             let failure = match Self::read_some(connection, &mut buf[..most]) {
                 Ok(0) if connection.whole => RequestError::wrong(format!(
-                    "{} has {} bytes: shorter than its descriptor says, {} bytes",
+                    "{} has {} bytes: shorter than its descriptor says ({} bytes)",
                     connection.origin,
                     self.position - connection.skip,
                     self.size
@@ -207,7 +199,7 @@ impl Read for BlobReader {
                 Ok(0) => RequestError::passing(format!("{} closed the connection too early", connection.origin)),
                 Ok(n) => {
                     self.position += n as u64;
-                    self.rounds.advance(n as u64);
+                    self.schedule.advance(n as u64);
                     return Ok(n);
                 }
                 Err(failure) => failure,

@@ -1,31 +1,28 @@
-//! What a registry asks for with a 401: the `WWW-Authenticate` header (RFC 9110, section 11.6.1; distribution's token
-//! authentication specification).
+//! The `WWW-Authenticate` header of a 401 (RFC 9110, section 11.6.1; distribution's token authentication
+//! specification).
 
-/// A way to be let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// User and password with every request.
     Basic,
-    /// A token of a service.
     Bearer {
-        /// Address of the service.
+        /// Address of the token service.
         realm: String,
-        /// What the service is to be told, if anything.
+        /// To be passed on to the token service.
         service: Option<String>,
-        /// For what; none means whatever is being asked for.
+        /// None: the repository of the request.
         scope: Option<String>,
     },
 }
 
-/// The best of the offers in these header values: Bearer before Basic. None if there is neither.
 pub fn choose<'a>(headers: impl IntoIterator<Item = &'a str>) -> Option<Challenge> {
     let offers: Vec<Challenge> = headers.into_iter().flat_map(parse).collect();
+    // Prefer Bearer: with Basic the password would go along with every request.
     offers.iter().find(|c| matches!(c, Challenge::Bearer { .. })).or(offers.first()).cloned()
 }
 
 fn parse(header: &str) -> Vec<Challenge> {
     let mut offers: Vec<(String, Vec<(String, String)>)> = Vec::new();
-    for item in items(header) {
+    for item in split_outside_quotes(header) {
         // `Scheme name=value` begins an offer; `name=value` belongs to the one before it.
         let (scheme, parameter) = match item.split_once([' ', '\t']) {
             Some((scheme, rest)) if !scheme.contains('=') => (Some(scheme), rest.trim()),
@@ -53,8 +50,7 @@ fn offer(scheme: &str, parameters: &[(String, String)]) -> Option<Challenge> {
     }
 }
 
-/// What stands between commas, those inside quotes aside.
-fn items(header: &str) -> Vec<&str> {
+fn split_outside_quotes(header: &str) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let parts = header.split(|c| {
         let comma = c == ',' && !quoted;

@@ -1,5 +1,4 @@
-//! One place where a repository can be had, the registry or a mirror of it: requests, with authentication and
-//! redirects.
+//! Requests to one registry or mirror, with authentication and redirects.
 
 use std::fmt;
 
@@ -19,52 +18,60 @@ use super::{
     auth::Auth,
     failure::{RequestError, header},
     meter::MeterConnector,
+    retry::RetrySchedule,
     url::{Origin, Url},
 };
 
-/// Longest chain of redirects; one is usual.
+// One is usual.
 const MAX_REDIRECTS: usize = 5;
 
-/// A repository at a registry or a mirror.
+/// The mirrors, then the registry itself.
+pub struct Endpoints {
+    pub list: Vec<Endpoint>,
+    pub names: Vec<String>,
+    pub patience: Patience,
+}
+
+impl Endpoints {
+    pub fn schedule(&self) -> RetrySchedule {
+        RetrySchedule::new(self.list.len(), self.patience)
+    }
+}
+
 pub struct Endpoint {
-    /// Where: `https://r.io/v2/a/b/`, to which `manifests/1` is joined.
+    // `https://r.io/v2/a/b/`, to which `manifests/1` is appended.
     base: Url,
     auth: Auth,
     agent: Agent,
-    /// Whether a redirect may lead from TLS to plain HTTP.
     plain_redirects: bool,
 }
 
-/// What is asked for.
 pub struct Request<'a> {
-    /// Behind the repository: `manifests/1`, `blobs/sha256:…`.
+    /// Relative to the repository: `manifests/1`, `blobs/sha256:…`.
     pub path: &'a str,
-    /// The Accept header.
     pub accept: &'a str,
     /// The first byte wanted; 0 for all of it.
     pub start: u64,
-    /// Where `start` is not 0: the version that the bytes before it are of.
+    /// If `start` is not 0: the version of the bytes before it.
     pub version: Option<&'a Version>,
 }
 
-/// A strong ETag and who gave it: other hosts have other ones for the same bytes.
+/// A strong ETag and its host: other hosts have other ETags for the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     origin: Origin,
     tag: String,
 }
 
-/// An answer with content.
 pub struct Answer {
     /// Status is 200 or 206.
     pub response: Response<Body>,
-    /// Who gave it, after redirects.
+    /// After redirects.
     pub origin: Origin,
 }
 
 impl Answer {
-    /// Its ETag, if it is a strong one.
-    pub fn version(&self) -> Option<Version> {
+    pub fn strong_etag(&self) -> Option<Version> {
         let tag = header(&self.response, "etag")?;
         let strong = tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"');
         strong.then(|| Version { origin: self.origin.clone(), tag: tag.to_owned() })
@@ -78,11 +85,10 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Nothing is sent yet.
     pub fn new(base: Url, auth: Auth, tls: TlsConfig, patience: &Patience, plain_redirects: bool) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // Followed here, with a look at where they lead.
+            // Redirects are followed in `get`, which checks where they lead.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_resolve(Some(patience.connect))
@@ -90,7 +96,7 @@ impl Endpoint {
             .timeout_send_request(Some(patience.pace.window))
             .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
             .accept(AutoHeaderValue::None)
-            // Digests are of what is stored, not of what a proxy makes of it.
+            // Digests are of the stored bytes; a proxy must not compress them.
             .accept_encoding("identity")
             .tls_config(tls)
             .build();
@@ -103,12 +109,12 @@ impl Endpoint {
         Endpoint { base, auth, agent, plain_redirects }
     }
 
-    /// Its name for messages: `https://r.io`.
+    /// For messages: `https://r.io`.
     pub fn name(&self) -> String {
         self.base.origin.to_string()
     }
 
-    /// Ask for something; follow redirects, and get in if a door is shut, once.
+    /// Send a request. Follows redirects and authenticates once.
     pub fn get(&self, request: &Request<'_>) -> Result<Answer, RequestError> {
         let first = Url { origin: self.base.origin.clone(), path: format!("{}{}", self.base.path, request.path) };
         let mut authorization = self.auth.header();
@@ -116,9 +122,9 @@ impl Endpoint {
         let mut url = first.clone();
         let mut redirects = 0;
         loop {
-            // Credentials are the registry's own: nobody it redirects to gets them.
-            let at_home = url.origin == self.base.origin;
-            let response = self.send(&url, request, authorization.as_deref().filter(|_| at_home))?;
+            // Never send credentials to another host that the registry redirects to.
+            let at_registry = url.origin == self.base.origin;
+            let response = self.send(&url, request, authorization.as_deref().filter(|_| at_registry))?;
             match response.status().as_u16() {
                 200 | 206 => return Ok(Answer { response, origin: url.origin }),
                 301 | 302 | 303 | 307 | 308 => {
@@ -129,12 +135,12 @@ impl Endpoint {
                     url = self.next(&url, &response)?;
                     redirects += 1;
                 }
-                401 if at_home && !renewed => {
+                401 if at_registry && !renewed => {
                     authorization = Some(self.auth.renew(&self.agent, response, authorization.as_deref())?);
                     renewed = true;
                     (url, redirects) = (first.clone(), 0);
                 }
-                401 | 403 if at_home => return Err(self.auth.denied(response, &url.origin)),
+                401 | 403 if at_registry => return Err(self.auth.denied(response, &url.origin)),
                 _ => return Err(RequestError::status(response, &url.origin)),
             }
         }
@@ -159,11 +165,10 @@ impl Endpoint {
         call.call().map_err(|e| RequestError::no_answer(e, &url.origin))
     }
 
-    /// Where a redirect leads.
     fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {
         let location = header(response, "location");
         let Some(next) = location.and_then(|location| url.join(location)) else {
-            return Err(RequestError::fetch(format!("{} redirects to what is no address", url.origin)));
+            return Err(RequestError::fetch(format!("{} redirects to a malformed address", url.origin)));
         };
         if url.origin.tls && !next.origin.tls && !self.plain_redirects {
             return Err(RequestError::fetch(format!(

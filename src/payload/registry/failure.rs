@@ -1,4 +1,4 @@
-//! Why a request did not bring what was asked for, in words that help, and whether asking again may.
+//! Why a request failed, in words that name a remedy, and whether to try again.
 
 use std::{
     io::{self, Read},
@@ -12,61 +12,53 @@ use ureq::{Body, http::Response};
 use super::url::Origin;
 use crate::payload::image::ImageError;
 
-/// Longest that a `Retry-After` is waited for, seconds: somebody stands before the machine. One that is a date is not
-/// honoured: the clock of a machine without a system may be wrong.
+// Longest `Retry-After` that we wait for, seconds: someone may be watching the machine. Dates are ignored, because the
+// clock may be wrong before a system is installed.
 const LONGEST_RETRY_AFTER: u64 = 60;
-/// Most of an error's body that is read, bytes.
 const ERROR_BODY_BYTES: u64 = 16 << 10;
 
-/// What kind of error it becomes.
+/// Which [`ImageError`] it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestErrorKind {
-    /// [`ImageError::NotFound`].
-    Missing,
-    /// [`ImageError::Invalid`].
-    Wrong,
-    /// [`ImageError::Fetch`].
+    NotFound,
+    Invalid,
     Fetch,
 }
 
-/// One request that failed.
 #[derive(Clone, Debug)]
 pub struct RequestError {
-    /// What it is.
     pub kind: RequestErrorKind,
-    /// What happened, and what helps. No credentials, and no address beyond its host: it may carry a signature.
+    /// What happened and what helps. Names no credentials, and of a URL only the host: the rest may carry a signature.
     pub why: String,
-    /// After which time it may go well; none if never.
+    /// Try again after this time; none if that would not help.
     pub again: Option<Duration>,
 }
 
 impl RequestError {
-    /// It will fail the next time, too.
+    /// An error that would happen again.
     pub fn fetch(why: impl Into<String>) -> Self {
         RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: None }
     }
 
-    /// It may go well the next time.
+    /// An error that may pass, so that it is worth another try.
     pub fn passing(why: impl Into<String>) -> Self {
         RequestError { kind: RequestErrorKind::Fetch, why: why.into(), again: Some(Duration::ZERO) }
     }
 
-    /// The answer's content is wrong.
     pub fn wrong(why: impl Into<String>) -> Self {
-        RequestError { kind: RequestErrorKind::Wrong, why: why.into(), again: None }
+        RequestError { kind: RequestErrorKind::Invalid, why: why.into(), again: None }
     }
 
-    /// As the error of the whole.
     pub fn into_error(self, what: &str) -> ImageError {
         let what = what.to_owned();
         match self.kind {
-            RequestErrorKind::Missing => ImageError::NotFound { what, hint: format!("; {}", self.why) },
-            RequestErrorKind::Wrong => ImageError::Invalid { what, why: self.why },
+            RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
+            RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Fetch => ImageError::Fetch { what, why: self.why },
         }
     }
 
-    /// No answer: the connection, TLS, HTTP.
+    /// No answer came: an error of the connection, TLS or HTTP.
     pub fn no_answer(error: ureq::Error, origin: &Origin) -> Self {
         match error {
             ureq::Error::Rustls(e) => tls(&e, origin),
@@ -78,7 +70,7 @@ impl RequestError {
             }
             ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
             ureq::Error::ConnectProxyFailed(e) => {
-                RequestError::passing(format!("the proxy does not lead to {origin}: {e}"))
+                RequestError::passing(format!("the proxy cannot reach {origin}: {e}"))
             }
             ureq::Error::Protocol(e) if !origin.tls => RequestError::fetch(format!(
                 "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
@@ -87,12 +79,11 @@ impl RequestError {
             ureq::Error::LargeResponseHeader(..) => {
                 RequestError::fetch(format!("{origin} answers with too large a header"))
             }
-            ureq::Error::Tls(_) => RequestError::fetch(format!("{origin} is not a name that TLS can be spoken to")),
+            ureq::Error::Tls(_) => RequestError::fetch(format!("{origin} has a host name that TLS does not allow")),
             _ => RequestError::fetch(format!("the request to {origin} could not be made")),
         }
     }
 
-    /// An answer that is neither what was asked for nor a redirect.
     pub fn status(mut response: Response<Body>, origin: &Origin) -> Self {
         let status = response.status();
         let retry_after = header(&response, "retry-after").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
@@ -101,7 +92,7 @@ impl RequestError {
         let answer = format!("{origin} answers {}{code}", status.as_u16());
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
-            404 => RequestError { kind: RequestErrorKind::Missing, why: answer, again: None },
+            404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
             400 if !origin.tls => {
                 RequestError::fetch(format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"))
             }
@@ -113,7 +104,7 @@ impl RequestError {
             408 | 425 => RequestError { kind: RequestErrorKind::Fetch, why: answer, again },
             500.. => RequestError {
                 kind: RequestErrorKind::Fetch,
-                why: format!("{answer}: it is broken or overloaded"),
+                why: format!("{answer}: the server is broken or overloaded"),
                 again,
             },
             _ => RequestError::fetch(answer),
@@ -121,7 +112,6 @@ impl RequestError {
     }
 }
 
-/// The connection broke before or while something came.
 pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
     if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return tls(e, origin);
@@ -136,12 +126,12 @@ pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
 }
 
 fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
-    let remedy = "name the authority with --registry-ca FILE, or do without the check: --tls-verify=false";
+    let remedy = "add the authority with --registry-ca FILE, or skip the check with --tls-verify=false";
     match error {
         rustls::Error::InvalidCertificate(e) => RequestError::fetch(match e {
-            // A bad signature: an authority of the same name, made anew.
+            // BadSignature: the authority was made anew under the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                format!("the certificate of {origin} is of an authority that is not trusted; {remedy}")
+                format!("the certificate of {origin} is from an authority that is not trusted; {remedy}")
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
@@ -152,27 +142,26 @@ fn tls(error: &rustls::Error, origin: &Origin) -> RequestError {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 format!("the certificate of {origin} is for another name: {e}")
             }
-            // What `openssl req -x509` makes unless told otherwise. No client of this kind takes it.
+            // `openssl req -x509` makes such certificates by default, and webpki refuses them.
             e if e.to_string().contains("CaUsedAsEndEntity") => format!(
-                "the certificate of {origin} is one of an authority (CA:TRUE), which cannot be a server's own: have it \
-                 sign another one for the server, or do without the check: --tls-verify=false"
+                "the certificate of {origin} is a CA certificate (CA:TRUE), which a server cannot use: sign a server \
+                 certificate with it, or skip the check with --tls-verify=false"
             ),
             e => format!("the certificate of {origin} is not accepted: {e}; {remedy}"),
         }),
-        rustls::Error::InvalidMessage(_) => RequestError::fetch(format!(
-            "{origin} does not speak TLS; if it is meant to speak HTTP without, say --plain-http"
-        )),
+        rustls::Error::InvalidMessage(_) => {
+            RequestError::fetch(format!("{origin} does not speak TLS; if it speaks plain HTTP, add --plain-http"))
+        }
         e => RequestError::passing(format!("TLS with {origin} failed: {e}")),
     }
 }
 
-/// A header's value, if it is text.
 pub fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// The code of the distribution specification's error, such as `MANIFEST_UNKNOWN`. Its message is not repeated: it
-/// could quote the request.
+/// The error code of the distribution specification, such as `MANIFEST_UNKNOWN`. The message beside it is dropped: it
+/// might quote credentials from the request.
 fn error_code(response: &mut Response<Body>) -> Option<String> {
     #[derive(Deserialize)]
     struct Errors {

@@ -1,5 +1,5 @@
-//! Connections that stall or drip are cut: a transport between TCP and TLS that counts what comes while it is waited
-//! for. Above TLS it would be too late: a record of 16 KiB comes out whole or not at all.
+//! Cuts connections that stall or drip. It sits between TCP and TLS and counts bytes while we wait for input. Above TLS
+//! it would see a record of 16 KiB only once the whole record has come.
 
 use std::{
     io,
@@ -11,16 +11,15 @@ use ureq::{
     unversioned::transport::{Buffers, ConnectionDetails, Connector, Either, NextTimeout, Transport},
 };
 
-/// How slow is too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinimumSpeed {
-    /// Time of waiting after which it is judged. Time spent elsewhere, with the disk say, is not waiting.
+    /// Time spent waiting for input before the speed is judged. Time spent elsewhere, such as on disk writes, does not
+    /// count.
     pub window: Duration,
-    /// Fewer bytes than this in a window, and the connection is given up.
+    /// The connection is cut if fewer bytes come within a window.
     pub least_bytes: u64,
 }
 
-/// Puts a meter on every connection.
 #[derive(Debug)]
 pub struct MeterConnector(pub MinimumSpeed);
 
@@ -32,12 +31,11 @@ impl<In: Transport> Connector<In> for MeterConnector {
     }
 }
 
-/// A connection with a meter.
 #[derive(Debug)]
 pub struct Metered<T> {
     inner: T,
     pace: MinimumSpeed,
-    /// In this window.
+    // Both of the current window.
     waited: Duration,
     bytes: u64,
 }
@@ -55,7 +53,7 @@ impl<T: Transport> Transport for Metered<T> {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        // A new request: many short answers are not one slow one.
+        // Each request starts a new window: many short answers are not one slow one.
         (self.waited, self.bytes) = (Duration::ZERO, 0);
         self.inner.transmit_output(amount, timeout)
     }
@@ -66,7 +64,7 @@ impl<T: Transport> Transport for Metered<T> {
             let left = self.pace.window.saturating_sub(self.waited);
             let theirs = timeout.after.saturating_sub(begin.elapsed());
             let start = Instant::now();
-            // Not zero, which the socket would take for "never".
+            // Never zero: the socket would take that for "no timeout".
             let after = Duration::clamp(left, Duration::from_millis(1), theirs.max(Duration::from_millis(1)));
             let before = self.inner.buffers().input().len();
             let result = self.inner.await_input(NextTimeout { after: after.into(), ..timeout });
@@ -80,7 +78,7 @@ impl<T: Transport> Transport for Metered<T> {
                 }
                 (self.waited, self.bytes) = (Duration::ZERO, 0);
             }
-            // The window ended while it was waited: on into the next.
+            // Only our window ended, not the caller's timeout: wait on in the next window.
             if !ours {
                 return result;
             }
@@ -104,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Brings some bytes each time, after a while.
+    /// Delivers some bytes each time, after a pause.
     #[derive(Debug)]
     struct Slow {
         after: Duration,

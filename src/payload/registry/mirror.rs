@@ -1,25 +1,20 @@
-//! Mirrors: `HOST=URL`.
-
 use std::str::FromStr;
 
 use super::url::Url;
 
-/// Another place to ask for the images of a registry, before the registry itself.
+/// `--mirror HOST=URL`: asked for the images of a registry before the registry itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
     /// The registry as references name it, in lower case: `docker.io`, `r.io:5000`.
     pub(super) host: String,
-    /// Where its repositories are: ends with `/`, and begins with `/v2/` unless a path before it was given.
+    /// Prefix of all repositories. Its path ends with `/` and contains `v2`.
     pub(super) base: Url,
 }
 
-/// What is wrong with a mirror.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorError {
-    /// No `=`, or nothing before it.
     #[error("{0:?} is not a mirror: write HOST=URL, as in docker.io=https://mirror.example")]
     Form(String),
-    /// The address.
     #[error("{0:?} is not the address of a mirror: write http:// or https://, a host, and no query")]
     Url(String),
 }
@@ -27,14 +22,14 @@ pub enum MirrorError {
 impl FromStr for Mirror {
     type Err = MirrorError;
 
-    /// A path that has a `v2` in it is taken as it is (`https://r.io/v2/proxy` of Harbor); else `/v2` is added to it.
+    /// A path with a `v2` in it is used as it is (Harbor: `https://r.io/v2/proxy`); otherwise `/v2` is appended.
     fn from_str(text: &str) -> Result<Self, MirrorError> {
         let form = || MirrorError::Form(text.to_owned());
         let (host, address) = text.split_once('=').ok_or_else(form)?;
         if host.is_empty() || host.contains('/') {
             return Err(form());
         }
-        // What stands before an `@` may be a password.
+        // Do not show what is before an `@`: it may be a password.
         let bad = || MirrorError::Url(address.rsplit('@').next().unwrap_or_default().to_owned());
         let mut base = Url::parse(address).filter(|url| !url.path.contains('?')).ok_or_else(bad)?;
         let path = base.path.trim_end_matches('/');

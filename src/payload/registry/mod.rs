@@ -1,15 +1,15 @@
-//! LAYER 2: images in registries (OCI distribution specification 1.1, "Pull").
+//! Images in registries (OCI distribution specification 1.1, "Pull").
 //!
-//! What is asked for goes through these parts:
+//! The way of a request:
 //!
 //! ```text
-//! Registry ── RetrySchedule: which endpoint, how often, which pauses
+//! Registry ── RetrySchedule: which endpoint next, how often, which pauses
 //!     └─► Endpoint: redirects, 401 ──► Auth: auth file, Basic, tokens
-//!             └─► ureq ──► rustls with our Trust ──► Meter: cuts what is too slow ──► TCP
+//!             └─► ureq ──► rustls with our roots ──► Metered: cuts slow connections ──► TCP
 //! ```
 //!
-//! A blob is resumed where it was cut (`blob`). Nothing that comes is trusted: digests and sizes are for the reader
-//! of the image to compare, except for the digest in the reference itself.
+//! A blob that was cut is resumed (`blob`). Digests and sizes are verified by the reader of the image, except for a
+//! digest in the reference itself.
 
 mod auth;
 mod auth_file;
@@ -19,23 +19,24 @@ mod endpoint;
 mod failure;
 mod meter;
 mod mirror;
+mod options;
 mod retry;
 mod tls_roots;
 mod url;
 
 pub use meter::MinimumSpeed;
 pub use mirror::{Mirror, MirrorError};
+pub use options::{Options, Patience};
 
-use std::{io::Read, path::PathBuf, sync::Arc, time::Duration};
+use std::{io::Read, sync::Arc};
 
 use oci_spec::image::Descriptor;
 
 use self::{
     auth::Auth,
     blob::BlobReader,
-    endpoint::{Answer, Endpoint, Request},
+    endpoint::{Answer, Endpoint, Endpoints, Request},
     failure::{RequestError, header},
-    retry::RetrySchedule,
     url::{Origin, Url},
 };
 use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES};
@@ -44,84 +45,20 @@ use slipway_core::{
     payload::image_ref::{ImageRef, parse_digest},
 };
 
-/// Documents that are understood, and `*/*` for registries that label them as something else.
+// The media types we understand, and `*/*` for registries that serve them under another type.
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
                       application/vnd.docker.distribution.manifest.list.v2+json, \
                       application/vnd.docker.distribution.manifest.v2+json, */*;q=0.1";
-/// The name of Docker Hub in references, and the host it is served by.
+// Its name in references, and the host that serves it.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// How a registry is reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// http in place of https (`--plain-http`). Redirects may then lead away from TLS, too.
-    pub plain_http: bool,
-    /// Certificates are not checked (`--tls-verify=false`).
-    pub insecure_tls: bool,
-    /// Further authorities, in PEM form (`--registry-ca`).
-    pub ca_files: Vec<PathBuf>,
-    /// The auth file (`--authfile`); none for the usual ones of containers-auth.json(5).
-    pub auth_file: Option<PathBuf>,
-    /// Asked first, in this order (`--mirror HOST=URL`).
-    pub mirrors: Vec<Mirror>,
-    /// When to try again, and when to give up.
-    pub patience: Patience,
-}
-
-/// When to try again, and when to give up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Rounds that bring nothing before it is given up. Five, with pauses of 1, 2, 4 and 8 s, outlast a registry that
-    /// is restarted.
-    pub attempts: u32,
-    /// The pause after the first failed round; it doubles.
-    pub first_pause: Duration,
-    /// The longest pause, unless the registry asks for a longer one (Retry-After, up to 60 s).
-    pub longest_pause: Duration,
-    /// For DNS, and for TCP and TLS together.
-    pub connect: Duration,
-    /// What is too slow. 1 KiB/s: a modem is faster; 30 s: a lost link shows itself earlier by TCP, if at all.
-    pub pace: MinimumSpeed,
-    /// Bytes between two cuts for which the attempts are counted anew. One byte would let a broken server go on
-    /// for ever.
-    pub progress_bytes: u64,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Patience {
-            attempts: 5,
-            first_pause: Duration::from_secs(1),
-            longest_pause: Duration::from_secs(16),
-            connect: Duration::from_secs(10),
-            pace: MinimumSpeed { window: Duration::from_secs(30), least_bytes: 30 << 10 },
-            progress_bytes: 64 << 10,
-        }
-    }
-}
-
-/// An image in a registry.
 pub struct Registry {
     image: ImageRef,
     endpoints: Arc<Endpoints>,
 }
 
-/// The mirrors, then the registry itself.
-struct Endpoints {
-    list: Vec<Endpoint>,
-    /// Theirs, for messages.
-    names: Vec<String>,
-    patience: Patience,
-}
-
-impl Endpoints {
-    fn rounds(&self) -> RetrySchedule {
-        RetrySchedule::new(self.list.len(), self.patience)
-    }
-}
-
 impl Registry {
-    /// Nothing is sent yet. Errors: an auth file or a certificate that cannot be used.
+    /// Reads auth files and certificates but sends nothing yet.
     pub fn new(image: &ImageRef, options: &Options) -> Result<Self, ImageError> {
         let host = if image.host == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &image.host };
         let own = Url { origin: Origin::new(!options.plain_http, host), path: "/v2/".to_owned() };
@@ -147,16 +84,16 @@ impl Registry {
         format!("{kind} {wanted} in docker://{}/{}", self.image.host, self.image.repository)
     }
 
-    /// A manifest by tag or digest; a digest is compared, so that a mirror with other content is passed by.
+    /// A manifest by tag or digest. A digest is verified here, so that a mirror with wrong content is skipped.
     fn manifest(&self, wanted: &str) -> Result<Document, ImageError> {
-        let mut rounds = self.endpoints.rounds();
+        let mut schedule = self.endpoints.schedule();
         let path = format!("manifests/{wanted}");
         loop {
             let request = Request { path: &path, accept: ACCEPT, start: 0, version: None };
-            let answer = self.endpoints.list[rounds.endpoint()].get(&request);
+            let answer = self.endpoints.list[schedule.endpoint()].get(&request);
             match answer.and_then(|answer| document(answer, parse_digest(wanted))) {
                 Ok(document) => return Ok(document),
-                Err(failure) => rounds
+                Err(failure) => schedule
                     .failed(failure, &self.endpoints.names)
                     .map_err(|failure| failure.into_error(&self.what("manifest", wanted)))?,
             }
@@ -164,7 +101,7 @@ impl Registry {
     }
 }
 
-/// The content of an answer, compared with the digest that was asked for, or that the registry says it has.
+/// The content of an answer. Verifies the requested digest, or else the one in the registry's header.
 fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestError> {
     let (mut response, origin) = (answer.response, answer.origin);
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
@@ -174,7 +111,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     let body = response.body_mut().as_reader();
     body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
     if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(RequestError::wrong(format!("{origin} sends more than {MAX_DOCUMENT_BYTES} bytes, the limit")));
+        return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
     }
     match (wanted.or(said), Sha256::of(&bytes)) {
         (Some(digest), found) if digest != found => {

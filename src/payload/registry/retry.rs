@@ -1,5 +1,3 @@
-//! In which order a registry and its mirrors are asked, how often, and with which pauses.
-
 use std::{
     hash::{BuildHasher as _, RandomState},
     thread,
@@ -8,19 +6,17 @@ use std::{
 
 use super::{Patience, failure::RequestError};
 
-/// The attempts for one document or blob. A round asks every endpoint that may still help, in order; between rounds
-/// there is a pause. What has brought bytes is asked on, and the rounds are counted anew.
+/// Decides which endpoint to ask next for one document or blob, how often, and with which pauses.
+///
+/// A round asks every endpoint that may still help, in order; after each round there is a pause. An endpoint that
+/// delivered enough bytes is asked again first, and the rounds are counted anew.
 #[derive(Debug)]
 pub struct RetrySchedule {
     patience: Patience,
-    /// One per endpoint.
     states: Vec<State>,
-    /// The endpoint whose turn it is.
-    at: usize,
-    /// Rounds that brought nothing.
+    current: usize,
     failed_rounds: u32,
-    /// Bytes since the last failure.
-    progress: u64,
+    bytes_since_failure: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -30,39 +26,36 @@ struct State {
 }
 
 impl RetrySchedule {
-    /// For so many endpoints, at least one.
     pub fn new(endpoints: usize, patience: Patience) -> Self {
         let states = vec![State::default(); endpoints];
-        RetrySchedule { patience, states, at: 0, failed_rounds: 0, progress: 0 }
+        RetrySchedule { patience, states, current: 0, failed_rounds: 0, bytes_since_failure: 0 }
     }
 
-    /// The number of the endpoint to ask.
     pub fn endpoint(&self) -> usize {
-        self.at
+        self.current
     }
 
-    /// Bytes came.
     pub fn advance(&mut self, bytes: u64) {
-        self.progress += bytes;
+        self.bytes_since_failure += bytes;
     }
 
-    /// The endpoint failed: pause if need be, and go on to the next. `names` are the endpoints', for the message.
-    /// Errors: no attempt is left; this is what to report.
+    /// Record a failure of the current endpoint, choose the next one, and sleep if a round has ended. If no attempt is
+    /// left, return the error to report.
     pub fn failed(&mut self, failure: RequestError, names: &[String]) -> Result<(), RequestError> {
-        let state = &mut self.states[self.at];
+        let state = &mut self.states[self.current];
         state.given_up = failure.again.is_none();
         state.last = Some(failure);
-        let helped = std::mem::take(&mut self.progress) >= self.patience.progress_bytes;
+        let helped = std::mem::take(&mut self.bytes_since_failure) >= self.patience.progress_bytes;
         if helped {
             self.failed_rounds = 0;
         }
-        if !helped || self.states[self.at].given_up {
-            let next = (self.at + 1..self.states.len()).find(|n| !self.states[*n].given_up);
+        if !helped || self.states[self.current].given_up {
+            let next = (self.current + 1..self.states.len()).find(|n| !self.states[*n].given_up);
             if let Some(next) = next {
-                self.at = next;
+                self.current = next;
                 return Ok(());
             }
-            self.at = self.states.iter().position(|state| !state.given_up).ok_or_else(|| self.summary(names))?;
+            self.current = self.states.iter().position(|state| !state.given_up).ok_or_else(|| self.summary(names))?;
         }
         self.failed_rounds += 1;
         if self.failed_rounds >= self.patience.attempts {
@@ -72,8 +65,8 @@ impl RetrySchedule {
         Ok(())
     }
 
-    /// Longer from round to round, by chance up to half shorter, so that many machines do not ask at the same time;
-    /// and never shorter than what an endpoint asked for.
+    /// Exponential backoff with jitter (up to half shorter, so that many machines do not ask at once), but never
+    /// shorter than an endpoint asked for.
     fn pause(&self) -> Duration {
         let doubled = 1 << u32::min(self.failed_rounds - 1, 16);
         let full = self.patience.first_pause.saturating_mul(doubled).min(self.patience.longest_pause);
@@ -83,17 +76,16 @@ impl RetrySchedule {
         asked_for.fold(ours, Duration::max)
     }
 
-    /// What the registry itself said, then what its mirrors said.
     fn summary(&self, names: &[String]) -> RequestError {
-        let mut said =
+        let mut errors =
             self.states.iter().zip(names).rev().filter_map(|(state, name)| Some((state.last.clone()?, name)));
-        let Some((mut failure, _)) = said.next() else {
-            return RequestError::fetch("nothing was asked");
+        let Some((mut failure, _)) = errors.next() else {
+            return RequestError::fetch("no endpoint was asked");
         };
         if failure.again.is_some() {
             failure.why = format!("{} (asked {} times)", failure.why, self.failed_rounds);
         }
-        for (other, name) in said {
+        for (other, name) in errors {
             failure.why = format!("{}; mirror {name}: {}", failure.why, other.why);
         }
         failure

@@ -1,5 +1,5 @@
-//! Whose certificates are accepted: the authorities that browsers trust (built in: the container image has no bundle),
-//! the system's bundle, what was set up for this registry, and what was given for this call.
+//! Which certificate authorities are trusted: those of browsers (built in, because the container image has no bundle),
+//! the system's bundle, the registry's own directory, and `--registry-ca`.
 
 use std::{
     env, fs, io,
@@ -12,13 +12,13 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use super::Options;
 use crate::payload::image::ImageError;
 
-/// The bundle of Debian, Alpine and Talos; of Fedora; of SUSE. `SSL_CERT_FILE` takes their place.
+// Debian, Alpine and Talos; Fedora; SUSE. `SSL_CERT_FILE` replaces them.
 const BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
-/// Below these, a directory for each registry (containers-certs.d(5), dockerd's "certs.d").
+// With a directory HOST[:PORT] for each registry (containers-certs.d(5), dockerd's "certs.d").
 const DIRS: [&str; 2] = ["/etc/containers/certs.d", "/etc/docker/certs.d"];
 
-/// For connections to one registry, `HOST[:PORT]`, and to where it redirects.
+/// For connections to one registry, `HOST[:PORT]`, and to the hosts it redirects to.
 pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError> {
     let mut certificates: Vec<Certificate<'static>> =
         webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
@@ -40,7 +40,6 @@ pub fn tls_config(host: &str, options: &Options) -> Result<TlsConfig, ImageError
         .build())
 }
 
-/// The authorities in the directories of one registry: `DIR/HOST[:PORT]/*.crt`.
 fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     let mut files = Vec::new();
     for dir in dirs.iter().map(|dir| dir.join(host)) {
@@ -56,7 +55,6 @@ fn in_dirs(dirs: &[&Path], host: &str) -> Result<Vec<PathBuf>, ImageError> {
     Ok(files)
 }
 
-/// `named_by` is for messages.
 fn load(file: &Path, named_by: &str) -> Result<Vec<Certificate<'static>>, ImageError> {
     let what = || format!("{}{named_by}", file.display());
     let text = fs::read(file).map_err(|source| ImageError::Io { what: what(), source })?;

@@ -1,29 +1,25 @@
-//! Addresses of registries, token services and what they redirect to: `http[s]://HOST[:PORT]/PATH[?QUERY]`.
+//! `http[s]://HOST[:PORT]/PATH[?QUERY]`: registries, token services and what they redirect to.
 
 use std::fmt;
 
 use ureq::http::Uri;
 
-/// An absolute address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Where it leads.
     pub origin: Origin,
-    /// Path and query; begins with `/`.
+    /// Begins with `/`; may have a query.
     pub path: String,
 }
 
-/// Scheme, host and port: what credentials belong to (RFC 6454, section 4).
+/// Scheme, host and port (RFC 6454, section 4). Credentials are sent only to the origin they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// `https`, else `http`.
     pub tls: bool,
-    /// Host in lower case, with `:PORT` unless it is the scheme's own.
+    /// Host in lower case, with `:PORT` unless it is the scheme's default.
     pub authority: String,
 }
 
 impl Origin {
-    /// From a scheme and `HOST[:PORT]`.
     pub fn new(tls: bool, authority: &str) -> Self {
         let own_port = if tls { ":443" } else { ":80" };
         let authority = authority.to_ascii_lowercase();
@@ -45,7 +41,6 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// An absolute address; none if it is anything else, or brings a user's name along.
     pub fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.split('#').next()?.parse().ok()?;
         let tls = match uri.scheme_str()? {
@@ -54,6 +49,7 @@ impl Url {
             _ => return None,
         };
         let authority = uri.authority()?.as_str();
+        // `user:password@` would show up in messages.
         if authority.contains('@') || uri.host()?.is_empty() {
             return None;
         }
@@ -62,7 +58,7 @@ impl Url {
         Some(Url { origin: Origin::new(tls, authority), path: format!("{slash}{path}") })
     }
 
-    /// What a Location header means here (RFC 9110, section 10.2.2): absolute, or without scheme, host or directory.
+    /// Resolve a Location header (RFC 9110, section 10.2.2), which may lack scheme, host or directory.
     pub fn join(&self, location: &str) -> Option<Self> {
         let scheme = if self.origin.tls { "https" } else { "http" };
         if location.is_empty() {
@@ -84,7 +80,7 @@ impl Url {
     }
 }
 
-/// A value of a query or a form: everything but unreserved characters as `%XX` (RFC 3986, section 2).
+/// Percent-encode a value for a query or form: everything but unreserved characters (RFC 3986, section 2).
 pub fn encode(value: &str) -> String {
     value.bytes().fold(String::new(), |text, byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text + &char::from(byte).to_string(),

@@ -1,30 +1,28 @@
-//! SHA-256 as it runs (FIPS 180-4): of one message, and of two that go through the same bytes.
+//! Incremental SHA-256 (FIPS 180-4), for one message or for two that share their bytes.
 //!
-//! The second is what a layer needs: its bytes belong to the layer's digest, and those of a file in it to the file's as
-//! well. Where the CPU has instructions for it, SHA-256 waits for its own last result most of the time, and a second
-//! one, of the same block, fits into the gaps: both take 1.3 times as long as one (`cargo bench --bench parts`).
+//! A file in an image layer counts towards the file's digest and the layer's. With the SHA instructions of x86, one
+//! hash mostly waits for its own previous result, so a second one over the same block fits into the gaps: both together
+//! take 1.3 times as long as one (`cargo bench --bench parts`).
 
 use sha2::block_api::compress256;
 
 use slipway_core::digest::Sha256;
 
-/// Bytes of a block (FIPS 180-4, section 5.2.1).
+// FIPS 180-4, section 5.2.1.
 const BLOCK_BYTES: usize = 64;
 
 type Block = [u8; BLOCK_BYTES];
 type State = [u32; 8];
 
-/// Initial hash value (FIPS 180-4, section 5.3.3).
+// FIPS 180-4, section 5.3.3.
 const INITIAL: State =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// A running SHA-256.
 #[derive(Clone, Debug)]
 pub struct Hasher {
     state: State,
-    /// Bytes fed so far.
     bytes: u64,
-    /// Those of them that do not fill a block yet.
+    // The last `bytes % 64` bytes, which do not fill a block yet.
     rest: Block,
 }
 
@@ -35,7 +33,6 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Feed bytes.
     pub fn update(&mut self, mut bytes: &[u8]) {
         let have = self.have();
         if have > 0 {
@@ -53,10 +50,10 @@ impl Hasher {
         self.keep(tail);
     }
 
-    /// Feed the same bytes to both.
+    /// Feed the same bytes to both, faster than one after the other where the CPU allows it.
     pub fn update_both(a: &mut Hasher, b: &mut Hasher, bytes: &[u8]) {
         let (blocks, tail) = bytes.as_chunks();
-        // What lies in an archive begins with a block of it, so this is all but always so.
+        // Both are at a block boundary nearly always: the content of a tar entry starts at a multiple of 512 bytes.
         if a.have() == 0 && b.have() == 0 && two_messages::compress(&mut a.state, &mut b.state, blocks) {
             for hasher in [a, b] {
                 hasher.bytes += blocks.as_flattened().len() as u64;
@@ -68,9 +65,8 @@ impl Hasher {
         b.update(bytes);
     }
 
-    /// The digest of everything fed.
     pub fn finish(mut self) -> Sha256 {
-        // One bit, zeros, and the length in bits at the end of a block (FIPS 180-4, section 5.1.1).
+        // Padding: a one bit, zeros, and the length in bits at the end of a block (FIPS 180-4, section 5.1.1).
         let bits = self.bytes.wrapping_mul(8);
         let have = self.have();
         let mut last = [[0; BLOCK_BYTES]; 2];
@@ -88,7 +84,6 @@ impl Hasher {
         Sha256(digest)
     }
 
-    /// Bytes in `rest`.
     const fn have(&self) -> usize {
         (self.bytes % BLOCK_BYTES as u64) as usize
     }
@@ -103,7 +98,7 @@ impl Hasher {
 #[cfg(target_arch = "x86_64")]
 mod two_messages;
 
-/// Elsewhere one after the other.
+// Other CPUs hash one message after the other.
 #[cfg(not(target_arch = "x86_64"))]
 mod two_messages {
     use super::{Block, State};
@@ -152,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes come, and wherever one of two messages begins in the other.
+        /// Any split of the bytes, and any place where the second message begins.
         #[test]
         fn as_sha2_has_it(parts in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..400)), 0..12)) {
             let (mut all, mut some) = (Hasher::default(), Hasher::default());
@@ -170,7 +165,7 @@ mod tests {
             prop_assert_eq!(some.finish(), of(&some_bytes));
         }
 
-        /// Blocks of an archive, then those of a file in it: the case that is made for two.
+        /// A file that starts at a block boundary takes the path for two messages.
         #[test]
         fn a_file_in_an_archive(head in 0usize..5, file in prop::collection::vec(any::<u8>(), 0..2000), cut in 0usize..30) {
             let head = vec![7; head * BLOCK_BYTES];

@@ -1,6 +1,6 @@
-//! Two SHA-256 over the same blocks, by the SHA extensions of x86 (Intel's "New Instructions Supporting the Secure Hash
-//! Algorithm on Intel Architecture Processors", 2013). The message schedule is computed once; the rounds of both go
-//! through the CPU side by side.
+//! Two SHA-256 over the same blocks with the SHA extensions of x86 (Intel, "New Instructions Supporting the Secure Hash
+//! Algorithm on Intel Architecture Processors", 2013). The message schedule is computed once, and the rounds of both
+//! hashes are interleaved.
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_extract_epi32, _mm_set_epi32, _mm_set_epi64x, _mm_sha256msg1_epu32,
@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 
 use super::{Block, State};
 
-/// Constants of the rounds (FIPS 180-4, section 4.2.2), four in a row.
+// Round constants (FIPS 180-4, section 4.2.2), four per entry.
 #[rustfmt::skip]
 const K: [[u32; 4]; 16] = [
     [0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5], [0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5],
@@ -22,16 +22,16 @@ const K: [[u32; 4]; 16] = [
     [0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208], [0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2],
 ];
 
-/// The words of a state as the instructions want them: those called A, B, E and F, and C, D, G and H.
+// A state in the order that the instructions want: words A, B, E, F and words C, D, G, H.
 type Words = (__m128i, __m128i);
 
-/// Compress these blocks into both states; false, and nothing is done, where the CPU has no instructions for it.
+/// Returns false, having done nothing, if the CPU lacks the instructions.
 pub fn compress(a: &mut State, b: &mut State, blocks: &[Block]) -> bool {
     if !(is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3")) {
         return false;
     }
-    #[allow(unsafe_code, reason = "who calls it has to know what the CPU can do")]
-    // SAFETY: the CPU has every feature that the function is compiled for.
+    #[allow(unsafe_code, reason = "calling a target_feature function is unsafe")]
+    // SAFETY: the check above found every CPU feature that the function is compiled for.
     unsafe {
         compress_by_instruction(a, b, blocks);
     }
@@ -46,7 +46,7 @@ fn compress_by_instruction(a: &mut State, b: &mut State, blocks: &[Block]) {
         let mut w = load(block);
         for (n, k) in K.iter().enumerate() {
             rounds(&mut both, w[0], k);
-            // The words of the last twelve rounds follow from no others.
+            // The schedule ends at word 63: the last four steps need no further words.
             w = [w[1], w[2], w[3], if n < 12 { next_words(w) } else { w[0] }];
         }
         for (now, before) in both.iter_mut().zip(before) {
@@ -57,7 +57,6 @@ fn compress_by_instruction(a: &mut State, b: &mut State, blocks: &[Block]) {
     *b = unpack(both[1]);
 }
 
-/// The first 16 words of the message schedule: those of the block, big-endian.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn load(block: &Block) -> [__m128i; 4] {
     let swap = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
@@ -68,14 +67,14 @@ fn load(block: &Block) -> [__m128i; 4] {
     })
 }
 
-/// The four words that follow these 16 (FIPS 180-4, section 6.2.2, step 1).
+/// The next four words of the schedule (FIPS 180-4, section 6.2.2, step 1).
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn next_words([w0, w1, w2, w3]: [__m128i; 4]) -> __m128i {
     let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w0, w1), _mm_alignr_epi8::<4>(w3, w2));
     _mm_sha256msg2_epu32(sum, w3)
 }
 
-/// Four rounds of both (step 3).
+/// Four rounds of both hashes (step 3).
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn rounds(both: &mut [Words; 2], words: __m128i, k: &[u32; 4]) {
     let first = _mm_add_epi32(words, vector(*k));

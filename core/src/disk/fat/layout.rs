@@ -1,32 +1,29 @@
-//! From names and sizes to a complete FAT32 file system (Microsoft FAT specification, 2005).
+//! Lays out a complete FAT32 file system from names and sizes (Microsoft FAT specification, 2005).
 
 use crate::prelude::*;
 
 use alloc::rc::Rc;
 
-use super::name::{checksum, display_short, long_name_entries, short_label, short_name};
+pub use super::entry::ATTR_LONG_NAME;
+use super::{
+    entry::{ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    name::{checksum, display_short, long_name_entries, short_label, short_name},
+};
 use crate::units::{Extent, MIB, SectorSize, round_up};
 
-/// Fewest clusters of a FAT32 volume; with fewer, every reader takes it for FAT16.
+/// Fewest clusters of a FAT32 volume. With fewer, every reader takes it for FAT16.
 pub const MIN_CLUSTERS: u64 = 65_525;
-/// Room above the minimum, so that no reader's rounding brings it below.
+// Readers round differently: keep a distance from the limit.
 const CLUSTER_MARGIN: u64 = 16;
 const MAX_CLUSTER_BYTES: u64 = 32 << 10;
-/// Bytes of a directory entry.
-pub const DIR_ENTRY: usize = 32;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
-const ATTR_VOLUME_LABEL: u8 = 0x08;
-const ATTR_DIRECTORY: u8 = 0x10;
-const ATTR_ARCHIVE: u8 = 0x20;
-/// Attribute of an entry that holds a part of a long name.
-pub const ATTR_LONG_NAME: u8 = 0x0f;
 
-/// Time stamp of every file: seconds since 1970, UTC. FAT knows 1980 to 2107, in steps of two seconds.
+/// A time stamp: seconds since 1970 UTC. FAT stores 1980 to 2107, in steps of two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FatTime(pub u64);
 
 impl FatTime {
-    /// Date and time words.
+    // Date and time as FAT packs them.
     fn words(self) -> (u16, u16) {
         const Y1980: u64 = 315_532_800;
         const Y2107: u64 = 4_354_819_198;
@@ -48,12 +45,12 @@ impl FatTime {
     }
 }
 
-/// A file to place: path with `/` between directories, and size in bytes.
+/// A file to place.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
-    /// Path from the root, without a leading `/`.
+    /// Path from the root, with `/` between directories and none at the start.
     pub path: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -64,9 +61,9 @@ pub struct VolumeSpec {
     pub label: String,
     /// Volume serial number.
     pub serial: u32,
-    /// Time stamp of everything.
+    /// Time stamp of all files and directories.
     pub time: FatTime,
-    /// Files in the order in which their data lies.
+    /// Files, in the order of their data on the disk.
     pub files: Vec<FileSpec>,
 }
 
@@ -75,29 +72,29 @@ pub struct VolumeSpec {
 pub struct Placed {
     /// Path from the root.
     pub path: String,
-    /// Byte offset from the start of the volume; a multiple of the cluster size.
+    /// Byte offset in the volume, a multiple of the cluster size.
     pub offset: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Size rounded up to whole clusters: what is written, padded with zeros.
+    /// Bytes to write: the size rounded up to whole clusters. The rest is zeros.
     pub padded: u64,
 }
 
-/// A complete file system, short of the files' data.
+/// A complete file system, except for the files' data.
 #[derive(Clone, Debug)]
 pub struct VolumeLayout {
-    /// First sector: written last, it makes the rest a file system.
+    /// First sector. Write it last: until then nothing takes the rest for a file system.
     pub boot_sector: Vec<u8>,
-    /// All other metadata, by byte offset from the start of the volume. Both copies of the table are one in memory.
+    /// All other metadata, with byte offsets in the volume.
     pub metadata: Vec<(u64, Rc<[u8]>)>,
     /// The files, in the order given.
     pub files: Vec<Placed>,
 }
 
-/// What cannot be laid out.
+/// Why a volume cannot be laid out.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatError {
-    /// Too small for FAT32.
+    /// The volume is too small for FAT32.
     #[error("{0} bytes are too small for FAT32 with {1}-byte sectors")]
     TooSmall(u64, u64),
     /// The files do not fit.
@@ -108,11 +105,11 @@ pub enum FatError {
         /// Bytes of all clusters.
         have: u64,
     },
-    /// FAT's limit of one file.
-    #[error("{0}: {1} bytes: FAT32 holds files up to 4294967295 bytes")]
+    /// A file is larger than FAT32 allows.
+    #[error("{0} has {1} bytes: a file on FAT32 holds at most 4294967295")]
     FileTooLarge(String, u64),
-    /// A name FAT cannot hold.
-    #[error("{0:?} is not a file name for FAT")]
+    /// FAT cannot store this name.
+    #[error("{0:?} cannot be a file name on FAT")]
     BadName(String),
 }
 
@@ -126,8 +123,8 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// The largest cluster up to 32 KiB that leaves a legal FAT32: long runs, small tables.
     fn new(len: u64, sector: SectorSize) -> Result<Self, FatError> {
+        // The largest cluster that still makes FAT32: it keeps the FATs small.
         let mut cluster = MAX_CLUSTER_BYTES;
         while cluster >= sector.bytes() {
             if let Some(g) = Self::with_cluster(len, sector.bytes(), cluster) {
@@ -140,7 +137,7 @@ impl Geometry {
 
     fn with_cluster(len: u64, sector: u64, cluster: u64) -> Option<Self> {
         let fat_bytes = round_up((len / cluster + 2) * 4, sector)?;
-        // Data starts on a cluster (and on 4 KiB at least), so that direct I/O needs no bounce buffer.
+        // Data starts on a multiple of the cluster size and of 4 KiB, so that direct I/O needs no bounce buffer.
         let data = round_up(32 * sector + 2 * fat_bytes, cluster.max(4096))?;
         let clusters = len.checked_sub(data)? / cluster;
         (clusters >= MIN_CLUSTERS + CLUSTER_MARGIN && len / sector <= u64::from(u32::MAX)).then_some(Geometry {
@@ -157,14 +154,13 @@ impl Geometry {
         self.data + (cluster as u64 - 2) * self.cluster
     }
 
-    /// The first cluster from this one on that begins on a MiB; clusters and the beginning of the first divide one.
+    // The first cluster from this one on that starts on a MiB. One exists, because cluster sizes divide a MiB.
     const fn next_mib(&self, cluster: u64) -> u64 {
         let at = self.data + (cluster - 2) * self.cluster;
         cluster + (at.next_multiple_of(MIB) - at) / self.cluster
     }
 }
 
-/// A directory while it is being built.
 struct Dir {
     path: String,
     parent: usize,
@@ -182,7 +178,7 @@ struct Builder<'s> {
 }
 
 impl VolumeLayout {
-    /// Lay out a volume that fills `extent` of a disk.
+    /// Lay out a volume that fills `extent` of the disk.
     pub fn new(extent: Extent, sector: SectorSize, spec: &VolumeSpec) -> Result<Self, FatError> {
         let geometry = Geometry::new(extent.len, sector)?;
         let mut builder = Builder { geometry, spec, fat: vec![0x0fff_fff8, END_OF_CHAIN], dirs: Vec::new() };
@@ -197,7 +193,7 @@ fn split_path(path: &str) -> (&str, &str) {
 }
 
 impl Builder<'_> {
-    /// Every directory named by a path, parents first, each with clusters for all of its entries.
+    // Parents come first. Each directory gets its clusters now, enough for all of its entries.
     fn make_dirs(&mut self) -> Result<(), FatError> {
         let mut paths = vec![String::new()];
         for file in &self.spec.files {
@@ -214,7 +210,7 @@ impl Builder<'_> {
             let children = paths.iter().skip(1).chain(self.spec.files.iter().map(|f| &f.path));
             let names = children.filter(|p| split_path(p).0 == path).map(|p| split_path(p).1);
             let slots = 2 + names.map(|n| 1 + n.encode_utf16().count().div_ceil(13)).sum::<usize>();
-            let bytes = (slots * DIR_ENTRY) as u64;
+            let bytes = (slots * DIR_ENTRY_BYTES) as u64;
             let (cluster, clusters) = self.allocate(bytes)?;
             let dir =
                 Dir { path: path.clone(), parent, cluster, clusters, entries: Vec::new(), short_names: Vec::new() };
@@ -224,7 +220,7 @@ impl Builder<'_> {
         self.dirs[0].entries.extend(raw_entry(label, ATTR_VOLUME_LABEL, 0, 0, self.spec.time));
         for i in 1..self.dirs.len() {
             let (own, parent) = (self.dirs[i].cluster, self.dirs[i].parent);
-            // ".." of a directory below the root names cluster 0.
+            // The root counts as cluster 0 here, wherever it lies.
             let up = if parent == 0 { 0 } else { self.dirs[parent].cluster };
             for (name, cluster) in [(*b".          ", own), (*b"..         ", up)] {
                 let entry = raw_entry(name, ATTR_DIRECTORY, cluster, 0, self.spec.time);
@@ -241,7 +237,7 @@ impl Builder<'_> {
         let size = |file: &FileSpec| {
             u32::try_from(file.size).map_err(|_| FatError::FileTooLarge(file.path.clone(), file.size))
         };
-        // Before anything is added up: sizes are what a manifest claims.
+        // First of all: the sizes come from a manifest, and sums of absurd ones would overflow.
         self.spec.files.iter().try_for_each(|file| size(file).map(|_| ()))?;
         let spaced = self.fit_spaced();
         for file in &self.spec.files {
@@ -266,8 +262,8 @@ impl Builder<'_> {
         Ok(placed)
     }
 
-    /// Whether there is room for every large file to begin on a MiB: the ones behind it keep their places when its size
-    /// changes a little, and need not be written again.
+    // Whether every large file can start on a MiB. Then the files behind one that grows a little stay where they are, and
+    // an upgrade need not write them again.
     fn fit_spaced(&self) -> bool {
         let end = self.spec.files.iter().fold(self.fat.len() as u64, |next, file| {
             let first = if file.size >= MIB { self.geometry.next_mib(next) } else { next };
@@ -276,7 +272,7 @@ impl Builder<'_> {
         end - 2 <= self.geometry.clusters
     }
 
-    /// The next clusters in one run: first cluster and count.
+    // Takes consecutive clusters. Returns the first and their number.
     fn allocate(&mut self, bytes: u64) -> Result<(u32, u64), FatError> {
         let count = bytes.div_ceil(self.geometry.cluster).max(1);
         let first = self.fat.len() as u64;
@@ -316,6 +312,7 @@ impl Builder<'_> {
         }
         let mut fat: Vec<u8> = self.fat.iter().flat_map(|entry| entry.to_le_bytes()).collect();
         fat.resize(g.fat_bytes as usize, 0);
+        // Both copies share this memory.
         let fat: Rc<[u8]> = fat.into();
         let mut metadata = vec![
             (g.sector, reserved.split_off(sector).into()),
@@ -371,9 +368,9 @@ impl Builder<'_> {
     }
 }
 
-fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY] {
+fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -> [u8; DIR_ENTRY_BYTES] {
     let (date, clock) = time.words();
-    let mut e = [0; DIR_ENTRY];
+    let mut e = [0; DIR_ENTRY_BYTES];
     e[..11].copy_from_slice(&name);
     e[11] = attr;
     for at in [14, 22] {

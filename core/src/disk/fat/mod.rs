@@ -1,5 +1,6 @@
-//! FAT32: where every byte of a file system lies, computed before the first is written.
+//! FAT32. The whole layout is computed before the first byte is written.
 
+pub mod entry;
 pub mod layout;
 pub mod name;
 

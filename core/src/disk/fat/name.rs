@@ -1,12 +1,10 @@
-//! Names in FAT: the 8.3 form, and the entries that hold a longer one (Microsoft FAT specification, 2005, "Long File
-//! Name Implementation").
+//! Short (8.3) and long names in FAT (Microsoft FAT specification, 2005, "Long File Name Implementation").
 
 use crate::prelude::*;
 
-use super::layout::{ATTR_LONG_NAME, DIR_ENTRY};
+use super::entry::{ATTR_LONG_NAME, DIR_ENTRY_BYTES};
 
-/// A label of a volume.
-pub fn short_label(label: &str) -> [u8; 11] {
+pub(crate) fn short_label(label: &str) -> [u8; 11] {
     let mut out = [b' '; 11];
     for (to, from) in out.iter_mut().zip(label.bytes()) {
         *to = from.to_ascii_uppercase();
@@ -14,9 +12,8 @@ pub fn short_label(label: &str) -> [u8; 11] {
     out
 }
 
-/// The 8.3 alias of a name: itself where it fits in upper case, else `PREFIX~N`. `None` where FAT cannot
-/// hold the name at all.
-pub fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
+// The 8.3 alias of a name: the name itself in upper case if that fits, else `PREFIX~N`. `None` if FAT cannot store the name.
+pub(crate) fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"$%'-_@~`!(){}^#&".contains(&b);
     let long_legal = |c: char| !c.is_control() && !"\"*/:<>?\\|".contains(c);
     if name.is_empty() || name.len() > 255 || !name.chars().all(long_legal) || name.ends_with(['.', ' ']) {
@@ -49,7 +46,7 @@ pub fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
     })
 }
 
-/// An 8.3 entry as text, `NAME.EXT`.
+/// A short name as text, `NAME.EXT`.
 pub fn display_short(short: &[u8; 11]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
     match (text(&short[..8]), text(&short[8..])) {
@@ -58,7 +55,7 @@ pub fn display_short(short: &[u8; 11]) -> String {
     }
 }
 
-/// Checksum of an 8.3 name, which ties long-name entries to it.
+/// Checksum of a short name. Each entry of a long name repeats it, which ties the two together.
 pub fn checksum(short: &[u8; 11]) -> u8 {
     short.iter().fold(0u8, |sum, b| sum.rotate_right(1).wrapping_add(*b))
 }
@@ -66,14 +63,14 @@ pub fn checksum(short: &[u8; 11]) -> u8 {
 /// Byte positions of the 13 UTF-16 units in a long-name entry.
 pub const LONG_NAME_UNITS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
 
-/// Long-name entries stand in reverse order in front of the 8.3 entry.
-pub fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
+// In the order on the disk, which is last part first, in front of the 8.3 entry.
+pub(crate) fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
     let units: Vec<u16> = name.encode_utf16().collect();
     let parts = units.chunks(LONG_NAME_UNITS.len()).enumerate();
     let last = units.len().div_ceil(LONG_NAME_UNITS.len());
-    let mut entries: Vec<[u8; DIR_ENTRY]> = parts
+    let mut entries: Vec<[u8; DIR_ENTRY_BYTES]> = parts
         .map(|(i, part)| {
-            let mut e = [0; DIR_ENTRY];
+            let mut e = [0; DIR_ENTRY_BYTES];
             e[0] = (i + 1) as u8 | if i + 1 == last { 0x40 } else { 0 };
             e[11] = ATTR_LONG_NAME;
             e[13] = checksum;

@@ -1,5 +1,5 @@
-//! Base profiles: what an image is for, by one word. Names, platforms, formats and sizes are those of Talos' imager, but
-//! where a size is too small for two slots of 1 GiB.
+//! Base profiles: one word for what an image is for. Names, platforms, formats and sizes are those of Talos' imager,
+//! except sizes that are too small for two slots of 1 GiB.
 
 use crate::prelude::*;
 
@@ -10,17 +10,15 @@ use crate::{
     units::{GIB, SectorSize},
 };
 
-/// Talos has 1246 MiB there.
+// Talos has 1246 MiB here.
 const SMALL_BYTES: u64 = DEFAULT_IMAGE_BYTES;
-/// As Talos has it.
 const CLOUD_BYTES: u64 = 8 * GIB;
-/// As Talos has it for this cloud.
 const EXOSCALE_BYTES: u64 = 10 * GIB;
 
-/// Disk images: name, which is the platform's too but for metal-4k; size of the disk, bytes; formats.
-///
-/// Talos' qcow2 images of exoscale and oracle have clusters of 8 KiB, ours qemu-img's 64 KiB. Of its alibabacloud only the
-/// size is known to us.
+// Disk images: name, size of the disk, formats. Except for metal-4k, the name is also the platform's.
+//
+// Two differences from Talos: its qcow2 images for exoscale and oracle have clusters of 8 KiB, ours have qemu-img's
+// default of 64 KiB. And for alibabacloud we only know the size that it uses, not the formats.
 const IMAGES: [(&str, u64, ImageKind, OutFormat); 19] = [
     ("metal", SMALL_BYTES, ImageKind::Raw, OutFormat::Zst),
     (METAL_4K, SMALL_BYTES, ImageKind::Raw, OutFormat::Zst),
@@ -43,18 +41,17 @@ const IMAGES: [(&str, u64, ImageKind, OutFormat); 19] = [
     ("alibabacloud", CLOUD_BYTES, ImageKind::Raw, OutFormat::Zst),
 ];
 
-/// Metal with sectors of 4096 bytes.
+// Bare metal with 4096-byte sectors.
 const METAL_4K: &str = "metal-4k";
 
-/// What is no disk image.
 const OTHERS: [(&str, OutputKind); 3] =
     [("iso", OutputKind::Iso), ("installer", OutputKind::Installer), ("metal-uki", OutputKind::Uki)];
 
-/// Begins the names of profiles for Secure Boot that stand for the name behind it.
+// Talos' prefix for the Secure Boot variant of a profile.
 const SECUREBOOT: &str = "secureboot-";
 
 impl Draft {
-    /// What a base profile says.
+    /// The base profile of this name.
     pub fn base(name: &str) -> Result<Self, Fault> {
         if let Some((_, disk_bytes, format, out_format)) = IMAGES.iter().find(|(n, ..)| *n == name) {
             let (platform, sector) = match name {
@@ -83,7 +80,7 @@ impl Draft {
             return Err(Fault::Unsupported(format!("{name}: Secure Boot is not supported")));
         }
         let names = Draft::base_names().collect::<Vec<_>>().join(", ");
-        Err(Fault::Wrong(format!("{name:?} is no base profile: {names}")))
+        Err(Fault::Wrong(format!("{name:?} is not a base profile; known are {names}")))
     }
 
     /// Names of the base profiles.

@@ -1,16 +1,15 @@
-//! A profile that may not say everything yet.
+//! An incomplete profile: what a base profile says, overridden by the keys of a profile or by arguments.
 
 use crate::prelude::*;
 
 use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile};
 use crate::{kernel::platform::Platform, media::format::ImageKind, payload::manifest::Arch, units::SectorSize};
 
-/// What a base profile says, and then what goes before it: keys, or arguments.
+/// A profile in which anything may still be missing. Each field names its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Draft {
-    /// `arch`.
     pub arch: Option<Arch>,
-    /// `platform`.
     pub platform: Option<Platform>,
     /// `customization.extraKernelArgs`.
     pub extra_kernel_args: Vec<String>,
@@ -31,7 +30,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Take META, once the kind is known: an ISO has none. Talos' imager has its ISOs hand it on to the installer.
+    /// Set the META tags, once the kind is known. An ISO has no META; Talos' ISOs pass the tags on to the installer.
     pub fn set_meta(&mut self, tags: Vec<(u8, String)>) -> Result<(), Fault> {
         if self.kind == Some(OutputKind::Iso) && !tags.is_empty() {
             let what = "an ISO has no META: give it to the installer that writes the disk, by --meta, or by the kernel \
@@ -42,7 +41,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Say the rest, as far as it has a default.
+    /// Fill in the defaults, or say which key is missing.
     pub fn settle(self) -> Result<Profile, Fault> {
         let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
         let kind = said(self.kind, "output.kind")?.image_kind(self.disk_format)?;
@@ -67,11 +66,11 @@ impl Draft {
     }
 }
 
-/// What has no default but that of a base profile.
+/// Only base profiles have a default for this key.
 fn said<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
     value.ok_or_else(|| {
         Fault::Wrong(format!(
-            "{key} is missing: write it, or start from a base profile that says it, such as metal or iso"
+            "{key} is missing: add it, or start from a base profile that has it, such as metal or iso"
         ))
     })
 }

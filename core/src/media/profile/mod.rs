@@ -1,9 +1,9 @@
-//! Imager profiles: YAML that says which image is wanted, with the keys of Talos' imager.
+//! Imager profiles: YAML with the keys of Talos' imager that describes the image to make.
 //!
-//! A profile starts from a base profile ([`Draft::base`]), or from nothing; its own keys go before the base's. What is
-//! unknown is wrong. What is known and asks for something that is not done here, such as Secure Boot, is refused by its
-//! name and its place, never left out in silence: whoever asks for a signed image is not given another. Keys that ask for
-//! nothing (`secureboot: false`, `systemExtensions: []`) are as good as not there.
+//! A profile starts from a base profile ([`Draft::base`]) or from nothing, and its own keys override the base. Unknown
+//! keys are errors. A known key that asks for something unsupported, such as Secure Boot, is refused with its line and
+//! column, never ignored: who asks for a signed image must not get another. A key that asks for nothing
+//! (`secureboot: false`, `systemExtensions: []`) counts as absent.
 
 use crate::prelude::*;
 
@@ -27,97 +27,91 @@ use crate::{
     yaml::{ConfigError, Pos},
 };
 
-/// A profile that says everything: what is made, of what.
+/// A complete profile: what to make, and from what.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Profile {
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// Where it runs.
     pub platform: Platform,
     /// Kernel arguments, as `--extra-kernel-arg` takes them.
     pub extra_kernel_args: Vec<String>,
-    /// META tags and values.
     pub meta: Vec<(u8, String)>,
-    /// Where the payload comes from.
     pub origin: PayloadInput,
     /// Format of the image: one of a disk, or an ISO.
     pub kind: ImageKind,
-    /// Its disk; an ISO has none.
+    /// The disk in the image; an ISO has none.
     pub disk: Option<DiskOptions>,
-    /// How the whole image is compressed.
     pub compression: Option<Compression>,
 }
 
-/// The disk of a disk image.
+/// The disk of a disk image; sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct DiskOptions {
-    /// Size, bytes.
     pub bytes: u64,
-    /// Logical sector size.
     pub sector: SectorSize,
 }
 
 /// Where the payload of a profile comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PayloadInput {
-    /// `input.kernel` and `input.initramfs`: the directory that holds both, without a slash at its end.
+    /// `input.kernel` and `input.initramfs`: the directory that holds both, without a trailing slash.
     Directory(String),
     /// `input.baseInstaller.imageRef`: an image in a registry.
     Registry {
-        /// Its name.
+        /// Name of the image.
         image: ImageRef,
-        /// `forceInsecure`: the registry's certificate is not checked.
+        /// `forceInsecure`: do not check the registry's certificate.
         insecure: bool,
     },
     /// `input.baseInstaller.ociPath`: an OCI layout.
     Layout(String),
-    /// `input.baseInstaller.tarballPath`: the same in a tar archive.
+    /// `input.baseInstaller.tarballPath`: an OCI layout in a tar archive.
     Archive(String),
 }
 
 impl PayloadInput {
-    /// Where a container image carries its own payload.
+    /// The directory in which a container image carries its own payload.
     fn default_of(arch: Arch) -> Self {
         PayloadInput::Directory(format!("/usr/install/{arch}"))
     }
 }
 
-/// The initramfs that a payload directory has before any other.
+// A payload directory prefers this initramfs to the other names.
 const INITRAMFS_NAME: &str = INITRAMFS[0];
-/// The kernel.
 const KERNEL_NAME: &str = KERNEL;
 
 impl Profile {
-    /// Read a profile, and what is understood and ignored all the same.
+    /// Read a profile, and notes on keys that are understood but have no effect.
     pub fn parse(bytes: &[u8]) -> Result<(Self, Vec<String>), ProfileError> {
         read::profile(bytes)
     }
 
-    /// Name of the file that is made, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`.
+    /// Name of the output file, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`.
     pub fn file_name(&self) -> String {
         let format = OutFormat::of(self.compression).suffix();
         format!("{}-{}.{}{format}", self.platform, self.arch, output::format_name(self.kind))
     }
 }
 
-/// Why there is no such profile, without the place.
+/// What is wrong with a profile, without the place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is wrong.
+    /// It is invalid.
     #[error("{0}")]
     Wrong(String),
-    /// It is right, and asks for something that is not done here.
+    /// It is valid, but asks for something unsupported.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// Why there is no such profile.
+/// What is wrong with a profile, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {fault}")]
 pub struct ProfileError {
-    /// Where.
+    /// Line and column.
     pub at: Pos,
-    /// Why, with the path of the key.
+    /// The fault, which names the key.
     pub fault: Fault,
 }
 

@@ -1,4 +1,4 @@
-//! What comes out: kinds, formats, and which of them are made.
+//! Kinds and formats of output that Talos' imager knows, and which of them we make.
 
 use crate::prelude::*;
 
@@ -10,21 +10,20 @@ use crate::media::format::{Compression, ImageKind};
 pub enum OutputKind {
     /// A disk image.
     Image,
-    /// An ISO.
+    /// A live medium.
     Iso,
     /// A container image.
     Installer,
-    /// A kernel, for PXE.
+    /// The kernel of a PXE boot.
     Kernel,
-    /// An initramfs, for PXE.
+    /// The initramfs of a PXE boot.
     Initramfs,
-    /// A kernel command line, for PXE.
+    /// The kernel command line of a PXE boot.
     Cmdline,
     /// A unified kernel image.
     Uki,
 }
 
-/// Kinds by name.
 const KINDS: [(&str, OutputKind); 7] = [
     ("iso", OutputKind::Iso),
     ("image", OutputKind::Image),
@@ -36,12 +35,12 @@ const KINDS: [(&str, OutputKind); 7] = [
 ];
 
 impl OutputKind {
-    /// By name.
+    /// The kind of this name.
     pub fn by_name(name: &str) -> Result<Self, Fault> {
         by_name(&KINDS, name, "kind of output")
     }
 
-    /// The format of what is made; `disk_format` is that of a disk image.
+    /// The format to make, which for a disk image is `disk_format`. Refuses kinds that we do not make.
     pub fn image_kind(self, disk_format: Option<ImageKind>) -> Result<Option<ImageKind>, Fault> {
         let what = match self {
             OutputKind::Image => return Ok(disk_format),
@@ -51,7 +50,7 @@ impl OutputKind {
                  kernel, initramfs, command line (--extra-kernel-arg) and iPXE script"
             }
             OutputKind::Installer => "container images are made by `docker build` from the image of the installer",
-            OutputKind::Uki => "unified kernel images are not made: disks and ISOs boot by GRUB",
+            OutputKind::Uki => "unified kernel images are not made: disks and ISOs boot with GRUB",
         };
         Err(Fault::Unsupported(what.to_owned()))
     }
@@ -60,9 +59,9 @@ impl OutputKind {
 /// `output.outFormat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutFormat {
-    /// As it is.
+    /// Not compressed.
     Raw,
-    /// A tar archive with `disk.raw` in it, compressed.
+    /// A compressed tar archive with `disk.raw` in it.
     TarGz,
     /// xz.
     Xz,
@@ -72,7 +71,6 @@ pub enum OutFormat {
     Zst,
 }
 
-/// Formats by name.
 const FORMATS: [(&str, OutFormat); 5] = [
     ("raw", OutFormat::Raw),
     (".tar.gz", OutFormat::TarGz),
@@ -82,12 +80,12 @@ const FORMATS: [(&str, OutFormat); 5] = [
 ];
 
 impl OutFormat {
-    /// By name.
+    /// The format of this name.
     pub fn by_name(name: &str) -> Result<Self, Fault> {
         by_name(&FORMATS, name, "output format")
     }
 
-    /// The format of an image that is compressed like this.
+    /// The format of an image with this compression.
     pub const fn of(compression: Option<Compression>) -> Self {
         match compression {
             None => OutFormat::Raw,
@@ -97,7 +95,7 @@ impl OutFormat {
         }
     }
 
-    /// How the whole image is compressed.
+    /// Compression of the whole image. Refuses `.tar.gz`, which we do not make.
     pub fn compression(self) -> Result<Option<Compression>, Fault> {
         match self {
             OutFormat::Raw => Ok(None),
@@ -105,12 +103,12 @@ impl OutFormat {
             OutFormat::Gz => Ok(Some(Compression::Gz)),
             OutFormat::Zst => Ok(Some(Compression::Zst)),
             OutFormat::TarGz => Err(Fault::Unsupported(
-                ".tar.gz is not made: write `outFormat: raw` in a profile on stdin, and pack it by `tar --format=oldgnu -Sczf`".to_owned(),
+                ".tar.gz is not made: write `outFormat: raw` in a profile on stdin, and pack the image with `tar --format=oldgnu -Sczf`".to_owned(),
             )),
         }
     }
 
-    /// What it is called in a profile.
+    /// Name in a profile.
     pub const fn name(self) -> &'static str {
         match self {
             OutFormat::Raw => "raw",
@@ -121,7 +119,7 @@ impl OutFormat {
         }
     }
 
-    /// What it adds to the name of a file.
+    /// What the file name ends with.
     pub const fn suffix(self) -> &'static str {
         match self {
             OutFormat::Raw => "",
@@ -130,21 +128,20 @@ impl OutFormat {
     }
 }
 
-/// Formats of `output.imageOptions.diskFormat`.
 const DISK_FORMATS: [ImageKind; 4] = [ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova];
 
-/// A format of a disk image by its name.
+/// The value of `output.imageOptions.diskFormat`.
 pub fn disk_format(name: &str) -> Result<ImageKind, Fault> {
     let formats = DISK_FORMATS.map(|kind| (format_name(kind), kind));
     by_name(&formats.each_ref().map(|(name, kind)| (name.as_str(), *kind)), name, "disk format")
 }
 
-/// What a format is called, which is also how the name of its file ends.
+/// Name of a format, which is also its file extension.
 pub fn format_name(kind: ImageKind) -> String {
     kind.name().to_owned()
 }
 
-/// Options of a disk format, as qemu-img takes them. They are fixed, so only those can be asked for that are used anyway.
+/// Check `output.imageOptions.diskFormatOptions`. Our options for qemu-img are fixed, so a profile may only repeat them.
 pub fn disk_format_options(kind: ImageKind, options: &str) -> Result<(), Fault> {
     let ours = kind.qemu_format().map_or("", |(_, options)| options);
     let used = |option: &str| ours.split(',').any(|o| o == option || o.strip_suffix("=on") == Some(option));
@@ -153,19 +150,19 @@ pub fn disk_format_options(kind: ImageKind, options: &str) -> Result<(), Fault> 
         Some(option) => {
             let all = if ours.is_empty() { "none" } else { ours };
             let format = format_name(kind);
-            Err(Fault::Unsupported(format!("{option:?} cannot be asked for: the options of {format} are fixed, {all}")))
+            Err(Fault::Unsupported(format!("{option:?} is not supported: the options of {format} are fixed ({all})")))
         }
     }
 }
 
-/// `bootloader` of `output.imageOptions` and `output.isoOptions`: there is one.
+/// Check `bootloader` of `output.imageOptions` and `output.isoOptions`: only GRUB is supported.
 pub fn bootloader(name: &str) -> Result<(), Fault> {
     match name {
         "grub" => Ok(()),
         "dual-boot" | "sd-boot" | "none" => Err(Fault::Unsupported(format!(
-            "{name} is not what is made: disks and ISOs boot by GRUB; write grub, or leave it out"
+            "{name} is not supported: disks and ISOs boot with GRUB; write grub, or leave it out"
         ))),
-        other => Err(Fault::Wrong(format!("{other:?} is no boot loader: none, dual-boot, sd-boot, grub"))),
+        other => Err(Fault::Wrong(format!("{other:?} is not a boot loader: none, dual-boot, sd-boot, grub"))),
     }
 }
 
@@ -173,6 +170,6 @@ fn by_name<T: Copy>(table: &[(&str, T)], name: &str, what: &str) -> Result<T, Fa
     let found = table.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names = table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        Fault::Wrong(format!("{name:?} is no {what}: {names}"))
+        Fault::Wrong(format!("{name:?} is not a known {what}: {names}"))
     })
 }

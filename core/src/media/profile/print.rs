@@ -1,4 +1,4 @@
-//! A profile as YAML, which is read as the same profile again.
+//! Printing a profile as YAML that reads back as the same profile.
 
 use crate::prelude::*;
 
@@ -59,11 +59,10 @@ impl fmt::Display for PayloadInput {
     }
 }
 
-/// A text as a YAML scalar: as it is where it can be taken for nothing else, else in double quotes. (YAML 1.2, sections
-/// 5.1, 5.7, 7.3.1)
+/// A text as a YAML scalar, in double quotes unless it is unmistakable without. (YAML 1.2, sections 5.1, 5.7, 7.3.1)
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '=' | ',' | '@');
-    // Words that are something else for one reader or another, such as `null` and `y`, hold none of these.
+    // Some readers take words such as `null` and `y` for something else. None of those contain `=` or `/`.
     if text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.contains(['=', '/'])
         && text.chars().all(plain)
@@ -72,7 +71,7 @@ fn quoted(text: &str) -> String {
     }
     let mut quoted = String::from('"');
     for c in text.chars() {
-        // What is printed as it is by any reader; a line separator is a break to some.
+        // Any reader takes these as they are. Line separators are left out, because some readers break the line there.
         let printable = matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{10000}'..);
         // Writing to a String never fails.
         let _ = match c {

@@ -1,4 +1,4 @@
-//! The keys of a profile.
+//! Reading a profile, key by key.
 
 use crate::prelude::*;
 
@@ -47,19 +47,19 @@ const IMAGE_OPTIONS: [&str; 6] =
     ["diskSize", "diskFormat", "diskFormatOptions", "diskSectorSize", "bootloader", "sdBootEnrollKeys"];
 const ISO_OPTIONS: [&str; 2] = ["bootloader", "sdBootEnrollKeys"];
 
-/// A profile, and what is ignored.
+/// The profile, and notes on keys without effect.
 pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     let documents = yaml::documents(yaml::text(bytes)?)?;
     let mut roots = documents.iter().map(|document| Field::root(document));
     let Some(root) = roots.next() else {
         return Err(yaml::ConfigError::new(
             yaml::Pos { line: 1, column: 1 },
-            "there is no profile: `imager --help` has one",
+            "there is no profile; `imager --help` shows one",
         )
         .into());
     };
     if let Some(second) = roots.next() {
-        return Err(second.wrong("a second document: a profile is one").into());
+        return Err(second.wrong("a second document: a profile is a single one").into());
     }
     root.only(&KEYS)?;
     let base = root.get("baseProfileName")?;
@@ -73,7 +73,7 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     if let Some(platform) = root.get("platform")? {
         let known = Platform::by_name(platform.text()?).ok_or_else(|| {
             let names = Platform::names().collect::<Vec<_>>().join(", ");
-            platform.wrong(format!("{:?} is no platform: {names}", platform.text().unwrap_or_default()))
+            platform.wrong(format!("{:?} is not a known platform: {names}", platform.text().unwrap_or_default()))
         });
         draft.platform = Some(known?);
     }
@@ -87,12 +87,14 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     if let Some(field) = root.get("output")? {
         output(&field, &mut draft)?;
     }
-    // Behind the output: not every kind takes all of it.
+    // After the output, because an ISO takes no META.
     if let Some(field) = root.get("customization")? {
         customization(&field, &mut draft)?;
     }
     let mut ignored = Vec::new();
-    for (key, why) in [("name", "nothing that is made carries it"), ("version", "the payload's os-release says it")] {
+    for (key, why) in
+        [("name", "it would appear nowhere"), ("version", "the version is that of the payload's os-release")]
+    {
         if let Some(field) = root.get(key)?.filter(|field| !field.asks_nothing()) {
             field.text()?;
             ignored.push(format!("{}: {}", field.at(), field.named(format!("ignored: {why}"))));
@@ -100,13 +102,13 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     }
     match (draft.settle(), &base) {
         (Ok(profile), _) => Ok((profile, ignored)),
-        // What the profile itself asks for is refused above.
+        // The profile's own keys were refused above, so the unsupported wish comes from its base.
         (Err(fault @ Fault::Unsupported(_)), Some(base)) => at(base, Err(fault)),
         (Err(fault), _) => at(&root, Err(fault)),
     }
 }
 
-/// Give a fault the place of a key.
+/// Add a key's line and column to a fault.
 fn at<T>(field: &Field, result: core::result::Result<T, Fault>) -> Result<T> {
     result.map_err(|fault| match fault {
         Fault::Wrong(what) => field.wrong(what).into(),
@@ -119,7 +121,7 @@ fn unsupported(field: &Field, what: impl core::fmt::Display) -> ProfileError {
     ProfileError { at, fault: Fault::Unsupported(what) }
 }
 
-/// A key that is known, and must not ask for anything.
+/// Refuse a known key unless it asks for nothing.
 fn refuse(parent: &Field, key: &str, why: &str) -> Result<()> {
     match parent.get(key)?.filter(|field| !field.asks_nothing()) {
         Some(field) => Err(unsupported(&field, why)),
@@ -130,7 +132,7 @@ fn refuse(parent: &Field, key: &str, why: &str) -> Result<()> {
 fn arch_by_name(name: &str) -> core::result::Result<Arch, Fault> {
     let all = [Arch::Amd64, Arch::Arm64];
     let found = all.into_iter().find(|arch| arch.to_string() == name);
-    found.ok_or_else(|| Fault::Wrong(format!("{name:?} is no architecture: amd64, arm64")))
+    found.ok_or_else(|| Fault::Wrong(format!("{name:?} is not a known architecture: amd64, arm64")))
 }
 
 fn customization(field: &Field, draft: &mut Draft) -> Result<()> {
@@ -150,7 +152,7 @@ fn customization(field: &Field, draft: &mut Draft) -> Result<()> {
 
 fn meta(contents: &Field) -> Result<Vec<(u8, String)>> {
     let mut tags = Vec::new();
-    // An alias is short, and what it names may be long.
+    // Aliases can expand a small document to a huge one, so count what they expand to.
     let mut bytes = 0;
     for item in contents.items()? {
         item.only(&["key", "value"])?;
@@ -170,7 +172,7 @@ fn input(field: &Field) -> Result<Option<PayloadInput>> {
     field.only(&INPUT)?;
     for (key, why) in [
         ("sdStub", "unified kernel images are not made"),
-        ("sdBoot", "disks boot by GRUB"),
+        ("sdBoot", "disks boot with GRUB"),
         ("imageCache", "image caches are not supported"),
         ("overlayInstaller", "overlays are not supported"),
         ("secureboot", "Secure Boot is not supported"),
@@ -185,13 +187,13 @@ fn input(field: &Field) -> Result<Option<PayloadInput>> {
     };
     match (files, image) {
         (Some(_), Some((_, field))) => {
-            Err(field.wrong("the payload comes from here, or from kernel and initramfs: drop one of the two").into())
+            Err(field.wrong("give the payload either here or by kernel and initramfs: drop one of the two").into())
         }
         (files, image) => Ok(files.or(image.map(|(origin, _)| origin))),
     }
 }
 
-/// `kernel` and `initramfs`: a payload is a directory with both.
+/// The directory that holds both `kernel` and `initramfs`.
 fn directory(input: &Field) -> Result<Option<PayloadInput>> {
     let (kernel, initramfs) = (file(input, "kernel")?, file(input, "initramfs")?);
     let (kernel, initramfs) = match (kernel, initramfs) {
@@ -202,13 +204,13 @@ fn directory(input: &Field) -> Result<Option<PayloadInput>> {
     };
     let dir = dir_of(&kernel, KERNEL_NAME)?;
     if dir_of(&initramfs, INITRAMFS_NAME)? != dir {
-        let why = format!("a payload is one directory: this is another than that of {KERNEL_NAME}, {dir}");
+        let why = format!("a payload is one directory, but {KERNEL_NAME} is in another one, {dir}");
         return Err(unsupported(&initramfs, why));
     }
     Ok(Some(PayloadInput::Directory(dir)))
 }
 
-/// The `path` of a file asset, if there is one.
+/// The `path` of a file asset. An empty path counts as none.
 fn file<'n>(parent: &Field<'n>, key: &str) -> Result<Option<Field<'n>>> {
     let Some(asset) = parent.get(key)? else { return Ok(None) };
     asset.only(&["path"])?;
@@ -216,11 +218,11 @@ fn file<'n>(parent: &Field<'n>, key: &str) -> Result<Option<Field<'n>>> {
     Ok(if path.text()?.is_empty() { None } else { Some(path) })
 }
 
-/// The directory of a file that has to have this name.
+/// The directory of a file, which must have this name there.
 fn dir_of(path: &Field, name: &str) -> Result<String> {
     let (dir, last) = path.text()?.rsplit_once('/').unwrap_or((".", path.text()?));
     if last != name {
-        return Err(unsupported(path, format!("a payload is a directory, and this is called {name} there")));
+        return Err(unsupported(path, format!("a payload is a directory in which this file is called {name}")));
     }
     Ok(match dir.trim_end_matches('/') {
         "" => "/".to_owned(),
@@ -244,7 +246,7 @@ fn container(asset: &Field) -> Result<Option<PayloadInput>> {
     let mut origins = [image, layout, archive].into_iter().flatten();
     let origin = origins.next();
     match origins.next() {
-        Some(_) => Err(asset.wrong("imageRef, ociPath, tarballPath: the payload comes from one of them").into()),
+        Some(_) => Err(asset.wrong("give only one of imageRef, ociPath and tarballPath").into()),
         None => Ok(origin),
     }
 }
@@ -259,14 +261,14 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     if let Some(options) = field.get("imageOptions")? {
         image_options(&options, draft)?;
         if draft.kind == Some(OutputKind::Iso) {
-            no_effect(&options, &IMAGE_OPTIONS, "what is made is an ISO, and has no disk in it: drop this")?;
+            no_effect(&options, &IMAGE_OPTIONS, "the output is an ISO, which has no disk in it: drop this")?;
         }
     }
     if let Some(options) = field.get("isoOptions")? {
         options.only(&ISO_OPTIONS)?;
         boot_options(&options)?;
         if draft.kind != Some(OutputKind::Iso) {
-            no_effect(&options, &ISO_OPTIONS, "what is made is no ISO: drop this, or write `kind: iso`")?;
+            no_effect(&options, &ISO_OPTIONS, "the output is not an ISO: drop this, or write `kind: iso`")?;
         }
     }
     if let Some(format) = field.get("outFormat")? {
@@ -277,7 +279,7 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-/// Options of another kind of output that ask for something.
+/// Refuse options that are meant for another kind of output.
 fn no_effect(options: &Field, keys: &[&str], why: &str) -> Result<()> {
     for key in keys {
         if let Some(field) = options.get(key)?.filter(|field| !field.asks_nothing()) {
@@ -309,10 +311,10 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
     boot_options(options)
 }
 
-/// What images of disks and ISOs have in common.
+/// The options that disk images and ISOs share.
 fn boot_options(options: &Field) -> Result<()> {
     if let Some(loader) = options.get("bootloader")?.filter(|field| !field.asks_nothing()) {
         at(&loader, bootloader(loader.text()?))?;
     }
-    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot by GRUB, not by sd-boot")
+    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot with GRUB, not with sd-boot")
 }

@@ -1,4 +1,4 @@
-//! The list: a line for every region, with what the strip has no room for.
+//! The list below the strip: a line for every region, with the details the strip has no room for.
 
 use crate::prelude::*;
 
@@ -11,14 +11,13 @@ use crate::{
     report::LayoutReport,
 };
 
-/// Columns in front of a name, where a line that goes on begins, too.
+/// Column at which names and continuation lines begin.
 const INDENT: usize = 6;
-/// Most columns of a size: the usual ones have no more.
+/// Widest column for offsets and sizes. The usual ones fit.
 const SIZE: usize = 10;
-/// Most columns of what is held: no label of a signature is longer.
+/// Widest column for what a partition holds: the longest name of a signature.
 const HOLDS: usize = 11;
 
-/// What stands in the columns of a line.
 struct Row {
     mark: char,
     number: String,
@@ -29,7 +28,7 @@ struct Row {
     note: String,
 }
 
-/// A heading, and a line for every region but what alignment leaves over; longer ones go on in further lines.
+/// A heading and a line for every region except alignment gaps. Long lines are wrapped.
 pub fn lines(report: &LayoutReport) -> Vec<String> {
     let (style, columns) = (report.style, report.style.columns());
     let heading = ["#", "name", "at", "size", "holds"].map(str::to_owned);
@@ -39,7 +38,7 @@ pub fn lines(report: &LayoutReport) -> Vec<String> {
     let widest = |pick: fn(&Row) -> &String| {
         rows.iter().map(|row| text::width(&text::clean(pick(row), style, 2))).max().unwrap_or_default()
     };
-    // At most a quarter of the line for names: the rest has to fit, too.
+    // A name may be 36 characters long. It gets a quarter of the line, so that the other columns fit.
     let names = widest(|row| &row.name).min(columns / 4);
     let (ats, lens) = (widest(|row| &row.at).min(SIZE), widest(|row| &row.len).min(SIZE));
     let holds = widest(|row| &row.holds).min(HOLDS);
@@ -94,7 +93,6 @@ impl Row {
     }
 }
 
-/// What is to be said of a partition: the state of a slot, else its type.
 fn note(partition: &Partition, report: &LayoutReport) -> String {
     let Some((slot, system)) = slot_of(partition, report) else {
         return partition.type_name.as_ref().map_or_else(|| format!("type {}", partition.type_id), ToString::to_string);
@@ -111,7 +109,7 @@ fn note(partition: &Partition, report: &LayoutReport) -> String {
     if system.next_boot.slot == Some(slot) {
         note += if system.next_boot.trial { ", boots next, once" } else { ", boots next" };
     }
-    // An empty slot does not verify, and need not.
+    // An empty slot never verifies, which is no reason for alarm.
     if facts.version.is_some() && !facts.verifies {
         note += ", DOES NOT VERIFY";
     }

@@ -1,5 +1,4 @@
-//! The picture of a disk: a strip to scale, and a line for every region. A pure function of its facts and of how wide a
-//! line may be.
+//! The picture of a disk: a strip drawn to scale, and a list with a line for every region.
 //!
 //! ```text
 //! report ─► scale (columns of each region) ─► strip (boxes) ─┐
@@ -28,19 +27,19 @@ impl Style {
     }
 }
 
-/// What a picture is made of; each is one column wide.
+/// The characters of a picture. Each must be one column wide.
 struct Glyphs {
     horizontal: char,
     vertical: char,
-    /// Left, middle and right of the upper edge.
+    /// Left corner, divider and right corner of the upper edge.
     top: [char; 3],
-    /// The same of the lower edge.
+    /// The same for the lower edge.
     bottom: [char; 3],
     table: char,
     free: char,
-    /// What boots next.
+    /// Marks what boots next.
     next: char,
-    /// A text goes on.
+    /// Marks a text that was cut off.
     cut: char,
 }
 
@@ -66,7 +65,7 @@ const ASCII: Glyphs = Glyphs {
     cut: '~',
 };
 
-/// A word and what there is to say of it, a paragraph each: as `status` writes them, but no wider than the picture.
+/// Paragraphs of a word and its text, laid out as in `status` but no wider than the picture.
 pub fn paragraphs(lines: &[(&str, String)], style: Style) -> Vec<String> {
     const INDENT: usize = 11;
     lines
@@ -75,7 +74,7 @@ pub fn paragraphs(lines: &[(&str, String)], style: Style) -> Vec<String> {
         .collect()
 }
 
-/// Draw it: strip, legend, list. Every line has at most as many columns as the style says.
+/// Draw strip, legend and list. No line is wider than the style says.
 pub fn draw(report: &super::LayoutReport) -> String {
     let strip = strip::Strip::of(report);
     let mut lines = strip.draw();

@@ -1,4 +1,4 @@
-//! The page that `inspect DISK` prints: what is known of the disk, its picture, its problems.
+//! The page that `inspect DISK` prints: facts about the disk, its picture, its problems.
 
 use crate::prelude::*;
 

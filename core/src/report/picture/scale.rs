@@ -1,26 +1,26 @@
-//! How many columns each region gets.
+//! Sharing out columns among regions of very different lengths.
 
 use crate::prelude::*;
 
-/// What a region wants, or gets.
+/// What a region gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Columns.
+    /// Width in columns.
     pub columns: usize,
-    /// Whether that is more than it would have to scale: it was too small to be seen.
+    /// Whether it is wider than to scale, because it would be too small to see.
     pub widened: bool,
 }
 
-/// Share out `total` columns by length, where each region has a least number of columns: `(bytes, least)`. What is
-/// too small gets its least; the rest is to scale among themselves, to a column. The sum is exactly `total`; none where
-/// the least of all together are more than that.
+/// Share out exactly `total` columns among regions `(bytes, least columns)`. A region that would be too small gets its
+/// least; the others are to scale among themselves, to one column. `None` if the least columns do not fit into `total`.
 pub fn columns(regions: &[(u64, usize)], total: usize) -> Option<Vec<Share>> {
     let mut rest = total.checked_sub(regions.iter().map(|(_, least)| least).sum())?;
     let mut shares: Vec<Share> = regions.iter().map(|(_, least)| Share { columns: *least, widened: true }).collect();
     let Some(longest) = (0..regions.len()).max_by_key(|i| regions[*i].0) else {
         return (total == 0).then_some(shares);
     };
-    // What is widened takes columns from the others, so that some of those may become too small in turn.
+    // Widening one region takes columns from the others, some of which may become too small in turn. So repeat until
+    // no more are.
     let mut scaled = vec![true; regions.len()];
     let (bytes, room) = loop {
         let of = |least: bool| {
@@ -47,7 +47,7 @@ pub fn columns(regions: &[(u64, usize)], total: usize) -> Option<Vec<Share>> {
         rest -= columns - least;
         remainders.push((exact % bytes, i));
     }
-    // What rounding down has left goes to those that lost most by it.
+    // Columns left over by rounding down go to the regions that lost most by it.
     remainders.sort_by_key(|(remainder, i)| (core::cmp::Reverse(*remainder), *i));
     for (_, i) in remainders.into_iter().take(rest) {
         shares[i].columns += 1;

@@ -1,4 +1,4 @@
-//! The strip: one box for every region, as wide as it is long.
+//! The strip: one box for every region, its width to scale.
 
 use crate::prelude::*;
 
@@ -17,21 +17,18 @@ use crate::{
     units::MIB,
 };
 
-/// Lines of text in a box.
 const ROWS: usize = 3;
-/// Least columns of a partition, its left edge included: three digits of its number.
+// Least columns of a box, its left edge included. A partition has room for a number of three digits, a slot also for
+// its name and state, which people look for first.
 const LEAST_PARTITION: usize = 4;
-/// Least columns of a slot: its name and its state are what people look for.
 const LEAST_SLOT: usize = 11;
-/// Least columns of anything else, its left edge included.
 const LEAST: usize = 2;
 
-/// Columns from which on a name that does not fit is cut off, rather than left out.
+/// In a narrower box, a name that does not fit is left out instead of cut off: a few letters tell nothing.
 const CUT: usize = 7;
 
-/// What is drawn of one region.
 struct Cell {
-    /// How it is called in the legend: its number, or what it is.
+    /// Name in the legend: the partition's number, or what it is.
     name: String,
     bytes: u64,
     least: usize,
@@ -39,34 +36,31 @@ struct Cell {
 }
 
 enum What {
-    /// For each line what may stand there: the first that fits. Every character is one column wide.
+    /// For each line the texts to choose from; the first that fits is drawn. Every character is one column wide.
     Text([Vec<String>; ROWS]),
     Table,
     Free,
 }
 
-/// The regions that are drawn, and how.
 pub struct Strip {
     cells: Vec<Cell>,
     style: Style,
-    /// Whether one of them boots next.
     boots: bool,
 }
 
-/// Whether a region is what alignment leaves over: partitions begin at multiples of 1 MiB.
+/// Whether a region is only a gap, as alignment to 1 MiB leaves it. Gaps are not drawn.
 pub fn is_alignment(region: &Region) -> bool {
     matches!(region, Region::Free { extent } if extent.len < MIB)
 }
 
 impl Strip {
-    /// All but what alignment leaves over.
     pub fn of(report: &LayoutReport) -> Self {
         let shown = report.regions.iter().filter(|region| !is_alignment(region));
         let boots = report.system.as_ref().is_some_and(|system| system.next_boot.slot.is_some());
         Strip { cells: shown.map(|region| Cell::of(region, report)).collect(), style: report.style, boots }
     }
 
-    /// The boxes. Where they do not fit into one row, the strip goes on in the next.
+    /// Draw the boxes. A strip that is too wide for one row continues in the next.
     pub fn draw(&self) -> Vec<String> {
         let (glyphs, width) = (self.style.glyphs(), self.style.columns());
         let shares = self.shares(width);
@@ -95,7 +89,7 @@ impl Strip {
         lines.map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// Columns of each box with its left edge; the right edge of the last takes one more.
+    /// Columns of each box including its left edge. The last box needs one more for its right edge.
     fn shares(&self, width: usize) -> Vec<Share> {
         let wanted: Vec<(u64, usize)> = self.cells.iter().map(|cell| (cell.bytes, cell.least)).collect();
         let least: usize = wanted.iter().map(|(_, least)| least).sum();
@@ -103,7 +97,7 @@ impl Strip {
         columns(&wanted, rows * width - 1).unwrap_or_default()
     }
 
-    /// What the signs mean, and how far the strip is to scale.
+    /// What the signs mean, and which boxes are not to scale.
     pub fn legend(&self) -> Vec<String> {
         let (style, glyphs) = (self.style, self.style.glyphs());
         let has = |pick: fn(&What) -> bool| self.cells.iter().any(|cell| pick(&cell.what));
@@ -138,7 +132,7 @@ impl Strip {
     }
 }
 
-/// Names in the order of the strip, each once; numbers that follow each other as `1 to 7`.
+/// Names in the order of the strip, each once, with consecutive numbers as `1 to 7`.
 fn called<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let number = |name: &str| name.parse::<u32>().ok();
     let mut called: Vec<(&str, &str)> = Vec::new();
@@ -161,7 +155,7 @@ fn called<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
 impl Cell {
     fn of(region: &Region, report: &LayoutReport) -> Self {
         let extent = region.extent();
-        // Only what is there is drawn.
+        // A damaged table may name sectors beyond the end of the disk.
         let bytes = extent.end().min(report.bytes).saturating_sub(extent.offset);
         match region {
             Region::Table { .. } => {
@@ -170,7 +164,7 @@ impl Cell {
             Region::Free { .. } => Cell { name: "free space".to_owned(), bytes, least: LEAST, what: What::Free },
             Region::Partition(partition) => {
                 let name = partition.number.to_string();
-                // A row may end within a box, where a character of two columns would be cut in two.
+                // A row may end within a box and would cut a character of two columns in half.
                 let title = text::clean(&partition.name, report.style, 1);
                 let what = What::Text([
                     vec![format!("{name} {title}").trim_end().to_owned(), name.clone()],
@@ -206,12 +200,12 @@ impl Cell {
 fn state(partition: &Partition, report: &LayoutReport) -> Vec<String> {
     let Some((slot, system)) = slot_of(partition, report) else { return partition.holds.iter().cloned().collect() };
     let state = system.slots[slot].state.map_or_else(|| "unknown".to_owned(), |state| state.to_string());
-    // A slot is never too narrow for it.
+    // LEAST_SLOT leaves room for it.
     let next = report.style.glyphs().next;
     vec![if system.next_boot.slot == Some(slot) { format!("{state} {next}") } else { state }]
 }
 
-/// The slot a partition is, on a disk of ours.
+/// The slot that a partition holds, on a disk of ours.
 pub fn slot_of<'r>(partition: &Partition, report: &'r LayoutReport) -> Option<(Slot, &'r InstalledSystem)> {
     let system = report.system.as_ref()?;
     let slot = Slot::BOTH.into_iter().find(|slot| Part::from(*slot).number() == partition.number)?;

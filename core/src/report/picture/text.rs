@@ -1,5 +1,6 @@
-//! Text that fits. Names in a partition table are anybody's: what would move the cursor, or is not there to be seen, is
-//! shown as `?`.
+//! Text that fits into columns and cannot harm a terminal.
+//!
+//! Anybody can write names into a partition table. Control and invisible characters in them are shown as `?`.
 
 use crate::prelude::*;
 
@@ -10,24 +11,22 @@ use crate::{
     units::{ByteSize, approx},
 };
 
-/// Columns of one character; none for what is not shown.
 fn columns(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
-/// Columns of a text that is [`clean`].
+/// Width of a [`clean`] text in columns.
 pub fn width(text: &str) -> usize {
     text.chars().map(columns).sum()
 }
 
-/// The same text without what does harm on a terminal, or is not ASCII where only that is shown. What is wider than
-/// `widest` columns is not shown either.
+/// Replace with `?` what could harm a terminal, what the style cannot show, and what is wider than `widest` columns.
 pub fn clean(text: &str, style: Style, widest: usize) -> String {
     let shown = |c: char| (1..=widest).contains(&columns(c)) && (style.unicode || c.is_ascii());
     text.chars().map(|c| if shown(c) { c } else { '?' }).collect()
 }
 
-/// Exactly `columns` columns of it: cut off with a sign, or filled up.
+/// Cut or pad a text to exactly `columns` columns.
 pub fn fit(text: &str, columns: usize, style: Style) -> String {
     let text = clean(text, style, 2);
     let have = width(&text);
@@ -47,8 +46,8 @@ pub fn fit(text: &str, columns: usize, style: Style) -> String {
     kept + &" ".repeat(missing)
 }
 
-/// Lines of at most `columns` columns; those behind the first start with `indent` blanks. Words are kept whole where
-/// they fit into a line.
+/// Wrap into lines of at most `columns` columns, all but the first indented by `indent`. Words that fit into a line
+/// stay whole.
 pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<String> {
     let text = clean(text, style, 2);
     let mut lines = vec![String::new()];
@@ -61,7 +60,7 @@ pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<Stri
         }
         for c in word.chars() {
             let wide = self::columns(c);
-            // A blank at the end of a line is not missed.
+            // A blank at the end of a line can go.
             if used + wide > columns && c == ' ' {
                 continue;
             }
@@ -78,7 +77,7 @@ pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<Stri
     lines.into_iter().map(|line| line.trim_end_matches(' ').to_owned()).collect()
 }
 
-/// A byte count for people: exact where that is short, else to one decimal place.
+/// A byte count for people: exact if that is short, otherwise to one decimal place.
 pub fn size(bytes: u64) -> String {
     let exact = ByteSize(bytes).to_string();
     match bytes {

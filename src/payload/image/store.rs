@@ -1,0 +1,50 @@
+use std::io::Read;
+
+use oci_spec::image::{Descriptor, DigestAlgorithm};
+
+use super::ImageError;
+use slipway_core::digest::Sha256;
+
+/// Largest index, manifest or configuration that is read. Registries and containerd have the same limit.
+pub const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// From a registry's Content-Type or a descriptor, if the store knows it.
+    pub media_type: Option<String>,
+    pub bytes: Vec<u8>,
+}
+
+/// Where the parts of one image are stored. Unless a method says otherwise, the content is not verified.
+pub trait ImageStore: Send + Sync {
+    /// The index or manifest that the reference names, at most [`MAX_DOCUMENT_BYTES`]. If the reference has a digest,
+    /// it has been compared.
+    fn root(&self) -> Result<Document, ImageError>;
+
+    /// An index or manifest, at most [`MAX_DOCUMENT_BYTES`].
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError>;
+
+    /// A configuration or a layer, read once from beginning to end. The reader reports errors as an `io::Error` that
+    /// wraps an [`ImageError`].
+    fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
+
+    /// The image's name for messages: `docker://r.io/x:1`.
+    fn name(&self) -> String;
+}
+
+pub fn sha256_of(descriptor: &Descriptor) -> Result<Sha256, ImageError> {
+    let digest = descriptor.digest();
+    let parsed = Some(digest.digest()).filter(|_| *digest.algorithm() == DigestAlgorithm::Sha256);
+    let parsed = parsed.and_then(|hex| hex.parse().ok());
+    parsed.ok_or_else(|| ImageError::invalid(digest.to_string(), "only SHA-256 digests are supported"))
+}
+
+/// Read a document to its end; an error if it is larger than [`MAX_DOCUMENT_BYTES`].
+pub fn read_document(reader: impl Read, what: &str) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = Vec::new();
+    reader.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|source| ImageError::of_io(what, source))?;
+    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+        return Err(ImageError::invalid(what, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
+    }
+    Ok(bytes)
+}

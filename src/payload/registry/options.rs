@@ -1,0 +1,51 @@
+use std::{path::PathBuf, time::Duration};
+
+use super::{MinimumSpeed, Mirror};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `--plain-http`: http instead of https. Redirects may then lead from TLS to plain HTTP, too.
+    pub plain_http: bool,
+    /// `--tls-verify=false`
+    pub insecure_tls: bool,
+    /// `--registry-ca`: further authorities, as PEM.
+    pub ca_files: Vec<PathBuf>,
+    /// `--authfile`; by default the files of containers-auth.json(5).
+    pub auth_file: Option<PathBuf>,
+    /// `--mirror HOST=URL`: asked before the registry, in this order.
+    pub mirrors: Vec<Mirror>,
+    pub patience: Patience,
+}
+
+/// When to try again, and when to give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Give up after this many rounds without progress. Five rounds, with pauses of 1, 2, 4 and 8 s, outlast the
+    /// restart of a registry.
+    pub attempts: u32,
+    /// It doubles from round to round.
+    pub first_pause: Duration,
+    /// The longest pause, unless the registry asks for a longer one (Retry-After, up to 60 s).
+    pub longest_pause: Duration,
+    /// Timeout for DNS, and another one for TCP and TLS together.
+    pub connect: Duration,
+    /// Slower connections are cut. By default 1 KiB/s, which a modem exceeds, over 30 s: TCP itself mostly notices a
+    /// lost link earlier, if at all.
+    pub pace: MinimumSpeed,
+    /// If this many bytes came between two cuts, the attempts are counted anew. With one byte as the limit a broken
+    /// server could keep us busy for ever.
+    pub progress_bytes: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience {
+            attempts: 5,
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(16),
+            connect: Duration::from_secs(10),
+            pace: MinimumSpeed { window: Duration::from_secs(30), least_bytes: 30 << 10 },
+            progress_bytes: 64 << 10,
+        }
+    }
+}
