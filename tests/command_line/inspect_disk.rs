@@ -320,8 +320,8 @@ fn refused(path: &Path, texts: &[&str]) {
 fn what_has_no_partition_table() {
     let world = World::new();
     refused(&world.image(), &["no partition table", "no protective MBR", "begins with 69632 zeros"]);
-    refused(&world.sparse("empty", 0), &["no partition table", "not one sector"]);
-    refused(&world.sparse("short", 511), &["no partition table", "not one sector"]);
+    refused(&world.sparse("empty", 0), &["no partition table", "smaller than one sector"]);
+    refused(&world.sparse("short", 511), &["no partition table", "smaller than one sector"]);
     refused(&world.sparse("sector", 512), &["no partition table", "512 zeros"]);
     let ext4 = world.sparse("ext4", 16 * MIB);
     tool!("mkfs.ext4", "-q", "-F", &ext4);

@@ -289,7 +289,7 @@ fn what_is_no_regular_file() {
     symlink("nowhere", &link).unwrap();
     tool!("mknod", &node, "c", "1", "3");
     for out in [dir, link, node] {
-        let texts = [out.to_str().unwrap(), "is no regular file"];
+        let texts = [out.to_str().unwrap(), "is not a regular file"];
         refused(&world, INSTALL, &texts, || image(&world, "raw", &out, &["--force"]));
     }
 }
@@ -378,7 +378,7 @@ printf "\\$(printf %o $((byte ^ 1)))" | dd of="$out" bs=1 seek=$at conv=notrunc 
     for kind in ["vhd", "ova"] {
         let out = world.path("os.img");
         let attempt = || Outcome::of(image_command(&world, kind, &out, &[]).env("PATH", &path));
-        refused(&world, INSTALL, &["os.img", "it is not the disk that was converted"], attempt);
+        refused(&world, INSTALL, &["os.img", "is not the disk that was converted"], attempt);
     }
 }
 

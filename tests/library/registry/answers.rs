@@ -168,7 +168,7 @@ fn redirects_that_lead_nowhere_are_refused() {
     for location in ["ftp://x.example/", "http://user:word@x.example/", ""] {
         let server = Server::new(move |_, out| reply(out, 302, &[("Location", location)], b""));
         let error = at(server.port).root().unwrap_err();
-        assert_eq!(says(&error, &["redirects to what is no address"]), "fetch");
+        assert_eq!(says(&error, &["redirects to a malformed address"]), "fetch");
     }
     let server = Server::new(|_, out| reply(out, 304, &[], b""));
     assert_eq!(says(&at(server.port).root().unwrap_err(), &["304"]), "fetch");

@@ -114,7 +114,7 @@ pub const ROWS: &[Row] = &[
         let path = "x".repeat(5000);
         c.image(Tar::new().pax(EntryType::XHeader, &[("path", path.as_str())]).file("x", b"x"));
     }),
-    ("thousands of names that are whited out", INPUT, &["more than 1000 names that are whited out"], |c| {
+    ("thousands of whiteouts", INPUT, &["more than 1000 whiteouts"], |c| {
         c.image((0..1100).fold(dirs(), |tar, n| tar.file(&format!("{DIR}/.wh.{n}"), b"")));
     }),
     ("a name that forges a line of the log", INPUT, &["x\\nerror: done"], |c| {

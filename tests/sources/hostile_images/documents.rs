@@ -48,7 +48,7 @@ pub const ROWS: &[Row] = &[
         image.edit_config = |config| config["author"] = json!("x".repeat(100 << 20));
         image.write(&c.layout, "1");
     }),
-    ("a manifest nested ten thousand deep", INPUT, &["not what the image specification says"], |c| {
+    ("a manifest nested ten thousand deep", INPUT, &["does not follow the OCI image specification"], |c| {
         let bytes = [vec![b'['; 10_000], vec![b']'; 10_000]].concat();
         c.layout.blob(&bytes);
         c.layout.tag("1", &descriptor(images::MANIFEST, &bytes));

@@ -69,7 +69,7 @@ pub const ROWS: &[Row] = &[
     ("a wrong diff_id", INPUT, &["diff_id", "SHA-256"], |c| {
         c.spoiled(Pack::Gzip, |l| l.diff_id = format!("sha256:{}", "0".repeat(64)));
     }),
-    ("a wrong diff_id of a plain layer", INPUT, &["diff_id is another one"], |c| {
+    ("a wrong diff_id of a plain layer", INPUT, &["its diff_id is not its digest"], |c| {
         c.spoiled(Pack::Plain, |l| l.diff_id = format!("sha256:{}", "0".repeat(64)));
     }),
     ("gzip announced as zstd", INPUT, &["zstd data is damaged"], |c| {
@@ -78,7 +78,7 @@ pub const ROWS: &[Row] = &[
     ("a media type nobody knows", INPUT, &["media type application/x-evil"], |c| {
         c.spoiled(Pack::Plain, |l| l.descriptor["mediaType"] = json!("application/x-evil"));
     }),
-    ("a layer that is not to be distributed", INPUT, &["not to be distributed"], |c| {
+    ("a layer that is not to be distributed", INPUT, &["only distributable ones"], |c| {
         let media_type = "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip";
         c.spoiled(Pack::Gzip, |l| l.descriptor["mediaType"] = json!(media_type));
     }),

@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
             _ => bytes.to_vec(),
         });
     }),
-    ("a file that is longer than the one that was sealed", INSTALL, &["bytes in its layer, not the"], |c| {
+    ("a file that is longer than the one that was sealed", INSTALL, &["bytes in its layer, but manifest.json says"], |c| {
         c.sealed_apart(|name, bytes| if name == "vmlinuz" { [bytes, &[0]].concat() } else { bytes.to_vec() });
     }),
     ("a manifest that is not the one that was sealed", INPUT, &["manifest.json: SHA-256 is"], |c| {
@@ -37,10 +37,10 @@ pub const ROWS: &[Row] = &[
     ("a manifest with a file of 8 EiB", INPUT, &["slot"], |c| {
         resealed(c, |m| m["files"][0]["size"] = json!(8_u64 << 60));
     }),
-    ("a manifest with other files", INPUT, &["not those of a payload"], |c| {
+    ("a manifest with other files", INPUT, &["one initramfs and optionally"], |c| {
         resealed(c, |m| m["files"][1]["name"] = json!("../../x"));
     }),
-    ("a manifest without files", INPUT, &["not those of a payload"], |c| resealed(c, |m| m["files"] = json!([]))),
+    ("a manifest without files", INPUT, &["one initramfs and optionally"], |c| resealed(c, |m| m["files"] = json!([]))),
     ("a kernel that is not the sealed one, above the seal", INPUT, &["vmlinuz: SHA-256 is"], |c| {
         let kernel = Layer::new(dirs().file(KERNEL, b"another kernel").end(), Pack::Gzip);
         c.layers(vec![Layer::new(c.tar().end(), Pack::Gzip), kernel]);

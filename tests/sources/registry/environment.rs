@@ -72,7 +72,7 @@ fn a_proxy_is_asked_unless_it_is_not_for_this_host() {
     let server = Server::new(|_, out| reply(out, 200, &[], b"hello"));
     let (at, name) = (format!("http://127.0.0.1:{}", proxy.port), format!("http:127.0.0.1:{}/a/b:1", server.port));
     let said = fetched(&name, home.path(), &[("https_proxy", &at)]);
-    assert!(said.contains("failed: manifest 1") && said.contains("the proxy does not lead to"), "{said}");
+    assert!(said.contains("failed: manifest 1") && said.contains("the proxy cannot reach"), "{said}");
     assert_eq!(proxy.requests()[0].method, "CONNECT");
     assert_eq!(proxy.requests()[0].target, format!("127.0.0.1:{}", server.port));
     assert!(server.requests().is_empty());
