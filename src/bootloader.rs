@@ -8,7 +8,8 @@ use std::{
 use slipway_core::{
     digest::{Sha256, Sums},
     disk::gpt::BOOT_CODE_BYTES,
-    payload::manifest::{Arch, FileInfo, SHA256SUMS},
+    kernel::arch::Arch,
+    payload::manifest::{FileInfo, SHA256SUMS},
     units::Lba,
 };
 

@@ -22,8 +22,8 @@ use clap::{
 
 use crate::payload::{SourceRef, registry::Mirror};
 use slipway_core::{
+    kernel::arch::Arch,
     media::format::ImageKind,
-    payload::manifest::Arch,
     units::{ByteSize, SectorSize},
 };
 

@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{DiskArgs, PlatformArg, SourceArgs, values};
-use slipway_core::{digest::Sha256, payload::manifest::Arch, rate::ByteRate};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, rate::ByteRate};
 
 /// What every change takes: the disk, and how far to go.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser};
 
 use super::ProgressMode;
 use super::{PlatformArg, RegistryArgs, values};
-use slipway_core::payload::manifest::Arch;
+use slipway_core::kernel::arch::Arch;
 
 const HELP: &str = "\
 A profile is YAML:

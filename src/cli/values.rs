@@ -2,9 +2,11 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slipway_core::{
-    kernel::platform::{Platform, UnknownPlatform},
+    kernel::{
+        arch::Arch,
+        platform::{Platform, UnknownPlatform},
+    },
     media::format::ImageKind,
-    payload::manifest::Arch,
 };
 
 /// An architecture.

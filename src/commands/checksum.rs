@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slipway_core::{
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     report::{Observer, Report},
 };
 

@@ -13,8 +13,8 @@ use crate::{
 };
 use slipway_core::{
     disk::meta::parse_tag,
+    kernel::arch::Arch,
     media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
-    payload::manifest::Arch,
     report::{FailureKind, Observer, Report},
 };
 

@@ -27,8 +27,8 @@ use tempfile::NamedTempFile;
 
 use crate::tools::{Tool, ToolError};
 use slipway_core::{
+    kernel::arch::Arch,
     media::format::{Compression, ImageKind, Stamp, VHD_FOOTER_BYTES, stamp_vhd, stamp_vmdk},
-    payload::manifest::Arch,
 };
 
 /// Why an image was not made. Its name does not exist, or is still the file that it was.

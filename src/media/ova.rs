@@ -15,8 +15,8 @@ use super::{
 use crate::transfer::digest_file;
 use slipway_core::{
     digest::Sha256,
+    kernel::arch::Arch,
     media::ovf::{self, Ovf},
-    payload::manifest::Arch,
 };
 
 pub fn disk_name(target: &OutputFile) -> String {

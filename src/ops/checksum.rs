@@ -17,7 +17,8 @@ use crate::{
 };
 use slipway_core::{
     digest::{self, Sha256},
-    payload::manifest::{Arch, MANIFEST, SHA256SUMS},
+    kernel::arch::Arch,
+    payload::manifest::{MANIFEST, SHA256SUMS},
     report::{ChecksumReport, FailureKind, Observer},
 };
 

@@ -1,7 +1,7 @@
 //! What a source would install.
 
 use slipway_core::{
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     report::{InspectReport, Observer},
     units::{MIB, round_up},
 };

@@ -1,7 +1,8 @@
 //! Opening a source and looking at its payload, with progress and the right exit code.
 
 use slipway_core::{
-    payload::{facts::PayloadFacts, manifest::Arch},
+    kernel::arch::Arch,
+    payload::facts::PayloadFacts,
     report::{FailureKind, Observer},
 };
 

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use slipway_core::{
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     report::{FailureKind, Observer, PullReport},
 };
 

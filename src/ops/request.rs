@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use slipway_core::{
-    digest::Sha256, disk::layout::Part, media::format::ImageKind, payload::manifest::Arch, report::FailureKind,
+    digest::Sha256, disk::layout::Part, kernel::arch::Arch, media::format::ImageKind, report::FailureKind,
     units::SectorSize,
 };
 

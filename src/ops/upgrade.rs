@@ -3,10 +3,8 @@
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{Arch, KernelArgs},
-    },
+    kernel::arch::Arch,
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, UpgradeRequest},
     rate::ByteRate,
     report::{ChangeReport, Observer},

@@ -11,7 +11,8 @@ use crate::transfer::{FileReader, digest_file};
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
     digest::{self, Sha256, SumsError},
-    payload::manifest::{Arch, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+    kernel::arch::Arch,
+    payload::manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
 };
 
 // Superblock of squashfs 4.0 (Documentation/filesystems/squashfs.rst).

@@ -6,7 +6,7 @@ use super::{
     registry::{Options, Registry},
 };
 use crate::transfer::{PayloadFiles, Take};
-use slipway_core::payload::{facts::PayloadFacts, manifest::Arch};
+use slipway_core::{kernel::arch::Arch, payload::facts::PayloadFacts};
 
 pub enum Source {
     Dir(DirSource),

@@ -3,9 +3,9 @@
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use super::image::LocalRef;
-use slipway_core::payload::{
-    image_ref::{ImageRef, ImageRefError, is_tag, parse_digest},
-    manifest::Arch,
+use slipway_core::{
+    kernel::arch::Arch,
+    payload::image_ref::{ImageRef, ImageRefError, is_tag, parse_digest},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]

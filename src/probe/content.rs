@@ -11,7 +11,7 @@ use slipway_core::{
         gpt::{GptError, Header, is_protective_mbr},
         magic::recognise,
     },
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     plan::{AssetFacts, DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
 };

@@ -8,7 +8,7 @@ use slipway::{
 };
 use slipway_core::{
     disk::layout::Part,
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     plan::{self, InstallRequest, Step},
 };
 use slipway_test_support::fixtures;

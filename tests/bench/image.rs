@@ -12,7 +12,7 @@ use slipway::payload::{
     ChecksumPolicy, SourceRef,
     image::{Document, ImageError, ImageSource, ImageStore, Inspection},
 };
-use slipway_core::{digest::Sha256, payload::manifest::Arch};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 /// Blobs by digest, and the manifest.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use slipway::{
     device::{Access, CHUNK_BYTES, Disk},
     transfer::{checksum::Checksum, sha256::Hasher},
 };
-use slipway_core::{digest::Sha256, payload::manifest::Arch};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 /// What is read, decompressed and written in one round, bytes.
 const BYTES: usize = 64 << 20;

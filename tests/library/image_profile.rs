@@ -7,12 +7,11 @@ use slipway::{
     commands::{image_request, imager_request},
 };
 use slipway_core::{
-    kernel::platform::Platform,
+    kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
         profile::{DiskOptions, Draft, Fault, PayloadInput, Profile},
     },
-    payload::manifest::Arch,
     units::{GIB, SectorSize},
 };
 use slipway_test_support::fixtures::FULL_PROFILE;

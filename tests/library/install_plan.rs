@@ -9,7 +9,8 @@ use slipway_core::{
         identity::{DiskIdentity, DiskKind, DiskUse},
         layout::Part,
     },
-    payload::manifest::{Arch, FileInfo, KernelArgs},
+    kernel::arch::Arch,
+    payload::manifest::{FileInfo, KernelArgs},
     plan::{self, AssetFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
     units::{Extent, GIB, MIB, SectorSize},
 };

@@ -11,7 +11,8 @@ use slipway::{
     probe,
 };
 use slipway_core::{
-    payload::manifest::{Arch, KernelArgs},
+    kernel::arch::Arch,
+    payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest},
     report::FailureKind,
     units::MIB,

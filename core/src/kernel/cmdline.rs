@@ -9,7 +9,7 @@ use crate::prelude::*;
 use core::fmt;
 
 use super::platform::Platform;
-use crate::payload::manifest::Arch;
+use crate::kernel::arch::Arch;
 
 /// Most bytes of a command line on x86, with the zero at its end (`COMMAND_LINE_SIZE`, arch/x86/include/asm/setup.h).
 pub const MAX_BYTES: usize = 2048;

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use core::fmt;
 
-use crate::payload::manifest::Arch;
+use crate::kernel::arch::Arch;
 
 /// Where the machine runs, such as bare metal or a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,12 @@ use crate::prelude::*;
 
 use crate::{
     boot::env_block::EnvBlock,
-    kernel::cmdline::{Cmdline, QuoteError},
+    kernel::{
+        arch::Arch,
+        cmdline::{Cmdline, QuoteError},
+    },
     media::medium_id::MediumId,
-    payload::manifest::{Arch, KERNEL},
+    payload::manifest::KERNEL,
 };
 
 /// The kernel's file name on every live medium.

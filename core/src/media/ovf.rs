@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use crate::{digest::Sha256, payload::manifest::Arch};
+use crate::{digest::Sha256, kernel::arch::Arch};
 
 /// 2 processors, 2 GiB of memory, the disk on a paravirtual SCSI controller, one network card. Users can change all of it
 /// when they import the machine.

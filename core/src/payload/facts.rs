@@ -2,7 +2,8 @@
 
 use crate::prelude::*;
 
-use super::manifest::{Arch, FileInfo, Manifest};
+use super::manifest::{FileInfo, Manifest};
+use crate::kernel::arch::Arch;
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,14 @@ use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
     boot::env::{MARKER, Marker},
     digest::Sums,
-    kernel::cmdline::{Cmdline, assemble},
-    payload::facts::PayloadFacts,
-    payload::manifest::{Arch, BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+    kernel::{
+        arch::Arch,
+        cmdline::{Cmdline, assemble},
+    },
+    payload::{
+        facts::PayloadFacts,
+        manifest::{BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+    },
 };
 
 pub struct SlotContent<'a> {

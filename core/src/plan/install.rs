@@ -34,9 +34,9 @@ use crate::{
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
         meta::{ADV_BYTES, Adv},
     },
+    kernel::arch::Arch,
     media::medium_id::MediumId,
-    payload::facts::PayloadFacts,
-    payload::manifest::{Arch, KernelArgs},
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
     units::{Extent, MIB, SectorSize},
 };
 

@@ -9,8 +9,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
-    kernel::cmdline::QuoteError,
-    payload::manifest::Arch,
+    kernel::{arch::Arch, cmdline::QuoteError},
     report::FailureKind,
     units::approx,
 };

@@ -40,11 +40,8 @@ use crate::{
     },
     digest::Sha256,
     disk::layout::Part,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{Arch, KernelArgs},
-        version::Version,
-    },
+    kernel::arch::Arch,
+    payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
 };
 
 /// An upgrade with every choice made; planning interprets nothing.

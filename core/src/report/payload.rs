@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::Sha256,
-    payload::manifest::{Arch, FileInfo},
+    kernel::arch::Arch,
+    payload::manifest::FileInfo,
     units::{ByteSize, approx},
 };
 

@@ -13,10 +13,7 @@ use super::{
     resolve::{Resolved, resolve},
     store::sha256_of,
 };
-use slipway_core::{
-    digest::Sha256,
-    payload::manifest::{Arch, FileInfo},
-};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::manifest::FileInfo};
 
 const BLOCK_BYTES: u64 = 512;
 

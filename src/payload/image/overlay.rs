@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::tar::{Entry, EntryKind};
-use slipway_core::payload::manifest::Arch;
+use slipway_core::kernel::arch::Arch;
 
 // Limit on memory, over all layers; no real payload has that many names.
 const MAX_NAMES: usize = 1000;

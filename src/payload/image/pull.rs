@@ -18,7 +18,7 @@ use super::{
     verifying_reader::{Length, VerifyingReader},
 };
 use crate::atomic_file::publish;
-use slipway_core::{digest::Sha256, payload::manifest::Arch};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pull<'s> {
     store: &'s dyn ImageStore,

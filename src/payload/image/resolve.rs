@@ -11,10 +11,7 @@ use super::{
     store::{read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
-use slipway_core::{
-    digest::Sha256,
-    payload::{image_ref::parse_digest, manifest::Arch},
-};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
 
 // Limit on memory; docker's own limit is 127.
 const MAX_LAYERS: usize = 1000;

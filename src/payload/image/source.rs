@@ -26,10 +26,7 @@ use crate::{
     },
     transfer::{PayloadFiles, Take},
 };
-use slipway_core::{
-    digest::Sha256,
-    payload::{facts::PayloadFacts, manifest::Arch},
-};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::facts::PayloadFacts};
 
 // An inspection reads layers up to this size to their end, which verifies their digest before anything is written.
 // Larger layers (an image with everything in one) are read only as far as needed; the write verifies them.

@@ -1,7 +1,7 @@
 //! 5: exit codes.
 
 use slipway_core::{
-    payload::manifest::Arch,
+    kernel::arch::Arch,
     plan::{Refusal, Refusals},
     report::FailureKind,
 };

@@ -46,7 +46,11 @@ fn a_sealed_directory_that_is_not_what_its_seal_tells() {
     payload.resize(Payload::ROOTFS, size);
 
     flip(&payload.path(Payload::ROOTFS), 50_000);
-    upgrade().exits(INSTALL).says(&["rootfs.squashfs", "its manifest.json is wrong", "slot B, which runs, still boots"]);
+    upgrade().exits(INSTALL).says(&[
+        "rootfs.squashfs",
+        "its manifest.json is wrong",
+        "slot B, which runs, still boots",
+    ]);
     let slots = &json_of(&node.disk, &["status"])["slots"];
     assert_eq!((&slots["A"]["state"], &slots["B"]["state"]), (&"empty".into(), &"good".into()));
     assert_eq!(read_at(&node.disk, partition(&node.disk, "BOOT-A").offset, 512), [0; 512], "a file system");

@@ -4,10 +4,11 @@
 use slipway_core::{
     boot::env_block::EnvBlock,
     kernel::{
+        arch::Arch,
         cmdline::{Cmdline, MAX_BYTES, assemble},
         platform::Platform,
     },
-    payload::manifest::{Arch, SlotCfg},
+    payload::manifest::SlotCfg,
 };
 use uuid::Uuid;
 

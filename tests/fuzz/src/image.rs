@@ -15,10 +15,7 @@ use slipway::{
     },
     transfer::PayloadFiles as _,
 };
-use slipway_core::{
-    digest::Sha256,
-    payload::{facts::PayloadFacts, manifest::Arch},
-};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::facts::PayloadFacts};
 
 use super::judge;
 

@@ -24,10 +24,8 @@ use slipway_core::{
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{Arch, KernelArgs},
-    },
+    kernel::arch::Arch,
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{self, Plan, Refusals, RunsFrom, SlotFacts, Step, SystemFacts},
     units::SectorSize,
 };

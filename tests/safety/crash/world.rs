@@ -26,11 +26,9 @@ use slipway_core::{
         layout::Part,
         meta::{ADV_BYTES, Adv},
     },
+    kernel::arch::Arch,
     media::medium_id::MediumId,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{Arch, KernelArgs},
-    },
+    payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{InstallRequest, Plan, RunsFrom, Step},
     report::FailureKind,
     units::MIB,

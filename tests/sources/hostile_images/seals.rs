@@ -15,9 +15,14 @@ pub const ROWS: &[Row] = &[
             _ => bytes.to_vec(),
         });
     }),
-    ("a file that is longer than the one that was sealed", INSTALL, &["bytes in its layer, but manifest.json says"], |c| {
-        c.sealed_apart(|name, bytes| if name == "vmlinuz" { [bytes, &[0]].concat() } else { bytes.to_vec() });
-    }),
+    (
+        "a file that is longer than the one that was sealed",
+        INSTALL,
+        &["bytes in its layer, but manifest.json says"],
+        |c| {
+            c.sealed_apart(|name, bytes| if name == "vmlinuz" { [bytes, &[0]].concat() } else { bytes.to_vec() });
+        },
+    ),
     ("a manifest that is not the one that was sealed", INPUT, &["manifest.json: SHA-256 is"], |c| {
         c.sealed_apart(|name, bytes| if name == "manifest.json" { [bytes, b"\n"].concat() } else { bytes.to_vec() });
     }),

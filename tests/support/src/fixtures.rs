@@ -9,7 +9,8 @@ use slipway::{
     probe,
 };
 use slipway_core::{
-    payload::manifest::{Arch, KernelArgs},
+    kernel::arch::Arch,
+    payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest, Plan},
     report::Observer,
     units::MIB,

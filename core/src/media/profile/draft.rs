@@ -3,7 +3,11 @@
 use crate::prelude::*;
 
 use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile};
-use crate::{kernel::platform::Platform, media::format::ImageKind, payload::manifest::Arch, units::SectorSize};
+use crate::{
+    kernel::{arch::Arch, platform::Platform},
+    media::format::ImageKind,
+    units::SectorSize,
+};
 
 /// A profile in which anything may still be missing. Each field names its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

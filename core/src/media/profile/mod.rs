@@ -17,11 +17,11 @@ pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
 
 use crate::{
-    kernel::platform::Platform,
+    kernel::{arch::Arch, platform::Platform},
     media::format::{Compression, ImageKind},
     payload::{
         image_ref::ImageRef,
-        manifest::{Arch, INITRAMFS, KERNEL},
+        manifest::{INITRAMFS, KERNEL},
     },
     units::SectorSize,
     yaml::{ConfigError, Pos},

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{
     disk::meta::parse_key,
-    kernel::platform::Platform,
+    kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,
-    payload::{image_ref::ImageRef, manifest::Arch},
+    payload::image_ref::ImageRef,
     units::SectorSize,
     yaml::{self, ConfigError, Field, MAX_BYTES},
 };

@@ -18,8 +18,8 @@ use slipway_core::{
         layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
         meta::Meta,
     },
-    kernel::{cmdline::assemble, platform::Platform},
-    payload::manifest::{Arch, FileInfo, KernelArgs, Manifest},
+    kernel::{arch::Arch, cmdline::assemble, platform::Platform},
+    payload::manifest::{FileInfo, KernelArgs, Manifest},
     plan::{GptCopies, GptFacts, RequestBase, RunsFrom, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
     units::{GIB, MIB, SectorSize},
 };
