@@ -1,4 +1,4 @@
-//! Why a request is not carried out.
+//! The reasons for which planning refuses a request. Refused means that nothing was written.
 
 use crate::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::{
     units::approx,
 };
 
-/// Why a request is not carried out. Nothing has been written.
+/// One reason to refuse a request.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are; sizes are bytes")]
 pub enum Refusal {
