@@ -28,7 +28,7 @@ pub struct NextBoot {
     pub why: String,
 }
 
-/// Predict the next boot. It cannot foresee a kernel panic, or that the firmware fails to save boot.env: then GRUB skips
+/// Predict the next boot. It cannot foresee a kernel panic, or a firmware that fails to save boot.env: then GRUB skips
 /// the trial.
 pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
     let Some(env) = env else {
