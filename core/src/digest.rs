@@ -101,7 +101,9 @@ impl Sums {
             let line = i + 1;
             let (digest, rest) = row.split_at_checked(64).ok_or(SumsError::Malformed(line))?;
             let digest = digest.parse().map_err(|_| SumsError::Malformed(line))?;
+            // Two spaces in text mode, ` *` in binary mode.
             let name = rest.strip_prefix("  ").or_else(|| rest.strip_prefix(" *")).ok_or(SumsError::Malformed(line))?;
+            // `sha256sum ./*` writes names like this.
             let name = name.strip_prefix("./").unwrap_or(name).to_owned();
             // Control characters: a list with `a\r` in it would be read differently once it is written again.
             let bad = |c: char| matches!(c, '/' | '\\') || c.is_control();

@@ -23,6 +23,7 @@ impl ByteRate {
     }
 
     fn time(self, bytes: u64) -> Duration {
+        // 64 bits overflow at 18 GB.
         let nanos = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(self.0.get()));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -42,7 +43,7 @@ impl FromStr for ByteRate {
     }
 }
 
-/// A token bucket that holds one piece (virtual scheduling, ITU-T I.371, annex A). It saves up nothing during a pause, so
+/// A token bucket that holds one piece (virtual scheduling, ITU-T I.371, annex A). Nothing is saved up in a pause, so
 /// there is never a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     proptest! {
-        // Between the starts of any two pieces no more passes than the rate allows, and no wait is longer than the piece
+        // Between the starts of any two pieces no more passes than the rate allows. No wait is longer than the piece
         // before it takes.
         #[test]
         fn no_window_holds_more_than_the_rate(

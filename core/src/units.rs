@@ -131,6 +131,7 @@ impl FromStr for ByteSize {
             "" | "b" | "bytes" => 1,
             lower => UNITS
                 .iter()
+                // `1G` means 1 GiB, too.
                 .find(|(name, _)| name.to_ascii_lowercase() == lower || name[..1].to_ascii_lowercase() == lower)
                 .map(|(_, factor)| *factor)
                 .ok_or_else(|| format!("{unit:?} is not a unit: use KiB, MiB, GiB or TiB"))?,

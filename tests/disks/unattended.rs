@@ -374,7 +374,7 @@ fn an_installation_that_is_not_at_rest() {
         write_at(&node.disk, at, &(sector.replace("\nb=good\n", "\nb=tried\n") + "####").as_bytes()[..512]);
     }
     let attempt = || Live::new(&world).onto(&node.disk, &preserve);
-    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["not at rest", "slot B is the default, and tried"]);
+    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["not at rest", "its default, slot B, is tried"]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ const INSTALL: [(&str, &str); 13] = [
     ("disk: {}", "line 4, column 11: machine.install.disk: this must be text"),
     ("wipe: maybe", "line 4, column 11: machine.install.wipe: \"maybe\" is neither true nor false"),
     ("wipe: 1", "line 4, column 11: machine.install.wipe: \"1\" is neither true nor false"),
-    ("dsik: /dev/sda", "line 4, column 5: machine.install: \"dsik\" is no key of it: disk, diskSelector, "),
+    ("dsik: /dev/sda", "line 4, column 5: machine.install: \"dsik\" is not a known key: use disk, diskSelector, "),
     ("extraKernelArgs: quiet", "line 4, column 22: machine.install.extraKernelArgs: this must be a list"),
     ("extraKernelArgs: [a, {}]", "line 4, column 26: machine.install.extraKernelArgs[1]: this must be text"),
     (
@@ -60,7 +60,7 @@ const SELECTORS: [(&str, &str); 4] = [
     ("{size: big}", "line 4, column 26: machine.install.diskSelector.size: \"big\" is not a size such as 4GB"),
     ("{type: floppy}", "line 4, column 26: machine.install.diskSelector.type: \"floppy\" is not ssd, hdd"),
     ("{}", "line 4, column 19: machine.install.diskSelector: it selects every disk"),
-    ("{colour: red}", "line 4, column 20: machine.install.diskSelector: \"colour\" is no key of it: size, name"),
+    ("{colour: red}", "line 4, column 20: machine.install.diskSelector: \"colour\" is not a known key: use size, name"),
 ];
 
 #[test]
@@ -80,7 +80,7 @@ fn wrong_documents() {
         ("version: v1beta1\nmachine: {}\n", "line 1, column 10: version: \"v1beta1\" is not known, only v1alpha1"),
         ("hello\n", "line 1, column 1: this must be a mapping"),
         ("- a\n", "line 1, column 1: this must be a mapping"),
-        ("foo: 1\n", "line 1, column 1: \"foo\" is no key of it: version, debug"),
+        ("foo: 1\n", "line 1, column 1: \"foo\" is not a known key: use version, debug"),
         ("machine: 5\n", "line 1, column 10: machine: this must be a mapping"),
         ("machine:\n  systemDiskEncryption: yes\n", "line 2, column 25: machine.systemDiskEncryption: this must be"),
         (
@@ -95,13 +95,13 @@ fn wrong_documents() {
             "kind: VolumeConfig\napiVersion: v1alpha1\nname: STATE\nencryption: luks2\n",
             "line 4, column 13: encryption: this must be a mapping",
         ),
-        ("apiVersion: v1alpha1\n", "line 1, column 13: apiVersion: a document with apiVersion and without kind"),
+        ("apiVersion: v1alpha1\n", "line 1, column 13: apiVersion: this document has an apiVersion but no kind"),
         ("a: b: c\n", "line 1, column 5: not YAML: "),
     ] {
         error_is(text, expected);
     }
     let bad = MachineConfig::parse(b"a: 1\nb: \xff\n").unwrap_err();
-    assert_eq!(bad.to_string(), "line 2, column 4: a byte that is no UTF-8");
+    assert_eq!(bad.to_string(), "line 2, column 4: a byte that is not UTF-8");
 }
 
 #[test]
@@ -110,18 +110,18 @@ fn wrong_unattended_installs() {
     let twice = format!("{UNATTENDED}---\n{UNATTENDED}");
     error_is(&twice, "line 7, column 1: a second UnattendedInstallConfig; the first one begins at line 1, column 1");
     let beside = format!("{UNATTENDED}---\nmachine: {{install: {{}}}}\n");
-    error_is(&beside, "line 7, column 20: machine.install: an UnattendedInstallConfig beside it (at line 1, column 1)");
+    error_is(&beside, "line 7, column 20: machine.install: there is also an UnattendedInstallConfig (at line 1, column 1)");
     let version = changed("v1alpha1", "v2");
     error_is(&version, "line 1, column 13: apiVersion: UnattendedInstallConfig of version \"v2\" is not known");
     let path = "provisioning.diskSelector.match";
-    error_is(&changed("GB", "ells"), &format!("line 5, column 12: {path}: character 19: a whole number is missing"));
+    error_is(&changed("GB", "ells"), &format!("line 5, column 12: {path}: character 19: expected a whole number"));
     error_is(
         &changed("    match: disk.size > 10u * GB\n", "    {}\n"),
         &format!("line 1, column 1: {path} is missing"),
     );
     error_is(
         &changed("match", "matches"),
-        "line 5, column 5: provisioning.diskSelector: \"matches\" is no key of it: match",
+        "line 5, column 5: provisioning.diskSelector: \"matches\" is not a known key: use match",
     );
     error_is(
         &format!("{UNATTENDED}  wipe: 5\n"),

@@ -123,16 +123,16 @@ fn refused(world: &World, args: &[&str], profile: &str, code: i32, texts: &[&str
 
 /// Profiles that are wrong, behind `baseProfileName: metal` and `arch: amd64`.
 const WRONG: [(&str, &str); 40] = [
-    ("colour: red", "line 3, column 1: \"colour\" is no key of it: baseProfileName, "),
-    ("arch: x86_64", "line 2, column 7: arch: \"x86_64\" is no architecture: amd64, arm64"),
+    ("colour: red", "line 3, column 1: \"colour\" is not a known key: use baseProfileName, "),
+    ("arch: x86_64", "line 2, column 7: arch: \"x86_64\" is not a known architecture: amd64, arm64"),
     ("arch: [amd64]", "line 2, column 7: arch: this must be text"),
-    ("platform: moon", "line 3, column 11: platform: \"moon\" is no platform: metal, "),
+    ("platform: moon", "line 3, column 11: platform: \"moon\" is not a known platform: metal, "),
     ("secureboot: maybe", "line 3, column 13: secureboot: \"maybe\" is neither true nor false"),
     ("version: [1]", "line 3, column 10: version: this must be text"),
     ("customization: []", "line 3, column 16: customization: this must be a mapping"),
     (
         "customization: {kernelArgs: []}",
-        "line 3, column 17: customization: \"kernelArgs\" is no key of it: extraKernelArgs",
+        "line 3, column 17: customization: \"kernelArgs\" is not a known key: use extraKernelArgs",
     ),
     (
         "customization: {extraKernelArgs: quiet}",
@@ -148,9 +148,9 @@ const WRONG: [(&str, &str); 40] = [
         "customization: {metaContents: [{key: 1, name: x}]}",
         "line 3, column 41: customization.metaContents[0]: \"name\"",
     ),
-    ("input: {rootfs: {}}", "line 3, column 9: input: \"rootfs\" is no key of it: kernel, "),
+    ("input: {rootfs: {}}", "line 3, column 9: input: \"rootfs\" is not a known key: use kernel, "),
     ("input: {kernel: /vmlinuz}", "line 3, column 17: input.kernel: this must be a mapping"),
-    ("input: {kernel: {file: x}}", "line 3, column 18: input.kernel: \"file\" is no key of it: path"),
+    ("input: {kernel: {file: x}}", "line 3, column 18: input.kernel: \"file\" is not a known key: use path"),
     (
         "input: {kernel: {path: /a/vmlinuz}}",
         "line 3, column 24: input.kernel.path: initramfs.path is missing beside it",
@@ -173,7 +173,7 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "input: {baseInstaller: {image: x}}",
-        "line 3, column 25: input.baseInstaller: \"image\" is no key of it: imageRef",
+        "line 3, column 25: input.baseInstaller: \"image\" is not a known key: use imageRef",
     ),
     (
         "input: {baseInstaller: {forceInsecure: 1}}",
@@ -184,7 +184,7 @@ const WRONG: [(&str, &str); 40] = [
         "line 3, column 16: output.kind: \"floppy\" is no kind of output: iso, image, installer",
     ),
     ("output: {outFormat: zip}", "line 3, column 21: output.outFormat: \"zip\" is no output format: raw, .tar.gz, .xz"),
-    ("output: {format: raw}", "line 3, column 10: output: \"format\" is no key of it: kind, imageOptions"),
+    ("output: {format: raw}", "line 3, column 10: output: \"format\" is not a known key: use kind, imageOptions"),
     (
         "output: {imageOptions: {diskSize: 4GiB}}",
         "line 3, column 35: output.imageOptions.diskSize: \"4GiB\" is not a number",
@@ -205,10 +205,10 @@ const WRONG: [(&str, &str); 40] = [
         "output: {imageOptions: {bootloader: lilo}}",
         "line 3, column 37: output.imageOptions.bootloader: \"lilo\" is no boot",
     ),
-    ("output: {imageOptions: {size: 1}}", "line 3, column 25: output.imageOptions: \"size\" is no key of it: diskSize"),
+    ("output: {imageOptions: {size: 1}}", "line 3, column 25: output.imageOptions: \"size\" is not a known key: use diskSize"),
     (
         "output: {imageOptions: {diskSize: 4294967296}, kind: iso}",
-        "line 3, column 35: output.imageOptions.diskSize: what is made is an ISO, and has no disk in it: drop this",
+        "line 3, column 35: output.imageOptions.diskSize: the output is an ISO, which has no disk in it: drop this",
     ),
     (
         "output: {kind: iso, imageOptions: {diskFormat: qcow2}}",
@@ -224,13 +224,13 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "output: {isoOptions: {bootloader: grub}}",
-        "line 3, column 35: output.isoOptions.bootloader: what is made is no ISO: drop this, or write `kind: iso`",
+        "line 3, column 35: output.isoOptions.bootloader: the output is not an ISO: drop this, or write `kind: iso`",
     ),
     (
         "output: {isoOptions: {volume: x}}",
-        "line 3, column 23: output.isoOptions: \"volume\" is no key of it: bootloader",
+        "line 3, column 23: output.isoOptions: \"volume\" is not a known key: use bootloader",
     ),
-    ("---\narch: arm64", "line 4, column 1: a second document: a profile is one"),
+    ("---\narch: arm64", "line 4, column 1: a second document: a profile is a single one"),
     ("<<: {arch: arm64}", "line 3, column 1: merge keys (`<<`) are not read here"),
 ];
 
@@ -259,11 +259,11 @@ const UNDONE: [(&str, &str); 22] = [
     ),
     (
         "input: {kernel: {path: /a/bzImage}, initramfs: {path: /a/initramfs.xz}}",
-        "line 3, column 24: input.kernel.path: a payload is a directory, and this is called vmlinuz there",
+        "line 3, column 24: input.kernel.path: a payload is a directory in which this file is called vmlinuz",
     ),
     (
         "input: {kernel: {path: /a/vmlinuz}, initramfs: {path: /a/initramfs.zst}}",
-        "line 3, column 55: input.initramfs.path: a payload is a directory, and this is called initramfs.xz there",
+        "line 3, column 55: input.initramfs.path: a payload is a directory in which this file is called initramfs.xz",
     ),
     (
         "input: {kernel: {path: /a/vmlinuz}, initramfs: {path: /b/initramfs.xz}}",
@@ -312,7 +312,7 @@ fn wrong_profiles() {
         ("baseProfileName: metal\n", "line 1, column 1: arch is missing"),
         (
             "arch: amd64\nbaseProfileName: moon\n",
-            "line 2, column 18: baseProfileName: \"moon\" is no base profile: metal",
+            "line 2, column 18: baseProfileName: \"moon\" is not a base profile; known are metal",
         ),
     ] {
         refused(&world, &["-"], profile, INPUT, &["error: profile on stdin: ", expected]);
@@ -392,7 +392,7 @@ fn arguments_that_are_refused() {
         refused(&world, &["-", flag], profile, INPUT, &[&format!("{name} has no effect beside a profile on stdin")]);
     }
     for (args, code, text) in [
-        (&["moon"][..], INPUT, "the base profile: \"moon\" is no base profile: metal"),
+        (&["moon"][..], INPUT, "the base profile: \"moon\" is not a base profile; known are metal"),
         (&["iso.yaml"], INPUT, "a profile in a file goes to stdin, as in `imager - < FILE`"),
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),

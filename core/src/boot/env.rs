@@ -37,12 +37,12 @@ pub struct BootEnv {
     pub since: PerSlot<Option<u64>>,
     /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
-    /// Payloads that failed their trial or were rolled back, latest first. They are not installed again unless asked for.
+    /// Payloads that failed their trial or were rolled back, latest first. An upgrade refuses them by default.
     pub bad: Vec<Sha256>,
-    /// EPHEMERAL is being wiped and must be formatted as XFS. Set until done, so that a run after a power loss finishes it.
+    /// EPHEMERAL is being wiped and must become XFS. Set until done, so that a run after a power loss finishes it.
     pub format_ephemeral: bool,
-    /// The live medium that last installed this disk unattended. It survives upgrades and rollbacks, so a medium left in
-    /// the machine boots the disk and never installs again.
+    /// The live medium that last installed this disk unattended. It is kept through upgrades and rollbacks, so that a
+    /// medium left in the machine boots the disk and never installs again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub medium: Option<MediumId>,
     /// Both copies were lost and rebuilt from the slots' markers, so `medium` is not known.
@@ -68,8 +68,7 @@ impl BootEnv {
         }
     }
 
-    /// Rebuilt after both copies were lost, from the slots' markers `marks`. `running` is the slot that is running and is
-    /// not on trial.
+    /// After both copies were lost: rebuilt from the slots' markers and the slot that is running, not as a trial.
     pub fn rebuilt(running: Slot, marks: &PerSlot<Option<Marker>>, now: u64) -> Self {
         let seq = Slot::BOTH.into_iter().filter_map(|s| marks[s].as_ref()).map(|m| m.seq).max();
         let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
@@ -190,8 +189,7 @@ impl BootEnv {
         })
     }
 
-    /// The live medium `medium` installed this disk.
-    pub fn installed_by(&self, medium: MediumId) -> Self {
+    pub(crate) fn installed_by(&self, medium: MediumId) -> Self {
         self.changed(|next| next.medium = Some(medium))
     }
 
@@ -210,6 +208,7 @@ impl BootEnv {
         self.changed(|next| {
             (next.default, next.once) = (slot, None);
             next.set(slot, SlotState::Good, now);
+            // It works now, so it may be installed again.
             next.bad.retain(|bad| Some(*bad) != payload);
         })
     }

@@ -31,6 +31,7 @@ impl EnvBlock {
         while let Some(first) = rest.first() {
             // A name reaches up to the next `=`, even past the end of its line.
             let name_len = match first {
+                // Padding or a comment: skip the line.
                 b'#' => None,
                 _ => Some(rest.iter().position(|b| *b == b'=').unwrap_or(rest.len())),
             };

@@ -28,9 +28,8 @@ pub struct NextBoot {
     pub why: String,
 }
 
-/// Which slot the next boot starts.
-///
-/// Not foreseen: firmware that refuses to save boot.env, where GRUB skips a trial, and a kernel panic.
+/// Predict the next boot. It cannot foresee a kernel panic, or a firmware that fails to save boot.env: then GRUB skips
+/// the trial.
 pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
     let Some(env) = env else {
         return without_env(slots);
@@ -49,8 +48,10 @@ pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
     };
     let (default, other) = (env.default, !env.default);
     let order = match (state(default), state(other)) {
+        // The other slot may boot only if it is good. Without it, the default is tried whatever its state.
         (_, s) if s != SlotState::Good => vec![default],
         (SlotState::Good, _) => vec![default, other],
+        // The default is not good, but the other slot is.
         _ => vec![other, default],
     };
     for slot in order {
@@ -75,6 +76,7 @@ fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
         (marker.state == SlotState::Good).then_some(marker.seq)
     });
     let order = match (good.a, good.b) {
+        // Both are good: the one with the higher sequence number was the default last.
         (Some(a), Some(b)) if b > a => vec![Slot::B, Slot::A],
         (Some(_), Some(_)) | (None, None) => vec![Slot::A, Slot::B],
         (Some(_), None) => vec![Slot::A],

@@ -103,12 +103,14 @@ impl Header {
         if size < HEADER_BYTES || size > block.len() {
             return Err(GptError::Unusable("header size"));
         }
+        // The CRC covers the header with the CRC field itself as zeros.
         let mut covered = block[..size].to_vec();
         covered[16..20].fill(0);
         if crc32fast::hash(&covered) != le32(header, 16) {
             return Err(GptError::HeaderCrc);
         }
         let my_lba = Lba(le64(header, 24));
+        // Otherwise a stray copy of some other header could pass for this one.
         if my_lba != at {
             return Err(GptError::Unusable("it gives another block as its own address"));
         }
@@ -133,6 +135,7 @@ impl Header {
             return Err(GptError::EntriesCrc);
         }
         let rows = (1..).zip(bytes.chunks_exact(ENTRY_BYTES));
+        // A type GUID of zeros marks an unused entry.
         let used = rows.filter(|(_, row)| row[..16] != [0; 16]);
         Ok(used.map(|(number, row)| decode_entry(number, row)).collect())
     }
@@ -254,8 +257,10 @@ fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
 pub fn protective_mbr(layout: &Layout, boot_code: &[u8; BOOT_CODE_BYTES], bootable: bool) -> Vec<u8> {
     let mut block = vec![0; usize::try_from(layout.sector_size.bytes()).unwrap_or(512)];
     block[..BOOT_CODE_BYTES].copy_from_slice(boot_code);
+    // On disks of more than 32 bits of blocks the field keeps its maximum (UEFI specification 2.10, table 5-4).
     let blocks = u32::try_from(layout.disk_sectors() - 1).unwrap_or(u32::MAX);
     let entry = &mut block[446..462];
+    // The CHS addresses are those of the specification: the end "does not fit".
     entry[..8].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
     // The specification demands 0, but some BIOSes boot only from a disk with a bootable entry.
     entry[0] = if bootable { 0x80 } else { 0 };

@@ -192,6 +192,7 @@ impl Layout {
             return Err(LayoutError::SlotSize { slot: slot_bytes, min, sector: sector_size });
         }
         let sizes = [ESP_BYTES, BIOS_BYTES, slot_bytes, slot_bytes, META_BYTES, STATE_BYTES];
+        // The first MiB holds the MBR and the primary GPT.
         let ephemeral = MIB + sizes.iter().sum::<u64>();
         let backup = label_bytes(sector_size);
         let need = ephemeral + min_ephemeral + backup;
@@ -210,6 +211,7 @@ impl Layout {
             *part = Extent { offset, len };
             offset += len;
         }
+        // EPHEMERAL reaches as far as the backup GPT allows.
         parts[6] = Extent { offset, len: round_down(disk_bytes - backup, MIB) - offset };
         Ok(Layout { sector_size, disk_bytes, parts })
     }
@@ -219,8 +221,7 @@ impl Layout {
         self.parts[part as usize - 1]
     }
 
-    /// Number of logical blocks on the disk.
-    pub const fn disk_sectors(&self) -> u64 {
+    pub(crate) const fn disk_sectors(&self) -> u64 {
         self.disk_bytes / self.sector_size.bytes()
     }
 }

@@ -24,8 +24,8 @@ const fn packed(name: &'static str, short: &'static str, magic: &'static [u8]) -
     Magic { name, short, packed: true, at: 0, magic }
 }
 
-// The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes last,
-// because file systems begin with one, too.
+// The first match counts. Long magics come before short ones, which match by chance more often. A boot sector comes
+// last, because file systems begin with one, too.
 const MAGICS: [Magic; 21] = [
     packed("a qcow2 image", "qcow2", b"QFI\xfb"),
     packed("a VMDK image", "VMDK", b"KDMV"),

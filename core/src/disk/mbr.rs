@@ -45,6 +45,7 @@ pub fn partitions(lba0: &[u8]) -> Option<Vec<Entry>> {
         first: Lba(u64::from(le32(row, 8))),
         blocks: le32(row, 12),
     });
+    // Unused entries have type 0, and some tools leave entries of no blocks.
     let used: Vec<Entry> = entries.filter(|e| e.kind != 0 && e.blocks != 0).collect();
     (!used.is_empty()).then_some(used)
 }

@@ -4,8 +4,8 @@
 //! alignment; tag 0 as the end; 36 bytes before the end the SHA-256 of the copy with that field zeroed; magic
 //! `A5 B4 C3 D2`. Two copies stand at the start of the partition, and the first valid one counts.
 //!
-//! The last 1024 bytes hold two legacy copies of 512 bytes, little-endian. They are read for tags that the Talos ADV does
-//! not have, and otherwise left alone.
+//! The last 1024 bytes hold two legacy copies of 512 bytes, little-endian. They are read for tags that the Talos ADV
+//! does not have, and otherwise left alone.
 
 use crate::prelude::*;
 
@@ -226,6 +226,7 @@ fn encode_legacy(tags: &BTreeMap<u8, Vec<u8>>) -> Vec<u8> {
         out.extend_from_slice(value);
     }
     out.resize(LEGACY_BYTES - 4, 0);
+    // All words and the checksum add up to LEGACY_MAGIC_SUM.
     let words = out[8..].chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
     let sum = words.fold(0u32, u32::wrapping_add);
     out[..4].copy_from_slice(&LEGACY_MAGIC_START.to_le_bytes());

@@ -108,6 +108,7 @@ pub fn misplaced(disk_bytes: u64, regions: &[Region]) -> Vec<String> {
         if extent.len == 0 {
             problems.push(format!("partition {number} is empty or ends before it begins"));
         } else if extent.end() > disk_bytes {
+            // It may also start beyond the end: count only its own bytes.
             let beyond = extent.end() - disk_bytes.max(extent.offset).min(extent.end());
             problems.push(format!("partition {number} lies beyond the end of the disk, by {beyond} bytes"));
         }

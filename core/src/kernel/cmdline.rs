@@ -1,8 +1,8 @@
 //! The kernel command line, and its quoting for GRUB and iPXE.
 //!
 //! A command line is an ordered list of keys with values. All values of a key are printed where the key first appeared.
-//! `--extra-kernel-arg` works as in the Talos installer: `-key` removes a key, `-key=value` removes one value, `console`
-//! and `talos.platform` replace all earlier values, everything else is appended.
+//! `--extra-kernel-arg` works as in the Talos installer: `-key` removes a key, `-key=value` removes one value,
+//! `console` and `talos.platform` replace all earlier values, everything else is appended.
 
 use crate::prelude::*;
 
@@ -74,6 +74,7 @@ impl Cmdline {
     /// Apply the values of `--extra-kernel-arg` in order.
     pub fn apply_extra<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) {
         let words: Vec<&str> = words.into_iter().collect();
+        // Removed once and up front, so that several extra consoles are all kept.
         for key in REPLACED_BY_EXTRA {
             if words.iter().any(|w| split(w).0 == key) {
                 self.0.retain(|(k, _)| k != key);
@@ -81,6 +82,7 @@ impl Cmdline {
         }
         for word in words {
             match word.strip_prefix('-') {
+                // A lone `-` is an ordinary word.
                 Some(rest) if !rest.is_empty() => self.remove(rest),
                 _ => self.append(word),
             }
@@ -89,9 +91,9 @@ impl Cmdline {
 
     /// The words, quoted for GRUB's `linux` command. Words that GRUB would change are refused.
     pub fn quote_for_grub(&self) -> Result<String, QuoteError> {
-        // GRUB's `linux` builds the command line anew. It puts a word with a space between double quotes, and a backslash
-        // in front of quotes and backslashes, which the kernel takes literally. So `key="a b"` goes to GRUB without its
-        // quotes and arrives as `"key=a b"`, which means the same to the kernel.
+        // GRUB's `linux` builds the command line again. It puts a word with a space between double quotes, and a
+        // backslash in front of quotes and backslashes, which the kernel takes literally. So `key="a b"` goes to GRUB
+        // without its quotes and arrives as `"key=a b"`, which means the same to the kernel.
         //
         // Single quotes protect everything else from GRUB's parser. Backslashes and newlines are refused, so the
         // environment block needs no escapes.
@@ -244,6 +246,7 @@ impl Cmdline {
         if !config.is_empty() {
             self.set("talos.config", [config]);
         }
+        // A platform may replace `talos.config`, as vmware does.
         for (key, values) in &Cmdline::parse(platform.args(arch)).0 {
             self.set(key, values.iter().map(String::as_str));
         }

@@ -89,6 +89,7 @@ impl Platform {
     /// Kernel arguments on an architecture.
     pub fn args(self, arch: Arch) -> &'static str {
         let own = PLATFORMS_BY_ARCH.iter().filter(|(a, ..)| *a == arch).map(|(_, name, args)| (*name, *args));
+        // The first match counts.
         own.chain(PLATFORMS).find(|(name, _)| *name == self.0).map_or("", |(_, args)| args)
     }
 }

@@ -12,10 +12,10 @@ const DEFAULT_TAG: &str = "latest";
 
 /// An image in a registry, fully spelled out.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ImageRef {
     /// Host, with `:PORT` if one was given.
     pub host: String,
-    /// Path of the repository.
     pub repository: String,
     /// Tag; `latest` if neither tag nor digest was given.
     pub tag: Option<String>,

@@ -26,12 +26,12 @@ pub const SLOT_CFG: &str = "slot.cfg";
 /// Describes a payload for tools.
 pub const MANIFEST: &str = "manifest.json";
 
-/// One file of a payload.
+/// One file of a payload; its size is in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct FileInfo {
     /// File name without a directory.
     pub name: String,
-    /// Size in bytes.
     pub size: u64,
     /// SHA-256 of its content.
     pub sha256: Sha256,
@@ -40,13 +40,13 @@ pub struct FileInfo {
 /// The content of `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct Manifest {
     /// Version of this format: 1.
     pub format: u32,
     /// Version of the payload (`VERSION_ID` of its os-release).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Architecture of its kernel.
     pub arch: Arch,
     /// Kernel, initramfs and squashfs, in this order.
     pub files: Vec<FileInfo>,

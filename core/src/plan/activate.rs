@@ -32,8 +32,8 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
     if env.once == Some(target) && request.preserve {
         draft.extend(Part::Esp, slots.copies.heal());
     } else {
-        draft.warnings.extend(slots.way_back(system)?);
-        slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Anew })?;
+        draft.warnings.extend(slots.check_fallback(system)?);
+        slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped })?;
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
     let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);

@@ -61,7 +61,7 @@ fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) ->
         }
         (_, SlotState::Good) if env.default != slot => format!("slot {other} is the default and boots next"),
         (false, SlotState::Good) if other_state == SlotState::Tried => {
-            format!("slot {other} was tried and never confirmed; slot {slot}, which is running, was the default before")
+            format!("slot {other} was tried and never confirmed; slot {slot}, which runs, was the default before")
         }
         (_, SlotState::Good) => return Ok(true),
         (true, SlotState::Bad) => "the trial was given up".to_owned(),

@@ -38,7 +38,7 @@ pub enum Found {
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct DiskFacts {
     pub identity: DiskIdentity,
-    /// Size in bytes, whole sectors.
+    /// Size in bytes; whole sectors.
     pub bytes: u64,
     pub sector: SectorSize,
     /// Mounts, swap and other users that must go first.

@@ -8,12 +8,12 @@
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
 //! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that
 //!    has changed since it was checked ends the install here.
-//! 3. **Verify.** Read them back past the page cache and compare the digests. Reading follows close behind the write,
-//!    but only where the data has been flushed. A disk that lies ends the install here.
+//! 3. **Verify.** Everything written so far is read back past the page cache and compared. Reading follows close behind
+//!    the write, but only where the data has been flushed. If the disk returns anything else, the install ends here.
 //! 4. **Fill in the rest:** blank BOOT-B, write META and the data volumes.
 //! 5. **Commit:** backup GPT, primary GPT, and LBA 0.
 //!
-//! An install that stops between 1 and 5 leaves a disk without a table. Running it again is the way out.
+//! An install that stops between steps 1 and 5 leaves a disk without a partition table. The remedy is to run it again.
 
 use crate::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Why a request is not carried out.
+//! The reasons for which planning refuses a request. Refused means that nothing was written.
 
 use crate::prelude::*;
 
@@ -14,7 +14,7 @@ use crate::{
     units::approx,
 };
 
-/// Why a request is not carried out. Nothing has been written.
+/// One reason to refuse a request.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what the fields are; sizes are bytes")]
 pub enum Refusal {
@@ -53,7 +53,7 @@ pub enum Refusal {
     NotRunning(Running),
     /// The running trial is not confirmed.
     #[error(
-        "slot {0}, which is running, is an unconfirmed trial, and the other slot is its fallback: run `installer confirm` \
+        "slot {0}, which runs, is an unconfirmed trial, and the other slot is its fallback: run `installer confirm` \
          first, or reboot into the other slot"
     )]
     Unconfirmed(Slot),
@@ -61,11 +61,11 @@ pub enum Refusal {
     #[error("slot {default} is the default and boots next, but slot {running} is running: reboot first")]
     NotDefault { running: Slot, default: Slot },
     /// The running slot cannot serve as the fallback.
-    #[error("slot {slot}, which is running, is {state} by boot.env, so it cannot be the fallback: reinstall")]
+    #[error("slot {slot}, which runs, is {state} by boot.env, so it cannot be the fallback: reinstall")]
     NotGood { slot: Slot, state: SlotState },
     /// The running slot is damaged, so the other is the only one that boots.
     #[error(
-        "slot {running}, which is running, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
+        "slot {running}, which runs, is damaged on the disk ({why}), so slot {target} is the only one that boots and \
          is not overwritten: boot it first (with `installer rollback`, unless it boots next anyway)"
     )]
     OnlyWayBack { running: Slot, target: Slot, why: String },

@@ -48,7 +48,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
     };
     let steps = if let Back::Already = back { copies.heal() } else { copies.write(&next, true) };
     draft.extend(Part::Esp, steps);
-    if next.states[default] == SlotState::Good && !leads(system, default) {
+    if next.states[default] == SlotState::Good && !boots_by_markers(system, default) {
         draft.mark_good(default, next.seq);
     }
     draft.forget_label();
@@ -56,7 +56,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
 }
 
 /// Whether GRUB would boot this slot by the markers alone, as it does when boot.env is lost.
-fn leads(system: &SystemFacts, slot: Slot) -> bool {
+fn boots_by_markers(system: &SystemFacts, slot: Slot) -> bool {
     let good = |s: Slot| system.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
     match (good(slot), good(!slot)) {
         (Some(own), Some(other)) => own > other || (own == other && slot == Slot::A),

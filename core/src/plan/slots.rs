@@ -22,7 +22,7 @@ const META_UPGRADE: u8 = 0x06;
 pub enum Ephemeral {
     Kept,
     /// Wiped; XFS is made again if it held XFS.
-    Anew,
+    Wiped,
     /// Wiped and left blank: the OS encrypts it.
     Blank,
 }
@@ -141,7 +141,7 @@ impl Slots {
 
     /// Checks the fallback. A damaged kept slot is an error if the target is the only slot that boots, because then the
     /// target must not be overwritten. Otherwise it is a warning.
-    pub fn way_back(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
+    pub fn check_fallback(&self, system: &SystemFacts) -> Result<Option<String>, Refusal> {
         let (kept, target, env) = (self.kept, self.target, &self.copies.env);
         let boots =
             env.states[target] == SlotState::Good || env.once == Some(target) || system.next.slot == Some(target);
@@ -158,7 +158,7 @@ impl Slots {
     }
 
     /// The boot state that records the live medium, if boot.env does not name it yet. For runs that write no slot.
-    pub fn unsaid(&self) -> Option<BootEnv> {
+    pub fn with_medium(&self) -> Option<BootEnv> {
         let medium = self.medium.filter(|id| self.copies.env.medium != Some(*id))?;
         Some(self.copies.env.installed_by(medium))
     }

@@ -1,20 +1,21 @@
 //! The upgrade transaction, and its first half, `stage`.
 //!
-//! Two slots: the *kept* slot, which runs now and is the fallback, and the *target*, which gets the new system. The
-//! kept slot's files were compared with their checksums before planning; of that slot only the marker is ever written.
-//! So the machine boots a whole system if power is lost after any of these steps:
+//! There are two slots. The *kept* slot runs now, and the machine falls back to it. The *target* gets the new system.
+//! All files of the kept slot were compared with their checksums before planning, and an upgrade never writes to it,
+//! except for its one-sector marker. So the machine boots a whole system if power is lost after any of these steps:
 //!
 //! 0. **Prepare.** What can fail without touching the disk fails now: `mkfs.xfs`, if EPHEMERAL is to be wiped.
-//! 1. **Deactivate.** boot.env says: the target is empty, the kept slot is the default. From here on the boot rule
-//!    ignores whatever the target holds.
+//! 1. **Deactivate.** boot.env says that the target is empty and the kept slot is the default. From here on the boot
+//!    rule ignores whatever the target holds.
 //! 2. **Blank** the target's first MiB. If both copies of boot.env are lost later, GRUB goes by the slots' own markers;
 //!    a slot that is half old and half new must not have one.
 //! 3. **Write** the payload, the volume's boot sector last. Its digests are checked on the way. Bytes that are already
 //!    in place are not written again.
-//! 4. **Verify.** Read back every byte, written or left in place, past the page cache and compare it. Reading follows
-//!    close behind the write, but only where the data has been flushed.
-//! 5. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). EPHEMERAL is wiped if
-//!    that was asked for: not earlier, because only now is the new system known to be whole.
+//! 4. **Verify.** Every byte, written or left in place, is read back past the page cache and compared. Reading follows
+//!    close behind the write, but only where the data has been flushed. If the disk returns anything else than what was
+//!    to be written, the upgrade ends here, and the kept slot is still the default.
+//! 5. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
+//!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole.
 //! 6. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
 //!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
@@ -71,7 +72,7 @@ impl UpgradeRequest {
     const fn ephemeral(&self) -> Ephemeral {
         match (self.preserve, self.blank_ephemeral) {
             (true, _) => Ephemeral::Kept,
-            (false, false) => Ephemeral::Anew,
+            (false, false) => Ephemeral::Wiped,
             (false, true) => Ephemeral::Blank,
         }
     }
@@ -112,7 +113,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     if new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial {
         return new.already_staged(slots, draft);
     }
-    draft.warnings.extend(slots.way_back(system)?);
+    draft.warnings.extend(slots.check_fallback(system)?);
     new.write(slots, draft)
 }
 
@@ -171,8 +172,8 @@ impl Candidate<'_> {
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
         let mut result = format!("{}, holds {} already, verified", slots.name, self.name());
-        match (slots.copies.env.once, slots.unsaid()) {
-            (_, Some(said)) => draft.extend(Part::Esp, slots.copies.write(&said, true)),
+        match (slots.copies.env.once, slots.with_medium()) {
+            (_, Some(env)) => draft.extend(Part::Esp, slots.copies.write(&env, true)),
             (Some(other), None) if request.activate => {
                 draft.extend(Part::Esp, slots.copies.write(&slots.copies.env.disarmed(), true));
                 draft.forget_label();
@@ -199,7 +200,7 @@ impl Candidate<'_> {
         let (request, target) = (self.request, slots.target);
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
-            draft.warnings.extend(slots.way_back(self.system)?);
+            draft.warnings.extend(slots.check_fallback(self.system)?);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
         } else {
             draft.extend(Part::Esp, slots.copies.heal());

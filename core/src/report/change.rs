@@ -8,12 +8,12 @@ use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
 
 /// What was done, or with `--dry-run` would be done.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ChangeReport {
     /// Whether anything was written.
     pub changed: bool,
     /// Whether only the plan was asked for.
     pub dry_run: bool,
-    /// The disk.
     pub disk: DiskIdentity,
     /// Digest that names the payload, if one is installed.
     pub payload: Option<Sha256>,

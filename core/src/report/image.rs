@@ -15,12 +15,11 @@ use crate::{
 
 /// A disk image that was made.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ImageReport {
     /// Path of the image.
     pub out: String,
-    /// Format of the image.
     pub kind: ImageKind,
-    /// Compression of the whole image, if any.
     pub compression: Option<Compression>,
     /// Size of the disk in the image, in bytes.
     pub disk_bytes: u64,

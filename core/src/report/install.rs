@@ -8,10 +8,10 @@ use crate::{digest::Sha256, disk::identity::DiskIdentity, plan::Plan};
 
 /// What was installed, or with `--dry-run` would be.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InstallReport {
     /// Whether anything was written.
     pub changed: bool,
-    /// The disk.
     pub disk: DiskIdentity,
     /// Digest that names the payload.
     pub payload: Sha256,

@@ -16,14 +16,13 @@ use crate::{
 
 /// The layout of a disk. Sizes and offsets are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct LayoutReport {
-    /// The disk.
     pub disk: DiskIdentity,
     /// Size of the disk.
     pub bytes: u64,
     /// Logical block size.
     pub sector_bytes: u64,
-    /// Kind of partition table.
     pub table: TableKind,
     /// Disk GUID in the GPT.
     pub disk_guid: Option<Uuid>,
@@ -33,7 +32,6 @@ pub struct LayoutReport {
     pub system: Option<InstalledSystem>,
     /// Why this is not one of our disks.
     pub not_ours: Option<String>,
-    /// Defects that were found.
     pub problems: Vec<String>,
     /// Width and characters of the picture.
     #[serde(skip)]
@@ -42,11 +40,9 @@ pub struct LayoutReport {
 
 /// The installed system, a part of what `status` reports.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
 pub struct InstalledSystem {
-    /// What the next boot starts, and why.
     pub next_boot: NextBoot,
-    /// The system that runs, seen from this disk.
     pub running: Running,
-    /// Both slots.
     pub slots: PerSlot<SlotStatus>,
 }

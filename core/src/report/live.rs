@@ -17,26 +17,23 @@ use crate::{
 
 /// The live medium that was made, or with `--dry-run` would be.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct LiveReport {
     /// Whether it was made.
     pub changed: bool,
     /// Path of the file.
     pub out: String,
-    /// ISO or PXE.
     pub kind: ImageKind,
-    /// Compression of the whole file, if any.
     pub compression: Option<Compression>,
     /// Size of the file in bytes; `null` in a dry run.
     pub file_bytes: Option<u64>,
     /// ID of the live medium.
     pub medium: MediumId,
-    /// Version of the payload.
     pub version: Option<String>,
     /// Digest that names the payload.
     pub payload: Sha256,
     /// Manifest digest of the container image on the medium, if it carries one.
     pub container: Option<Sha256>,
-    /// Kernel command line.
     pub cmdline: String,
 }
 

@@ -15,14 +15,12 @@ use crate::{
 
 /// What a source would install.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InspectReport {
     /// The source as it was given.
     pub source: String,
-    /// Version of the payload.
     pub version: Option<String>,
-    /// Architecture of the kernel.
     pub arch: Arch,
-    /// Files of the payload.
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
     pub cmdline: Option<String>,
@@ -49,10 +47,10 @@ impl fmt::Display for InspectReport {
     }
 }
 
-/// What `pull` copied.
+/// What `pull` copied, and from which image.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct PullReport {
-    /// The image it copied from.
     pub source: String,
     /// The OCI layout it copied to.
     pub to: String,
@@ -77,10 +75,10 @@ impl fmt::Display for PullReport {
 
 /// What `checksum` wrote.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ChecksumReport {
     /// The payload directory.
     pub dir: String,
-    /// Version of the payload.
     pub version: Option<String>,
     /// Digest that names the payload.
     pub payload: Sha256,

@@ -21,20 +21,17 @@ use crate::{
 
 /// What is on a disk, and what boots next.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct StatusReport {
-    /// The disk.
     pub disk: DiskIdentity,
     /// Size of the disk in bytes.
     pub bytes: u64,
     /// Logical block size in bytes.
     pub sector_bytes: u64,
-    /// Disk GUID in the GPT.
     pub disk_guid: uuid::Uuid,
     /// Where our partitions lie, in bytes.
     pub partitions: BTreeMap<Part, Extent>,
-    /// What the next boot starts, and why.
     pub next_boot: NextBoot,
-    /// The running system, seen from this disk.
     pub running: Running,
     /// The last known trial, and how it ended.
     pub last_trial: Option<String>,
@@ -42,9 +39,7 @@ pub struct StatusReport {
     pub rollback: String,
     /// The boot.env that counts; `null` if both copies are lost.
     pub boot_env: Option<BootEnv>,
-    /// Both slots.
     pub slots: PerSlot<SlotStatus>,
-    /// META tags.
     pub meta: BTreeMap<String, String>,
     /// Defects that do not keep the system from booting, such as one damaged copy or a misplaced backup GPT.
     pub problems: Vec<String>,
@@ -52,16 +47,15 @@ pub struct StatusReport {
 
 /// One slot.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotStatus {
     /// State by boot.env.
     pub state: Option<SlotState>,
     /// When the installer last changed the state, UTC. A `tried` slot was tried later than that.
     pub since: Option<String>,
-    /// Version of the payload.
     pub version: Option<String>,
     /// Digest that names the payload.
     pub payload: Option<Sha256>,
-    /// The slot's own marker.
     pub marker: Option<Marker>,
     /// Whether kernel, initramfs and slot.cfg match boot.sha256.
     pub verifies: bool,

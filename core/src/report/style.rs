@@ -6,7 +6,7 @@ pub const MIN_WIDTH: usize = 60;
 /// How a picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of a line; at least [`MIN_WIDTH`] are used.
+    /// Columns of a line; fewer than 60 count as 60.
     pub width: usize,
     /// Use box-drawing characters; otherwise only ASCII.
     pub unicode: bool,

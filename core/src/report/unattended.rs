@@ -11,6 +11,7 @@ use crate::{config::unattended::Then, media::medium_id::MediumId};
 
 /// Result of an unattended installation. The caller carries out `then`; the installer does not.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UnattendedReport {
     /// What to do next; `stay` if nothing was changed.
     pub then: Then,
@@ -18,9 +19,7 @@ pub struct UnattendedReport {
     pub asked_by: Option<String>,
     /// Path of the disk.
     pub disk: Option<String>,
-    /// The live medium that was booted.
     pub medium: Option<MediumId>,
-    /// What was done.
     pub outcome: Outcome,
 }
 

@@ -36,10 +36,9 @@ impl fmt::Display for FileState {
 
 /// One file of a slot, read from the disk.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct FileCheck {
-    /// Name of the file.
     pub name: String,
-    /// How it compares with its checksum.
     pub state: FileState,
     /// Size in bytes, if the file exists.
     pub size: Option<u64>,
@@ -64,8 +63,8 @@ pub struct VerifyReport {
 
 /// One slot, checked.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotCheck {
-    /// Files of the slot.
     pub files: Vec<FileCheck>,
     /// Why the files could not be listed or read.
     pub error: Option<String>,

@@ -19,8 +19,8 @@ const MAX_DEPTH: usize = 64;
 // For all documents together. A large machine config has some thousands.
 const MAX_NODES: usize = 200_000;
 
-// Commas and opening brackets. The scanner keeps a flow collection, `{…}` or `[…]`, in memory until it is closed, because
-// it may turn out to be a key. That takes up to 800 bytes for each of them.
+// Commas and opening brackets. The scanner keeps a flow collection, `{…}` or `[…]`, in memory until it is closed,
+// because it may turn out to be a key. That takes up to 800 bytes for each of them.
 const MAX_FLOW: usize = 100_000;
 
 /// Decode a config, which must be UTF-8.
@@ -69,6 +69,7 @@ impl Composer {
     fn event(&mut self, event: Event, span: Span) -> Result<(), ConfigError> {
         let at = Pos { line: span.start.line(), column: span.start.col() + 1 };
         match event {
+            // An anchor is known only in its own document.
             Event::DocumentStart(_) => self.anchors.clear(),
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = style == ScalarStyle::Plain && tag.is_none();
@@ -114,6 +115,7 @@ impl Composer {
             return Err(too_deep(at));
         }
         let node = Rc::new(Node { at, value, height: height + 1 });
+        // 0 means no anchor.
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }

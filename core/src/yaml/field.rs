@@ -12,22 +12,19 @@ pub struct Field<'n> {
 }
 
 impl<'n> Field<'n> {
-    /// The top of a document, which has no path.
     pub const fn root(node: &'n Node) -> Self {
         Field { node, path: String::new() }
     }
 
-    /// Its place.
     pub const fn at(&self) -> Pos {
         self.node.at
     }
 
-    /// An error about it.
     pub fn wrong(&self, what: impl core::fmt::Display) -> ConfigError {
         ConfigError::new(self.at(), self.named(what))
     }
 
-    /// A message about it, with its path.
+    // A message with its path.
     pub fn named(&self, what: impl core::fmt::Display) -> String {
         if self.path.is_empty() { what.to_string() } else { format!("{}: {what}", self.path) }
     }
@@ -39,7 +36,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// The value of a key; `None` if it is missing or null.
+    // `None` also stands for null.
     pub fn get(&self, key: &str) -> Result<Option<Field<'n>>, ConfigError> {
         let entries = self.entries()?;
         // Merged keys are not resolved, and to ignore them could overlook a disk that is named there. So refuse.
@@ -54,12 +51,12 @@ impl<'n> Field<'n> {
         Ok(found.map(|entry| Field { node: &entry.node, path: format!("{}{dot}{key}", self.path) }))
     }
 
-    /// Require a mapping with any keys.
+    // Requires a mapping with any keys.
     pub fn mapping(&self) -> Result<(), ConfigError> {
         self.entries().map(drop)
     }
 
-    /// Require a mapping with no other keys than these.
+    // Requires a mapping with no other keys than these.
     pub fn only(&self, known: &[&str]) -> Result<(), ConfigError> {
         match self.entries()?.iter().find(|entry| entry.key != "<<" && !known.contains(&entry.key.as_str())) {
             None => Ok(()),
@@ -70,7 +67,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// Its text. Numbers count as text, as in Go.
+    // Numbers count as text, as in Go.
     pub fn text(&self) -> Result<&'n str, ConfigError> {
         match &self.node.value {
             Value::Scalar { text, .. } => Ok(text),
@@ -78,7 +75,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// A boolean, in any spelling of YAML 1.1: Talos' documentation uses `yes` and `no`.
+    // Accepts all spellings of YAML 1.1, because Talos' documentation uses `yes` and `no`.
     pub fn truth(&self) -> Result<bool, ConfigError> {
         match self.text()? {
             "true" | "True" | "TRUE" | "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Ok(true),
@@ -87,7 +84,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// Whether it asks for nothing: null, empty text, `false`, an empty list, or a mapping with only these.
+    // Null, empty text, `false`, an empty list, or a mapping with only these.
     pub fn asks_nothing(&self) -> bool {
         let nothing = |node: &Node| match &node.value {
             Value::Scalar { text, .. } => text.is_empty() || text == "false" || node.is_null(),
@@ -100,7 +97,6 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// The items of a list.
     pub fn items(&self) -> Result<impl Iterator<Item = Field<'n>>, ConfigError> {
         let Value::List(items) = &self.node.value else {
             return Err(self.wrong("this must be a list, `- item`"));
@@ -109,7 +105,6 @@ impl<'n> Field<'n> {
         Ok(items.iter().enumerate().map(item))
     }
 
-    /// A list of texts.
     pub fn texts(&self) -> Result<Vec<String>, ConfigError> {
         let mut texts = Vec::new();
         // A short text can name a long one many times through aliases.
@@ -125,12 +120,11 @@ impl<'n> Field<'n> {
         Ok(texts)
     }
 
-    /// The boolean of a key.
     pub fn truth_of(&self, key: &str) -> Result<Option<bool>, ConfigError> {
         self.get(key)?.map(|field| field.truth()).transpose()
     }
 
-    /// The text of a key; `None` if it is empty.
+    // Empty text counts as none.
     pub fn text_of(&self, key: &str) -> Result<Option<&'n str>, ConfigError> {
         Ok(self.get(key)?.map(|field| field.text()).transpose()?.filter(|text| !text.is_empty()))
     }

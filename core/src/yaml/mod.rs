@@ -5,5 +5,5 @@ mod field;
 mod node;
 
 pub use document::{documents, text};
-pub use field::Field;
+pub(crate) use field::Field;
 pub use node::{ConfigError, Entry, MAX_BYTES, Node, Pos, Value};

@@ -70,7 +70,7 @@ fn a_running_system_that_is_not_known() {
     for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"], &["confirm"]] {
         let texts = ["not a system Slipway's boot rule has started", "not guessed"];
         refused(&node, INSTALL, &texts, || node.run_under("quiet", verb));
-        let texts = ["a system of the disk 00000000-0000-0000-0000-000000000007", "not guessed"];
+        let texts = ["a system on the disk 00000000-0000-0000-0000-000000000007", "not guessed"];
         refused(&node, INSTALL, &texts, || node.run_under(other, verb));
     }
 }

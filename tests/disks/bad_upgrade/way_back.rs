@@ -26,7 +26,7 @@ fn a_default_that_grub_has_passed_over() {
     let world = World::new();
     let node = Node::upgraded(&world);
     flip(&node.disk, node.file("B", Payload::KERNEL) + 1000);
-    refused(&node, INSTALL, &["slot B is the default, and damaged", "installer rollback"], || {
+    refused(&node, INSTALL, &["its default, slot B, is damaged", "installer rollback"], || {
         node.run('A', false, &["confirm"])
     });
     node.run('A', false, &["rollback"]).succeeds();

@@ -1,9 +1,9 @@
 //! Directory entries of FAT.
 
-pub(crate) const DIR_ENTRY_BYTES: usize = 32;
+pub const DIR_ENTRY_BYTES: usize = 32;
 
-pub(crate) const ATTR_VOLUME_LABEL: u8 = 0x08;
-pub(crate) const ATTR_DIRECTORY: u8 = 0x10;
-pub(crate) const ATTR_ARCHIVE: u8 = 0x20;
+pub const ATTR_VOLUME_LABEL: u8 = 0x08;
+pub const ATTR_DIRECTORY: u8 = 0x10;
+pub const ATTR_ARCHIVE: u8 = 0x20;
 /// Attribute of an entry that holds a part of a long name.
 pub const ATTR_LONG_NAME: u8 = 0x0f;

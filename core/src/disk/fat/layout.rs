@@ -140,6 +140,7 @@ impl Geometry {
         // Data starts on a multiple of the cluster size and of 4 KiB, so that direct I/O needs no bounce buffer.
         let data = round_up(32 * sector + 2 * fat_bytes, cluster.max(4096))?;
         let clusters = len.checked_sub(data)? / cluster;
+        // The boot sector has 32 bits for the number of sectors.
         (clusters >= MIN_CLUSTERS + CLUSTER_MARGIN && len / sector <= u64::from(u32::MAX)).then_some(Geometry {
             sector,
             cluster,
@@ -181,6 +182,7 @@ impl VolumeLayout {
     /// Lay out a volume that fills `extent` of the disk.
     pub fn new(extent: Extent, sector: SectorSize, spec: &VolumeSpec) -> Result<Self, FatError> {
         let geometry = Geometry::new(extent.len, sector)?;
+        // Entries 0 and 1 of a FAT are reserved: the media type, and a mark for the end of a chain.
         let mut builder = Builder { geometry, spec, fat: vec![0x0fff_fff8, END_OF_CHAIN], dirs: Vec::new() };
         builder.make_dirs()?;
         let files = builder.place_files()?;
@@ -209,6 +211,7 @@ impl Builder<'_> {
             let parent = paths.iter().position(|p| p == split_path(path).0).unwrap_or(0);
             let children = paths.iter().skip(1).chain(self.spec.files.iter().map(|f| &f.path));
             let names = children.filter(|p| split_path(p).0 == path).map(|p| split_path(p).1);
+            // "." and "..", or the label in the root. For each name an 8.3 entry, and one for each 13 characters.
             let slots = 2 + names.map(|n| 1 + n.encode_utf16().count().div_ceil(13)).sum::<usize>();
             let bytes = (slots * DIR_ENTRY_BYTES) as u64;
             let (cluster, clusters) = self.allocate(bytes)?;
@@ -262,8 +265,8 @@ impl Builder<'_> {
         Ok(placed)
     }
 
-    // Whether every large file can start on a MiB. Then the files behind one that grows a little stay where they are, and
-    // an upgrade need not write them again.
+    // Whether every large file can start on a MiB. Then the files behind one that grows a little stay where they are,
+    // and an upgrade need not write them again.
     fn fit_spaced(&self) -> bool {
         let end = self.spec.files.iter().fold(self.fat.len() as u64, |next, file| {
             let first = if file.size >= MIB { self.geometry.next_mib(next) } else { next };
@@ -282,6 +285,7 @@ impl Builder<'_> {
             let dirs = self.dirs.iter().map(|d| d.clusters * cluster);
             let need = files.chain(dirs).sum::<u64>();
             let have = self.geometry.clusters * cluster;
+            // The directory that found no room is not counted in `need`.
             return Err(FatError::Full { need: need.max(have + 1), have });
         }
         let last = first + count - 1;
@@ -294,6 +298,7 @@ impl Builder<'_> {
         let dir = &mut self.dirs[dir];
         let short = short_name(name, &dir.short_names).ok_or_else(|| FatError::BadName(name.to_owned()))?;
         dir.short_names.push(short);
+        // A name that its 8.3 entry already spells exactly needs no long name.
         if display_short(&short) != name {
             dir.entries.extend(long_name_entries(name, checksum(&short)));
         }
@@ -307,6 +312,7 @@ impl Builder<'_> {
         let mut reserved = vec![0; g.reserved as usize];
         let sector = g.sector as usize;
         let fs_info = self.fs_info();
+        // Sectors 6 and 7 are the backup of sectors 0 and 1.
         for (index, bytes) in [(1, &fs_info), (6, &boot_sector), (7, &fs_info)] {
             reserved[index * sector..(index + 1) * sector].copy_from_slice(bytes);
         }
@@ -336,8 +342,10 @@ impl Builder<'_> {
         b[14..16].copy_from_slice(&((g.reserved / g.sector) as u16).to_le_bytes());
         b[16] = 2; // copies of the FAT
         b[21] = 0xf8; // fixed disk
+        // A nominal geometry, 63 sectors and 255 heads.
         b[24..26].copy_from_slice(&63u16.to_le_bytes());
         b[26..28].copy_from_slice(&255u16.to_le_bytes());
+        // The number of sectors in front of the volume.
         let hidden = u32::try_from(extent.offset / g.sector).unwrap_or(0);
         b[28..32].copy_from_slice(&hidden.to_le_bytes());
         b[32..36].copy_from_slice(&((extent.len / g.sector) as u32).to_le_bytes());
@@ -345,8 +353,8 @@ impl Builder<'_> {
         b[44] = 2; // root directory's cluster
         b[48] = 1; // FSInfo sector
         b[50] = 6; // backup boot sector
-        b[64] = 0x80;
-        b[66] = 0x29;
+        b[64] = 0x80; // first hard disk
+        b[66] = 0x29; // serial, label and type follow
         b[67..71].copy_from_slice(&self.spec.serial.to_le_bytes());
         b[71..82].copy_from_slice(&short_label(&self.spec.label));
         b[82..90].copy_from_slice(b"FAT32   ");
@@ -373,9 +381,11 @@ fn raw_entry(name: [u8; 11], attr: u8, cluster: u32, size: u32, time: FatTime) -
     let mut e = [0; DIR_ENTRY_BYTES];
     e[..11].copy_from_slice(&name);
     e[11] = attr;
+    // Creation, last write.
     for at in [14, 22] {
         e[at..at + 2].copy_from_slice(&clock.to_le_bytes());
     }
+    // Creation, last access, last write.
     for at in [16, 18, 24] {
         e[at..at + 2].copy_from_slice(&date.to_le_bytes());
     }
@@ -399,7 +409,7 @@ mod tests {
         assert_eq!(FatTime(0).words(), (1 << 5 | 1, 0));
     }
 
-    /// A volume with a slot's 300 MiB of files in 512 MiB.
+    // 300 MiB of files in a slot of 512 MiB.
     fn slot(files: [(&str, u64); 3]) -> VolumeLayout {
         let files = files.map(|(path, size)| FileSpec { path: path.to_owned(), size });
         let spec = VolumeSpec { label: "X".to_owned(), serial: 1, time: FatTime(0), files: files.to_vec() };

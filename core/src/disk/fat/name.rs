@@ -12,7 +12,7 @@ pub(crate) fn short_label(label: &str) -> [u8; 11] {
     out
 }
 
-// The 8.3 alias of a name: the name itself in upper case if that fits, else `PREFIX~N`. `None` if FAT cannot store the name.
+// The 8.3 alias of a name: the name in upper case if that fits, else `PREFIX~N`. `None` if FAT cannot store the name.
 pub(crate) fn short_name(name: &str, taken: &[[u8; 11]]) -> Option<[u8; 11]> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"$%'-_@~`!(){}^#&".contains(&b);
     let long_legal = |c: char| !c.is_control() && !"\"*/:<>?\\|".contains(c);
@@ -71,9 +71,11 @@ pub(crate) fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
     let mut entries: Vec<[u8; DIR_ENTRY_BYTES]> = parts
         .map(|(i, part)| {
             let mut e = [0; DIR_ENTRY_BYTES];
+            // 0x40 marks the last part of the name.
             e[0] = (i + 1) as u8 | if i + 1 == last { 0x40 } else { 0 };
             e[11] = ATTR_LONG_NAME;
             e[13] = checksum;
+            // One zero ends the name, and ones fill the entry.
             let padded = part.iter().copied().chain([0]).chain(core::iter::repeat(0xffff));
             for (at, unit) in LONG_NAME_UNITS.into_iter().zip(padded) {
                 e[at..at + 2].copy_from_slice(&unit.to_le_bytes());

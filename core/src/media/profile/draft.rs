@@ -48,30 +48,30 @@ impl Draft {
     /// Fill in the defaults, or say which key is missing.
     pub fn settle(self) -> Result<Profile, Fault> {
         let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
-        let kind = said(self.kind, "output.kind")?.image_kind(self.disk_format)?;
-        let kind = said(kind, "output.imageOptions.diskFormat")?;
+        let kind = required(self.kind, "output.kind")?.image_kind(self.disk_format)?;
+        let kind = required(kind, "output.imageOptions.diskFormat")?;
         let disk = match kind.live() {
             Some(_) => None,
             None => Some(DiskOptions {
-                bytes: said(self.disk_bytes, "output.imageOptions.diskSize")?,
+                bytes: required(self.disk_bytes, "output.imageOptions.diskSize")?,
                 sector: self.sector.unwrap_or(SectorSize::S512),
             }),
         };
         Ok(Profile {
             arch,
-            platform: said(self.platform, "platform")?,
+            platform: required(self.platform, "platform")?,
             extra_kernel_args: self.extra_kernel_args,
             meta: self.meta,
             origin: self.origin.unwrap_or_else(|| PayloadInput::default_of(arch)),
             kind,
             disk,
-            compression: said(self.out_format, "output.outFormat")?.compression()?,
+            compression: required(self.out_format, "output.outFormat")?.compression()?,
         })
     }
 }
 
 /// Only base profiles have a default for this key.
-fn said<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
+fn required<T>(value: Option<T>, key: &str) -> Result<T, Fault> {
     value.ok_or_else(|| {
         Fault::Wrong(format!(
             "{key} is missing: add it, or start from a base profile that has it, such as metal or iso"
