@@ -85,7 +85,7 @@ unpack_grub() {
 }
 
 # What builds the sample system, what boots it, what builds the container image.
-payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio xz:xz-utils zstd:zstd busybox:busybox-static
+payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio zstd:zstd busybox:busybox-static
     readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs)
 machine_packages=(qemu-system-x86_64:qemu-system-x86 /usr/share/seabios/bios-256k.bin:seabios
     /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf)

@@ -1,7 +1,7 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU, SeaBIOS, OVMF or AAVMF,
 //! Debian's kernel and the reference OS.
 //!
-//! Needs: root, boot-assets, payloads, container-image, qemu
+//! Needs: root programs boot-assets payloads container-image qemu
 //!
 //! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
 //! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.

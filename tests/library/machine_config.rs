@@ -47,7 +47,7 @@ const INSTALL: [(&str, &str); 13] = [
     ("extraKernelArgs: [a, {}]", "line 4, column 26: machine.install.extraKernelArgs[1]: this must be text"),
     (
         "extraKernelArgs: [a]\n    grubUseUKICmdline: true",
-        "line 4, column 22: machine.install.extraKernelArgs: these have no place beside grubUseUKICmdline",
+        "line 4, column 22: machine.install.extraKernelArgs: extraKernelArgs and grubUseUKICmdline exclude each other",
     ),
     ("<<: {disk: /dev/sda}", "line 4, column 5: machine.install: merge keys (`<<`) are not read here"),
     ("- disk", "line 4, column 5: machine.install: this must be a mapping"),

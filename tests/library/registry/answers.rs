@@ -112,7 +112,7 @@ fn a_document_of_100_mib_is_not_read() {
             Ok(())
         });
         let error = at(server.port).root().unwrap_err();
-        assert_eq!(says(&error, &["more than 4194304 bytes", "/a/b"]), "invalid");
+        assert_eq!(says(&error, &["more than the limit of 4194304 bytes", "/a/b"]), "invalid");
         // What was read, and what the kernel's buffers took.
         let sent = sent.load(Ordering::SeqCst);
         assert!(sent < 24 << 20, "{sent} bytes were sent");
