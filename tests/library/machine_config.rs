@@ -49,7 +49,7 @@ const INSTALL: [(&str, &str); 13] = [
         "extraKernelArgs: [a]\n    grubUseUKICmdline: true",
         "line 4, column 22: machine.install.extraKernelArgs: extraKernelArgs and grubUseUKICmdline exclude each other",
     ),
-    ("<<: {disk: /dev/sda}", "line 4, column 5: machine.install: merge keys (`<<`) are not read here"),
+    ("<<: {disk: /dev/sda}", "line 4, column 5: machine.install: merge keys (`<<`) are not supported"),
     ("- disk", "line 4, column 5: machine.install: this must be a mapping"),
     ("disk: /dev/sda\n    disk: /dev/sdb", "line 5, column 5: the key \"disk\" stands twice"),
     ("disk: 'a", "line "),

@@ -231,7 +231,7 @@ const WRONG: [(&str, &str); 40] = [
         "line 3, column 23: output.isoOptions: \"volume\" is not a known key: use bootloader",
     ),
     ("---\narch: arm64", "line 4, column 1: a second document: a profile is a single one"),
-    ("<<: {arch: arm64}", "line 3, column 1: merge keys (`<<`) are not read here"),
+    ("<<: {arch: arm64}", "line 3, column 1: merge keys (`<<`) are not supported"),
 ];
 
 /// Profiles that base for what is not done, behind the same.

@@ -78,7 +78,7 @@ pub enum Refusal {
     /// boot.env cannot be written in place.
     #[error(
         "slipway/boot.env or slipway/boot2.env on the ESP is missing or is not exactly one sector, so the boot state \
-         cannot be written; the disk still boots by the slots' own markers; reinstall"
+         cannot be written; the disk boots by the slots' own markers; reinstall"
     )]
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
