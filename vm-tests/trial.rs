@@ -116,6 +116,6 @@ fn is_back(mut console: Console, image: &Image) {
     let status = image.report("status");
     assert_eq!(status["slots"]["B"]["state"], "tried", "{status:#}\n{console}");
     let trial = status["last_trial"].as_str().unwrap_or_default();
-    assert!(trial.contains("was tried and came back"), "{status:#}\n{console}");
+    assert!(trial.contains("was tried and never confirmed"), "{status:#}\n{console}");
     assert_eq!(image.next_boot(), ('A', false), "{status:#}\n{console}");
 }

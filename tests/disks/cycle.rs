@@ -70,7 +70,7 @@ fn there_and_back_again() {
     machine.upgrade().succeeds();
     machine.boots(Slot::B, true);
     assert!(machine.cmdline.contains("panic=10 "), "{}", machine.cmdline);
-    machine.upgrade().exits(INSTALL).says(&["slot B, which runs, is a trial that nobody has confirmed"]);
+    machine.upgrade().exits(INSTALL).says(&["slot B, which runs, is an unconfirmed trial"]);
     machine.run(&["confirm"]).succeeds();
     machine.boots(Slot::B, false);
     // From B to A, and on to B again.
@@ -97,8 +97,8 @@ fn a_trial_that_fails_is_not_tried_again() {
     machine.boots(Slot::B, true);
     machine.boots(Slot::A, false);
     machine.boots(Slot::A, false);
-    assert!(machine.status()["last_trial"].as_str().unwrap().contains("was tried and came back"));
-    machine.upgrade().exits(INSTALL).says(&["came back", "--retry-bad"]);
+    assert!(machine.status()["last_trial"].as_str().unwrap().contains("was tried and never confirmed"));
+    machine.upgrade().exits(INSTALL).says(&["never confirmed", "--retry-bad"]);
     machine.run(&["upgrade", "--retry-bad", "--source", &machine.node.next.source()]).succeeds();
     machine.boots(Slot::B, true);
     // The second time it is given up from inside.

@@ -120,7 +120,7 @@ fn a_boot_env_of_two_sectors() {
     for verb in ["upgrade", "confirm", "rollback"] {
         let source = format!("--source={}", node.next.source());
         let args: &[&str] = if verb == "upgrade" { &[verb, &source] } else { &[verb] };
-        node.run('A', false, args).exits(INSTALL).says(&["not one sector each", "reinstall"]);
+        node.run('A', false, args).exits(INSTALL).says(&["not exactly one sector", "reinstall"]);
     }
     assert!(Content::of(&node.disk) == before, "it was written to");
     // It counts all the same, for GRUB and for us.
@@ -138,9 +138,11 @@ fn an_esp_that_is_damaged() {
     assert_eq!(status["next_boot"]["slot"], "A");
     assert!(status["problems"].to_string().contains("slipway/boot2.env on the ESP is lost or damaged"), "{status}");
     for verb in ["confirm", "rollback"] {
-        node.run('A', false, &[verb]).exits(INSTALL).says(&["on the ESP are not there", "reinstall"]);
+        node.run('A', false, &[verb])
+            .exits(INSTALL)
+            .says(&["on the ESP is missing or is not exactly one sector", "reinstall"]);
     }
-    node.upgrade().exits(INSTALL).says(&["on the ESP are not there", "reinstall"]);
+    node.upgrade().exits(INSTALL).says(&["on the ESP is missing or is not exactly one sector", "reinstall"]);
     assert!(Content::of(&node.disk) == before, "it was written to");
 }
 

@@ -114,10 +114,10 @@ fn wrong_words_and_configs() {
         (
             "",
             "machine: {install: {}}\n".to_owned(),
-            "the machine config asks for an installation, and no disk is named",
+            "the machine config asks for an installation, but no disk is named",
         ),
         ("slipway.install.preserve=true", format!("{install}wipe: true}}}}\n"), "drop one"),
-        ("", format!("{install}wpie: true}}}}\n"), "\"wpie\" is no key of it"),
+        ("", format!("{install}wpie: true}}}}\n"), "\"wpie\" is not a known key"),
         ("slipway.install=serial:x,colour:red", String::new(), "\"colour\" is no key of a disk selector"),
     ] {
         untouched(&[&disk], || live.run(words, &config, &[])).exits(INPUT).says(&[text]);
@@ -209,14 +209,14 @@ fn an_installation_without_a_boot_state_is_not_overwritten() {
     live.onto(&node.disk, &format!("{MEDIUM} slipway.install.preserve=false")).succeeds();
     node.boot_envs().into_iter().for_each(|at| write_at(&node.disk, at, &[0; 512]));
     let again = || live.onto(&node.disk, &format!("{MEDIUM} slipway.install.preserve=false"));
-    untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state is lost", "installer install --force"]);
+    untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state was lost", "installer install --force"]);
     let kept = || live.onto(&node.disk, &format!("{MEDIUM} slipway.install.preserve=true"));
-    untouched(&[&node.disk], kept).exits(INSTALL).says(&["not at rest", "both copies of boot.env are lost"]);
+    untouched(&[&node.disk], kept).exits(INSTALL).says(&["is not settled", "both copies of boot.env are lost"]);
 
     // Nor once the system has started from what its slots say, and has written a new one.
     node.run('A', false, &["confirm"]).succeeds();
     assert_eq!(json_of(&node.disk, &["status"])["boot_env"]["rebuilt"], true);
-    untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state is lost, or was once"]);
+    untouched(&[&node.disk], again).exits(INSTALL).says(&["boot state was lost"]);
 }
 
 /// The disk could not tell the next start of the live system that the work is done.
@@ -262,7 +262,7 @@ fn what_is_no_disk_to_install_onto() {
     let iso = world.image();
     write_at(&iso, 32769, b"CD001");
     for words in ["", "slipway.install.preserve=false", "slipway.install.preserve=true"] {
-        untouched(&[&iso], || live.onto(&iso, words)).exits(INSTALL).says(&["ISO 9660", "installation medium"]);
+        untouched(&[&iso], || live.onto(&iso, words)).exits(INSTALL).says(&["ISO 9660", "as a live medium does"]);
     }
     live.onto(&world.path("nosuch"), "").exits(INSTALL).says(&["nosuch", "there is no such file"]);
     let small = world.sparse("small.img", 100 << 20);
@@ -354,7 +354,7 @@ fn an_installation_that_is_not_at_rest() {
     };
     let pending = Node::installed(&world);
     pending.upgrade().succeeds();
-    refused(&pending, &["not at rest", "slot B is to be tried at the next boot", "boot the disk"]);
+    refused(&pending, &["is not settled", "slot B is to be tried at the next boot", "Boot the disk"]);
 
     let world = World::new();
     let damaged = Node::upgraded(&world);
@@ -364,7 +364,7 @@ fn an_installation_that_is_not_at_rest() {
         let live = Live::new(&world);
         let attempt = || live.onto(&damaged.disk, &preserve);
         let outcome = untouched(&[&damaged.disk], attempt).exits(INSTALL);
-        outcome.says(&["not at rest", "slot B, the default, is damaged on the disk"]);
+        outcome.says(&["is not settled", "its default, slot B, is damaged on the disk"]);
     }
 
     let world = World::new();
@@ -374,7 +374,7 @@ fn an_installation_that_is_not_at_rest() {
         write_at(&node.disk, at, &(sector.replace("\nb=good\n", "\nb=tried\n") + "####").as_bytes()[..512]);
     }
     let attempt = || Live::new(&world).onto(&node.disk, &preserve);
-    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["not at rest", "its default, slot B, is tried"]);
+    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["is not settled", "its default, slot B, is tried"]);
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn the_disk_that_runs_is_not_upgraded_from_outside() {
     let node = Node::installed(&world);
     let words = format!("slipway.install.preserve=true {}", node.cmdline('A', false));
     let attempt = || Live::with(&world, &node.next).onto(&node.disk, &words);
-    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["not at rest", "slot A of it runs"]);
+    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["is not settled", "its slot A is running"]);
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ use sandbox::Sandbox;
 use tables::{NOT_RUN, PRELUDE, substitutions};
 
 /// The documents whose commands are run, each by a test of its own.
-const RUN: [&str; 14] = [
+const RUN: [&str; 15] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -49,6 +49,7 @@ const RUN: [&str; 14] = [
     "docs/testing.md",
     "docs/troubleshooting.md",
     "docs/unattended.md",
+    "docs/testing-boots.md",
 ];
 /// And the one that takes longest.
 const UPGRADE: &str = "docs/upgrade-and-boot.md";
@@ -132,6 +133,7 @@ each_runs! {
     testing: RUN[11];
     troubleshooting: RUN[12];
     unattended: RUN[13];
+    testing_boots: RUN[14];
     upgrade_and_boot: UPGRADE;
 }
 

@@ -51,7 +51,7 @@ const INSTALL: [(&str, &str); 13] = [
     ),
     ("<<: {disk: /dev/sda}", "line 4, column 5: machine.install: merge keys (`<<`) are not supported"),
     ("- disk", "line 4, column 5: machine.install: this must be a mapping"),
-    ("disk: /dev/sda\n    disk: /dev/sdb", "line 5, column 5: the key \"disk\" stands twice"),
+    ("disk: /dev/sda\n    disk: /dev/sdb", "line 5, column 5: the key \"disk\" appears twice"),
     ("disk: 'a", "line "),
     ("disk: a: b", "line 4, column 12: not YAML: "),
 ];
@@ -110,7 +110,10 @@ fn wrong_unattended_installs() {
     let twice = format!("{UNATTENDED}---\n{UNATTENDED}");
     error_is(&twice, "line 7, column 1: a second UnattendedInstallConfig; the first one begins at line 1, column 1");
     let beside = format!("{UNATTENDED}---\nmachine: {{install: {{}}}}\n");
-    error_is(&beside, "line 7, column 20: machine.install: there is also an UnattendedInstallConfig (at line 1, column 1)");
+    error_is(
+        &beside,
+        "line 7, column 20: machine.install: there is also an UnattendedInstallConfig (at line 1, column 1)",
+    );
     let version = changed("v1alpha1", "v2");
     error_is(&version, "line 1, column 13: apiVersion: UnattendedInstallConfig of version \"v2\" is not known");
     let path = "provisioning.diskSelector.match";

@@ -205,7 +205,10 @@ const WRONG: [(&str, &str); 40] = [
         "output: {imageOptions: {bootloader: lilo}}",
         "line 3, column 37: output.imageOptions.bootloader: \"lilo\" is no boot",
     ),
-    ("output: {imageOptions: {size: 1}}", "line 3, column 25: output.imageOptions: \"size\" is not a known key: use diskSize"),
+    (
+        "output: {imageOptions: {size: 1}}",
+        "line 3, column 25: output.imageOptions: \"size\" is not a known key: use diskSize",
+    ),
     (
         "output: {imageOptions: {diskSize: 4294967296}, kind: iso}",
         "line 3, column 35: output.imageOptions.diskSize: the output is an ISO, which has no disk in it: drop this",

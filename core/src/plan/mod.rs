@@ -38,7 +38,7 @@ pub use wipe::{WipeRequest, wipe};
 use alloc::collections::BTreeMap;
 use core::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
 use crate::{
@@ -135,6 +135,7 @@ pub struct Plan {
     /// The new partition table; only an install makes one.
     pub table: Option<Table>,
     /// All META tags, if META is written.
+    #[serde(deserialize_with = "tags")]
     pub meta: BTreeMap<u8, Vec<u8>>,
     /// New content of META's legacy area, if it changes.
     pub meta_legacy: Option<Vec<u8>>,
@@ -169,6 +170,12 @@ pub struct Table {
     pub core: Option<FileInfo>,
     /// Whether the protective MBR's entry is marked active.
     pub bootable_mbr: bool,
+}
+
+/// Tags of META by their keys. JSON has no keys but strings, and inside a tagged report serde does not read them as numbers.
+fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u8, Vec<u8>>, D::Error> {
+    let tags = BTreeMap::<String, Vec<u8>>::deserialize(deserializer)?;
+    tags.into_iter().map(|(key, value)| Ok((key.parse().map_err(D::Error::custom)?, value))).collect()
 }
 
 impl Plan {

@@ -248,9 +248,9 @@ fn after_a_kexec_the_running_slot_is_not_guessed() {
     let source = format!("--source={}", node.next.source());
     for args in [&["upgrade", &source][..], &["install", "--upgrade=true", &source], &["confirm"], &["rollback"]] {
         let outcome = node.run_under("talos.platform=metal talos.config=none console=tty0", args);
-        outcome.exits(INSTALL).says(&["no slipway.slot, slipway.disk and slipway.try on the kernel command line"]);
+        outcome.exits(INSTALL).says(&["no slipway.slot, slipway.disk or slipway.try on the kernel command line"]);
     }
     let upgrade = node.run_under("talos.platform=metal", &["upgrade", &source]).exits(INSTALL);
-    upgrade.says(&["which slot may be written is not guessed", "booted from this disk"]);
+    upgrade.says(&["it is not known which slot is safe to write", "booted from this disk"]);
     assert!(Content::of(&node.disk) == before, "written");
 }

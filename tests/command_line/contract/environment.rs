@@ -91,6 +91,6 @@ fn the_payloads_cmdline_stands_alone_when_the_environment_says_so() {
     assert!(noted.stderr.contains("no effect have --platform=aws extra=1"), "{}", noted.stderr);
     world.payload.remove("cmdline");
     let fallen_back = Outcome::of(install(&world, &image, &args).env(UKI, "true")).succeeds();
-    assert!(fallen_back.stderr.contains("no file cmdline that could stand alone"), "{}", fallen_back.stderr);
+    assert!(fallen_back.stderr.contains("no cmdline file to use alone"), "{}", fallen_back.stderr);
     assert!(planned_cmdline(fallen_back).ends_with(" extra=1"));
 }

@@ -54,7 +54,7 @@ fn an_invalid_config_exits_2_with_line_and_column() {
     for (config, texts) in [
         ("machine: [", ["machine config on stdin", "line "]),
         ("version: v1alpha1\nmachine:\n  install: {wipe: perhaps}\n", ["line 3, column 19", "machine.install.wipe"]),
-        ("machine:\n  install:\n    dsik: /dev/sda\n", ["line 3, column 5", "\"dsik\" is no key of it"]),
+        ("machine:\n  install:\n    dsik: /dev/sda\n", ["line 3, column 5", "\"dsik\" is not a known key"]),
         ("a: &a [*a]\n", ["line 1, column 8", "alias"]),
         (&large, ["more than 4194304 bytes", "stdin"]),
     ] {

@@ -68,9 +68,12 @@ fn a_running_system_that_is_not_known() {
     let source = node.next.source();
     let other = "slipway.slot=A slipway.disk=00000000-0000-0000-0000-000000000007 slipway.try=0";
     for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"], &["confirm"]] {
-        let texts = ["not a system Slipway's boot rule has started", "not guessed"];
+        let texts = ["not a system that Slipway's boot rule started", "it is not known which slot is safe to write"];
         refused(&node, INSTALL, &texts, || node.run_under("quiet", verb));
-        let texts = ["a system on the disk 00000000-0000-0000-0000-000000000007", "not guessed"];
+        let texts = [
+            "a system on the disk 00000000-0000-0000-0000-000000000007",
+            "it is not known which slot is safe to write",
+        ];
         refused(&node, INSTALL, &texts, || node.run_under(other, verb));
     }
 }
@@ -107,7 +110,7 @@ fn a_boot_env_that_is_not_there() {
     let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
     tool!("mdel", "-i", &esp, "::/slipway/boot2.env");
     for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
-        let texts = ["slipway/boot.env and slipway/boot2.env on the ESP", "reinstall"];
+        let texts = ["slipway/boot.env or slipway/boot2.env on the ESP", "reinstall"];
         // Nothing to confirm is found first only where the boot state can be told.
         refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
     }

@@ -15,7 +15,7 @@ fn an_unconfirmed_trial_that_runs() {
     node.grub_tries();
     let source = node.next.source();
     for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"]] {
-        let texts = ["slot B, which runs, is a trial that nobody has confirmed", "installer confirm"];
+        let texts = ["slot B, which runs, is an unconfirmed trial", "installer confirm"];
         refused(&node, INSTALL, &texts, || node.run('B', true, verb));
     }
 }
@@ -25,15 +25,15 @@ fn confirm_when_the_trial_does_not_run() {
     let world = World::new();
     let node = Node::installed(&world);
     node.upgrade().succeeds();
-    refused(&node, INSTALL, &["not the trial", "the next boot is to try slot B"], || {
+    refused(&node, INSTALL, &["no running trial to confirm", "the next boot is to try slot B"], || {
         node.run('A', false, &["confirm"])
     });
     node.grub_tries();
-    refused(&node, INSTALL, &["not the trial", "slot B was tried and came back"], || {
+    refused(&node, INSTALL, &["no running trial to confirm", "slot B was tried and never confirmed"], || {
         node.run('A', false, &["confirm"])
     });
     node.run('B', true, &["rollback"]).succeeds();
-    refused(&node, INSTALL, &["not the trial", "given up"], || node.run('B', true, &["confirm"]));
+    refused(&node, INSTALL, &["no running trial to confirm", "given up"], || node.run('B', true, &["confirm"]));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn a_default_that_grub_has_passed_over() {
     let world = World::new();
     let node = Node::upgraded(&world);
     flip(&node.disk, node.file("B", Payload::KERNEL) + 1000);
-    refused(&node, INSTALL, &["its default, slot B, is damaged", "installer rollback"], || {
+    refused(&node, INSTALL, &["slot B is the default, and damaged", "installer rollback"], || {
         node.run('A', false, &["confirm"])
     });
     node.run('A', false, &["rollback"]).succeeds();
@@ -44,7 +44,7 @@ fn both_slots_damaged_and_the_system_in_memory_is_mended_by_an_upgrade() {
         flip(&node.disk, node.file(slot, Payload::ROOTFS) + 30_000);
     }
     let outcome = node.run('B', false, &["upgrade", "--source", &node.next.source()]).succeeds();
-    assert!(outcome.stderr.contains("nothing to come back to"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("no slot to fall back to"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -106,5 +106,7 @@ fn tags_for_meta_are_written_though_there_is_nothing_else_to_do() {
 fn a_rollback_from_another_system() {
     let world = World::new();
     let node = Node::upgraded(&world);
-    refused(&node, INSTALL, &["not guessed"], || node.run_under("quiet", &["rollback"]));
+    refused(&node, INSTALL, &["it is not known which slot is safe to write"], || {
+        node.run_under("quiet", &["rollback"])
+    });
 }

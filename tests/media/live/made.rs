@@ -137,7 +137,7 @@ fn the_payloads_cmdline_can_stand_alone() {
     let mut command = installer(["image", "--progress=plain", "--output=json", "--platform=aws", "--kind=iso"]);
     command.arg(format!("--source={}", world.payload.source())).arg("--out").arg(&out);
     let outcome = Outcome::of(command.env("INSTALLER_GRUB_USE_UKI_CMDLINE", "true")).succeeds();
-    let outcome = outcome.says(&["the payload's cmdline stands alone", "--platform=aws"]);
+    let outcome = outcome.says(&["the payload's own cmdline is used alone", "--platform=aws"]);
     let report = outcome.json();
     assert_eq!(report["cmdline"], format!("quiet slipway.medium={}", report["medium"].as_str().unwrap()));
 }
