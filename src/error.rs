@@ -1,15 +1,12 @@
-//! Failures and their exit codes: the Talos installer's public table.
+//! Failures with their exit codes, which follow the Talos installer's public table.
 
 use std::fmt;
 
 use slipway_core::report::FailureKind;
 
-/// A failed command.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which exit code.
     pub kind: FailureKind,
-    /// What happened, outermost first.
     pub error: anyhow::Error,
 }
 
@@ -17,7 +14,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
         for cause in self.error.chain().map(ToString::to_string) {
-            // Some errors tell their cause themselves.
+            // Some errors already print their cause. Do not print it twice.
             if !text.ends_with(&cause) {
                 text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
             }
@@ -26,9 +23,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Sort an error into a kind.
 pub trait OrFail<T> {
-    /// Make it a [`Failure`] of this kind.
     fn or_fail(self, kind: FailureKind) -> Result<T, Failure>;
 }
 
