@@ -17,8 +17,8 @@ use slipway::{
 };
 use slipway_core::report::{FailureKind, Report};
 
-/// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large free,
-/// and then every thread keeps as much as the window of a zstd layer.
+/// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large
+/// free, and then every thread keeps as much as the window of a zstd layer.
 #[allow(unsafe_code, reason = "nix has no mallopt")]
 fn keep_no_freed_memory() {
     const LARGE_BYTES: i32 = 128 << 10;

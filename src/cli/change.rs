@@ -13,7 +13,8 @@ pub struct ChangeArgs {
     /// Print the plan and stop. Nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
-    /// Carry out only the plan with this hash, which a dry run printed. Refused if disk, payload or request changed since.
+    /// Carry out only the plan with this hash, which a dry run printed. Refused if disk, payload or request changed
+    /// since.
     #[arg(long, value_name = "SHA256")]
     pub plan_hash: Option<Sha256>,
 }

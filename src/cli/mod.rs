@@ -61,29 +61,29 @@ pub enum Verb {
     /// Lay out a disk and install a payload into slot A.
     ///
     /// Arguments, tools, the disk and the payload are checked before the first write. (On an empty disk, a payload with
-    /// checksums is compared with them while it is written.) The partition table is cleared first and written last. So a
-    /// power cut leaves the disk as it was, without a partition table, or with the complete system.
+    /// checksums is compared with them while it is written.) The partition table is cleared first and written last. So
+    /// a power cut leaves the disk as it was, without a partition table, or with the complete system.
     Install(Box<InstallArgs>),
     /// Make a disk image for a cloud or a hypervisor, or a live medium (ISO or PXE).
     ///
     /// A disk image is an install into a file. It needs neither root nor a loop device. The same inputs give the same
-    /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so --disk-size,
-    /// --sector-size, --slot-size, --format-data and --meta are refused for it.
+    /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so
+    /// --disk-size, --sector-size, --slot-size, --format-data and --meta are refused for it.
     Image(Box<ImageArgs>),
     /// In a live system: install or upgrade as the kernel command line or the machine config on stdin asks.
     ///
     /// Words on the kernel command line: slipway.install=/dev/…, slipway.install=KEY:VALUE[,KEY:VALUE…] (keys of
-    /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades an
-    /// installation that is on the disk, =false overwrites it; without this word a disk that is not empty is refused.
-    /// slipway.install.then=reboot|poweroff|stay says what follows. A machine config with machine.install, or an
-    /// UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report says in
-    /// `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
+    /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades
+    /// an installation that is on the disk, =false overwrites it; without this word a disk that is not empty is
+    /// refused. slipway.install.then=reboot|poweroff|stay says what follows. A machine config with machine.install, or
+    /// an UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report
+    /// says in `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
     Unattended(Box<UnattendedArgs>),
     /// Write a payload into the slot that is not running, and have the next boot try it once.
     ///
-    /// The running slot stays bootable all the time. Everything is read back from the disk before the new slot may boot. The
-    /// new system must call `installer confirm`. If it does not, the boot after the trial starts the old system again. That
-    /// covers a panic, a hang that a watchdog ends, and a power cut.
+    /// The running slot stays bootable all the time. Everything is read back from the disk before the new slot may
+    /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
+    /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),
     /// First half of an upgrade: write and verify the payload while the system runs. The next boot does not try it yet.
     Stage(Box<StageArgs>),
@@ -95,8 +95,8 @@ pub enum Verb {
     Confirm(ChangeArgs),
     /// Go back: cancel a pending trial, give up the running trial, or make the other slot the default.
     ///
-    /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given up,
-    /// unless --retry-bad is given.
+    /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
+    /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
@@ -106,9 +106,9 @@ pub enum Verb {
     Verify(DiskArgs),
     /// Draw a disk or an image file, or show what a source would install. Writes nothing.
     ///
-    /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots next.
-    /// A disk that Slipway did not lay out is drawn as far as its partition table describes it. For a source: all of it is
-    /// read and hashed.
+    /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
+    /// next. A disk that Slipway did not lay out is drawn as far as its partition table describes it. For a source: all
+    /// of it is read and hashed.
     Inspect(InspectArgs),
     /// Copy a container image into a directory (OCI image layout), to install from it without a network.
     ///
@@ -178,7 +178,8 @@ pub struct RegistryArgs {
 
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: what the machine config on stdin names].
+    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: what the machine config on stdin
+    /// names].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
     /// Seconds to wait for another program's lock on the disk.
@@ -255,7 +256,8 @@ pub struct SystemArgs {
     /// Size of each of the two slots [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub slot_size: Option<ByteSize>,
-    /// Logical sector size of an image file, 512 or 4096 bytes [default: that of its GPT, else 512]. A disk has its own.
+    /// Logical sector size of an image file, 512 or 4096 bytes [default: that of its GPT, else 512]. A disk has its
+    /// own.
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<SectorSize>,
     /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS [default: true, except for

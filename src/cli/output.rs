@@ -1,8 +1,8 @@
 //! Writes to stdout and stderr that do not block for ever.
 //!
 //! A write to a full pipe blocks until somebody reads. An installer that is blocked there keeps a half-written disk
-//! locked. So poll(2) is asked for room before each piece. A piece is one page: a pipe that reports room takes a whole page
-//! without blocking (pipe(7)). Only another program that writes to the same pipe could take that room in between.
+//! locked. So poll(2) is asked for room before each piece. A piece is one page: a pipe that reports room takes a whole
+//! page without blocking (pipe(7)). Only another program that writes to the same pipe could take that room in between.
 
 use std::{
     io,

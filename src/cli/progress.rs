@@ -1,6 +1,6 @@
-//! Progress on stderr: bars on a terminal, plain lines elsewhere (machined copies them to the kernel log), JSON lines on
-//! request. Showing progress never fails and never delays the work: a closed stderr is ignored, and lines that a full
-//! pipe has no room for are dropped.
+//! Progress on stderr: bars on a terminal, plain lines elsewhere (machined copies them to the kernel log), JSON lines
+//! on request. Showing progress never fails and never delays the work: a closed stderr is ignored, and lines that a
+//! full pipe has no room for are dropped.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -83,8 +83,8 @@ impl Progress {
         }
     }
 
-    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader who
-    // comes back is told how many lines are missing.
+    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader
+    // who comes back is told how many lines are missing.
     fn line(&mut self, text: &str) {
         if self.dropped > 0 && self.mode != ProgressMode::Json {
             let told = format!("note: {} lines were dropped, because nobody read them\n", self.dropped);

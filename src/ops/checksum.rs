@@ -45,8 +45,8 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     })
 }
 
-/// Replaces both files durably, or neither if there is no room for both. After a power cut between the two renames the old
-/// list does not match the new manifest, and such a payload is refused.
+/// Replaces both files durably, or neither if there is no room for both. After a power cut between the two renames the
+/// old list does not match the new manifest, and such a payload is refused.
 fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;

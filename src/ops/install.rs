@@ -43,7 +43,8 @@ pub enum Identifiers {
     Fresh,
     /// The same every time, for reproducible images.
     Seeded {
-        /// The GUIDs are made from this. None: from the plan without GUIDs, which describes all that goes onto the disk.
+        /// The GUIDs are made from this. None: from the plan without GUIDs, which describes all that goes onto the
+        /// disk.
         seed: Option<Sha256>,
         /// Seconds since 1970 UTC.
         time: u64,

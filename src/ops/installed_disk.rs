@@ -1,4 +1,5 @@
-//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions, execute.
+//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions,
+//! execute.
 
 use anyhow::{Context as _, anyhow};
 use slipway_core::{

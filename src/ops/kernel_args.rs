@@ -61,8 +61,8 @@ impl KernelArgsRequest {
     }
 }
 
-/// Puts the config's kernel arguments before `args`. machined passes them as arguments in some cases and forgets them in
-/// others, so those that are in `args` already are not added again.
+/// Puts the config's kernel arguments before `args`. machined passes them as arguments in some cases and forgets them
+/// in others, so those that are in `args` already are not added again.
 pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer: &mut dyn Observer) -> Vec<String> {
     let missing: Vec<_> = config.extra_kernel_args.iter().filter(|arg| !args.contains(arg)).cloned().collect();
     if !missing.is_empty() {

@@ -99,9 +99,7 @@ fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
         ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
     input(match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => {
-            Err(format!("{name}: a live medium contains no disk that this could apply to: leave it out"))
-        }
+        Some((name, _)) => Err(format!("{name}: a live medium has no disk that this could apply to: leave it out")),
         None => Ok(()),
     })
 }

@@ -27,8 +27,8 @@ pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::R
             lines(others)
         )),
         _ => Err(anyhow!(
-            "more than one disk matches what {by} selects, {selector}; nothing was written. Make the selector narrower, or name the \
-             disk by its path:{}",
+            "more than one disk matches what {by} selects, {selector}; nothing was written. Make the \
+             selector narrower, or name the disk by its path:{}",
             lines(selected)
         )),
     }

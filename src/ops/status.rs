@@ -100,13 +100,15 @@ pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<S
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
             "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; the disk boots all the same, and a tool that grows the last partition moves the backup GPT"
+             was written to it; the disk boots all the same, and a tool that grows the last partition moves the backup \
+             GPT"
         )),
         _ => {}
     }
     if copies.foreign_backup {
         problems.push(
-            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to restore it"
+            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to \
+             restore it"
                 .to_owned(),
         );
     }

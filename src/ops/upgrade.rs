@@ -69,7 +69,8 @@ impl Upgrade<'_> {
         self.payload.manifest().payload_digest()
     }
 
-    /// The kept slot, if a dry run does not read all of it. It does if that slot may hold the requested payload already.
+    /// The kept slot, if a dry run does not read all of it. It does if that slot may hold the requested payload
+    /// already.
     fn unread(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system).filter(|_| self.dry_run)?;
         (system.slots[kept].payload() != Some(self.digest())).then_some(kept)
@@ -77,8 +78,8 @@ impl Upgrade<'_> {
 }
 
 impl Change for Upgrade<'_> {
-    /// The kept slot is the way back, so all of it is verified; a dry run only reads what GRUB loads. The target slot is
-    /// verified if it may hold the payload already, or may be the only slot that boots.
+    /// The kept slot is the way back, so all of it is verified; a dry run only reads what GRUB loads. The target slot
+    /// is verified if it may hold the payload already, or may be the only slot that boots.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system)?;
         let unverified = |slot: Slot| system.slots[slot].whole.is_none();
