@@ -1,4 +1,4 @@
-//! The program: argv and environment in, exit code out. Everything else is in the library.
+//! The program turns argv and the environment into an exit code. The library does the work.
 
 use std::{
     env,
@@ -17,18 +17,18 @@ use slipway::{
 };
 use slipway_core::report::{FailureKind, Report};
 
-/// Freed buffers go back to the system at once. Left to itself the C library keeps what it has seen freed before: as much
-/// as the window of a zstd layer, for each thread.
+/// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large
+/// free, and then every thread keeps as much as the window of a zstd layer.
 #[allow(unsafe_code, reason = "nix has no mallopt")]
 fn keep_no_freed_memory() {
     const LARGE_BYTES: i32 = 128 << 10;
-    // SAFETY: it sets a number (mallopt(3)), and there is no other thread yet.
+    // SAFETY: mallopt(3) only sets a number, and there is no other thread yet.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
 }
 
 fn main() -> ExitCode {
     keep_no_freed_memory();
-    // One program under two names, as in Talos' images.
+    // One program under two names: Talos' images call `imager` by its own name.
     let name = env::args_os().next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == "imager") {
         return match Imager::try_parse() {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             Err(error) => usage(&error),
         };
     }
-    // Before the arguments: bad data in the environment is wrong input even for --help.
+    // Read before the arguments: bad data in the environment is wrong input, even with --help.
     let environment =
         Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(FailureKind::Input);
     let environment = match environment {
@@ -63,12 +63,12 @@ fn failed(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.kind.exit_code())
 }
 
-/// The one line that ends a failed run. Nobody who listens is nothing an exit code could tell better.
+/// Writes the last line of a failed run. If stderr is closed or full, the exit code must be enough.
 fn say(text: &str) {
     let _ = output::write(&stderr(), format!("{text}\n").as_bytes(), output::PATIENCE);
 }
 
-/// Help is a success; a value that is wrong is wrong input; anything else is an unknown flag or verb.
+/// Maps clap's errors to the public exit codes.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.kind() {

@@ -229,7 +229,7 @@ fn a_medium_that_is_told_nothing_does_nothing() {
 
 fn no_disk(firmware: Firmware) {
     let live = iso(&[TARGET], &[]);
-    refused(Machine::new(firmware).cd(&live.file), &live, 2, &["no disk is what slipway.install"]);
+    refused(Machine::new(firmware).cd(&live.file), &live, 2, &["no disk matches what slipway.install"]);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn no_disk_at_all() {
 fn wrong_selector(firmware: Firmware) {
     let (live, disk) = (iso(&["slipway.install=serial:another"], &[]), Image::blank(DISK_BYTES));
     let machine = Machine::new(firmware).stick(&live.file).drive(&target(&disk));
-    refused(machine, &live, 2, &["no disk is what slipway.install", "serial is \"target\", not like \"another\""]);
+    refused(machine, &live, 2, &["no disk matches what slipway.install", "serial is \"target\", not like \"another\""]);
     is_blank(&disk);
 }
 

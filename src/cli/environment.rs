@@ -1,4 +1,4 @@
-//! The environment variables by which machined tells the installer more than its arguments say.
+//! The environment variables through which machined passes values that no argument has.
 
 use std::io::Read as _;
 
@@ -6,48 +6,38 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 
 use slipway_core::disk::meta::parse_key;
 
-/// META values.
 const META: &str = "INSTALLER_META_BASE64";
-/// Whether the payload's own kernel arguments stand alone; named after the unified kernel image (UKI) that carries them.
+// The payload's own kernel arguments are used alone. The name comes from the unified kernel image (UKI) they are in.
 const UKI_CMDLINE: &str = "INSTALLER_GRUB_USE_UKI_CMDLINE";
 
-/// Most bytes that META values unpack to. META itself holds a quarter.
+// Guards against a gzip bomb. It is four times what META can hold.
 const MAX_META_BYTES: u64 = 1 << 20;
 
-/// Why a variable is not understood.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// Not base64.
     #[error("{META}: not base64: {0}")]
     Base64(String),
-    /// It begins as gzip data, and is none.
     #[error("{META}: not gzip data: {0}")]
     Gzip(String),
-    /// A bomb.
     #[error("{META}: more than {MAX_META_BYTES} bytes when unpacked")]
     TooLarge,
-    /// Not KEY=VALUE.
-    #[error("{META}: {0:?}: write KEY=VALUE, more of them with a semicolon between")]
+    #[error("{META}: {0:?}: write KEY=VALUE, and separate several by semicolons")]
     Pair(String),
-    /// A key that is none.
     #[error("{META}: {0}")]
     Key(String),
-    /// Not a truth value.
     #[error("{UKI_CMDLINE}: {0:?} is neither true nor false")]
     Truth(String),
 }
 
-/// What the environment says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// META tags and values.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Whether the payload's kernel arguments are to stand alone.
+    /// Use the payload's own kernel arguments alone.
     pub payload_only: bool,
 }
 
 impl Environment {
-    /// Read the variables; `value` is the value of one, none where it is not set.
+    /// `value` looks up a variable.
     pub fn read(value: impl Fn(&str) -> Option<Vec<u8>>) -> Result<Self, EnvironmentError> {
         let payload_only = value(UKI_CMDLINE).map(|v| truth(&String::from_utf8_lossy(&v))).transpose()?;
         Ok(Environment {
@@ -57,8 +47,7 @@ impl Environment {
     }
 }
 
-/// META values of `INSTALLER_META_BASE64`: base64 of `0x0a=value;0x0b=value`, which may be gzipped. There is no
-/// escaping: a value holds no semicolon. Empty means none.
+// Base64 of `0x0a=value;0x0b=value`, possibly gzipped. There is no escaping, so a value cannot contain a semicolon.
 fn meta(value: &[u8]) -> Result<Vec<(u8, Vec<u8>)>, EnvironmentError> {
     let decoded = BASE64_STANDARD.decode(value).map_err(|e| EnvironmentError::Base64(e.to_string()))?;
     let text = if decoded.starts_with(&[0x1f, 0x8b]) && decoded.len() >= 10 { gunzip(&decoded)? } else { decoded };
@@ -82,7 +71,7 @@ fn pair(pair: &[u8]) -> Result<(u8, Vec<u8>), EnvironmentError> {
     Ok((key, pair[at + 1..].to_vec()))
 }
 
-/// A truth value of `INSTALLER_GRUB_USE_UKI_CMDLINE`, as Go's `strconv.ParseBool` reads it.
+// The values that Go's strconv.ParseBool accepts: machined is written in Go.
 fn truth(value: &str) -> Result<bool, EnvironmentError> {
     match value {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),

@@ -1,4 +1,4 @@
-//! The command line of the program's other name.
+//! The command line of `imager`, the program's other name.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use slipway_core::kernel::arch::Arch;
 
 const HELP: &str = "\
 A profile is YAML:
-  baseProfileName: metal      # or say everything: platform, output.kind, diskSize, diskFormat, outFormat
+  baseProfileName: metal      # or set all of platform, output.kind, diskSize, diskFormat, outFormat
   arch: amd64
   customization:
     extraKernelArgs: [console=ttyS1]
@@ -22,68 +22,65 @@ A profile is YAML:
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is PLATFORM-ARCH.FORMAT, as in metal-amd64.raw.zst and metal-amd64.iso. An image of exactly these bytes is made by \
-`installer image`, which can do more. Exit codes: those of `installer`; 3 for what a profile or a flag of Talos' imager asks for and is not \
-done here.";
+The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst or metal-amd64.iso. `installer image` can make the same image, \
+byte for byte, and can do more. Exit codes: those of `installer`; 3 if a profile or a flag asks for something that Talos' imager can do and \
+this one cannot.";
 
 /// Makes disk images and ISOs from profiles, as Talos' imager does.
 #[derive(Debug, Parser)]
 #[command(name = "imager", version, max_term_width = 100, after_help = HELP)]
 pub struct Imager {
-    /// A base profile (iso, metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
+    /// Name of a base profile (iso, metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
     #[arg(value_name = "PROFILE|-")]
     pub profile: String,
-    /// Directory for the image; made if it is not there.
+    /// Directory for the image; made if it does not exist.
     #[arg(long, value_name = "DIR", default_value = "/out")]
     pub output: PathBuf,
-    /// Take the place of a file that is there.
+    /// Replace a file that already exists.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
-    /// How progress on stderr is shown.
+    /// Format of the progress on stderr.
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
-    /// What a profile on stdin says itself.
     #[command(flatten)]
     pub own: ImagerOwn,
-    /// How a registry is reached.
     #[command(flatten)]
     pub registry: RegistryArgs,
-    /// What is not done here.
     #[command(flatten)]
     pub unsupported: ImagerUnsupported,
 }
 
-/// What goes before the base profile; a profile on stdin says it itself.
+/// Flags that override a base profile. A profile on stdin sets these values itself.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "With a base profile")]
 pub struct ImagerOwn {
-    /// Architecture of the machine [default: that of this one].
+    /// Architecture of the machine [default: that of this machine].
     #[arg(long, value_parser = values::arch())]
     pub arch: Option<Arch>,
     /// Platform the machine runs on [default: that of the base profile].
     #[arg(long, value_name = "NAME", value_parser = values::platform)]
     pub platform: Option<PlatformArg>,
-    /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE removes.
-    /// Repeatable.
+    /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
+    /// one. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
-    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable.
+    /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Kind of output: image, iso [default: that of the base profile].
+    /// Kind of output, image or iso [default: that of the base profile].
     #[arg(long, value_name = "KIND")]
     pub output_kind: Option<String>,
     /// Container image with the payload [default: the files in /usr/install/ARCH].
     #[arg(long, value_name = "HOST/REPOSITORY[:TAG][@DIGEST]")]
     pub base_installer_image: Option<String>,
-    /// Do not check the registry's certificate: the same as --tls-verify=false.
+    /// Do not check the registry's certificate, like --tls-verify=false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub insecure: bool,
 }
 
-/// Flags of Talos' imager that are known, and refused where they ask for something.
+/// Flags of Talos' imager for what this one cannot do. They are refused unless their value is empty or `false`, which
+/// callers write out for "not wanted".
 #[derive(Debug, Args)]
-#[expect(missing_docs, reason = "each is the flag of its name")]
 pub struct ImagerUnsupported {
     #[arg(long, hide = true)]
     pub image_cache: Vec<String>,
@@ -110,7 +107,7 @@ pub struct ImagerUnsupported {
 }
 
 impl ImagerOwn {
-    /// The first flag of these that is given.
+    /// The first of these flags that is given.
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             ("--arch", self.arch.is_some()),
@@ -126,7 +123,7 @@ impl ImagerOwn {
 }
 
 impl ImagerUnsupported {
-    /// The first flag of these that asks for something.
+    /// The first of these flags that asks for something.
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             ("--image-cache", &self.image_cache),

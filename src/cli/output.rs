@@ -1,9 +1,8 @@
-//! Writing to stdout and stderr without waiting for ever for whoever reads them.
+//! Writes to stdout and stderr that do not block for ever.
 //!
-//! A pipe that is full makes a writer wait until somebody reads. An installer that waits there holds the disk, half
-//! written. So before each piece is written the pipe is asked whether it has room; a piece is small enough to fit then
-//! (pipe(7): room is told in whole pages, and up to a page is written at once). Only a second program that writes to
-//! the same pipe could take the room in between.
+//! A write to a full pipe blocks until somebody reads. An installer that is blocked there keeps a half-written disk
+//! locked. So poll(2) is asked for room before each piece. A piece is one page: a pipe that reports room takes a whole
+//! page without blocking (pipe(7)). Only another program that writes to the same pipe could take that room in between.
 
 use std::{
     io,
@@ -18,18 +17,18 @@ use nix::{
     unistd,
 };
 
-/// Longest wait for room for what matters: the error, the report. Long enough for a slow reader, and not for ever: the
-/// exit code is to reach whoever waits for it.
+/// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller
+/// must get the exit code even if nobody reads.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes written at once (`PIPE_BUF` of Linux).
+// PIPE_BUF of Linux.
 const PIECE_BYTES: usize = 4096;
 
-/// Write all of it. Where there is no room for a piece for as long as `patience`, the rest is dropped: `TimedOut`.
+/// Fails with `TimedOut` and drops the rest if there is no room for as long as `patience`.
 pub fn write(to: &impl AsFd, bytes: &[u8], patience: Duration) -> io::Result<()> {
     let can_be_full = fstat(to.as_fd()).is_ok_and(|stat| {
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
-        // Of others, /dev/kmsg does not even answer the question.
+        // Others are not polled: /dev/kmsg never reports room.
         kind == SFlag::S_IFIFO || kind == SFlag::S_IFSOCK
     });
     let mut rest = bytes;
@@ -41,7 +40,7 @@ pub fn write(to: &impl AsFd, bytes: &[u8], patience: Duration) -> io::Result<()>
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) => rest = &rest[n..],
             Err(Errno::EINTR) => {}
-            // Somebody has made it non-blocking, and there is less room than a piece.
+            // The caller made it non-blocking, and there is less room than one piece.
             Err(Errno::EAGAIN) if can_be_full && !patience.is_zero() => std::thread::sleep(Duration::from_millis(10)),
             Err(Errno::EAGAIN) => return Err(io::ErrorKind::TimedOut.into()),
             Err(e) => return Err(e.into()),
@@ -56,9 +55,9 @@ fn wait_for_room(to: &impl AsFd, patience: Duration) -> io::Result<()> {
     match poll(&mut fds, patience) {
         Ok(0) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("nobody reads file descriptor {}", to.as_fd().as_raw_fd()),
+            format!("nobody reads from file descriptor {}", to.as_fd().as_raw_fd()),
         )),
-        // With an error set, the write tells which.
+        // If poll reports an error, the write that follows returns it.
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(e) => Err(e.into()),
     }

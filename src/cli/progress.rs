@@ -1,6 +1,6 @@
-//! Progress on stderr: bars on a terminal, plain lines elsewhere (they end in the kernel log), JSON lines
-//! on request. Nothing here ever fails or blocks the work: a closed stderr is ignored, and what a pipe has no room for
-//! is dropped.
+//! Progress on stderr: bars on a terminal, plain lines elsewhere (machined copies them to the kernel log), JSON lines
+//! on request. Showing progress never fails and never delays the work: a closed stderr is ignored, and lines that a
+//! full pipe has no room for are dropped.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -15,27 +15,24 @@ use slipway_core::{
     units::approx,
 };
 
-/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProgressMode {
-    /// Bars on a terminal, else plain lines.
+    /// Progress bars on a terminal, else plain lines.
     Auto,
-    /// Bars.
+    /// Progress bars.
     Bars,
-    /// One line a step, and one every few seconds within it.
+    /// One line for each step, and one every few seconds while it runs.
     Plain,
-    /// One JSON object a line: `seq` counts from 1, `event` is `phase`, `step`, `bytes` or `note`.
+    /// One JSON object on each line. `seq` counts from 1; `event` is `phase`, `step`, `bytes` or `note`.
     Json,
-    /// Nothing.
+    /// No progress.
     None,
 }
 
-/// Shows progress.
 pub struct Progress {
     mode: ProgressMode,
     bar: Option<ProgressBar>,
     seq: u64,
-    /// Lines that stderr had no room for.
     dropped: u64,
     total: u64,
     done: u64,
@@ -43,11 +40,10 @@ pub struct Progress {
     said: Instant,
 }
 
-/// Time between two lines within a step.
+/// Time between two lines while a step runs.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 impl Progress {
-    /// Settle `auto`.
     pub fn new(mode: ProgressMode) -> Self {
         let mode = match mode {
             ProgressMode::Auto if stderr().is_terminal() => ProgressMode::Bars,
@@ -58,7 +54,7 @@ impl Progress {
         Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, begun: now, said: now }
     }
 
-    /// A text of several lines, as it is.
+    /// Show a text of several lines unchanged.
     pub fn text(&mut self, text: &str) {
         self.finish_bar();
         match self.mode {
@@ -87,11 +83,11 @@ impl Progress {
         }
     }
 
-    /// A line that the reader may miss, but must not stop an install: not by a closed stderr, not by a pipe that nobody
-    /// empties. Whoever reads again is told how much there was.
+    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader
+    // who comes back is told how many lines are missing.
     fn line(&mut self, text: &str) {
         if self.dropped > 0 && self.mode != ProgressMode::Json {
-            let told = format!("note: {} lines had no room here and were dropped\n", self.dropped);
+            let told = format!("note: {} lines were dropped, because nobody read them\n", self.dropped);
             if output::write(&stderr(), told.as_bytes(), Duration::ZERO).is_err() {
                 self.dropped += 1;
                 return;
@@ -115,7 +111,7 @@ impl Progress {
             return;
         }
         self.seq += 1;
-        // Strings and numbers always serialize.
+        // Serialization cannot fail: the event has only strings and numbers.
         let line = serde_json::to_string(&EventLine { seq: self.seq, event }).unwrap_or_default();
         self.line(&line);
     }

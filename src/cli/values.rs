@@ -1,4 +1,4 @@
-//! Values of arguments whose types are not clap's to derive from.
+//! Parsers for values whose types are in the core, which has no clap.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use slipway_core::{
@@ -9,23 +9,20 @@ use slipway_core::{
     media::format::ImageKind,
 };
 
-/// An architecture.
 pub fn arch() -> impl TypedValueParser<Value = Arch> {
     let values = Arch::ALL.map(|arch| PossibleValue::new(arch.name()).help(format!("`{}`", arch.kernel_name())));
     PossibleValuesParser::new(values).try_map(|name| find(Arch::ALL, Arch::name, &name))
 }
 
-/// A format of an image.
 pub fn image_kind() -> impl TypedValueParser<Value = ImageKind> {
     let values = ImageKind::ALL.map(|(kind, help)| PossibleValue::new(kind.name()).help(help));
     PossibleValuesParser::new(values).try_map(|name| find(ImageKind::ALL.map(|(kind, _)| kind), ImageKind::name, &name))
 }
 
-/// `--platform`: none where it is empty, which means the default.
+/// `--platform`. None if it is empty, which machined passes for the default platform.
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformArg(pub Option<Platform>);
 
-/// A platform.
 pub fn platform(name: &str) -> Result<PlatformArg, UnknownPlatform> {
     match name {
         "" => Ok(PlatformArg(None)),
@@ -37,5 +34,7 @@ fn find<T, const N: usize>(all: [T; N], name_of: impl Fn(T) -> &'static str, nam
 where
     T: Copy,
 {
-    all.into_iter().find(|one| name_of(*one) == name).ok_or_else(|| format!("{name:?} is none of these"))
+    all.into_iter()
+        .find(|one| name_of(*one) == name)
+        .ok_or_else(|| format!("{name:?} is not one of the possible values"))
 }

@@ -11,14 +11,13 @@ use crate::{
     ops::{ImageRequest, image},
 };
 
-/// The time in an image unless `SOURCE_DATE_EPOCH` says another: 2026-01-01 00:00:00 UTC.
+/// The time in an image if `SOURCE_DATE_EPOCH` is not set: 2026-01-01 00:00:00 UTC.
 const TIME: u32 = 1_767_225_600;
 
 pub fn run(args: &ImageArgs, environment: Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
     image::run(&image_request(args, environment)?, observer)
 }
 
-/// What the arguments of `installer image` ask for.
 pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<ImageRequest, Failure> {
     Ok(ImageRequest {
         kind: args.kind,

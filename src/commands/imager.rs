@@ -1,4 +1,4 @@
-//! `imager`, the other name of the program: a profile says which image is made.
+//! `imager`, the program's other name: makes the image that a profile describes.
 
 use std::fs;
 
@@ -18,12 +18,13 @@ use slipway_core::{
     report::{FailureKind, Observer, Report},
 };
 
-/// For those who name a file.
-const STDIN: &str = "a profile in a file goes to stdin, as in `imager - < FILE`";
+/// A hint for users who give a file name instead of a base profile.
+const STDIN: &str = "to use a profile from a file, run `imager - < FILE`";
 
 pub fn run(args: &Imager) -> Result<Report, Failure> {
     if let Some(flag) = args.unsupported.given() {
-        return Err(anyhow!("{flag}: Talos' imager has it, this one does not do it")).or_fail(FailureKind::Unsupported);
+        return Err(anyhow!("{flag}: Talos' imager has it, but it is not supported here"))
+            .or_fail(FailureKind::Unsupported);
     }
     let mut progress = Progress::new(args.progress);
     let profile = match args.profile.as_str() {
@@ -36,12 +37,11 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
-        .with_context(|| format!("--output {}: no such directory, and none can be made", args.output.display()));
+        .with_context(|| format!("--output {}: cannot create this directory", args.output.display()));
     made.or_fail(FailureKind::Install)?;
     image::run(&request, &mut progress)
 }
 
-/// The image that a profile asks for.
 pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, Failure> {
     let mut registry = args.registry.options();
     let source = match profile.origin.clone() {
@@ -84,7 +84,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
 
 fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Failure> {
     if let Some(flag) = own.given() {
-        return input(Err(format!("{flag} has no effect beside a profile on stdin: say it there")));
+        return input(Err(format!("{flag} has no effect beside a profile on stdin: set it in the profile")));
     }
     let parsed = Profile::parse(&stdin::profile()?);
     let (profile, ignored) = parsed.map_err(|error| {

@@ -27,7 +27,7 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
     }
 }
 
-/// As wide as the terminal, in the characters of the locale.
+/// Width of the terminal, and whether the locale has box-drawing characters.
 fn style() -> Style {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);

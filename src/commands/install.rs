@@ -1,4 +1,4 @@
-//! `installer install`, and the upgrade that machined asks for by `install --upgrade=true`.
+//! `installer install`, and the upgrade that machined starts with `install --upgrade=true`.
 
 use slipway_core::{
     plan::RunsFrom,
@@ -40,7 +40,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     Ok(Report::Install(Box::new(report)))
 }
 
-/// machined says everything: its arguments are taken as they are, not from the slot that runs.
+/// machined passes all kernel arguments, so none are taken from the running slot.
 fn upgrade(
     disk: &DiskRequest,
     system: SystemRequest,

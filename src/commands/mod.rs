@@ -1,4 +1,4 @@
-//! From argv to a request: one short file a verb. What is done then stands in [`crate::ops`].
+//! Turns the arguments of each verb into a request, one short file for each. [`crate::ops`] carries the requests out.
 
 mod change;
 mod checksum;
@@ -28,7 +28,6 @@ use crate::{
 pub use image::image_request;
 pub use imager::image_request as imager_request;
 
-/// Run a command.
 pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     let progress = &mut Progress::new(cli.progress);
     match cli.verb {
@@ -52,12 +51,12 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
     }
 }
 
-/// `imager`, the other name of the program.
+/// The program under its other name, `imager`.
 pub fn imager(args: &Imager) -> Result<Report, Failure> {
     imager::run(args)
 }
 
-/// What an argument means, or wrong input.
+/// An argument that cannot be parsed is wrong input.
 fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
     result.map_err(anyhow::Error::msg).or_fail(FailureKind::Input)
 }

@@ -1,4 +1,4 @@
-//! Arguments that several verbs share, as requests.
+//! Requests made from arguments that several verbs share.
 
 use slipway_core::disk::meta::parse_tag;
 
@@ -11,28 +11,24 @@ use crate::{
 };
 
 impl DiskArgs {
-    /// The disk.
     pub fn request(&self) -> DiskRequest {
         DiskRequest { path: self.disk.clone(), lock_timeout: self.lock_timeout }
     }
 }
 
 impl ChangeArgs {
-    /// How far to go.
     pub const fn options(&self) -> ChangeOptions {
         ChangeOptions { dry_run: self.dry_run, plan_hash: self.plan_hash }
     }
 }
 
 impl SourceArgs {
-    /// Where the payload comes from.
     pub fn request(&self) -> SourceRequest {
         SourceRequest { source: self.source.clone(), strict: self.strict, registry: self.registry.options() }
     }
 }
 
 impl RegistryArgs {
-    /// How a registry is reached.
     pub fn options(&self) -> Options {
         Options {
             plain_http: self.plain_http,
@@ -46,7 +42,6 @@ impl RegistryArgs {
 }
 
 impl SystemArgs {
-    /// The system, with what stands in for arguments that were not given.
     pub fn request(&self, defaults: &Defaults) -> Result<SystemRequest, Failure> {
         Ok(SystemRequest {
             source: self.source.request(),
@@ -68,7 +63,7 @@ impl SystemArgs {
     }
 }
 
-/// META tags: those of the arguments if there is one, else those of the environment.
+/// Tags given as arguments replace those of the environment; they are not merged.
 pub fn meta_tags(args: &[String], defaults: &Defaults) -> Result<Vec<(u8, Vec<u8>)>, Failure> {
     match args {
         [] => Ok(defaults.meta().to_vec()),

@@ -1,9 +1,9 @@
-//! What is said on stdin: the machine config, or a profile.
+//! Reads the machine config, or a profile, from stdin.
 //!
-//! machined always gives a pipe with the config, or nothing, and then the end. A person has a terminal there, which is
-//! never read; a service has /dev/null. What is left is a pipe that somebody keeps open and says nothing on, such as
-//! ssh without a terminal. It is not waited for without end, and that there is no config is not guessed from silence
-//! either: an install without the config that was meant would format what is to be encrypted.
+//! machined always passes a pipe, writes the config or nothing, and closes it. A terminal is never read. A service has
+//! /dev/null. What is left is a pipe that stays open without data, for example under ssh without a terminal. That is an
+//! error after a timeout. Treating silence as "no config" would be dangerous: an install without the intended config
+//! would format volumes that are to be encrypted.
 
 use std::{
     fs::File,
@@ -20,29 +20,28 @@ use nix::{
 use crate::error::{Failure, OrFail as _};
 use slipway_core::{config::MachineConfig, report::FailureKind, yaml::MAX_BYTES};
 
-/// Longest silence, milliseconds. machined has the config before it starts the installer.
+/// Longest silence in milliseconds. It can be short: machined has the config before it starts the installer.
 const PATIENCE: u16 = 10_000;
 
-/// The machine config, if there is one.
 pub fn machine_config() -> Result<Option<MachineConfig>, Failure> {
     if io::stdin().is_terminal() {
         return Ok(None);
     }
-    let remedy = "give the machine config and close it, or redirect stdin from /dev/null if there is none";
+    let remedy = "write the machine config to it and close it, or redirect stdin from /dev/null if there is none";
     let bytes = read(remedy).context("stdin (the machine config)").or_fail(FailureKind::Input)?;
     MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(FailureKind::Input)
 }
 
-/// The text of a profile.
 pub fn profile() -> Result<Vec<u8>, Failure> {
-    const REMEDY: &str = "give the profile and close it, as in `imager - < profile.yaml`";
+    const REMEDY: &str = "write the profile to it and close it, as in `imager - < profile.yaml`";
     if io::stdin().is_terminal() {
-        return Err(anyhow!("stdin is a terminal: {REMEDY}")).or_fail(FailureKind::Input);
+        return Err(anyhow!("stdin is a terminal: redirect it from the profile, as in `imager - < profile.yaml`"))
+            .or_fail(FailureKind::Input);
     }
     read(REMEDY).context("stdin (the profile)").or_fail(FailureKind::Input)
 }
 
-/// All of it; `remedy` is told to whoever keeps it open and says nothing.
+/// `remedy` is for a user whose stdin stays open without data.
 fn read(remedy: &str) -> anyhow::Result<Vec<u8>> {
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut bytes = Vec::new();
@@ -53,17 +52,16 @@ fn read(remedy: &str) -> anyhow::Result<Vec<u8>> {
             Ok(0) => return Ok(bytes),
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            // `nohup` gives a stdin that is not open for reading, so that nobody waits for it.
+            // `nohup` passes a stdin that is not open for reading.
             Err(e) if e.raw_os_error() == Some(Errno::EBADF as i32) => return Ok(vec![]),
             Err(e) => return Err(e.into()),
         }
         if bytes.len() > MAX_BYTES {
-            bail!("more than {MAX_BYTES} bytes: this is no config");
+            bail!("more than {MAX_BYTES} bytes: this cannot be a config");
         }
     }
 }
 
-/// Until there is something to read, or the end.
 fn wait(stdin: &File, remedy: &str) -> anyhow::Result<()> {
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::from(PATIENCE)) {

@@ -27,7 +27,7 @@ pub fn stage(args: &StageArgs, environment: Environment, observer: &mut dyn Obse
     carry_out(args, &request, observer)
 }
 
-/// The next boot tries it; an EPHEMERAL that the OS encrypts is not formatted.
+/// An EPHEMERAL that the OS encrypts is left blank, not formatted.
 pub fn activated(preserve: bool, defaults: &Defaults) -> Afterwards {
     Afterwards::Activated { preserve, blank_ephemeral: defaults.encrypted().contains(&Part::Ephemeral) }
 }

@@ -1,4 +1,4 @@
-//! Activate the staged slot: verify it again, and have the next boot try it once.
+//! Verifies the staged slot again, and has the next boot try it once.
 
 use slipway_core::{
     boot::slot::Slot,
@@ -13,10 +13,9 @@ use super::{
 };
 use crate::{device::Access, error::Failure};
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Activate {
-    /// Keep EPHEMERAL.
+    /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use the disk.
     pub preserve: bool,
 }
 
@@ -35,7 +34,6 @@ impl Change for Activate {
     }
 }
 
-/// Activate. EPHEMERAL that is not kept needs the disk to be out of use.
 pub fn run(
     disk: &DiskRequest,
     request: Activate,

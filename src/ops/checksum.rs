@@ -1,4 +1,4 @@
-//! Write SHA256SUMS and manifest.json for a payload directory.
+//! Writes SHA256SUMS and manifest.json for a payload directory.
 
 use std::{
     fs,
@@ -22,10 +22,9 @@ use slipway_core::{
     report::{ChecksumReport, FailureKind, Observer},
 };
 
-/// Hash the payload in a directory, and write both files.
 pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
     let list = dir.join(SHA256SUMS);
-    // Not compared with an old list: that is what is being replaced.
+    // An old SHA256SUMS is ignored, because it is about to be replaced.
     let opened = payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
     let manifest = facts.manifest();
@@ -47,13 +46,13 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     })
 }
 
-/// Replace both files, durably; neither if there is no room for both. Between the two the old list does not fit the new
-/// manifest: such a payload is refused.
+/// Replaces both files durably, or neither if there is no room for both. After a power cut between the two renames the
+/// old list does not match the new manifest, and such a payload is refused.
 fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
         file.write_all(text.as_bytes())?;
-        // What has no room on the medium says so here, at the latest.
+        // A lack of room shows here at the latest, before either file is replaced.
         file.as_file().sync_all()?;
         Ok(file)
     };

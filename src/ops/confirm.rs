@@ -1,4 +1,4 @@
-//! Make the running trial the default.
+//! Makes the running trial the default.
 
 use slipway_core::{
     boot::slot::Slot,
@@ -13,12 +13,11 @@ use super::{
 };
 use crate::{device::Access, error::Failure};
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirm;
 
 impl Change for Confirm {
-    /// Only a slot that is to become the default has to be whole.
+    // A slot that is the default already is not read again.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let default = system.env.as_ref()?.default;
         first_unverified(system.running.slot().filter(|running| *running != default), system)
@@ -33,7 +32,6 @@ impl Change for Confirm {
     }
 }
 
-/// Confirm.
 pub fn run(
     disk: &DiskRequest,
     options: ChangeOptions,

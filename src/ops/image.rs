@@ -1,4 +1,5 @@
-//! Make an image: an install onto a file, which then becomes an image of the format that was asked for; or a live medium.
+//! Makes a disk image or a live medium. A disk image is an install into a raw file, which is then converted to the
+//! requested format.
 
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use crate::{
     tools::Tool,
 };
 
-/// Make it.
 pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
     match request.kind.live() {
         Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
@@ -34,7 +34,7 @@ pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report
 fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let ImageRequest { kind, system, .. } = request;
     if request.container.is_some() {
-        return input(Err("--container: only a live medium (--kind iso, pxe) carries a container image".to_owned()));
+        return input(Err("--container: only a live medium (--kind iso or pxe) carries a container image".to_owned()));
     }
     let disk_bytes = input(whole_sectors(request))?;
     let time = request.time.into();
@@ -81,7 +81,7 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
     })))
 }
 
-/// The sector size; an empty file has none of its own.
+// A new file has no sector size of its own.
 fn sector(request: &ImageRequest) -> SectorSize {
     request.system.sector.unwrap_or(SectorSize::S512)
 }
@@ -94,5 +94,5 @@ fn whole_sectors(request: &ImageRequest) -> Result<u64, String> {
     if bytes.is_multiple_of(sector.bytes()) {
         return Ok(bytes);
     }
-    Err(format!("--disk-size: {bytes} bytes are not whole sectors of {} bytes", sector.bytes()))
+    Err(format!("--disk-size: {bytes} bytes is not a multiple of the sector size, {} bytes", sector.bytes()))
 }

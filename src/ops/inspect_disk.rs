@@ -1,4 +1,4 @@
-//! The layout of a disk or an image file, ours or anybody's.
+//! Describes the layout of a disk or an image file. Slipway need not have made it.
 
 use anyhow::Context as _;
 
@@ -13,10 +13,9 @@ use slipway_core::{
     report::{FailureKind, InstalledSystem, LayoutReport, StatusReport, Style},
 };
 
-/// What a live medium is, ours among them.
-const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium, or another CD";
+const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium or another CD";
 
-/// Look at a disk. `style` is how its picture is drawn.
+/// `style` says how wide the picture is, and in which characters.
 pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure> {
     let disk = request.open(Access::Read)?;
     let context = || request.path.display().to_string();
@@ -35,7 +34,9 @@ pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure>
         Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),
     };
     problems.extend(misplaced(bytes, &table.regions));
-    problems.extend(table.extended.iter().map(|n| format!("partition {n} is extended: what is inside is not drawn")));
+    problems.extend(
+        table.extended.iter().map(|n| format!("partition {n} is extended: the partitions inside it are not drawn")),
+    );
     Ok(LayoutReport {
         disk: disk.identity().clone(),
         bytes,

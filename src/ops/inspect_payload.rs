@@ -1,4 +1,4 @@
-//! What a source would install.
+//! Describes what a source would install.
 
 use slipway_core::{
     kernel::arch::Arch,
@@ -12,20 +12,17 @@ use crate::{
     payload::{ChecksumPolicy, SourceRef, image::Inspection, registry::Options},
 };
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The source.
     pub source: SourceRef,
     /// Refuse a payload without SHA256SUMS.
     pub strict: bool,
-    /// How a registry is reached.
     pub registry: Options,
-    /// Architecture, where an image has several.
+    /// Chooses from an image that has several architectures.
     pub arch: Arch,
 }
 
-/// Read and hash all of it.
+/// Reads and hashes all files.
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
     let opened = payload::open_ref(request.source.clone(), request.arch, &request.registry)?;
     let policy = ChecksumPolicy::of(request.strict);
@@ -43,7 +40,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
     })
 }
 
-/// Files, FAT tables and metadata files, in whole MiB.
+/// Room for the files, the FAT and the metadata files. FAT32 needs at least 36 MiB.
 fn min_slot(bytes: u64) -> u64 {
     round_up(bytes + bytes / 64 + 2 * MIB, MIB).unwrap_or(bytes).max(36 * MIB)
 }

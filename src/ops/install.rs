@@ -1,4 +1,4 @@
-//! Lay out a disk or an image file, and install a payload into slot A.
+//! Lays out a disk or an image file, and installs a payload into slot A.
 
 use std::path::Path;
 
@@ -23,31 +23,28 @@ use crate::{
     tools::Tool,
 };
 
-/// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is installed, and how it is laid out.
     pub system: SystemRequest,
-    /// For the kernel command line, settled.
+    /// Replaces `system.kernel_args`, with all defaults filled in.
     pub kernel_args: KernelArgs,
     /// Overwrite a disk that is not empty.
     pub force: bool,
     /// Erase the whole disk as well.
     pub zero: bool,
-    /// The live medium that installs unattended.
+    /// The live medium that installs unattended, so that it recognizes this disk later.
     pub medium: Option<MediumId>,
-    /// Where GUIDs and times come from.
     pub identifiers: Identifiers,
 }
 
-/// Where GUIDs and times come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identifiers {
-    /// Chance, and the clock.
+    /// Random GUIDs, and the time of day.
     Fresh,
-    /// The same every time.
+    /// The same every time, for reproducible images.
     Seeded {
-        /// What the GUIDs are made from; none: the plan without them, which is everything that goes onto the disk.
+        /// The GUIDs are made from this. None: from the plan without GUIDs, which describes all that goes onto the
+        /// disk.
         seed: Option<Sha256>,
         /// Seconds since 1970 UTC.
         time: u64,
@@ -55,14 +52,13 @@ pub enum Identifiers {
 }
 
 impl Request {
-    /// With these GUIDs.
     fn with(&self, ids: Ids) -> InstallRequest {
         let system = &self.system;
         InstallRequest {
             force: self.force,
             zero: self.zero,
             format_data: system.format_data.unwrap_or(true),
-            // What a person says of the file systems goes before what the config says of encryption.
+            // An explicit --format-data overrides what the config says about encryption.
             encrypted: if system.format_data.is_none() { system.encrypted.clone() } else { vec![] },
             bootable_mbr: system.bootable_mbr,
             slot_bytes: system.slot_bytes.unwrap_or(DEFAULT_SLOT_BYTES),
@@ -75,20 +71,19 @@ impl Request {
     }
 }
 
-/// Install onto a disk.
 pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -> Result<InstallReport, Failure> {
     let tools = Toolbox::open(request)?;
     let opened = disk.open_with(Access::Whole, request.system.sector)?;
     onto(&opened, opened.path(), request, &tools, observer)
 }
 
-/// What an install needs beside a disk and a payload.
+/// What an install needs from this machine, besides a disk and a payload.
 pub struct Toolbox {
     assets: Assets,
 }
 
 impl Toolbox {
-    /// Find it, before anything is opened.
+    /// Called before the disk is opened, so that a missing tool leaves it untouched.
     pub fn open(request: &Request) -> Result<Self, Failure> {
         let assets = Assets::load(request.system.arch).or_fail(FailureKind::Environment)?;
         let settled = request.with(Ids::none(0));
@@ -99,7 +94,7 @@ impl Toolbox {
     }
 }
 
-/// Look, decide, do. `name` is what people call the disk.
+/// `name` is what the user calls the disk: for an image, not the temporary file.
 pub fn onto(
     disk: &Disk,
     name: &Path,
@@ -109,7 +104,8 @@ pub fn onto(
 ) -> Result<InstallReport, Failure> {
     let source = payload::open(&request.system.source, request.system.arch)?;
     let facts = probe::disk_facts(disk).or_fail(FailureKind::Install)?;
-    // A system that is going to be overwritten is not given up for a payload nobody has read to its end.
+    // Do not overwrite an existing system for a payload that may turn out bad: read all of it first. On an empty disk
+    // nothing is lost, and checking while writing is faster.
     let inspection = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
     let policy = ChecksumPolicy::of(request.system.source.strict);
     let payload = source.look(policy, inspection, None, observer)?;
@@ -131,7 +127,7 @@ pub fn onto(
     Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })
 }
 
-/// Everything that a plan is made from, but for the GUIDs.
+/// All inputs of a plan, except the GUIDs.
 struct Decision<'a> {
     request: &'a Request,
     disk: DiskFacts,
@@ -147,7 +143,7 @@ impl Decision<'_> {
                 Ids { disk: Uuid::new_v4(), parts: std::array::from_fn(|_| Uuid::new_v4()), time: super::now() }
             }
             Identifiers::Seeded { seed: Some(seed), time } => Ids::seeded(seed, time),
-            // Where the file lies is nothing that goes into it.
+            // Without the path: the same image must come out wherever the file lies.
             Identifiers::Seeded { seed: None, time } => Ids::seeded(self.plan_with(Ids::none(time), "")?.hash(), time),
         };
         self.plan_with(ids, &self.name)

@@ -1,4 +1,5 @@
-//! An installed disk, and how it is changed: look, read what the change needs, decide, claim, carry out.
+//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions,
+//! execute.
 
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
@@ -18,50 +19,46 @@ use crate::{
     probe,
 };
 
-/// A verb that changes an installed disk. Pure: what it may read, [`InstalledDisk`] reads for it.
+/// A verb that changes an installed disk. Implementations do no I/O: [`InstalledDisk`] reads for them.
 pub trait Change {
-    /// The next slot whose files have to be compared with their checksums before this can be decided; none once enough is
-    /// known. It is asked again after each.
+    /// The next slot to compare with its checksums before `decide`; None once enough is known. It is asked again after
+    /// each slot.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot>;
 
-    /// Decide. It is called twice, once without the time of day, for the hash of the plan.
+    /// Called twice: the hash of the plan is made without the time of day.
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
 
-    /// Digest of the payload that the change is about, where it is about one.
+    /// Digest of the payload that the change is about, for the report.
     fn payload(&self, _system: &SystemFacts) -> Option<Sha256> {
         None
     }
 
-    /// What the user should know of how this was decided.
+    /// A note for the user about how this was decided.
     fn remark(&self, _system: &SystemFacts) -> Option<String> {
         None
     }
 }
 
-/// The first of these slots that nobody has compared with its checksums yet.
+/// The first of these slots that was not compared with its checksums yet.
 pub fn first_unverified(slots: impl IntoIterator<Item = Slot>, system: &SystemFacts) -> Option<Slot> {
     slots.into_iter().find(|slot| system.slots[*slot].whole.is_none())
 }
 
-/// A change that was decided, and not carried out yet.
 pub struct PlannedChange {
-    /// What is going to be done.
     pub plan: Plan,
-    /// Names the plan, whatever the time of day: the same hash as long as nothing has changed.
+    /// Does not depend on the time of day: it stays the same until the disk, the payload or the request changes.
     pub hash: Sha256,
 }
 
-/// An installed disk that was opened and looked at.
 pub struct InstalledDisk<'d> {
     disk: &'d dyn BlockIo,
     identity: DiskIdentity,
     limiter: Option<RateLimiter>,
-    /// What is on it.
     pub system: SystemFacts,
 }
 
 impl<'d> InstalledDisk<'d> {
-    /// Look at a disk. `name` is what people call it; `kernel_cmdline` tells which slot of it runs.
+    /// `name` is for error messages. `kernel_cmdline` tells which slot of the disk is running.
     pub fn look(
         disk: &'d dyn BlockIo,
         identity: DiskIdentity,
@@ -72,17 +69,14 @@ impl<'d> InstalledDisk<'d> {
         Ok(InstalledDisk { disk, identity, limiter: None, system: system.or_fail(FailureKind::Install)? })
     }
 
-    /// Use the disk no faster than this.
     pub fn limit(&mut self, rate: Option<ByteRate>) {
         self.limiter = rate.map(RateLimiter::new);
     }
 
-    /// The limit.
     pub const fn limiter(&self) -> Option<&RateLimiter> {
         self.limiter.as_ref()
     }
 
-    /// Compare every file of a slot with its checksum.
     pub fn verify_slot(&mut self, slot: Slot, observer: &mut dyn Observer) {
         let gpt = &self.system.gpt;
         observer.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(self.disk, gpt, slot));
@@ -91,7 +85,7 @@ impl<'d> InstalledDisk<'d> {
         self.system.slots[slot].whole = Some(whole);
     }
 
-    /// Read what the change needs to know, and decide. `now` is in seconds since 1970 UTC.
+    /// `now` is in seconds since 1970 UTC.
     pub fn plan(
         &mut self,
         change: &dyn Change,
@@ -114,22 +108,23 @@ impl<'d> InstalledDisk<'d> {
         Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now)? })
     }
 
-    /// Claim what the plan writes, and carry it out.
     pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
         let (gpt, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
-        // A slot that is mounted can still be confirmed: its marker is a file of one sector that nobody else writes.
+        // Markers need no claim: nobody else writes that sector, and a mounted slot must be confirmable.
         let bulk = plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
         let written: Vec<_> = bulk.flat_map(Step::writes).collect();
         let claims = parts.map(|part| gpt.part(part)).into_iter();
         let claims: Vec<_> = claims.filter(|part| written.iter().any(|extent| part.contains(*extent))).collect();
-        self.disk.claim(&claims).context("claiming what is going to be written").or_fail(FailureKind::Install)?;
-        // What somebody left in the page cache of META must not be written after what is written now.
+        self.disk
+            .claim(&claims)
+            .context("claiming the partitions that will be written")
+            .or_fail(FailureKind::Install)?;
+        // A dirty page that another program left in the page cache of META must not overwrite the new tags later.
         self.disk.forget_cached(gpt.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
         execute::run(plan, &disk, sources, observer).map_err(|e| Failure { kind: e.kind, error: e.into() })
     }
 
-    /// Plan, and carry it out unless it is a dry run.
     pub fn change(
         mut self,
         change: &dyn Change,
@@ -155,7 +150,6 @@ impl<'d> InstalledDisk<'d> {
     }
 }
 
-/// Open an installed disk, look at it, change it.
 pub fn change(
     disk: &DiskRequest,
     access: Access,
@@ -167,7 +161,6 @@ pub fn change(
     look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 
-/// Look at an installed disk that is open.
 pub fn look<'d>(request: &DiskRequest, disk: &'d Disk) -> Result<InstalledDisk<'d>, Failure> {
     let name = request.path.display().to_string();
     InstalledDisk::look(disk, disk.identity().clone(), &name, &super::kernel_cmdline()?)

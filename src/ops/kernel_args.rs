@@ -1,4 +1,4 @@
-//! What was asked for of the kernel command line, and what an upgrade keeps of the slot that is kept.
+//! The requested kernel arguments, and which of them an upgrade takes from the kept slot.
 
 use slipway_core::{
     config::MachineConfig,
@@ -10,21 +10,20 @@ use slipway_core::{
 
 use crate::device;
 
-/// What was asked for of the kernel command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelArgsRequest {
-    /// The platform: none where nobody said so, `Some(None)` for the default.
+    /// None: not requested. `Some(None)`: the default platform was requested.
     pub platform: Option<Option<Platform>>,
-    /// Value of `talos.config`, empty for none; none where nobody said so.
+    /// Value of `talos.config`; empty removes it. None: not requested.
     pub config: Option<String>,
     /// Arguments to add or remove, in order.
     pub extra: Vec<String>,
-    /// Whether the payload's own arguments stand alone; none where nobody said so.
+    /// Use the payload's own arguments alone. None: not requested.
     pub payload_only: Option<bool>,
 }
 
 impl KernelArgsRequest {
-    /// For a disk that keeps nothing. Nothing of this machine's firmware is in it.
+    /// For an image: nothing is kept, and this machine's firmware adds nothing.
     pub fn fresh(&self) -> KernelArgs {
         KernelArgs {
             platform: self.platform.flatten(),
@@ -35,16 +34,15 @@ impl KernelArgsRequest {
         }
     }
 
-    /// The same on this machine: where a payload's own arguments stand alone, the firmware adds to them, as it does under
-    /// systemd-stub.
+    /// For an install on this machine: the firmware may add arguments to a payload's own, as systemd-stub allows.
     pub fn fresh_here(&self) -> KernelArgs {
         let args = self.fresh();
         let firmware = if args.payload_only { device::firmware_kernel_args() } else { vec![] };
         KernelArgs { firmware, ..args }
     }
 
-    /// For an upgrade: what nobody said is taken over from the slot that is kept. Where its arguments cannot be read,
-    /// everything must be said.
+    /// For an upgrade: what was not requested is taken from the kept slot. If that slot's arguments cannot be read,
+    /// everything must be requested explicitly.
     pub fn kept_from(&self, runs_from: RunsFrom, system: &SystemFacts) -> Result<KernelArgs, Refusal> {
         let all_said = self.platform.is_some() && self.config.is_some() && !self.extra.is_empty();
         let none_said = self.platform.is_none() && self.config.is_none() && self.extra.is_empty();
@@ -63,8 +61,8 @@ impl KernelArgsRequest {
     }
 }
 
-/// Kernel arguments: those of the config that are not among the arguments, then the arguments. machined passes those of
-/// the config as arguments on some ways and forgets them on others; they are not added a second time.
+/// Puts the config's kernel arguments before `args`. machined passes them as arguments in some cases and forgets them
+/// in others, so those that are in `args` already are not added again.
 pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer: &mut dyn Observer) -> Vec<String> {
     let missing: Vec<_> = config.extra_kernel_args.iter().filter(|arg| !args.contains(arg)).cloned().collect();
     if !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! Make a live medium, ISO or PXE: the payload as a system that boots from memory.
+//! Makes a live medium (ISO or PXE), from which the payload runs in memory.
 
 use super::{
     ImageRequest, input,
@@ -26,11 +26,10 @@ use slipway_core::{
     report::{FailureKind, LiveReport, Observer},
 };
 
-/// Make it.
 pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
     let ImageRequest { system, out, time, .. } = request;
     no_disk(request)?;
-    let assets = starters(kind, request)?;
+    let assets = boot_assets(kind, request)?;
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
@@ -40,8 +39,9 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
         return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
     }
     if !facts.checksums {
-        observer
-            .note("the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the medium");
+        observer.note(
+            "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
+        );
     }
     let container = request.container.as_ref().map(|named| container(named, request)).transpose()?;
     let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
@@ -49,11 +49,11 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
     let medium = medium(request, kind, cmdline(kind, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
-    // A word that is wrong would only be found where nobody is there to read about it.
+    // Otherwise a wrong word would only be found by an unattended machine, where nobody reads the message.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
         return Err(wrong).or_fail(FailureKind::Input);
     }
-    // Before anything is written: whether the kernel gets what was asked for.
+    // Fails before anything is written if a kernel argument cannot be expressed in the boot loader's file.
     let text = match kind {
         LiveKind::Iso => medium.env(),
         LiveKind::Pxe => medium.ipxe(),
@@ -89,7 +89,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     Ok(report)
 }
 
-/// Options that mean a disk.
+/// Refuses options that only make sense for a disk.
 fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
     let given = [
         ("--disk-size", request.disk_bytes.is_some()),
@@ -99,15 +99,13 @@ fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
         ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
     input(match given.iter().find(|(_, given)| *given) {
-        Some((name, _)) => {
-            Err(format!("{name}: a live medium has no disk in it that this could be said of: leave it out"))
-        }
+        Some((name, _)) => Err(format!("{name}: a live medium has no disk that this could apply to: leave it out")),
         None => Ok(()),
     })
 }
 
-/// What starts a medium; from the network that is somebody else's.
-fn starters(kind: LiveKind, request: &ImageRequest) -> Result<Option<IsoAssets>, Failure> {
+/// The boot loader of an ISO. A PXE medium is started by the network's own iPXE.
+fn boot_assets(kind: LiveKind, request: &ImageRequest) -> Result<Option<IsoAssets>, Failure> {
     match kind {
         LiveKind::Iso => {
             for tool in [Tool::Xorrisofs, Tool::Xorriso] {
@@ -119,25 +117,23 @@ fn starters(kind: LiveKind, request: &ImageRequest) -> Result<Option<IsoAssets>,
     }
 }
 
-/// Find the container image and lay it out.
 fn container(named: &SourceRef, request: &ImageRequest) -> Result<Archive, Failure> {
     if let SourceRef::Dir(_) = named {
         let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
-        return input(Err(format!("--container {named}: a directory is no container image: write {forms}")));
+        return input(Err(format!("--container {named}: a directory is not a container image: write {forms}")));
     }
     let fail = |error: ImageError| payload::failure(named, error.into());
     let store = image_store(named, &request.system.source.registry).map_err(fail)?;
     Archive::new(store, request.system.arch).map_err(fail)
 }
 
-/// All that is on a medium.
 struct Parts<'a> {
     facts: &'a PayloadFacts,
     assets: Option<&'a IsoAssets>,
     container: Option<&'a Archive>,
 }
 
-/// The kernel's arguments, but for the name of the medium.
+/// Without `slipway.medium=`: the medium ID is made from these arguments, among others.
 fn cmdline(kind: LiveKind, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
@@ -156,7 +152,7 @@ fn cmdline(kind: LiveKind, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline
     }
 }
 
-/// What the medium says of itself. Its name is made of all that is on it.
+/// The medium ID is made from everything that is on the live medium.
 fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
     let Parts { facts, assets, container } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));

@@ -1,4 +1,4 @@
-//! Tags of META: list them, set or delete one.
+//! Lists, reads, sets and deletes tags of META.
 
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
@@ -19,13 +19,11 @@ use crate::{
     probe::{self, meta_of},
 };
 
-/// All tags.
 pub fn list(disk: &DiskRequest) -> Result<MetaReport, Failure> {
     let opened = disk.open(Access::Read)?;
     Ok(MetaReport::new(&MetaOnDisk::look(&opened, &disk.path.display().to_string())?.meta, None, false))
 }
 
-/// The value of one tag.
 pub fn get(disk: &DiskRequest, key: u8) -> Result<MetaReport, Failure> {
     let opened = disk.open(Access::Read)?;
     let meta = MetaOnDisk::look(&opened, &disk.path.display().to_string())?.meta;
@@ -33,12 +31,9 @@ pub fn get(disk: &DiskRequest, key: u8) -> Result<MetaReport, Failure> {
     Ok(MetaReport { bare: true, ..MetaReport::new(&meta, Some(key), false) })
 }
 
-/// A change of one tag; the others are kept.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Set it.
     Set(u8, Vec<u8>),
-    /// Delete it.
     Delete(u8),
 }
 
@@ -50,7 +45,7 @@ impl Change {
     }
 }
 
-/// Set or delete a tag.
+/// Keeps all other tags.
 pub fn change(disk: &DiskRequest, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
     let opened = disk.open(Access::Write)?;
     let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
@@ -58,7 +53,6 @@ pub fn change(disk: &DiskRequest, change: &Change, observer: &mut dyn Observer) 
     found.carry_out(&plan, change, observer)
 }
 
-/// META as it was found on a disk.
 pub struct MetaOnDisk<'d> {
     disk: &'d dyn BlockIo,
     extent: Extent,
@@ -66,7 +60,7 @@ pub struct MetaOnDisk<'d> {
 }
 
 impl<'d> MetaOnDisk<'d> {
-    /// Look at a disk. `name` is what people call it.
+    /// `name` is for error messages.
     pub fn look(disk: &'d dyn BlockIo, name: &str) -> Result<Self, Failure> {
         let look = || {
             let gpt = probe::gpt(disk)?;
@@ -76,18 +70,17 @@ impl<'d> MetaOnDisk<'d> {
         look().with_context(|| name.to_owned()).or_fail(FailureKind::Install)
     }
 
-    /// Decide.
     pub fn plan(&self, name: &str, change: &Change) -> Result<Plan, Failure> {
         let mut adv: Adv = self.meta.adv.clone();
         let forget = match change {
             Change::Set(key, value) => adv.set(*key, value.clone()).map(|()| None).or_fail(FailureKind::Input)?,
-            // The legacy area is touched only for a tag that stands nowhere else.
+            // The legacy area is only touched for a tag that is not in the ADV.
             Change::Delete(key) => (!adv.remove(*key)).then_some(*key),
         };
         Ok(plan::meta(name, self.extent, &self.meta, &adv, forget))
     }
 
-    /// Carry a plan out, and look again.
+    /// The report shows what was read back from the disk.
     pub fn carry_out(&self, plan: &Plan, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         let done = execute::run(plan, self.disk, Sources::default(), observer);

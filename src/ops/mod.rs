@@ -1,8 +1,8 @@
-//! The use cases: a request in, a report out. No clap, no argv, no environment.
+//! The use cases. Each takes a request and returns a report, and knows nothing of clap, argv or the environment. So the
+//! crash sweep and the model checker run the same code as the commands.
 //!
-//! What the commands run is what the crash sweep runs, and what later callers will run. A verb that changes an installed
-//! disk is a [`Change`]: what it reads before it decides, and the decision. [`InstalledDisk`] does the rest, the same way for
-//! all of them: look, read what the change needs, decide, claim, carry out.
+//! A verb that changes an installed disk implements [`Change`]: which slots must be verified first, and the decision.
+//! [`InstalledDisk`] does the rest in the same way for all of them.
 
 pub mod activate;
 pub mod checksum;
@@ -40,7 +40,7 @@ use slipway_core::report::FailureKind;
 
 use crate::error::{Failure, OrFail as _};
 
-/// The command line of the running kernel.
+/// Of the running kernel.
 pub fn kernel_cmdline() -> Result<String, Failure> {
     fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)
 }
@@ -51,7 +51,7 @@ pub fn now() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
-/// What a value means, or wrong input.
+/// A value that cannot be used is wrong input.
 fn input<T>(result: Result<T, String>) -> Result<T, Failure> {
     result.map_err(anyhow::Error::msg).or_fail(FailureKind::Input)
 }

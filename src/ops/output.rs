@@ -1,4 +1,4 @@
-//! The last part of making an image: compress it, and give it its name.
+//! The last part of making an image: compresses it and gives it its name.
 
 use slipway_core::{
     media::format::Compression,
@@ -11,7 +11,7 @@ use crate::{
     media::{self, ImageError, OutputFile},
 };
 
-/// Compress an image if its name says so, and give it that name: how it is compressed, and how many bytes it has.
+/// The ending of the name chooses the compression. Returns it, and the size of the file in bytes.
 pub fn finish(
     image: NamedTempFile,
     output: &OutputFile,
@@ -27,7 +27,6 @@ pub fn finish(
     Ok((compression, output.publish(image).or_fail(FailureKind::Install)?))
 }
 
-/// An image that was not made.
 pub fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => FailureKind::Dependency,

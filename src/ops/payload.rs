@@ -1,4 +1,4 @@
-//! Opening a source and looking at its payload, with progress and the right exit code.
+//! Opens a source and examines its payload, with progress and the right exit code.
 
 use slipway_core::{
     kernel::arch::Arch,
@@ -17,39 +17,34 @@ use crate::{
     },
 };
 
-/// A source that is open.
 pub struct OpenSource {
     named: SourceRef,
     source: Source,
 }
 
-/// A payload that was looked at.
 pub struct Payload {
-    /// Where its bytes come from.
     pub source: Source,
-    /// What is known of it.
     pub facts: PayloadFacts,
 }
 
-/// Open the source that was asked for, else the one a container image carries. A reference that leads nowhere fails here.
+/// Without a source in the request it opens /usr/install/ARCH, where installer container images keep their payload.
 pub fn open(request: &SourceRequest, arch: Arch) -> Result<OpenSource, Failure> {
     let named = request.source.clone().unwrap_or_else(|| SourceRef::default_of(arch));
     is_there(&named, arch, "--source")?;
     open_ref(named, arch, &request.registry)
 }
 
-/// Refuse the payload that a container image carries, outside of such an image; `other` names another.
+/// Explains why the default payload is missing outside a container image. `other` is the flag that names another one.
 pub fn is_there(named: &SourceRef, arch: Arch, other: &str) -> Result<(), Failure> {
     match named {
         SourceRef::Dir(dir) if *named == SourceRef::default_of(arch) && !dir.exists() => input(Err(format!(
-            "{}: missing; a container image with a payload has it there: name another by {other}",
+            "{}: missing; only a container image with a payload has one there: name another by {other}",
             dir.display()
         ))),
         _ => Ok(()),
     }
 }
 
-/// Open this source.
 pub fn open_ref(named: SourceRef, arch: Arch, options: &Options) -> Result<OpenSource, Failure> {
     match Source::open(&named, arch, options) {
         Ok(source) => Ok(OpenSource { named, source }),
@@ -58,12 +53,11 @@ pub fn open_ref(named: SourceRef, arch: Arch, options: &Options) -> Result<OpenS
 }
 
 impl OpenSource {
-    /// What it was opened by.
     pub const fn named(&self) -> &SourceRef {
         &self.named
     }
 
-    /// Look at the payload, no faster than `limiter` allows: it may lie on the disk that is to be spared.
+    /// `limiter` counts reading, because the payload may lie on the disk whose use is limited.
     pub fn look(
         mut self,
         policy: ChecksumPolicy,
@@ -83,8 +77,8 @@ impl OpenSource {
     }
 }
 
-/// What a registry does not deliver is a dependency, a local image that cannot be read or written the environment, and what
-/// is wrong with the reference or the image wrong input.
+/// Maps a failure to the public exit codes. A registry that does not deliver is a failed dependency; a local image that
+/// cannot be read or written is a problem of the environment; a wrong reference or image is wrong input.
 pub fn failure(source: &SourceRef, error: anyhow::Error) -> Failure {
     let kind = match (error.downcast_ref::<ImageError>(), source) {
         (Some(ImageError::Fetch { .. }), _) | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => {

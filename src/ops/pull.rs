@@ -1,4 +1,4 @@
-//! Copy a container image into an OCI image layout.
+//! Copies a container image into an OCI image layout.
 
 use anyhow::anyhow;
 
@@ -17,26 +17,21 @@ use slipway_core::{
     report::{FailureKind, Observer, PullReport},
 };
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The image.
     pub source: SourceRef,
-    /// Where to.
     pub to: SourceRef,
-    /// Architecture, where an image has several.
+    /// Chooses from an image that has several architectures.
     pub arch: Arch,
-    /// How a registry is reached.
     pub registry: Options,
 }
 
-/// Pull.
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
     let (dir, tag) = match &request.to {
         SourceRef::Oci(dir, LocalRef::Only) => (dir, None),
         SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
         other => {
-            return Err(anyhow!("{other}: an image is pulled into oci:DIR or oci:DIR:TAG")).or_fail(FailureKind::Input);
+            return Err(anyhow!("{other}: the destination must be oci:DIR or oci:DIR:TAG")).or_fail(FailureKind::Input);
         }
     };
     let store = image_store(&request.source, &request.registry).map_err(|e| failure(&request.source, e.into()))?;

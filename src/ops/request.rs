@@ -1,4 +1,4 @@
-//! What requests have in common.
+//! Parts that several requests share.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,7 +14,6 @@ use crate::{
     payload::{SourceRef, registry::Options},
 };
 
-/// A disk to work on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskRequest {
     /// Whole disk or image file.
@@ -24,79 +23,67 @@ pub struct DiskRequest {
 }
 
 impl DiskRequest {
-    /// Open it; an installed disk knows its sector size.
     pub fn open(&self, access: Access) -> Result<Disk, Failure> {
         self.open_with(access, None)
     }
 
-    /// Open it. `sector` is that of an image file.
+    /// `sector` is the logical sector size of an image file.
     pub fn open_with(&self, access: Access, sector: Option<SectorSize>) -> Result<Disk, Failure> {
         Disk::open(&self.path, access, sector, self.lock_timeout).or_fail(FailureKind::Install)
     }
 }
 
-/// How far a change goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeOptions {
     /// Stop after the plan.
     pub dry_run: bool,
-    /// Carry out the plan of this hash and no other.
+    /// Carry out only the plan with this hash.
     pub plan_hash: Option<Sha256>,
 }
 
-/// Where a payload comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRequest {
-    /// The source; none for the payload that the container image carries.
+    /// None: the payload in the installer's own container image.
     pub source: Option<SourceRef>,
     /// Refuse a payload without SHA256SUMS.
     pub strict: bool,
-    /// How a registry is reached.
     pub registry: Options,
 }
 
-/// A system to be laid out on an empty disk, or on a live medium.
+/// The system that an install or a live medium is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemRequest {
-    /// The payload.
     pub source: SourceRequest,
     /// Stop after the plan.
     pub dry_run: bool,
-    /// Bytes of each slot; none for the default.
+    /// Size of each slot. None: the default.
     pub slot_bytes: Option<u64>,
-    /// Logical sector size of an image file; none for its own, else 512 bytes.
+    /// Logical sector size of an image file. None: that of its GPT, else 512 bytes.
     pub sector: Option<SectorSize>,
-    /// Make file systems on STATE and EPHEMERAL; none where nobody said so.
+    /// Make file systems on STATE and EPHEMERAL. None: not requested.
     pub format_data: Option<bool>,
-    /// Volumes that the OS encrypts: left blank unless `format_data` says otherwise.
+    /// Volumes that the OS encrypts. They are left blank, unless `format_data` is set.
     pub encrypted: Vec<Part>,
-    /// Mark the protective MBR bootable.
+    /// Mark the protective MBR bootable, for old BIOSes that insist on it.
     pub bootable_mbr: bool,
-    /// For the kernel command line.
     pub kernel_args: KernelArgsRequest,
-    /// META tags, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Architecture of the machine.
     pub arch: Arch,
 }
 
-/// An image to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRequest {
-    /// Format of the image.
     pub kind: ImageKind,
-    /// The file to make.
     pub out: PathBuf,
-    /// Take the place of a file that is there.
+    /// Replace a file that already exists.
     pub force: bool,
-    /// Bytes of the disk; none for the default.
+    /// Size of the disk. None: the default.
     pub disk_bytes: Option<u64>,
-    /// What GUIDs and the names of live media are made from; none: everything that goes into the image.
+    /// GUIDs and medium IDs are made from this. None: from everything that goes into the image.
     pub seed: Option<String>,
-    /// The installer's container image that a live medium carries.
+    /// The installer's container image, for a live medium.
     pub container: Option<SourceRef>,
-    /// The time in the image, seconds since 1970 UTC. Up to 2106: FAT and others have room for 32 bits.
+    /// The time in the image, in seconds since 1970 UTC. The formats have 32 bits for it, which end in 2106.
     pub time: u32,
-    /// What is installed.
     pub system: SystemRequest,
 }

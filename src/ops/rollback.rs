@@ -1,4 +1,4 @@
-//! Go back: cancel a pending trial, give up the running one, or make the other slot the default.
+//! Goes back: cancels a pending trial, gives up the running one, or makes the other slot the default.
 
 use slipway_core::{
     boot::slot::Slot,
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{device::Access, error::Failure};
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Rollback;
 
@@ -26,7 +25,6 @@ impl Change for Rollback {
     }
 }
 
-/// Roll back.
 pub fn run(
     disk: &DiskRequest,
     options: ChangeOptions,

@@ -1,4 +1,4 @@
-//! Which disk a selector means.
+//! Finds the disk that a selector matches.
 
 use std::path::PathBuf;
 
@@ -8,28 +8,28 @@ use slipway_core::{
     units::approx,
 };
 
-/// The one disk that is meant; `by` says who selects it.
+/// Refuses if none or several match. `by` names the origin of the selector in messages.
 pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::Result<PathBuf> {
-    let (meant, others): (Vec<_>, Vec<_>) =
+    let (selected, others): (Vec<_>, Vec<_>) =
         disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
     let lines = |disks: Vec<(&DiskTraits, Option<String>)>| {
         let line = |(disk, against): (&DiskTraits, Option<String>)| {
             let DiskTraits { dev_path, size, model, serial, .. } = disk;
-            let against = against.unwrap_or_else(|| "meant".to_owned());
+            let against = against.unwrap_or_else(|| "selected".to_owned());
             format!("\n  - {dev_path} ({}, model {model:?}, serial {serial:?}): {against}", approx(*size))
         };
         disks.into_iter().map(line).collect::<String>()
     };
-    match meant[..] {
+    match selected[..] {
         [(disk, _)] => Ok(PathBuf::from(&disk.dev_path)),
         [] => Err(anyhow!(
-            "no disk is what {by} selects, {selector}; nothing was written. The disks of this machine:{}",
+            "no disk matches what {by} selects, {selector}; nothing was written. The disks of this machine:{}",
             lines(others)
         )),
         _ => Err(anyhow!(
-            "more than one disk is what {by} selects, {selector}; nothing was written. Say more of the one, or name it by \
-             its path:{}",
-            lines(meant)
+            "more than one disk matches what {by} selects, {selector}; nothing was written. Make the \
+             selector narrower, or name the disk by its path:{}",
+            lines(selected)
         )),
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(one("disk.size == 2u").unwrap(), Path::new("/dev/sdb"));
         let none = one("disk.size > 9u").unwrap_err().to_string();
         for line in
-            ["no disk is what", "disk.size > 9u", "- /dev/sda (1 B, model \"M\", serial \"\"): size is 1, not > 9"]
+            ["no disk matches what", "disk.size > 9u", "- /dev/sda (1 B, model \"M\", serial \"\"): size is 1, not > 9"]
         {
             assert!(none.contains(line), "{none}");
         }

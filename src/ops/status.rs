@@ -1,4 +1,4 @@
-//! What is on an installed disk, which slot boots next, and why.
+//! Describes an installed disk: what is on it, which slot boots next, and why.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,14 +18,12 @@ use slipway_core::{
     report::{MetaTag, SlotStatus, StatusReport},
 };
 
-/// What is on an installed disk.
 pub fn run(request: &DiskRequest) -> Result<StatusReport, Failure> {
     let disk = request.open(Access::Read)?;
     let system = installed_disk::look(request, &disk)?.system;
     Ok(status(&disk, system))
 }
 
-/// What is on an installed disk.
 pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
     StatusReport {
         disk: disk.identity().clone(),
@@ -57,7 +55,7 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
 
 /// `2026-01-31T12:00:00Z`.
 fn utc(seconds: u64) -> String {
-    // Beyond what a date can say: a boot.env that somebody else wrote.
+    // A boot.env that another program wrote may hold a number beyond the year 9999.
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.min(253_402_300_799)));
     humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
 }
@@ -70,12 +68,14 @@ fn last_trial(facts: &SystemFacts) -> Option<String> {
     let runs = facts.running == Running::This { slot, trial: true };
     let how = match env.states[slot] {
         SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
-        SlotState::Trial => "is staged and not to be tried yet",
-        SlotState::Tried if runs => "runs and is not confirmed: unless it is, the next boot is the other slot",
-        SlotState::Tried => "was tried and came back: nobody confirmed it",
+        SlotState::Trial => "is staged, but not activated yet",
+        SlotState::Tried if runs => {
+            "runs and is not confirmed: without `installer confirm` the next boot starts the other slot"
+        }
+        SlotState::Tried => "was tried and never confirmed",
         SlotState::Bad => "was tried and given up",
         SlotState::Good => "was tried and confirmed",
-        SlotState::Empty => return Some(format!("slot {slot} was tried; what it held is being replaced")),
+        SlotState::Empty => return Some(format!("slot {slot} was tried; its content is being replaced")),
     };
     Some(format!("slot {slot}, {version}, {how}"))
 }
@@ -90,7 +90,7 @@ fn rollback(facts: &SystemFacts) -> String {
     }
 }
 
-/// What is wrong with the copies of a GPT on a disk of `bytes`, with sectors of `sector` bytes.
+/// `bytes` is the size of the disk, `sector` that of a sector.
 pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(e) = &copies.primary {
@@ -100,13 +100,15 @@ pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<S
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
             "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; that keeps nothing from booting, and what grows the last partition moves it"
+             was written to it; the disk boots all the same, and a tool that grows the last partition moves the backup \
+             GPT"
         )),
         _ => {}
     }
     if copies.foreign_backup {
         problems.push(
-            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer it"
+            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to \
+             restore it"
                 .to_owned(),
         );
     }
@@ -119,7 +121,7 @@ fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged")),
             Some(copy) if facts.env.as_ref() != Some(copy) => {
-                problems.push(format!("{path} on the ESP differs from the copy that counts"))
+                problems.push(format!("{path} on the ESP differs from the other copy, which is in use"))
             }
             Some(_) => {}
         }
@@ -130,7 +132,7 @@ fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
         }
     }
     if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
-        problems.push("META: the two copies differ; the first counts".to_owned());
+        problems.push("META: the two copies differ; the first one is used".to_owned());
     }
     problems
 }

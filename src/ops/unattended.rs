@@ -1,4 +1,4 @@
-//! Install in a live system that nobody watches: which disk, and then an install or an upgrade.
+//! Unattended installation in a live system: finds the disk, and decides between install, upgrade and nothing.
 
 use std::{
     path::{Path, PathBuf},
@@ -29,22 +29,18 @@ use crate::{
     probe,
 };
 
-/// What is asked for, beside what the kernel command line says.
+/// What is requested besides the words on the kernel command line.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The machine config, if there is one.
     pub config: Option<MachineConfig>,
-    /// How long to wait for another program's lock on a disk.
     pub lock_timeout: Duration,
-    /// Of an upgrade: write a payload again that was tried and came back.
+    /// For an upgrade: write a payload again although its trial failed before.
     pub retry_bad: bool,
-    /// Of an upgrade: let any version follow any other.
+    /// For an upgrade: let any version follow any other.
     pub allow_any_version: bool,
-    /// What is installed.
     pub system: SystemRequest,
 }
 
-/// Do what the kernel command line and the machine config ask for.
 pub fn run(request: Request, observer: &mut dyn Observer) -> Result<UnattendedReport, Failure> {
     let cmdline = super::kernel_cmdline()?;
     let instructions = Instructions::of(&cmdline, request.config.as_ref()).or_fail(FailureKind::Input)?;
@@ -65,13 +61,12 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<UnattendedRe
     let action = plan::unattended(&instructions, &held, &others);
     let action = action.with_context(|| name.clone()).or_fail(FailureKind::Install)?;
     let outcome = machine.act(action, path, &instructions, observer)?;
-    // What has nothing left to do must not start the machine again, and again.
+    // A reboot when there was nothing to do would start the live system again, in an endless loop.
     let then = if outcome.changed() { instructions.then } else { Then::Stay };
     let (asked_by, disk) = (Some(instructions.by.to_owned()), Some(name));
     Ok(UnattendedReport { then, asked_by, disk, medium: instructions.medium, outcome })
 }
 
-/// The machine that the live system runs on.
 struct Machine {
     cmdline: String,
     request: Request,
@@ -82,7 +77,7 @@ impl Machine {
         Disk::open(path, Access::Read, sector, self.request.lock_timeout)
     }
 
-    /// What a disk holds, and its path with links resolved.
+    /// Also returns the path with links resolved, to tell whether two names mean the same disk.
     fn held(&self, path: &Path, sector: Option<SectorSize>) -> Result<(DiskHolds, PathBuf), Failure> {
         let disk = self.open(path, sector).or_fail(FailureKind::Install)?;
         let path = disk.path().to_owned();
@@ -90,7 +85,7 @@ impl Machine {
         Ok((held.or_fail(FailureKind::Install)?, path))
     }
 
-    /// The one disk that a selector means. Optical drives and installation media are none of those it may.
+    /// Never selects an optical drive or a live medium, such as the stick that this system was started from.
     fn selected(&self, selector: &Selector, by: &str, observer: &mut dyn Observer) -> Result<PathBuf, Failure> {
         let mut disks = device::disks().or_fail(FailureKind::Environment)?;
         disks.retain(|disk| !disk.cdrom && (selector.against(disk).is_some() || !self.is_medium(disk, observer)));
@@ -102,20 +97,18 @@ impl Machine {
         let opened = self.open(Path::new(path), None).map_err(anyhow::Error::from);
         match opened.and_then(|disk| Ok(probe::is_medium(&disk)?)) {
             Ok(true) => {
-                observer.note(&format!(
-                    "{path} begins with an ISO 9660 image, as installation media do: not looked at further"
-                ));
+                observer
+                    .note(&format!("{path} begins with an ISO 9660 image, as live media do: it cannot be selected"));
                 true
             }
             Ok(false) => false,
             Err(e) => {
-                observer.note(&format!("whether {path} is an installation medium cannot be told: {e:#}"));
+                observer.note(&format!("cannot tell whether {path} is a live medium: {e:#}"));
                 false
             }
         }
     }
 
-    /// What the other disks hold.
     fn others(&self, target: &Path, observer: &mut dyn Observer) -> Result<Vec<(String, DiskHolds)>, Failure> {
         let mut found = Vec::new();
         for disk in device::disks().or_fail(FailureKind::Environment)?.iter().filter(|disk| !disk.cdrom) {
@@ -123,7 +116,7 @@ impl Machine {
             match self.held(Path::new(path), None) {
                 Ok((_, same)) if same == target => {}
                 Ok((held, _)) => found.push((path.clone(), held)),
-                Err(e) => observer.note(&format!("whether {path} holds an installation cannot be told: {e}")),
+                Err(e) => observer.note(&format!("cannot tell whether {path} holds an installation: {e}")),
             }
         }
         Ok(found)
@@ -142,7 +135,7 @@ impl Machine {
             Action::Done { elsewhere, slot } => {
                 let disk = elsewhere.unwrap_or_else(|| target.path.display().to_string());
                 let boots = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-                let what = "this medium has done its work there already: boot from that disk";
+                let what = "this live medium has already installed a system there: boot from that disk";
                 Ok(Outcome::Nothing(format!("{disk}: {what}{boots}")))
             }
             Action::Install { force } => {
@@ -161,7 +154,7 @@ impl Machine {
                 Ok(Outcome::Installed(Box::new(install::run(&target, &request, observer)?)))
             }
             Action::Upgrade => {
-                // What is not said here is taken over from the slot that is kept.
+                // Kernel arguments that are not requested here are taken from the kept slot.
                 let request = upgrade::Request {
                     runs_from: RunsFrom::Medium(instructions.medium),
                     source: system.source,

@@ -1,4 +1,4 @@
-//! Write a payload into the slot that is not kept, and have the next boot try it once; or only stage it.
+//! Writes a payload into the target slot. Then the next boot tries it once, or it stays staged.
 
 use slipway_core::{
     boot::slot::Slot,
@@ -18,61 +18,47 @@ use crate::{
     payload::{ChecksumPolicy, image::Inspection},
 };
 
-/// What becomes of the slot once it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
-    /// Nothing boots it yet.
+    /// `activate` does the rest later.
     Staged,
     /// The next boot tries it once.
     Activated {
-        /// Keep EPHEMERAL.
         preserve: bool,
-        /// An EPHEMERAL that is not kept is left blank: the OS encrypts it.
+        /// Leave an EPHEMERAL that is not kept blank, because the OS encrypts it.
         blank_ephemeral: bool,
     },
 }
 
-/// Which kernel arguments the slot gets.
 #[derive(Clone, Debug)]
 pub enum UpgradeArgs {
-    /// What nobody said is taken over from the slot that is kept.
+    /// What was not requested is taken from the kept slot.
     Kept(KernelArgsRequest),
-    /// Exactly these. machined says everything.
+    /// Exactly these: machined passes all of them.
     Given(KernelArgs),
 }
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Where the system runs that asks for it.
+    /// Whether a slot of this disk is running, or a live system.
     pub runs_from: RunsFrom,
-    /// The payload.
     pub source: SourceRequest,
-    /// What becomes of the slot once it is written.
     pub afterwards: Afterwards,
-    /// For the kernel command line.
     pub kernel_args: UpgradeArgs,
-    /// META tags, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
-    /// Write a payload again that was tried and came back.
+    /// Write a payload again although its trial failed before.
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
-    /// Architecture of the machine.
     pub arch: Arch,
-    /// Use the disk no faster than this.
     pub limit_rate: Option<ByteRate>,
 }
 
-/// A payload that is to be written to the disk.
 pub struct Upgrade<'a> {
-    /// What is asked for.
     pub request: &'a Request,
-    /// The payload that was looked at.
     pub payload: &'a PayloadFacts,
-    /// What the firmware adds to a payload's own kernel arguments.
+    /// Arguments that the firmware adds to a payload's own.
     pub firmware: &'a [String],
-    /// Only the plan is asked for.
     pub dry_run: bool,
 }
 
@@ -81,7 +67,8 @@ impl Upgrade<'_> {
         self.payload.manifest().payload_digest()
     }
 
-    /// The slot that is kept, where a dry run does not read all of it: it may not be what is asked for.
+    /// The kept slot, if a dry run does not read all of it. It does if that slot may hold the requested payload
+    /// already.
     fn unread(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system).filter(|_| self.dry_run)?;
         (system.slots[kept].payload() != Some(self.digest())).then_some(kept)
@@ -89,8 +76,8 @@ impl Upgrade<'_> {
 }
 
 impl Change for Upgrade<'_> {
-    /// The slot that is kept is the way back: all of it is read, but for a dry run, which reads what GRUB loads. The other
-    /// slot is read where it may be kept as it is, or may be the only one that boots.
+    /// The kept slot is the way back, so all of it is verified; a dry run only reads what GRUB loads. The target slot
+    /// is verified if it may hold the payload already, or may be the only slot that boots.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
         let kept = self.request.runs_from.kept(system)?;
         let unverified = |slot: Slot| system.slots[slot].whole.is_none();
@@ -135,25 +122,24 @@ impl Change for Upgrade<'_> {
 
     fn remark(&self, system: &SystemFacts) -> Option<String> {
         let kept = self.unread(system)?;
-        Some(format!("a dry run does not read all of slot {kept}, which is kept"))
+        Some(format!("a dry run does not verify all of slot {kept}, which is kept"))
     }
 }
 
-/// Upgrade or stage.
 pub fn run(
     disk: &DiskRequest,
     request: &Request,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    // Nothing runs from a disk that is upgraded from a live medium, so nothing of it may be in use.
+    // Under a live system nothing of the disk may be in use. A wipe of EPHEMERAL requires the same.
     let wipes = matches!(request.afterwards, Afterwards::Activated { preserve: false, .. });
     let access = if wipes || request.runs_from != RunsFrom::Inside { Access::Whole } else { Access::Write };
     let opened = disk.open(access)?;
     let mut installed = installed_disk::look(disk, &opened)?;
     installed.limit(request.limit_rate);
     let source = payload::open(&request.source, request.arch)?;
-    // The slot that is kept stays as it is whatever comes of this one: the files are compared while they are written.
+    // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.
     let policy = ChecksumPolicy::of(request.source.strict);
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();

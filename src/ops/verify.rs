@@ -1,4 +1,4 @@
-//! Compare every file of every slot with its checksum.
+//! Compares every file of every slot with its checksum.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use slipway_core::{
     report::{FileState, Observer, SlotCheck, VerifyReport},
 };
 
-/// Verify. A slot that is empty by boot.env is left out.
+/// Skips a slot that boot.env calls empty.
 pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyReport, Failure> {
     let disk = request.open(Access::Read)?;
     let facts = installed_disk::look(request, &disk)?.system;

@@ -1,4 +1,4 @@
-//! Make STATE or EPHEMERAL anew.
+//! Erases STATE or EPHEMERAL and makes them anew.
 
 use slipway_core::{
     boot::slot::Slot,
@@ -10,12 +10,11 @@ use slipway_core::{
 use super::{Change, ChangeOptions, DiskRequest, installed_disk};
 use crate::{device::Access, error::Failure};
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Wipe {
-    /// The volumes, each once, in order of number.
+    /// Each once, in order of partition number.
     pub parts: Vec<Part>,
-    /// Make file systems on them; none for what was there.
+    /// Make file systems on them. None: only where there was one.
     pub format: Option<bool>,
 }
 
@@ -29,7 +28,7 @@ impl Change for Wipe {
     }
 }
 
-/// Wipe. The disk must be out of use.
+/// Refused while anything uses the disk.
 pub fn run(
     disk: &DiskRequest,
     request: Wipe,

@@ -292,7 +292,10 @@ fn an_mbr() {
     }
     assert_eq!((&parts[0]["type"], &parts[0]["holds"]), (&json!("0x0c"), &json!("FAT32")));
     assert_eq!((&parts[1]["type"], &parts[1]["type_name"]), (&json!("0x83"), &json!("Linux")));
-    has(&picture(&image), &["MBR", "FAT32", "Linux", "partition 3 is extended: what is inside is not drawn"]);
+    has(
+        &picture(&image),
+        &["MBR", "FAT32", "Linux", "partition 3 is extended: the partitions inside it are not drawn"],
+    );
 }
 
 /// Both are drawn, and it is told.

@@ -118,7 +118,7 @@ fn wrong_words_and_configs() {
         ),
         ("slipway.install.preserve=true", format!("{install}wipe: true}}}}\n"), "drop one"),
         ("", format!("{install}wpie: true}}}}\n"), "\"wpie\" is not a known key"),
-        ("slipway.install=serial:x,colour:red", String::new(), "\"colour\" is no key of a disk selector"),
+        ("slipway.install=serial:x,colour:red", String::new(), "\"colour\" is not a key of a disk selector"),
     ] {
         untouched(&[&disk], || live.run(words, &config, &[])).exits(INPUT).says(&[text]);
     }
@@ -414,13 +414,13 @@ fn a_selector_means_one_disk_and_never_a_medium() {
     let all = files.each_ref().map(|file| file.as_path());
 
     let none = untouched(&all, || machine(&[]).run(MEDIUM, ANY, &[])).exits(INPUT);
-    none.says(&["no disk is what the machine config selects"]);
+    none.says(&["no disk matches what the machine config selects"]);
     let only_the_medium = untouched(&all, || machine(&[2]).run(MEDIUM, ANY, &[])).exits(INPUT);
-    only_the_medium.says(&["no disk is what the machine config selects", "begins with an ISO 9660 image"]);
+    only_the_medium.says(&["no disk matches what the machine config selects", "begins with an ISO 9660 image"]);
     let two = untouched(&all, || machine(&[0, 1, 2]).run(MEDIUM, ANY, &[])).exits(INPUT);
     two.says(&["more than one disk", &loops[0].node.display().to_string(), &loops[1].node.display().to_string()]);
     let by_word = untouched(&all, || machine(&[0, 1]).run("slipway.install=size:>1GB", "", &[])).exits(INPUT);
-    by_word.says(&["no disk is what slipway.install on the kernel command line selects", "transport"]);
+    by_word.says(&["no disk matches what slipway.install on the kernel command line selects", "transport"]);
 
     let outcome = machine(&[0, 2]).run(MEDIUM, ANY, &[]).succeeds();
     came_to(&outcome, "installed", "stay");

@@ -396,7 +396,7 @@ fn arguments_that_are_refused() {
     }
     for (args, code, text) in [
         (&["moon"][..], INPUT, "the base profile: \"moon\" is not a base profile; known are metal"),
-        (&["iso.yaml"], INPUT, "a profile in a file goes to stdin, as in `imager - < FILE`"),
+        (&["iso.yaml"], INPUT, "to use a profile from a file, run `imager - < FILE`"),
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),
         (&["metal", "--meta=x"], INPUT, "META tag \"x\": write KEY=VALUE"),
@@ -423,7 +423,7 @@ fn arguments_that_are_refused() {
 fn an_iso_by_flags() {
     let world = World::new();
     let missing =
-        "/usr/install/arm64: missing; a container image with a payload has it there: name another by --base-inst";
+        "/usr/install/arm64: missing; only a container image with a payload has one there: name another by --base-inst";
     for args in [&["iso", "--arch=arm64"][..], &["metal", "--output-kind=iso", "--arch=arm64"]] {
         // What is shown before is the whole profile.
         refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);

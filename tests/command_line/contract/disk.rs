@@ -66,9 +66,9 @@ fn a_selector_means_exactly_one_disk() {
     let ours = format!("glob(\"/dev/loop*\", disk.dev_path) && disk.size == {bytes}u");
 
     let both = unnamed(&world, &[], &unattended(&ours)).exits(INPUT);
-    both.says(&["more than one disk is what the machine config selects", &one, &two, "by its path"]);
+    both.says(&["more than one disk matches what the machine config selects", &one, &two, "by its path"]);
     let none = unnamed(&world, &[], &unattended(&format!("{ours} && disk.readonly"))).exits(INPUT);
-    none.says(&["no disk is what the machine config selects", &one, &two, "readonly is false"]);
+    none.says(&["no disk matches what the machine config selects", &one, &two, "readonly is false"]);
     // Loop devices have no transport: what diskSelector means is hardware.
     let hardware = unnamed(&world, &[], &config(&format!("diskSelector: {{size: {bytes}}}")));
     hardware.exits(INPUT).says(&["no disk is what", &one, "transport is \"\", not != \"\""]);

@@ -88,7 +88,7 @@ fn the_payloads_cmdline_stands_alone_when_the_environment_says_so() {
     }
     // What has no effect then is said, and what is missing too.
     let noted = Outcome::of(install(&world, &image, &args).env(UKI, "true")).succeeds();
-    assert!(noted.stderr.contains("no effect have --platform=aws extra=1"), "{}", noted.stderr);
+    assert!(noted.stderr.contains("so these have no effect: --platform=aws extra=1"), "{}", noted.stderr);
     world.payload.remove("cmdline");
     let fallen_back = Outcome::of(install(&world, &image, &args).env(UKI, "true")).succeeds();
     assert!(fallen_back.stderr.contains("no cmdline file to use alone"), "{}", fallen_back.stderr);

@@ -123,5 +123,5 @@ fn whoever_reads_again_is_told_what_was_dropped() {
     let mut said = String::new();
     reader.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success(), "{said}");
-    assert!(said.starts_with("note: 2 lines had no room here and were dropped\n"), "{said}");
+    assert!(said.starts_with("note: 2 lines were dropped, because nobody read them\n"), "{said}");
 }

@@ -1,5 +1,6 @@
-//! The command line: clap types only. What they mean is settled in `commands`.
-#![allow(rustdoc::broken_intra_doc_links, reason = "clap shows these texts as they are: [:TAG] is no link")]
+//! The command line, as clap types. Doc comments on verbs, flags and values are the help that users read.
+//! `commands` turns the parsed arguments into requests.
+#![allow(rustdoc::broken_intra_doc_links, reason = "clap prints these texts as they are: [:TAG] is not a link")]
 
 mod change;
 pub mod environment;
@@ -27,119 +28,122 @@ use slipway_core::{
     units::{ByteSize, SectorSize},
 };
 
-/// Installs an operating system, kernel + initramfs + squashfs, onto an A/B disk that always boots.
+/// Installs and upgrades an operating system (kernel, initramfs, squashfs) on a disk with two slots, A and B.
 #[derive(Debug, Parser)]
 #[command(name = "installer", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// How the report on stdout is written.
+    /// Format of the report on stdout.
     #[arg(long, global = true, value_enum, default_value_t = Output::Human)]
     pub output: Output,
-    /// How progress on stderr is shown.
+    /// Format of the progress on stderr.
     #[arg(long, global = true, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
-    /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, the environment, a machine config, a payload), nothing written; 3 not \
-supported; 4 the environment lacks something, or the version policy forbids it; 5 an external program is missing or failed, or a registry did not give what was asked for, nothing written; 7 anything about \
-the target disk, or the file that `image` makes: refused, there already, locked, damaged, or failed part-way (the message says what is on it).";
+Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, the environment, a machine config or a payload), nothing was written; \
+3 not supported; 4 the environment lacks something, or the version policy forbids the upgrade; 5 an external program is missing or failed, or a \
+registry did not deliver, nothing was written; 7 anything about the target disk, or the file that `image` makes: refused, already there, locked, \
+damaged, or failed part-way (the message says what is on it).";
 
-/// Format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Text for people.
     Human,
-    /// One JSON document; its schema is assets/report.schema.json.
+    /// One JSON document, described by assets/report.schema.json.
     Json,
 }
 
-/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Lay out a disk and install a payload into slot A.
     ///
-    /// Everything is checked before the first write. The partition table is written last: until then the disk
-    /// has none, and a power cut leaves a disk without a table or the complete system, never half of one.
+    /// Arguments, tools, the disk and the payload are checked before the first write. (On an empty disk, a payload with
+    /// checksums is compared with them while it is written.) The partition table is cleared first and written last. So
+    /// a power cut leaves the disk as it was, without a partition table, or with the complete system.
     Install(Box<InstallArgs>),
-    /// Make a disk image, an install onto a file, in the format a cloud or a hypervisor takes; or a live medium, ISO or PXE.
+    /// Make a disk image for a cloud or a hypervisor, or a live medium (ISO or PXE).
     ///
-    /// Needs neither root nor a loop device. The same inputs give the same bytes ($SOURCE_DATE_EPOCH is the time in it).
-    /// A live medium has no disk in it: --disk-size, --sector-size, --slot-size, --format-data and --meta are refused.
+    /// A disk image is an install into a file. It needs neither root nor a loop device. The same inputs give the same
+    /// bytes; $SOURCE_DATE_EPOCH sets the time that goes into the image. A live medium contains no disk, so
+    /// --disk-size, --sector-size, --slot-size, --format-data and --meta are refused for it.
     Image(Box<ImageArgs>),
-    /// In a live system: install, or upgrade what is there, as the kernel command line and the machine config on stdin say.
+    /// In a live system: install or upgrade as the kernel command line or the machine config on stdin asks.
     ///
-    /// Words of the kernel command line: slipway.install=/dev/… or =KEY:VALUE[,KEY:VALUE…] (keys of
-    /// machine.install.diskSelector) or =config; slipway.install.preserve=true|false, what becomes of an installation that
-    /// is on the disk (without it that is refused); slipway.install.then=reboot|poweroff|stay. A machine config with
-    /// machine.install, or an UnattendedInstallConfig, asks for it, too. What comes next stands in the report as `then`,
-    /// for the caller to do. Nothing asked for: nothing done, exit code 0.
+    /// Words on the kernel command line: slipway.install=/dev/…, slipway.install=KEY:VALUE[,KEY:VALUE…] (keys of
+    /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades
+    /// an installation that is on the disk, =false overwrites it; without this word a disk that is not empty is
+    /// refused. slipway.install.then=reboot|poweroff|stay says what follows. A machine config with machine.install, or
+    /// an UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report
+    /// says in `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
     Unattended(Box<UnattendedArgs>),
-    /// Write a payload into the slot that does not run, and have the next boot try it once.
+    /// Write a payload into the slot that is not running, and have the next boot try it once.
     ///
-    /// The running slot is never touched. Everything is read back from the medium before the new slot may boot. Unless
-    /// `installer confirm` is called from inside the new system, the boot after the trial is the old one: also after a
-    /// panic, a hang that a watchdog ends, a power cut.
+    /// The running slot stays bootable all the time. Everything is read back from the disk before the new slot may
+    /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
+    /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),
-    /// The first half of an upgrade: write and verify the payload, while everything runs. Nothing boots it yet.
+    /// First half of an upgrade: write and verify the payload while the system runs. The next boot does not try it yet.
     Stage(Box<StageArgs>),
-    /// The second half of an upgrade: verify the staged slot again and have the next boot try it once.
+    /// Second half of an upgrade: verify the staged slot again, and have the next boot try it once.
     Activate(ActivateArgs),
-    /// From inside a trial: make the running slot the default, for good.
+    /// From inside a trial: make the running slot the default.
     ///
-    /// Refused (exit code 7) when the running system is not the trial. Calling it again changes nothing.
+    /// Refused (exit code 7) if the running system is not the trial. Calling it again changes nothing.
     Confirm(ChangeArgs),
     /// Go back: cancel a pending trial, give up the running trial, or make the other slot the default.
     ///
-    /// The slot to go back to is compared with its digests first. What is left behind is not written again by an upgrade
-    /// without --retry-bad.
+    /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
+    /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
-    /// Make STATE or EPHEMERAL anew: all that is on them is lost.
+    /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
-    /// What is on a disk, which slot boots next, and why. Reads only.
+    /// Show what is on a disk, which slot boots next, and why. Writes nothing.
     Status(DiskArgs),
-    /// Is every file of every slot what its SHA256SUMS says? Reads the medium, past the page cache.
+    /// Compare every file of every slot with its SHA256SUMS, read from the disk and not from the page cache.
     Verify(DiskArgs),
-    /// A picture of a disk or image file; or what a source would install. Reads only.
+    /// Draw a disk or an image file, or show what a source would install. Writes nothing.
     ///
-    /// Of a disk: its layout to scale, with sizes, offsets and file systems, the states of the slots and what boots next.
-    /// Other people's disks are drawn as far as their partition table tells. Of a source: all of it is read and hashed.
+    /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
+    /// next. A disk that Slipway did not lay out is drawn as far as its partition table describes it. For a source: all
+    /// of it is read and hashed.
     Inspect(InspectArgs),
-    /// Copy a container image into a directory (OCI image layout), to install from without a network.
+    /// Copy a container image into a directory (OCI image layout), to install from it without a network.
     ///
-    /// Every blob's digest is checked; what is there already is kept, so an interrupted pull goes on when it is called
-    /// again. The manifest is kept byte for byte: the image keeps its digest.
+    /// The digest of every blob is checked. Blobs that are already there are kept, so calling it again continues an
+    /// interrupted pull. The manifest is copied byte for byte, so the image keeps its digest.
     Pull(PullArgs),
     /// Write SHA256SUMS and manifest.json for a payload directory.
+    ///
+    /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
+    /// Checksums find damage; they do not prove who made the payload.
     Checksum(ChecksumArgs),
-    /// Tags of the META partition (Talos ADV).
+    /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
-    /// Print the completion script of a shell.
+    /// Print a completion script for a shell.
     Completions {
-        /// The shell.
+        /// Shell to complete for.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory.
     Man {
-        /// The directory; made if it is not there.
+        /// Directory; made if it does not exist.
         dir: PathBuf,
     },
 }
 
-/// A disk to look at.
 #[derive(Debug, Args)]
 pub struct DiskArgs {
-    /// Whole disk (/dev/sda, a link in /dev/disk/by-id) or image file.
+    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file.
     #[arg(long, value_name = "PATH")]
     pub disk: PathBuf,
-    /// How long to wait for another program's lock on the disk, seconds.
+    /// Seconds to wait for another program's lock on the disk.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
 }
 
-/// Where a payload comes from.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Where the payload comes from: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
@@ -149,137 +153,129 @@ pub struct SourceArgs {
     /// Refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
-    /// Where it is an image in a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
-/// How a registry is reached.
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
-    /// Talk http to the registry, not https.
+    /// Use HTTP for the registry, not HTTPS.
     #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub plain_http: bool,
     /// Check the registry's certificate.
     #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub tls_verify: bool,
-    /// Trust the authorities in this PEM file, too. Repeatable.
+    /// Also trust the certificate authorities in this PEM file. Repeatable.
     #[arg(long, help_heading = "Registry", value_name = "FILE")]
     pub registry_ca: Vec<PathBuf>,
-    /// Credentials, in the form of docker and podman [default: where these keep them].
+    /// Credentials file in the format of docker and podman [default: their usual files].
     #[arg(long, help_heading = "Registry", value_name = "FILE")]
     pub authfile: Option<PathBuf>,
-    /// Ask this mirror of a registry first: HOST=URL. Repeatable, in this order.
+    /// Ask a mirror before the registry: HOST=URL. Repeatable; mirrors are asked in the given order.
     #[arg(long, help_heading = "Registry", value_name = "HOST=URL")]
     pub mirror: Vec<Mirror>,
 }
 
-/// `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// Whole disk (/dev/sda, a link in /dev/disk/by-id) or image file [default: what the machine config on stdin names].
+    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: what the machine config on stdin
+    /// names].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
-    /// How long to wait for another program's lock on the disk, seconds.
+    /// Seconds to wait for another program's lock on the disk.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
     /// Overwrite a disk that is not empty (never one that is in use).
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
-    /// Also zero the whole disk; implies --force [default: false, or true where the machine config says `wipe: true`].
+    /// Also zero the whole disk; implies --force [default: false, or true if the machine config says `wipe: true`].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub zero: Option<bool>,
-    /// What is installed.
     #[command(flatten)]
     pub system: SystemArgs,
-    /// Upgrade instead of installing: the same as the verb `upgrade`; --force then means --preserve=false.
+    /// Upgrade instead of installing, like the verb `upgrade`. --force then means --preserve=false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub upgrade: bool,
-    /// Tolerated for older hosts, without effect.
+    /// Accepted for older hosts; has no effect.
     #[arg(long, hide = true)]
     pub board: Option<String>,
-    /// Tolerated for older hosts, without effect.
+    /// Accepted for older hosts; has no effect.
     #[arg(long, hide = true)]
     pub bootloader: Option<String>,
 }
 
-/// `image`.
 #[derive(Debug, Args)]
 pub struct ImageArgs {
     /// Format of the image.
     #[arg(long, value_parser = values::image_kind())]
     pub kind: ImageKind,
-    /// File to make. One that ends in .xz, .zst or .gz is compressed. It appears under this name when it is complete.
+    /// File to make. It is compressed if the name ends in .xz, .zst or .gz. It gets this name when it is complete.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Take the place of a file that is there.
+    /// Replace a file that already exists.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub force: bool,
     /// Size of the disk [default: 4GiB].
     #[arg(long, value_name = "SIZE")]
     pub disk_size: Option<ByteSize>,
-    /// What GUIDs, and the names of live media, are made from; any text. The same inputs and the same seed give the same
-    /// image [default: the digest of everything that is asked for, payload and boot images included].
+    /// Text that GUIDs and the IDs of live media are made from. The same inputs and the same seed give the same image
+    /// [default: the digest of all inputs, including payload and boot images].
     #[arg(long, value_name = "TEXT")]
     pub seed: Option<String>,
-    /// Of a live medium: the installer's container image to carry, from which the system in memory can install itself:
+    /// For a live medium: the installer's container image to put on it. The live system can then install from it.
     /// oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST].
     #[arg(long, value_name = "SOURCE")]
     pub container: Option<SourceRef>,
-    /// What is installed.
     #[command(flatten)]
     pub system: SystemArgs,
 }
 
-/// `unattended`.
 #[derive(Debug, Args)]
 pub struct UnattendedArgs {
-    /// How long to wait for another program's lock on a disk, seconds.
+    /// Seconds to wait for another program's lock on a disk.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
-    /// Of an upgrade: write a payload again that was tried and came back.
+    /// For an upgrade: write a payload again although its trial failed before.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub retry_bad: bool,
-    /// Of an upgrade: let any version follow any other.
+    /// For an upgrade: let any version follow any other.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
-    /// What is installed. An upgrade takes over from the disk what is not said of the kernel command line.
     #[command(flatten)]
     pub system: SystemArgs,
 }
 
-/// What `install`, `unattended` and `image` share: the system, and how it is laid out.
+/// What `install`, `unattended` and `image` share.
 #[derive(Debug, Args)]
 pub struct SystemArgs {
-    /// The payload.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Print the plan and stop; nothing is written.
+    /// Print the plan and stop. Nothing is written.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry_run: bool,
     /// Size of each of the two slots [default: 1GiB].
     #[arg(long, value_name = "SIZE")]
     pub slot_size: Option<ByteSize>,
-    /// Logical sector size of an image file, 512 or 4096 bytes [default: what its GPT has, else 512]; a disk has its
+    /// Logical sector size of an image file, 512 or 4096 bytes [default: that of its GPT, else 512]. A disk has its
     /// own.
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<SectorSize>,
-    /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS [default: true, but for those
-    /// that the machine config encrypts].
+    /// Make XFS file systems on STATE and EPHEMERAL; false leaves them blank for the OS [default: true, except for
+    /// volumes that the machine config encrypts].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub format_data: Option<bool>,
-    /// Kernel argument: KEY or KEY=VALUE adds (console and talos.platform replace), -KEY or -KEY=VALUE
-    /// removes. Repeatable.
+    /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
+    /// one. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
-    /// META tag KEY=VALUE; KEY 1 to 255, decimal, 0x hex or 0 octal. Repeatable [default: those of
+    /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable [default: the tags in
     /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Platform the machine runs on; decides console and network arguments [default: metal].
+    /// Platform that the machine runs on. It decides console and network arguments [default: metal].
     #[arg(long, value_name = "NAME", value_parser = values::platform)]
     pub platform: Option<PlatformArg>,
-    /// Value of the kernel argument talos.config; empty for none.
+    /// Value of the kernel argument talos.config; leave it empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
     /// Architecture of the machine.
@@ -287,37 +283,32 @@ pub struct SystemArgs {
     pub arch: Arch,
 }
 
-/// `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A disk or an image file: its path. Or a source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
+    /// Path of a disk or an image file; or a source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
     /// docker://HOST/REPOSITORY[:TAG][@DIGEST].
     #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
     pub target: InspectTarget,
-    /// Of a disk: how long to wait for another program's lock on it, seconds.
+    /// For a disk: seconds to wait for another program's lock on it.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
-    /// Of a source: architecture, where an image has several.
+    /// For a source: the architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-    /// Of a source: refuse a payload without SHA256SUMS.
+    /// For a source: refuse a payload without SHA256SUMS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
-    /// Where it is an image in a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
-/// What `inspect` looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InspectTarget {
-    /// A disk or an image file.
     Disk(PathBuf),
-    /// A payload.
     Source(SourceRef),
 }
 
-/// A scheme, which is a colon with no slash before it, makes it a source. A file of such a name is `./NAME`.
+/// A colon with no slash before it ends a scheme, and a scheme makes it a source. `./NAME` is always a file.
 fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
     let text = target.to_string_lossy();
     match text.split_once(':') {
@@ -329,63 +320,54 @@ fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
     }
 }
 
-/// `pull`.
 #[derive(Debug, Args)]
 pub struct PullArgs {
-    /// The image: docker://HOST/REPOSITORY[:TAG][@DIGEST], oci:DIR[:TAG] or oci-archive:FILE[:TAG].
+    /// Image to copy: docker://HOST/REPOSITORY[:TAG][@DIGEST], oci:DIR[:TAG] or oci-archive:FILE[:TAG].
     pub source: SourceRef,
-    /// Where to: oci:DIR[:TAG]. The directory is made if it is not there; other images in it are kept.
+    /// Destination: oci:DIR[:TAG]. The directory is made if it does not exist; other images in it are kept.
     pub to: SourceRef,
-    /// Architecture, where an image has several.
+    /// Architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-    /// Where it is an image in a registry.
     #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
-/// `checksum`.
 #[derive(Debug, Args)]
 pub struct ChecksumArgs {
     /// Directory with vmlinuz, initramfs.xz and rootfs.squashfs [default: /usr/install/ARCH].
     pub dir: Option<PathBuf>,
 }
 
-/// `meta`.
 #[derive(Debug, Args)]
 pub struct MetaArgs {
-    /// What to do.
     #[command(subcommand)]
     pub verb: MetaVerb,
 }
 
-/// What to do with META.
 #[derive(Debug, Subcommand)]
 pub enum MetaVerb {
     /// Print all tags.
     List(DiskArgs),
     /// Print the value of one tag.
     Get {
-        /// Key, 1 to 255.
+        /// Key, 1 to 255, in decimal, hex (0x…) or octal (0…).
         key: String,
-        /// The disk.
         #[command(flatten)]
         target: DiskArgs,
     },
-    /// Set one tag; the others are kept.
+    /// Set one tag, and keep the others.
     Set {
-        /// KEY=VALUE.
+        /// KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…).
         #[arg(value_name = "KEY=VALUE")]
         tag: String,
-        /// The disk.
         #[command(flatten)]
         target: DiskArgs,
     },
-    /// Delete one tag; the others are kept.
+    /// Delete one tag, and keep the others.
     Delete {
-        /// Key, 1 to 255.
+        /// Key, 1 to 255, in decimal, hex (0x…) or octal (0…).
         key: String,
-        /// The disk.
         #[command(flatten)]
         target: DiskArgs,
     },
