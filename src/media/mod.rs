@@ -40,7 +40,7 @@ pub enum ImageError {
     OutputFile(#[from] OutputFileError),
     /// The disk is full or fails.
     #[error("{path}: {cause} ({tool})")]
-    Medium { path: String, cause: io::Error, tool: ToolError },
+    Storage { path: String, cause: io::Error, tool: ToolError },
     /// The image, read back, differs from the disk.
     #[error("{path}: what was read back is not the disk that was converted: {source}")]
     Differs { path: String, source: ToolError },
@@ -127,7 +127,7 @@ fn convert_error(tool: ToolError, target: &OutputFile) -> ImageError {
         room.err().filter(|errno| DISK_ERRORS.contains(errno)).map(io::Error::from)
     };
     match told.or_else(asked) {
-        Some(cause) => ImageError::Medium { path: target.path().display().to_string(), cause, tool },
+        Some(cause) => ImageError::Storage { path: target.path().display().to_string(), cause, tool },
         None => tool.into(),
     }
 }

@@ -30,7 +30,7 @@ pub fn finish(
 pub fn failure(error: ImageError) -> Failure {
     let kind = match error {
         ImageError::Tool(_) => FailureKind::Dependency,
-        ImageError::OutputFile(_) | ImageError::Medium { .. } | ImageError::Differs { .. } => FailureKind::Install,
+        ImageError::OutputFile(_) | ImageError::Storage { .. } | ImageError::Differs { .. } => FailureKind::Install,
     };
     Failure { kind, error: error.into() }
 }

@@ -10,7 +10,7 @@ use slipway_core::{
     },
     disk::{
         identity::{DiskIdentity, DiskKind},
-        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         partition_type::gpt_type,
         region::{Partition, Region, TableKind, cover, misplaced},
     },
@@ -52,8 +52,8 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
 /// An installed disk of `bytes`, laid out for `laid_out` bytes.
 fn installed(bytes: u64, laid_out: u64, sector: SectorSize) -> LayoutReport {
     let layout = Layout::new(laid_out, sector, GIB, MIN_EPHEMERAL_IMAGE).unwrap();
-    let front = Extent { offset: 0, len: sector.bytes() + label_bytes(sector) };
-    let back = Extent { offset: laid_out - label_bytes(sector), len: label_bytes(sector) };
+    let front = Extent { offset: 0, len: sector.bytes() + gpt_bytes(sector) };
+    let back = Extent { offset: laid_out - gpt_bytes(sector), len: gpt_bytes(sector) };
     let mut regions = vec![
         Region::Table { name: "GPT".into(), extent: front },
         Region::Table { name: "backup GPT".into(), extent: back },

@@ -175,7 +175,7 @@ pub const fn min_slot_bytes(sector: SectorSize) -> u64 {
 }
 
 /// Bytes of the header and entries of a GPT; they stand behind the protective MBR and at the end of the disk.
-pub const fn label_bytes(sector: SectorSize) -> u64 {
+pub const fn gpt_bytes(sector: SectorSize) -> u64 {
     sector.bytes() + ENTRY_ARRAY_BYTES
 }
 
@@ -194,7 +194,7 @@ impl Layout {
         let sizes = [ESP_BYTES, BIOS_BYTES, slot_bytes, slot_bytes, META_BYTES, STATE_BYTES];
         // The first MiB holds the MBR and the primary GPT.
         let ephemeral = MIB + sizes.iter().sum::<u64>();
-        let backup = label_bytes(sector_size);
+        let backup = gpt_bytes(sector_size);
         let need = ephemeral + min_ephemeral + backup;
         if disk_bytes < need {
             return Err(LayoutError::TooSmall {
@@ -266,7 +266,7 @@ mod tests {
         for sector in [SectorSize::S512, SectorSize::S4096] {
             for disk in [2 * GIB + 7 * 4096, 10 * GIB, 10 * GIB + MIB - 4096, 9_999_999 * 4096] {
                 let l = Layout::new(disk, sector, 300 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
-                let mut end = label_bytes(sector) + sector.bytes();
+                let mut end = gpt_bytes(sector) + sector.bytes();
                 for part in Part::ALL {
                     let e = l.part(part);
                     assert!(
@@ -275,7 +275,7 @@ mod tests {
                     );
                     end = e.end();
                 }
-                assert!(end + label_bytes(sector) <= disk);
+                assert!(end + gpt_bytes(sector) <= disk);
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::{
     },
     disk::{
         identity::DiskKind,
-        layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, label_bytes},
+        layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},
     },
     kernel::arch::Arch,
@@ -185,7 +185,7 @@ fn reserve(disk: &DiskFacts, layout: &Layout, volumes: &BTreeMap<Part, Volume>) 
 /// The order that the head of this file argues for. Do not reorder without reading it.
 fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: Vec<Step>) -> Vec<Step> {
     let sector = layout.sector_size.bytes();
-    let table = label_bytes(layout.sector_size);
+    let table = gpt_bytes(layout.sector_size);
     let extent = |part| layout.part(part);
     let end = layout.disk_sectors() * sector;
     let lba0 = Extent { offset: 0, len: sector };
