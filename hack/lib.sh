@@ -106,8 +106,8 @@ accelerator() {
     if grep -q 'Kernel panic - not syncing: VFS' "$log"; then echo kvm; else echo tcg; fi
 }
 
-# A sealed sample payload: payload DIR VERSION [OPTION]... of hack/payload
+# A sample payload with checksums: payload DIR VERSION [OPTION]... of hack/payload
 payload() {
     "$top/hack/payload" "$top/$1" --version "${@:2}"
-    "$top/out/installer" seal "$top/$1" --progress none >&2
+    "$top/out/installer" checksum "$top/$1" --progress none >&2
 }

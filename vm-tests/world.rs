@@ -43,7 +43,7 @@ impl World {
         })
     }
 
-    /// The sealed payload of a version.
+    /// The payload, with checksums, of a version.
     pub fn payload(&self, version: &str) -> &Path {
         match version {
             VERSION => &self.payloads[0],
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// The sealed payload of the first version for an architecture.
+    /// The payload, with checksums, of the first version for an architecture.
     pub fn payload_for(&self, arch: &str) -> &Path {
         match arch {
             "amd64" => self.payload(VERSION),

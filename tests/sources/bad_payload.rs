@@ -129,7 +129,7 @@ fn a_kernel_for_amd64_on_arm64() {
 fn a_digest_that_differs() {
     for name in Payload::FILES {
         bad_payload(&[], &[name, "SHA-256 is ", "SHA256SUMS says "], |p| {
-            p.write_sums(&Payload::SEALED);
+            p.write_sums(&Payload::LISTED);
             flip(&p.path(name), 5000);
         });
     }
@@ -139,7 +139,7 @@ fn a_digest_that_differs() {
 #[test]
 fn a_digest_of_another_file_that_differs() {
     bad_payload(&[], &["os-release", "SHA256SUMS says "], |p| {
-        p.write_sums(&Payload::SEALED);
+        p.write_sums(&Payload::LISTED);
         p.write("os-release", "VERSION_ID=9\n");
     });
 }
@@ -166,16 +166,16 @@ fn digests_that_are_malformed() {
 fn digests_of_a_file_that_is_not_there() {
     bad_payload(&[], &["SHA256SUMS", "lists a file that is not there: ghost", "installer checksum"], |p| {
         p.write("ghost", "boo");
-        p.write_sums(&[&Payload::SEALED[..], &["ghost"]].concat());
+        p.write_sums(&[&Payload::LISTED[..], &["ghost"]].concat());
         p.remove("ghost");
     });
 }
 
 #[test]
 fn digests_that_leave_a_file_out() {
-    for name in Payload::SEALED {
+    for name in Payload::LISTED {
         bad_payload(&[], &["SHA256SUMS", &format!("does not list {name}"), "installer checksum"], |p| {
-            let others: Vec<&str> = Payload::SEALED.into_iter().filter(|other| *other != name).collect();
+            let others: Vec<&str> = Payload::LISTED.into_iter().filter(|other| *other != name).collect();
             p.write_sums(&others);
         });
     }
@@ -185,7 +185,7 @@ fn digests_that_leave_a_file_out() {
 fn strict_without_digests() {
     bad_payload(&["--strict"], &["SHA256SUMS: missing", "--strict requires it", "installer checksum"], |_| ());
     let world = World::new();
-    world.payload.write_sums(&Payload::SEALED);
+    world.payload.write_sums(&Payload::LISTED);
     world.installed(&["--strict"]);
 }
 

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    images::{DIR, Image, Layer, Layout, Pack, SEALS, Tar, built, dirs, files, layer},
+    images::{CHECKSUM_FILES, DIR, Image, Layer, Layout, Pack, Tar, built, dirs, files, layer},
     world::{self, Content, Node, Outcome, Payload, World, installer, json_of, noise, on_disk, program, tool},
 };
 use tar::EntryType;
@@ -162,7 +162,7 @@ fn a_later_layer_overrides_and_whites_out() {
     let link = one(dirs().link(&format!("{DIR}/vmlinuz"), EntryType::Symlink, "x"));
     installs(&world, &under(vec![link, full.clone()]));
     let link = one(Tar::new().dir("usr/").dir("usr/install/").link(DIR, EntryType::Symlink, "/etc"));
-    let unsealed: Vec<_> = all.iter().copied().filter(|n| !SEALS.contains(n)).collect();
+    let unsealed: Vec<_> = all.iter().copied().filter(|n| !CHECKSUM_FILES.contains(n)).collect();
     installs(&world, &under(vec![link, layer(&files, &unsealed, Pack::Plain)]));
 }
 
@@ -351,8 +351,8 @@ fn what_buildah_and_skopeo_make() {
     let world = sealed();
     let (root, run) = (world.path("storage"), world.path("run"));
     let context = world.payload.dir();
-    let names: Vec<_> = files_of(context).into_iter().filter(|n| !SEALS.contains(&n.as_str())).collect();
-    let file = format!("FROM scratch\nCOPY {} /{DIR}/\nCOPY {} /{DIR}/\n", names.join(" "), SEALS.join(" "));
+    let names: Vec<_> = files_of(context).into_iter().filter(|n| !CHECKSUM_FILES.contains(&n.as_str())).collect();
+    let file = format!("FROM scratch\nCOPY {} /{DIR}/\nCOPY {} /{DIR}/\n", names.join(" "), CHECKSUM_FILES.join(" "));
     fs::write(world.path("Containerfile"), file).unwrap();
     for layers in ["--layers", "--layers=false"] {
         let mut buildah = program("buildah");

@@ -9,7 +9,7 @@ sha256sum --check --strict SHA256SUMS
 printf '%s\n' * >/tmp/there
 printf '%s\n' SHA256SUMS cmdline initramfs.xz manifest.json os-release rootfs.squashfs vmlinuz >/tmp/expected
 LC_ALL=C diff /tmp/expected /tmp/there
-installer inspect --strict dir:/run/slipway/payload | grep -F "sealed   yes"
+installer inspect --strict dir:/run/slipway/payload | grep -F "sums     yes"
 installer inspect --strict dir:/run/slipway/payload | grep -F "version  $(sed -n 's/^VERSION_ID=//p' /etc/os-release)"
 # The container image: all of its blobs are read and compared.
 installer pull oci-archive:/run/slipway/image.tar oci:/tmp/pulled

@@ -42,7 +42,7 @@ impl fmt::Display for InspectReport {
             writeln!(f, "file     {} {:>12} {}", file.sha256, file.size, file.name)?;
         }
         writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
-        writeln!(f, "checksums {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
+        writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
         write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
     }
 }

@@ -54,7 +54,7 @@ pub const ROWS: &[Row] = &[
     }),
     ("a flipped bit in a layer below the seal", INSTALL, &["SHA-256"], |c| {
         let tar = c.tar().end();
-        let seal = layer(c.files, &SEALS, Pack::Gzip);
+        let seal = layer(c.files, &CHECKSUM_FILES, Pack::Gzip);
         let mut below = Layer::new(tar, Pack::Plain);
         let at = below.blob.len() - 2000;
         below.blob[at] ^= 1;

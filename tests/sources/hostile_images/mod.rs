@@ -13,7 +13,7 @@ use serde_json::json;
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
-    images::{DIR, Image, Layer, Layout, Pack, SEALS, Tar, descriptor, dirs, files, layer},
+    images::{CHECKSUM_FILES, DIR, Image, Layer, Layout, Pack, Tar, descriptor, dirs, files, layer},
     world::{Content, Node, Outcome, World, installer, json_of, on_disk},
 };
 use tar::EntryType;
@@ -58,8 +58,8 @@ impl Case<'_> {
     /// The seal in a layer of its own, on one of the payload.
     fn sealed_apart(&self, edit: impl Fn(&str, &[u8]) -> Vec<u8>) {
         let edited: Vec<_> = self.files.iter().map(|(n, bytes)| (n.clone(), edit(n, bytes))).collect();
-        let copied: Vec<_> = edited.iter().map(|(n, _)| n.as_str()).filter(|n| !SEALS.contains(n)).collect();
-        self.layers(vec![layer(&edited, &copied, Pack::Gzip), layer(&edited, &SEALS, Pack::Gzip)]);
+        let copied: Vec<_> = edited.iter().map(|(n, _)| n.as_str()).filter(|n| !CHECKSUM_FILES.contains(n)).collect();
+        self.layers(vec![layer(&edited, &copied, Pack::Gzip), layer(&edited, &CHECKSUM_FILES, Pack::Gzip)]);
     }
 }
 

@@ -56,11 +56,11 @@ pub const ROWS: &[Row] = &[
         c.layers(vec![below, squashfs]);
     }),
     ("an initramfs that is not sealed, below the seal", INSTALL, &["does not list initramfs.gz"], |c| {
-        let copied: Vec<_> = c.files.iter().map(|(n, _)| n.as_str()).filter(|n| !SEALS.contains(n)).collect();
+        let copied: Vec<_> = c.files.iter().map(|(n, _)| n.as_str()).filter(|n| !CHECKSUM_FILES.contains(n)).collect();
         let with_it = dirs().file(&format!("{DIR}/initramfs.gz"), b"x");
         let files = c.files.iter().filter(|(n, _)| copied.contains(&n.as_str()));
         let tar = files.fold(with_it, |tar, (n, bytes)| tar.file(&format!("{DIR}/{n}"), bytes));
-        c.layers(vec![Layer::new(tar.end(), Pack::Gzip), layer(c.files, &SEALS, Pack::Gzip)]);
+        c.layers(vec![Layer::new(tar.end(), Pack::Gzip), layer(c.files, &CHECKSUM_FILES, Pack::Gzip)]);
     }),
     ("a file that was sealed and is whited out", INPUT, &["lists a file that is not there: os-release"], |c| {
         let gone = Layer::new(dirs().file(&format!("{DIR}/.wh.os-release"), b"").end(), Pack::Gzip);
@@ -106,7 +106,7 @@ fn without(c: &Case, name: &str) -> Vec<u8> {
     let mut manifest: serde_json::Value = serde_json::from_slice(c.bytes("manifest.json")).unwrap();
     manifest["files"].as_array_mut().unwrap().retain(|f| f["name"] != name);
     let manifest = manifest.to_string().into_bytes();
-    let kept = c.files.iter().filter(|(n, _)| n != name && !SEALS.contains(&n.as_str()));
+    let kept = c.files.iter().filter(|(n, _)| n != name && !CHECKSUM_FILES.contains(&n.as_str()));
     let sums = kept.clone().map(|(n, bytes)| format!("{}  {n}\n", Sha256::of(bytes)));
     let sums = sums.chain([format!("{}  manifest.json\n", Sha256::of(&manifest))]).collect::<String>();
     let tar = kept.fold(dirs(), |tar, (n, bytes)| tar.file(&format!("{DIR}/{n}"), bytes));
@@ -120,7 +120,7 @@ fn forged(c: &Case, name: &str, bytes: &[u8]) {
         (file["size"], file["sha256"]) = (json!(bytes.len()), json!(Sha256::of(bytes).to_string()));
     }
     let manifest = manifest.to_string().into_bytes();
-    let edited = c.files.iter().filter(|(n, _)| !SEALS.contains(&n.as_str()));
+    let edited = c.files.iter().filter(|(n, _)| !CHECKSUM_FILES.contains(&n.as_str()));
     let edited: Vec<_> = edited.map(|(n, old)| (n, if n == name { bytes } else { old })).collect();
     let sums = edited.iter().map(|(n, bytes)| format!("{}  {n}\n", Sha256::of(bytes)));
     let sums = sums.chain([format!("{}  manifest.json\n", Sha256::of(&manifest))]).collect::<String>();

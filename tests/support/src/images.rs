@@ -275,16 +275,16 @@ pub fn layer(files: &[(String, Vec<u8>)], names: &[&str], pack: Pack) -> Layer {
     Layer::new(picked.fold(dirs(), |tar, (name, bytes)| tar.file(&format!("{DIR}/{name}"), bytes)).end(), pack)
 }
 
-/// What `COPY` and `RUN installer checksum` make of a payload that is sealed: two layers on one of other things.
+/// What `COPY` and `RUN installer checksum` make of a payload with checksums: two layers on one of other things.
 pub fn built(dir: &Path, pack: Pack) -> Image {
     let files = files(dir);
     let base = Layer::new(
         Tar::new().dir("etc/").file("etc/hostname", b"x").link("bin", EntryType::Symlink, "usr/bin").end(),
         pack,
     );
-    let copied: Vec<_> = files.iter().map(|(name, _)| name.as_str()).filter(|n| !SEALS.contains(n)).collect();
-    Image::new(vec![base, layer(&files, &copied, pack), layer(&files, &SEALS, pack)])
+    let copied: Vec<_> = files.iter().map(|(name, _)| name.as_str()).filter(|n| !CHECKSUM_FILES.contains(n)).collect();
+    Image::new(vec![base, layer(&files, &copied, pack), layer(&files, &CHECKSUM_FILES, pack)])
 }
 
-/// What a seal writes.
-pub const SEALS: [&str; 2] = ["SHA256SUMS", "manifest.json"];
+/// What `installer checksum` writes.
+pub const CHECKSUM_FILES: [&str; 2] = ["SHA256SUMS", "manifest.json"];

@@ -29,7 +29,7 @@ impl Payload {
     /// What is installed.
     pub const FILES: [&str; 3] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS];
     /// All of it, which is what a SHA256SUMS has to list.
-    pub const SEALED: [&str; 4] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS, "os-release"];
+    pub const LISTED: [&str; 4] = [Self::KERNEL, Self::INITRAMFS, Self::ROOTFS, "os-release"];
 
     pub fn new(dir: &Path) -> Self {
         fs::create_dir(dir).unwrap();
