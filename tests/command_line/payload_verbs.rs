@@ -1,4 +1,4 @@
-//! `inspect` of a payload, and `seal`.
+//! `inspect` of a payload, and `checksum`.
 
 use serde_json::json;
 use slipway_core::units::MIB;
@@ -20,36 +20,36 @@ fn what_inspect_says_fits_fits() {
 }
 
 #[test]
-fn seal_makes_what_inspect_and_install_check() {
+fn checksum_makes_what_inspect_and_install_check() {
     let world = World::new();
     let payload = &world.payload;
     let dir = payload.dir().to_str().unwrap();
     let inspect = |flags: &[&str]| Outcome::of(installer(["inspect", &payload.source(), "--output=json"]).args(flags));
-    let seal = || Outcome::of(&mut installer(["checksum", dir, "--output=json"])).succeeds().json();
+    let checksum = || Outcome::of(&mut installer(["checksum", dir, "--output=json"])).succeeds().json();
     payload.write("cmdline", "quiet\n");
 
-    let unsealed = inspect(&[]).succeeds().json();
-    assert_eq!((&unsealed["checksums"], &unsealed["version"]), (&json!(false), &json!("1.2.3")));
-    assert_eq!((&unsealed["arch"], &unsealed["cmdline"]), (&json!("amd64"), &json!("quiet")));
+    let unlisted = inspect(&[]).succeeds().json();
+    assert_eq!((&unlisted["checksums"], &unlisted["version"]), (&json!(false), &json!("1.2.3")));
+    assert_eq!((&unlisted["arch"], &unlisted["cmdline"]), (&json!("amd64"), &json!("quiet")));
     inspect(&["--strict"]).exits(2);
 
-    let sealed = seal();
-    assert_eq!(sealed["payload"], unsealed["payload"]);
-    assert_eq!(sealed["written"], json!([payload.path("manifest.json"), payload.path("SHA256SUMS")]));
+    let listed = checksum();
+    assert_eq!(listed["payload"], unlisted["payload"]);
+    assert_eq!(listed["written"], json!([payload.path("manifest.json"), payload.path("SHA256SUMS")]));
     let checked = finished(program("sha256sum").current_dir(dir).args(["--strict", "--check", "SHA256SUMS"]));
     assert_eq!(checked.lines().count(), 6, "three files, cmdline, os-release and manifest.json: {checked}");
     assert_eq!(inspect(&["--strict"]).succeeds().json()["checksums"], true);
 
     // Again changes nothing.
     let before = (payload.read("manifest.json"), payload.read("SHA256SUMS"));
-    assert_eq!(seal(), sealed);
+    assert_eq!(checksum(), listed);
     assert!((payload.read("manifest.json"), payload.read("SHA256SUMS")) == before);
 
     let image = world.image();
     let report = world.install(&image, &["--strict", "--output=json"]).succeeds().json();
-    assert_eq!((&report["payload"], &report["plan"]["warnings"]), (&sealed["payload"], &json!([])));
+    assert_eq!((&report["payload"], &report["plan"]["warnings"]), (&listed["payload"], &json!([])));
 
-    // A changed payload is not the sealed one, until it is sealed again.
+    // A changed payload is not the listed one, until it is listed again.
     for name in ["initramfs.xz", "cmdline", "os-release", "manifest.json"] {
         let bytes = payload.read(name);
         payload.write(name, [&bytes[..], b"\n"].concat());
@@ -57,12 +57,12 @@ fn seal_makes_what_inspect_and_install_check() {
         payload.write(name, bytes);
     }
     payload.write("initramfs.xz", "another");
-    assert_ne!(seal()["payload"], sealed["payload"]);
+    assert_ne!(checksum()["payload"], listed["payload"]);
     inspect(&["--strict"]).succeeds();
 }
 
 #[test]
-fn seal_refuses_what_is_no_payload() {
+fn checksum_refuses_what_is_no_payload() {
     let world = World::new();
     let dir = world.payload.dir().to_str().unwrap();
     world.payload.write(Payload::KERNEL, "not a kernel");

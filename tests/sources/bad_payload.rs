@@ -135,7 +135,7 @@ fn a_digest_that_differs() {
     }
 }
 
-/// Files that are not installed are still what the list says, or the payload is not the one that was sealed.
+/// Files that are not installed are still what the list says, or the payload is not the one that was listed.
 #[test]
 fn a_digest_of_another_file_that_differs() {
     bad_payload(&[], &["os-release", "SHA256SUMS says "], |p| {

@@ -195,7 +195,7 @@ fn the_readmes_lines_make_an_image_that_installs() {
     let world = World::new();
     let image = ContainerImage::with_payload(world.payload.dir(), scratch());
     let install = image.rootfs.join("usr/install/amd64");
-    assert!(install.join("SHA256SUMS").exists() && install.join("manifest.json").exists(), "it is not sealed");
+    assert!(install.join("SHA256SUMS").exists() && install.join("manifest.json").exists(), "it is not listed");
 
     let disk = world.image();
     let container = Bundle::isolated(&image).with_disks(disk.parent().unwrap());

@@ -11,8 +11,8 @@ use slipway_test_support::{
 };
 use tar::EntryType;
 
-/// A world whose payload is sealed.
-fn sealed() -> World {
+/// A world whose payload is listed.
+fn listed() -> World {
     let world = World::new();
     Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap(), "--progress=none"])).succeeds();
     world
@@ -33,7 +33,7 @@ fn installs(world: &World, source: &str) {
 
 #[test]
 fn every_packing_of_a_layer() {
-    let world = sealed();
+    let world = listed();
     for pack in Pack::ALL {
         let layout = Layout::new(&world.path(&format!("{pack:?}")));
         built(world.payload.dir(), pack).write(&layout, "1");
@@ -44,7 +44,7 @@ fn every_packing_of_a_layer() {
 
 #[test]
 fn an_archive() {
-    let world = sealed();
+    let world = listed();
     let layout = Layout::new(&world.path("layout"));
     built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     for (name, member) in [("dot.tar", "."), ("plain.tar", "oci-layout index.json blobs")] {
@@ -60,7 +60,7 @@ fn an_archive() {
 /// What docker pushes: the same things under other names.
 #[test]
 fn docker_media_types() {
-    let world = sealed();
+    let world = listed();
     let layout = Layout::new(&world.path("layout"));
     let mut image = built(world.payload.dir(), Pack::Gzip);
     for layer in &mut image.layers {
@@ -78,7 +78,7 @@ fn docker_media_types() {
 
 #[test]
 fn the_platform_is_chosen_from_an_index() {
-    let world = sealed();
+    let world = listed();
     let layout = Layout::new(&world.path("layout"));
     let ours = built(world.payload.dir(), Pack::Zstd).write_blobs(&layout);
     let mut other = Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]);
@@ -91,7 +91,7 @@ fn the_platform_is_chosen_from_an_index() {
 
 #[test]
 fn a_tag_or_a_digest_chooses_among_several() {
-    let world = sealed();
+    let world = listed();
     let layout = Layout::new(&world.path("layout"));
     Image::new(vec![Layer::new(dirs().end(), Pack::Plain)]).write(&layout, "empty");
     let descriptor = built(world.payload.dir(), Pack::Plain).write(&layout, "full");
@@ -108,7 +108,7 @@ fn a_tag_or_a_digest_chooses_among_several() {
     assert!(Content::of(&image) == Content::of(&world.image()), "written to");
 }
 
-/// Without a seal every file is read before the first write.
+/// Without checksums every file is read before the first write.
 #[test]
 fn an_image_without_a_seal() {
     let world = World::new();
@@ -126,7 +126,7 @@ fn an_image_without_a_seal() {
 
 #[test]
 fn a_later_layer_overrides_and_whites_out() {
-    let world = sealed();
+    let world = listed();
     let files = files(world.payload.dir());
     let all: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
     let full = layer(&files, &all, Pack::Plain);
@@ -162,14 +162,14 @@ fn a_later_layer_overrides_and_whites_out() {
     let link = one(dirs().link(&format!("{DIR}/vmlinuz"), EntryType::Symlink, "x"));
     installs(&world, &under(vec![link, full.clone()]));
     let link = one(Tar::new().dir("usr/").dir("usr/install/").link(DIR, EntryType::Symlink, "/etc"));
-    let unsealed: Vec<_> = all.iter().copied().filter(|n| !CHECKSUM_FILES.contains(n)).collect();
-    installs(&world, &under(vec![link, layer(&files, &unsealed, Pack::Plain)]));
+    let unlisted: Vec<_> = all.iter().copied().filter(|n| !CHECKSUM_FILES.contains(n)).collect();
+    installs(&world, &under(vec![link, layer(&files, &unlisted, Pack::Plain)]));
 }
 
 /// One layer for everything, as buildah makes it unless told otherwise, in any order.
 #[test]
 fn all_in_one_layer_in_any_order() {
-    let world = sealed();
+    let world = listed();
     let mut files = files(world.payload.dir());
     for round in 0..files.len() {
         files.rotate_left(1);
@@ -182,7 +182,7 @@ fn all_in_one_layer_in_any_order() {
 
 #[test]
 fn names_that_need_extended_headers() {
-    let world = sealed();
+    let world = listed();
     let long = format!("usr/share/{}/x", "long-".repeat(60));
     let layout = Layout::new(&world.path("layout"));
     let tar = dirs()
@@ -203,7 +203,7 @@ fn names_that_need_extended_headers() {
 /// the end of the archive, no end of the archive at all.
 #[test]
 fn concatenated_and_trailing_data() {
-    let world = sealed();
+    let world = listed();
     let files = files(world.payload.dir());
     let all: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
     let tar = layer(&files, &all, Pack::Plain).blob;
@@ -266,7 +266,7 @@ fn cmdline(world: &World, node: &Node) -> std::path::PathBuf {
 /// A system that is going to be overwritten is not given up for a payload that turns out bad.
 #[test]
 fn a_system_is_only_overwritten_by_a_payload_that_was_read_whole() {
-    let world = sealed();
+    let world = listed();
     let disk = world.installed(&[]);
     let layout = Layout::new(&world.path("layout"));
     let mut image = built(world.payload.dir(), Pack::Plain);
@@ -308,7 +308,7 @@ fn a_reference_that_leads_nowhere_changes_nothing() {
 
 #[test]
 fn pulled_into_a_layout() {
-    let world = sealed();
+    let world = listed();
     let layout = Layout::new(&world.path("layout"));
     let descriptor = built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     let to = format!("oci:{}:copy", world.path("copy").display());
@@ -348,7 +348,7 @@ fn files_of(dir: &Path) -> Vec<String> {
 /// By the tools that people use: built by buildah, copied by skopeo in every form.
 #[test]
 fn what_buildah_and_skopeo_make() {
-    let world = sealed();
+    let world = listed();
     let (root, run) = (world.path("storage"), world.path("run"));
     let context = world.payload.dir();
     let names: Vec<_> = files_of(context).into_iter().filter(|n| !CHECKSUM_FILES.contains(&n.as_str())).collect();

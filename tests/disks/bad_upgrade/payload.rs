@@ -29,7 +29,7 @@ fn a_payload_larger_than_the_slot() {
     refused(&node, INPUT, &["does not fit into a slot of 64.0 MiB", "too few", "slots cannot grow"], || node.upgrade());
 }
 
-/// A seal is believed until its files are written: then they are compared, and the slot stays empty.
+/// A list of checksums is believed until its files are written: then they are compared, and the slot stays empty.
 #[test]
 fn a_sealed_directory_that_is_not_what_its_seal_tells() {
     let world = World::new();

@@ -38,7 +38,7 @@ pub fn adv(mut bytes: &[u8]) -> bool {
             copy[4..12].copy_from_slice(&[[0, 0, 0, 6], len.to_be_bytes()].concat());
         }
         copy[records].iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        seal(&mut copy);
+        fix_checksums(&mut copy);
     } else {
         for edit in bytes.chunks_exact(3) {
             // The head, or the tail.
@@ -62,7 +62,7 @@ pub fn adv(mut bytes: &[u8]) -> bool {
     meta.valid[0] || !meta.legacy.is_empty()
 }
 
-fn seal(copy: &mut [u8]) {
+fn fix_checksums(copy: &mut [u8]) {
     copy[DIGEST_AT..DIGEST_AT + 32].fill(0);
     let digest = slipway_core::digest::Sha256::of(copy);
     copy[DIGEST_AT..DIGEST_AT + 32].copy_from_slice(&digest.0);

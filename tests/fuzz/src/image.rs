@@ -153,7 +153,7 @@ impl Flags {
 
 /// The checksums of tar headers are made right.
 const REPAIR: u8 = 4;
-/// What a seal says will do for a look.
+/// What checksums says will do for a look.
 const DECLARED: u8 = 8;
 /// The last layer is cut out of the input's compressed bytes as they are.
 const PACKED: u8 = 3;

@@ -10,7 +10,7 @@ use slipway_test_support::{
     },
 };
 
-use super::{KINDS, assert_sealed_payload, live, made, seal, second_partition, unpacked_initramfs, unpacked_iso};
+use super::{KINDS, assert_listed_payload, checksum, live, made, second_partition, unpacked_initramfs, unpacked_iso};
 use crate::refused;
 
 #[test]
@@ -47,7 +47,7 @@ fn an_iso_starts_as_cd_and_as_disk() {
     let boot = unpacked_iso(&world, &iso);
     tool!("sh", "-c", r#"cd "$0" && sha256sum --check --strict --quiet SHA256SUMS"#, &boot);
     assert!(fs::read(boot.join("vmlinuz")).unwrap() == world.payload.read(Payload::KERNEL));
-    assert_sealed_payload(&world, &unpacked_initramfs(&world, &boot.join("initramfs")).join("slipway/payload"), false);
+    assert_listed_payload(&world, &unpacked_initramfs(&world, &boot.join("initramfs")).join("slipway/payload"), false);
     let env = tool!("grub-editenv", boot.join("medium.env"), "list");
     for line in [format!("medium={medium}"), "title=Slipway 1.2.3".into(), "efi=BOOTX64.EFI".into()] {
         assert!(env.lines().any(|l| l == line), "{line}: {env}");
@@ -97,7 +97,7 @@ fn an_iso_for_arm64_made_elsewhere() {
 fn a_pxe_archive_is_what_a_server_serves() {
     let world = World::new();
     world.payload.write("cmdline", "quiet\n");
-    seal(&world);
+    checksum(&world);
     let (tar, report) = made(&world, "pxe", "live.tar", &["--extra-kernel-arg=dyndbg=\"file x +p\"", "--platform=aws"]);
     let dir = world.path("tftp");
     fs::create_dir(&dir).unwrap();
@@ -122,7 +122,7 @@ fn a_pxe_archive_is_what_a_server_serves() {
         script.contains(&format!("kernel vmlinuz initrd=initramfs {} || goto failed\n", cmdline.trim())),
         "{script}"
     );
-    assert_sealed_payload(&world, &unpacked_initramfs(&world, &dir.join("initramfs")).join("slipway/payload"), true);
+    assert_listed_payload(&world, &unpacked_initramfs(&world, &dir.join("initramfs")).join("slipway/payload"), true);
     // Everything is root's, and has the one time.
     let listed = tool!("cpio", "--quiet", "--list", "--verbose", "--numeric-uid-gid", "--file", world.path("cpio"));
     let count = |text: &str| listed.matches(text).count();
@@ -147,7 +147,7 @@ fn the_payloads_cmdline_can_stand_alone() {
 fn a_sealed_image_makes_the_same_medium_as_its_directory() {
     let world = World::new();
     world.payload.write("cmdline", "quiet\n");
-    seal(&world);
+    checksum(&world);
     let layout = Layout::new(&world.path("layout"));
     for pack in Pack::ALL {
         built(world.payload.dir(), pack).write(&layout, &format!("{pack:?}"));
@@ -165,7 +165,7 @@ fn a_sealed_image_makes_the_same_medium_as_its_directory() {
 #[test]
 fn a_container_image_is_carried_whole() {
     let world = World::new();
-    seal(&world);
+    checksum(&world);
     let layout = Layout::new(&world.path("layout"));
     let image = built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     // Another one, which is not asked for.

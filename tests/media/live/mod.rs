@@ -39,7 +39,7 @@ fn made(world: &World, kind: &str, name: &str, extra: &[&str]) -> (PathBuf, serd
     (out, report)
 }
 
-fn seal(world: &World) {
+fn checksum(world: &World) {
     Outcome::of(&mut installer(["checksum", "--progress=none", world.payload.dir().to_str().unwrap()])).succeeds();
 }
 
@@ -75,8 +75,8 @@ fn unpacked_initramfs(world: &World, initramfs: &Path) -> PathBuf {
     dir
 }
 
-/// Everything of the payload is in this directory, sealed, and nothing else.
-fn assert_sealed_payload(world: &World, dir: &Path, cmdline: bool) {
+/// Everything of the payload is in this directory, listed, and nothing else.
+fn assert_listed_payload(world: &World, dir: &Path, cmdline: bool) {
     let mut expected = vec!["SHA256SUMS", "initramfs.xz", "manifest.json", "os-release", "rootfs.squashfs", "vmlinuz"];
     if cmdline {
         expected.insert(1, "cmdline");

@@ -9,7 +9,7 @@ use slipway_test_support::{
     world::{self, Nobody, Outcome, Payload, SmallFs, World, assets, noise, tool},
 };
 
-use super::{KINDS, as_nobody, command, live, made, seal};
+use super::{KINDS, as_nobody, checksum, command, live, made};
 use crate::refused;
 
 #[test]
@@ -62,10 +62,10 @@ fn a_file_that_is_there() {
 #[test]
 fn a_broken_payload() {
     let world = World::new();
-    seal(&world);
+    checksum(&world);
     let layout = Layout::new(&world.path("layout"));
     let mut files = images::files(world.payload.dir());
-    // What the seal says is not what the layer has: found out while the medium is written.
+    // What the checksums says is not what the layer has: found out while the medium is written.
     for (name, bytes) in &mut files {
         if name == Payload::ROOTFS {
             bytes[60_000] ^= 1;

@@ -52,13 +52,13 @@ pub const ROWS: &[Row] = &[
     ("a flipped bit in a plain layer", INPUT, &["SHA-256"], |c| {
         c.spoiled(Pack::Plain, |l| l.blob[5000] ^= 1);
     }),
-    ("a flipped bit in a layer below the seal", INSTALL, &["SHA-256"], |c| {
+    ("a flipped bit in a layer below the checksums", INSTALL, &["SHA-256"], |c| {
         let tar = c.tar().end();
-        let seal = layer(c.files, &CHECKSUM_FILES, Pack::Gzip);
+        let checksums = layer(c.files, &CHECKSUM_FILES, Pack::Gzip);
         let mut below = Layer::new(tar, Pack::Plain);
         let at = below.blob.len() - 2000;
         below.blob[at] ^= 1;
-        c.layers(vec![below, seal]);
+        c.layers(vec![below, checksums]);
     }),
     ("another blob of the same size", INPUT, &["SHA-256"], |c| {
         c.spoiled(Pack::Plain, |l| {

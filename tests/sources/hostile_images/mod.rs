@@ -2,9 +2,9 @@
 //! running slot boots next, the other is empty, and META is as it was.
 
 mod archives;
+mod checksums;
 mod documents;
 mod layers;
-mod seals;
 
 use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 
@@ -25,7 +25,7 @@ struct Case<'w> {
 }
 
 impl Case<'_> {
-    /// All files of the payload and its seal.
+    /// All files of the payload and its checksums.
     fn tar(&self) -> Tar {
         self.tar_without("")
     }
@@ -55,8 +55,8 @@ impl Case<'_> {
         self.layers(vec![layer]);
     }
 
-    /// The seal in a layer of its own, on one of the payload.
-    fn sealed_apart(&self, edit: impl Fn(&str, &[u8]) -> Vec<u8>) {
+    /// The checksums in a layer of its own, on one of the payload.
+    fn listed_apart(&self, edit: impl Fn(&str, &[u8]) -> Vec<u8>) {
         let edited: Vec<_> = self.files.iter().map(|(n, bytes)| (n.clone(), edit(n, bytes))).collect();
         let copied: Vec<_> = edited.iter().map(|(n, _)| n.as_str()).filter(|n| !CHECKSUM_FILES.contains(n)).collect();
         self.layers(vec![layer(&edited, &copied, Pack::Gzip), layer(&edited, &CHECKSUM_FILES, Pack::Gzip)]);
@@ -130,5 +130,5 @@ fn hostile_documents() {
 
 #[test]
 fn hostile_seals() {
-    all_refused(seals::ROWS);
+    all_refused(checksums::ROWS);
 }
