@@ -110,7 +110,7 @@ fn a_tag_or_a_digest_chooses_among_several() {
 
 /// Without checksums every file is read before the first write.
 #[test]
-fn an_image_without_a_seal() {
+fn an_image_without_checksums() {
     let world = World::new();
     let layout = Layout::new(&world.path("layout"));
     let files = files(world.payload.dir());

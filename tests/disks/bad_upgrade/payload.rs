@@ -31,7 +31,7 @@ fn a_payload_larger_than_the_slot() {
 
 /// A list of checksums is believed until its files are written: then they are compared, and the slot stays empty.
 #[test]
-fn a_sealed_directory_that_is_not_what_its_seal_tells() {
+fn a_directory_that_is_not_what_its_checksums_say() {
     let world = World::new();
     let node = Node::upgraded(&world);
     let payload = &world.payload;

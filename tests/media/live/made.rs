@@ -144,7 +144,7 @@ fn the_payloads_cmdline_can_stand_alone() {
 
 /// Streamed from layers, in the order in which these have the files.
 #[test]
-fn a_sealed_image_makes_the_same_medium_as_its_directory() {
+fn an_image_with_checksums_makes_the_same_medium_as_its_directory() {
     let world = World::new();
     world.payload.write("cmdline", "quiet\n");
     checksum(&world);
@@ -192,7 +192,7 @@ fn a_container_image_is_carried_whole() {
 }
 
 #[test]
-fn a_payload_without_a_squashfs_or_a_seal() {
+fn a_payload_without_a_squashfs_or_checksums() {
     let world = World::new();
     world.payload.remove(Payload::ROOTFS);
     for kind in KINDS {

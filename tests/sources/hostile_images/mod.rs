@@ -129,6 +129,6 @@ fn hostile_documents() {
 }
 
 #[test]
-fn hostile_seals() {
+fn hostile_checksums() {
     all_refused(checksums::ROWS);
 }
