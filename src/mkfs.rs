@@ -43,7 +43,9 @@ pub enum MkfsError {
     Tool(#[from] ToolError),
     #[error("temporary file for mkfs.xfs in {dir}: {source}")]
     SideFile { dir: String, source: io::Error },
-    #[error("the data at byte {offset} of the disk is not what was written there: the disk is faulty, replace it")]
+    #[error(
+        "the data at byte {offset} of the disk is not what was written there: the disk is faulty, or another program wrote to it"
+    )]
     Differs { offset: u64 },
     #[error("at byte {offset} of the disk: {source}")]
     Disk { offset: u64, source: io::Error },

@@ -59,7 +59,7 @@ fn make(qemu: &str, args: &[OsString], disks: &[u64], to: &Path) {
     let machine = Machine(command.spawn().expect("setpriv (util-linux) can be started"));
     let mut qmp = qmp.connect();
     qmp.wait_for("query-status", "\"io-error\"");
-    qmp.say(&format!(r#"{{"execute":"migrate","arguments":{{"uri":"exec:cat >{}"}}}}"#, to.display()));
+    qmp.say(&format!(r#"{{"execute":"migrate","arguments":{{"uri":"exec:cat >'{}'"}}}}"#, to.display()));
     qmp.wait_for("query-migrate", "\"completed\"");
     drop(machine);
 }

@@ -304,7 +304,7 @@ impl Machine {
         command.args(["--pdeathsig", "KILL", self.board.qemu]).args(&self.shape).args(&self.files);
         let qmp = begun.map(|state| {
             let qmp = Qmp::new();
-            command.arg("-incoming").arg(format!("exec:cat {}", state.display())).args(&qmp.args);
+            command.arg("-incoming").arg(format!("exec:cat '{}'", state.display())).args(&qmp.args);
             qmp
         });
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

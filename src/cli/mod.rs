@@ -75,13 +75,13 @@ pub enum Verb {
     /// Words on the kernel command line: slipway.install=/dev/…, slipway.install=KEY:VALUE[,KEY:VALUE…] (keys of
     /// machine.install.diskSelector) or slipway.install=config chooses the disk. slipway.install.preserve=true upgrades
     /// an installation that is on the disk, =false overwrites it; without this word a disk that is not empty is
-    /// refused. slipway.install.then=reboot|poweroff|stay says what follows. A machine config with machine.install, or
+    /// refused, unless the machine config says `wipe: true`. slipway.install.then=reboot|poweroff|stay says what follows. A machine config with machine.install, or
     /// an UnattendedInstallConfig, can ask for an installation as well. The caller has to carry out what the report
     /// says in `then`. If nothing asks for an installation, nothing is done and the exit code is 0.
     Unattended(Box<UnattendedArgs>),
     /// Write a payload into the slot that is not running, and have the next boot try it once.
     ///
-    /// The running slot stays bootable all the time. Everything is read back from the disk before the new slot may
+    /// The files of the running slot are never written. Everything is read back from the disk before the new slot may
     /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
     /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),

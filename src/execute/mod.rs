@@ -244,7 +244,7 @@ impl<'a> Executor<'_, 'a> {
         match actual.iter().zip(expected).position(|(a, e)| a != e) {
             None => Ok(()),
             Some(at) => bail!(
-                "byte {} of the disk is not what was written there: the disk is faulty, replace it",
+                "byte {} of the disk is not what was written there: the disk is faulty, or another program wrote to it",
                 offset + at as u64
             ),
         }

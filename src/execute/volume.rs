@@ -127,7 +127,7 @@ impl<'scope, 'a> Executor<'scope, 'a> {
             let at = Extent { offset: extent.offset + placed.offset, len: placed.size };
             if !same(&file.path).ok_or_else(|| anyhow!("{part}: {} was not read back", file.path))? {
                 bail!(
-                    "{part}: {} (byte {} of the disk): what was read back is not what was written: the disk is faulty, replace it",
+                    "{part}: {} (byte {} of the disk): what was read back is not what was written: the disk is faulty, or another program wrote to it",
                     file.path,
                     at.offset
                 );

@@ -30,7 +30,9 @@ impl<'a> Written<'a> {
         if read == self.hasher.finish() {
             return Ok(());
         }
-        Err(io::Error::other("what was read back is not what was written: the disk is faulty, write to another one"))
+        Err(io::Error::other(
+            "what was read back is not what was written: the disk is faulty, or another program wrote to it",
+        ))
     }
 }
 

@@ -44,7 +44,7 @@ pub enum LiveError {
     #[error(transparent)]
     OutputFile(#[from] OutputFileError),
     #[error(
-        "{path}: {what}, read back from the disk, is not what was written: the disk is faulty, write to another one"
+        "{path}: {what}, read back from the disk, is not what was written: the disk is faulty, or another program wrote to it"
     )]
     Differs { path: String, what: String },
 }

@@ -89,7 +89,7 @@ impl<'d> InstalledDisk<'d> {
     pub fn plan(
         &mut self,
         change: &dyn Change,
-        now: u64,
+        now: fn() -> u64,
         observer: &mut dyn Observer,
     ) -> Result<PlannedChange, Failure> {
         while let Some(slot) = change.to_verify(&self.system) {
@@ -105,7 +105,7 @@ impl<'d> InstalledDisk<'d> {
                 error: anyhow::Error::new(refusals).context(name.clone()),
             })
         };
-        Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now)? })
+        Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now())? })
     }
 
     pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ impl<'d> InstalledDisk<'d> {
         options: ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
-        let PlannedChange { plan, hash } = self.plan(change, super::now(), observer)?;
+        let PlannedChange { plan, hash } = self.plan(change, super::now, observer)?;
         if let Some(asked) = options.plan_hash.filter(|asked| *asked != hash) {
             let text =
                 "the disk, the payload or the request is not what it was when the plan was made: nothing was written";

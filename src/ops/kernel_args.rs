@@ -26,7 +26,7 @@ impl KernelArgsRequest {
     /// For an image: nothing is kept, and this machine's firmware adds nothing.
     pub fn fresh(&self) -> KernelArgs {
         KernelArgs {
-            platform: self.platform.flatten(),
+            platform: name(self.platform.flatten()),
             config: self.config.clone().unwrap_or_default(),
             extra: self.extra.clone(),
             payload_only: self.payload_only.unwrap_or(false),
@@ -52,7 +52,7 @@ impl KernelArgsRequest {
             _ => KernelArgs::default(),
         };
         Ok(KernelArgs {
-            platform: self.platform.unwrap_or(kept.platform),
+            platform: self.platform.map_or(kept.platform, name),
             config: self.config.clone().unwrap_or(kept.config),
             extra: if self.extra.is_empty() { kept.extra } else { self.extra.clone() },
             payload_only: self.payload_only.unwrap_or(none_said && kept.payload_only),
@@ -69,4 +69,9 @@ pub fn add_extra_kernel_args(config: &MachineConfig, args: Vec<String>, observer
         observer.note(&format!("added from machine.install.extraKernelArgs: {}", missing.join(" ")));
     }
     missing.into_iter().chain(args).collect()
+}
+
+/// As it is stored: the default has no name.
+fn name(platform: Option<Platform>) -> String {
+    platform.map_or_else(String::new, |platform| platform.name().to_owned())
 }

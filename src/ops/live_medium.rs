@@ -19,7 +19,10 @@ use crate::{
 use slipway_core::{
     config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
-    kernel::cmdline::{Cmdline, assemble_live},
+    kernel::{
+        cmdline::{Cmdline, assemble_live},
+        platform::Platform,
+    },
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{Refusal, kernel_args_notes},
@@ -46,8 +49,9 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let container = request.container.as_ref().map(|named| container(named, request)).transpose()?;
     let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
     let kernel_args = system.kernel_args.fresh();
+    let platform = system.kernel_args.platform.flatten().unwrap_or_default();
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
-    let medium = medium(request, kind, cmdline(kind, &kernel_args, &facts), &parts);
+    let medium = medium(request, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
     let cmdline = medium.cmdline.to_string();
     // Otherwise a wrong word would only be found by an unattended machine, where nobody reads the message.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
@@ -134,21 +138,14 @@ struct Parts<'a> {
 }
 
 /// Without `slipway.medium=`: the medium ID is made from these arguments, among others.
-fn cmdline(kind: LiveKind, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
+fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
     };
     match (&payload.cmdline, args.payload_only) {
         (Some(own), true) => Cmdline::parse(own),
-        (own, _) => assemble_live(
-            args.platform.unwrap_or_default(),
-            &args.config,
-            payload.arch,
-            halt,
-            own.as_deref(),
-            &args.extra,
-        ),
+        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &args.extra),
     }
 }
 

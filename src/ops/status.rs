@@ -68,7 +68,7 @@ fn last_trial(facts: &SystemFacts) -> Option<String> {
     let runs = facts.running == Running::This { slot, trial: true };
     let how = match env.states[slot] {
         SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
-        SlotState::Trial => "is staged, but not activated yet",
+        SlotState::Trial => "is staged: `installer activate` has the next boot try it",
         SlotState::Tried if runs => {
             "runs and is not confirmed: without `installer confirm` the next boot starts the other slot"
         }
@@ -100,7 +100,7 @@ pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<S
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
             "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; the disk boots all the same, and a tool that grows the last partition moves the backup \
+             was written to it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup \
              GPT"
         )),
         _ => {}

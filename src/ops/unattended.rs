@@ -135,7 +135,7 @@ impl Machine {
             Action::Done { elsewhere, slot } => {
                 let disk = elsewhere.unwrap_or_else(|| target.path.display().to_string());
                 let boots = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
-                let what = "this live medium has already installed a system there: boot from that disk";
+                let what = "this live medium has already installed or upgraded the system there: boot from that disk";
                 Ok(Outcome::Nothing(format!("{disk}: {what}{boots}")))
             }
             Action::Install { force } => {

@@ -1,5 +1,5 @@
 //! What `hack/bench` times that no verb of `installer` does alone, on the public interface: a slot written without being
-//! read back, which no user can base for, and the limits of the machine.
+//! read back, which no user can ask for, and the limits of the machine.
 //!
 //! ```text
 //! slot write DISK SOURCE SLOT_BYTES [--read-back]   into slot A, as `install` does it, up to the last flush

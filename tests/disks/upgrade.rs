@@ -66,7 +66,7 @@ fn the_whole_way_and_back() {
     assert_eq!(next_boot(&node), ("A".into(), false));
 
     // The auto-updater does not bring back what was left behind, unless told to.
-    node.upgrade().exits(INSTALL).says(&["was tried on this disk and given up", "--retry-bad"]);
+    node.upgrade().exits(INSTALL).says(&["failed its trial on this disk, or was rolled back", "--retry-bad"]);
     node.upgrade_with(&["--retry-bad"]).succeeds();
     assert_eq!(next_boot(&node), ("B".into(), true));
     on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
@@ -90,14 +90,14 @@ fn a_trial_that_came_back_is_bad() {
     let node = Node::installed(&world);
     node.upgrade().succeeds();
     node.grub_tries();
-    node.upgrade().exits(INSTALL).says(&["was tried on this disk and given up"]);
+    node.upgrade().exits(INSTALL).says(&["failed its trial on this disk, or was rolled back"]);
     // Another payload may take its place, and the first one is still known.
     node.next.write("cmdline", "other");
     let kernel = node.next.read(Payload::KERNEL);
     node.next.write(Payload::KERNEL, [kernel.as_slice(), &[1]].concat());
     node.upgrade().succeeds();
     node.next.write(Payload::KERNEL, kernel);
-    node.upgrade().exits(INSTALL).says(&["was tried on this disk and given up"]);
+    node.upgrade().exits(INSTALL).says(&["failed its trial on this disk, or was rolled back"]);
     node.upgrade_with(&["--retry-bad"]).succeeds();
 }
 
@@ -231,7 +231,7 @@ fn versions() {
     }
     node.next.remove("os-release");
     let plan = node.upgrade_with(&["--dry-run"]).succeeds().stdout;
-    assert!(plan.contains("cannot be compared"), "{plan}");
+    assert!(plan.contains("note: the versions of the running system and the payload cannot be compared"), "{plan}");
 }
 
 #[test]

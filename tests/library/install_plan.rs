@@ -171,7 +171,7 @@ proptest! {
                 prop_assert!(write[0] < verify[0] && verify[0] < commit[0]);
             }
         }
-        // The backup label stands before the primary, both before the commit.
+        // The backup GPT stands before the primary, both before the commit.
         let backup = at(&plan, |s| matches!(s, Step::WriteBackupGpt { .. }))[0];
         let primary = at(&plan, |s| matches!(s, Step::WritePrimaryGpt { .. }))[0];
         prop_assert!(backup < primary && primary < commit[0]);

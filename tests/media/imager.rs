@@ -161,7 +161,7 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "input: {kernel: {path: /a/vmlinuz}, initramfs: {path: /a/initramfs.xz}, baseInstaller: {ociPath: /x}}",
-        "line 3, column 88: input.baseInstaller: the payload comes from here, or from kernel and initramfs",
+        "line 3, column 88: input.baseInstaller: give the payload either here or by kernel and initramfs",
     ),
     (
         "input: {baseInstaller: {imageRef: 'r.example/OS'}}",
@@ -169,7 +169,7 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "input: {baseInstaller: {imageRef: r.example/os, ociPath: /x}}",
-        "line 3, column 24: input.baseInstaller: imageRef, ociPath, tarballPath: the payload comes from one",
+        "line 3, column 24: input.baseInstaller: give only one of imageRef, ociPath and tarballPath",
     ),
     (
         "input: {baseInstaller: {image: x}}",
@@ -181,9 +181,12 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "output: {kind: floppy}",
-        "line 3, column 16: output.kind: \"floppy\" is no kind of output: iso, image, installer",
+        "line 3, column 16: output.kind: \"floppy\" is not a known kind of output: iso, image, installer",
     ),
-    ("output: {outFormat: zip}", "line 3, column 21: output.outFormat: \"zip\" is no output format: raw, .tar.gz, .xz"),
+    (
+        "output: {outFormat: zip}",
+        "line 3, column 21: output.outFormat: \"zip\" is not a known output format: raw, .tar.gz, .xz",
+    ),
     ("output: {format: raw}", "line 3, column 10: output: \"format\" is not a known key: use kind, imageOptions"),
     (
         "output: {imageOptions: {diskSize: 4GiB}}",
@@ -195,7 +198,7 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "output: {imageOptions: {diskFormat: vmdk}}",
-        "line 3, column 37: output.imageOptions.diskFormat: \"vmdk\" is no disk format: raw, qcow2, vhd, ova",
+        "line 3, column 37: output.imageOptions.diskFormat: \"vmdk\" is not a known disk format: raw, qcow2, vhd, ova",
     ),
     (
         "output: {imageOptions: {diskSectorSize: 1024}}",
@@ -203,7 +206,7 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "output: {imageOptions: {bootloader: lilo}}",
-        "line 3, column 37: output.imageOptions.bootloader: \"lilo\" is no boot",
+        "line 3, column 37: output.imageOptions.bootloader: \"lilo\" is not a boot",
     ),
     (
         "output: {imageOptions: {size: 1}}",
@@ -215,15 +218,15 @@ const WRONG: [(&str, &str); 40] = [
     ),
     (
         "output: {kind: iso, imageOptions: {diskFormat: qcow2}}",
-        "line 3, column 48: output.imageOptions.diskFormat: what is made is an ISO",
+        "line 3, column 48: output.imageOptions.diskFormat: the output is an ISO",
     ),
     (
         "output: {kind: iso, imageOptions: {diskSectorSize: 512}}",
-        "line 3, column 52: output.imageOptions.diskSectorSize: what is made is an ISO",
+        "line 3, column 52: output.imageOptions.diskSectorSize: the output is an ISO",
     ),
     (
         "output: {kind: iso, imageOptions: {bootloader: grub}}",
-        "line 3, column 48: output.imageOptions.bootloader: what is made is an ISO",
+        "line 3, column 48: output.imageOptions.bootloader: the output is an ISO",
     ),
     (
         "output: {isoOptions: {bootloader: grub}}",
@@ -237,7 +240,7 @@ const WRONG: [(&str, &str); 40] = [
     ("<<: {arch: arm64}", "line 3, column 1: merge keys (`<<`) are not supported"),
 ];
 
-/// Profiles that base for what is not done, behind the same.
+/// Profiles that ask for what is not done, behind the same.
 const UNDONE: [(&str, &str); 22] = [
     ("secureboot: true", "line 3, column 13: secureboot: Secure Boot is not supported"),
     ("overlay: {name: rpi_generic, image: {imageRef: x}}", "line 3, column 10: overlay: overlays are not supported"),
@@ -246,7 +249,7 @@ const UNDONE: [(&str, &str); 22] = [
         "line 3, column 47: customization.embeddedMachineConfiguration: the initramfs is not changed",
     ),
     ("input: {sdStub: {path: /x}}", "line 3, column 17: input.sdStub: unified kernel images are not made"),
-    ("input: {sdBoot: {path: /x}}", "line 3, column 17: input.sdBoot: disks boot by GRUB"),
+    ("input: {sdBoot: {path: /x}}", "line 3, column 17: input.sdBoot: disks boot with GRUB"),
     ("input: {imageCache: {ociPath: /x}}", "line 3, column 21: input.imageCache: image caches are not supported"),
     (
         "input: {overlayInstaller: {imageRef: x}}",
@@ -291,7 +294,7 @@ const UNDONE: [(&str, &str); 22] = [
     ),
     (
         "output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: 'compat=1.1,cluster_size=8k'}}",
-        "line 3, column 63: output.imageOptions.diskFormatOptions: \"cluster_size=8k\" cannot be asked for",
+        "line 3, column 63: output.imageOptions.diskFormatOptions: \"cluster_size=8k\" is not supported",
     ),
     (
         "output: {imageOptions: {sdBootEnrollKeys: off}}",
@@ -343,7 +346,7 @@ fn profiles_that_ask_for_what_is_not_done() {
     for loader in ["dual-boot", "sd-boot", "none"] {
         for options in ["imageOptions", "isoOptions"] {
             let profile = format!("output:\n  {options}:\n    bootloader: {loader}\n");
-            let expected = format!("line 3, column 17: output.{options}.bootloader: {loader} is not what is made");
+            let expected = format!("line 3, column 17: output.{options}.bootloader: {loader} is not supported");
             refused(&world, &["-"], &profile, UNSUPPORTED, &[&expected]);
         }
     }
@@ -400,7 +403,7 @@ fn arguments_that_are_refused() {
         (&["metal", "--arch=riscv64"], INPUT, "'riscv64'"),
         (&["metal", "--platform=moon"], INPUT, "platform \"moon\" is not known: metal"),
         (&["metal", "--meta=x"], INPUT, "META tag \"x\": write KEY=VALUE"),
-        (&["metal", "--output-kind=floppy"], INPUT, "--output-kind: \"floppy\" is no kind of output"),
+        (&["metal", "--output-kind=floppy"], INPUT, "--output-kind: \"floppy\" is not a known kind of output"),
         (
             &["metal", "--output-kind=cmdline"],
             UNSUPPORTED,
@@ -412,7 +415,7 @@ fn arguments_that_are_refused() {
     ] {
         refused(&world, args, "", code, &[text]);
     }
-    // Flags that base for nothing.
+    // Flags that ask for nothing.
     let nothing = ["--tar-to-stdout=false", "--overlay-name=", "--secureboot-include-well-known-certs=false"];
     let args = [&["metal", "--output-kind=floppy"], &nothing[..]].concat();
     refused(&world, &args, "", INPUT, &["\"floppy\""]);
@@ -429,7 +432,7 @@ fn an_iso_by_flags() {
         refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);
     }
     refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: an ISO has no META"]);
-    let expected = "the base profile iso: output.imageOptions.diskFormat is missing: write it, or start from a base";
+    let expected = "the base profile iso: output.imageOptions.diskFormat is missing: add it, or start from a base";
     refused(&world, &["iso", "--output-kind=image"], "", INPUT, &[expected]);
 }
 

@@ -1,5 +1,5 @@
 //! The boot rule under GRUB itself: `grub-emu` runs the very grub.cfg that is baked into the boot images, on
-//! a real installed disk, and must decide what `model::bootenv::next_boot` foresees.
+//! a real installed disk, and must decide what `slipway_core::boot::rule::next_boot` foresees.
 //!
 //! `SLIPWAY_RULE_STATES` sets how many boot states are tried (default 150; there are 800).
 

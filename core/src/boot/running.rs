@@ -65,8 +65,8 @@ impl fmt::Display for Running {
             Running::This { slot, trial: true } => write!(f, "slot {slot} of this disk, as a trial"),
             Running::Other { disk } => write!(f, "a system on the disk {disk}, not on this one"),
             Running::Unknown => f.write_str(
-                "not a system that Slipway's boot rule started (no slipway.slot, \
-                slipway.disk or slipway.try on the kernel command line)",
+                "not a system that Slipway's boot rule started (not all of slipway.slot, \
+                slipway.disk and slipway.try are on the kernel command line)",
             ),
         }
     }

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::kernel::{arch::Arch, platform::Platform};
+use crate::kernel::arch::Arch;
 use crate::{
     boot::env_block::EnvBlock,
     digest::{Sha256, Sums},
@@ -62,10 +62,9 @@ pub struct Manifest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KernelArgs {
-    /// The platform; none for bare metal, written as an empty name.
-    #[serde(with = "platform_name")]
-    #[schemars(with = "String")]
-    pub platform: Option<Platform>,
+    /// Name of the platform; empty for bare metal. Text, so that a later version's platform does not make the whole
+    /// manifest unreadable.
+    pub platform: String,
     /// Value of `talos.config`; empty for none.
     pub config: String,
     /// `--extra-kernel-arg`, in order.
@@ -76,26 +75,6 @@ pub struct KernelArgs {
     /// What the firmware adds to a `cmdline` that is used alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub firmware: Vec<String>,
-}
-
-/// A platform as its name, which is empty where there is none.
-mod platform_name {
-    use alloc::string::String;
-
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    use crate::kernel::platform::Platform;
-
-    pub fn serialize<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(platform.map_or("", Platform::name))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Platform>, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "" => Ok(None),
-            name => Platform::settled(name).map(Some).map_err(D::Error::custom),
-        }
-    }
 }
 
 impl Manifest {

@@ -11,6 +11,7 @@ use crate::{
     kernel::{
         arch::Arch,
         cmdline::{Cmdline, assemble},
+        platform::Platform,
     },
     payload::{
         facts::PayloadFacts,
@@ -33,7 +34,7 @@ impl SlotContent<'_> {
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
         let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
-        let platform = platform.unwrap_or_default();
+        let platform = Platform::settled(platform)?;
         let cmdline = match (&payload.cmdline, payload_only) {
             (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
             (own, _) => assemble(platform, config, self.arch, own.as_deref(), extra),
@@ -75,8 +76,8 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
         return vec![note.to_owned()];
     };
     // machined always passes a platform and a config. What only repeats the payload, or says `none`, needs no note.
-    let same = |platform| own.split_whitespace().any(|word| word == format!("talos.platform={platform}"));
-    let platform = args.platform.filter(|platform| !same(*platform)).map(|platform| format!("--platform={platform}"));
+    let same = own.split_whitespace().any(|word| word == format!("talos.platform={}", args.platform));
+    let platform = (!args.platform.is_empty() && !same).then(|| format!("--platform={}", args.platform));
     let config = (!matches!(args.config.as_str(), "" | "none")).then(|| format!("--config={}", args.config));
     let said: Vec<_> = platform.into_iter().chain(config).chain(args.extra.iter().cloned()).collect();
     if said.is_empty() {

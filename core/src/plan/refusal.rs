@@ -9,7 +9,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
-    kernel::{arch::Arch, cmdline::QuoteError},
+    kernel::{arch::Arch, cmdline::QuoteError, platform::UnknownPlatform},
     report::FailureKind,
     units::approx,
 };
@@ -45,6 +45,9 @@ pub enum Refusal {
     /// The META tags do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
+    /// The platform is unknown.
+    #[error(transparent)]
+    Platform(#[from] UnknownPlatform),
     /// It is not known which slot runs.
     #[error(
         "the running system is {0}, so it is not known which slot is safe to write; run this inside the system that was \
@@ -91,7 +94,7 @@ pub enum Refusal {
     #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
     Version { from: String, to: String, why: &'static str },
     /// The payload was tried on this disk and given up.
-    #[error("payload {0} was tried on this disk and given up; --retry-bad tries it again")]
+    #[error("payload {0} failed its trial on this disk, or was rolled back; --retry-bad tries it again")]
     KnownBad(Sha256),
     /// The kernel arguments that an upgrade keeps cannot be read.
     #[error(
@@ -184,6 +187,7 @@ impl Refusal {
             | Refusal::SlotFull { .. }
             | Refusal::Arch { .. }
             | Refusal::Cmdline(_)
+            | Refusal::Platform(_)
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }

@@ -15,7 +15,7 @@ pub struct ChangeReport {
     /// Whether only the plan was asked for.
     pub dry_run: bool,
     pub disk: DiskIdentity,
-    /// Digest that names the payload, if one is installed.
+    /// Digest that names the payload, if the change is about one.
     pub payload: Option<Sha256>,
     /// Hash of the plan; `--plan-hash` makes a later run refuse any other plan.
     pub plan_hash: Sha256,

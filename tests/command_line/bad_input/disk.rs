@@ -79,7 +79,7 @@ fn a_sector_size_that_is_not_the_disks() {
     refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--sector-size=4096", SLOT_4096]));
 }
 
-/// Gpt, ESP, BIOS, two slots, META, STATE and the smallest EPHEMERAL, MiB, and a backup label in bytes.
+/// GPT, ESP, BIOS, two slots, META, STATE and the smallest EPHEMERAL, MiB, and a backup GPT in bytes.
 fn needed(slot: u64, ephemeral: u64, sector: u64) -> u64 {
     (1 + 300 + 1 + 2 * slot + 1 + 100 + ephemeral) * MIB + sector + 128 * 128
 }

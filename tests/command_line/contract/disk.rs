@@ -71,7 +71,7 @@ fn a_selector_means_exactly_one_disk() {
     none.says(&["no disk matches what the machine config selects", &one, &two, "readonly is false"]);
     // Loop devices have no transport: what diskSelector means is hardware.
     let hardware = unnamed(&world, &[], &config(&format!("diskSelector: {{size: {bytes}}}")));
-    hardware.exits(INPUT).says(&["no disk is what", &one, "transport is \"\", not != \"\""]);
+    hardware.exits(INPUT).says(&["no disk matches what", &one, "transport is \"\", not != \"\""]);
     unnamed(&world, &[], &unattended("system_disk"))
         .exits(INPUT)
         .says(&["line 6, column", "\"system_disk\" is not understood"]);
@@ -248,7 +248,9 @@ fn after_a_kexec_the_running_slot_is_not_guessed() {
     let source = format!("--source={}", node.next.source());
     for args in [&["upgrade", &source][..], &["install", "--upgrade=true", &source], &["confirm"], &["rollback"]] {
         let outcome = node.run_under("talos.platform=metal talos.config=none console=tty0", args);
-        outcome.exits(INSTALL).says(&["no slipway.slot, slipway.disk or slipway.try on the kernel command line"]);
+        outcome
+            .exits(INSTALL)
+            .says(&["not all of slipway.slot, slipway.disk and slipway.try are on the kernel command line"]);
     }
     let upgrade = node.run_under("talos.platform=metal", &["upgrade", &source]).exits(INSTALL);
     upgrade.says(&["it is not known which slot is safe to write", "booted from this disk"]);

@@ -243,7 +243,7 @@ fn image_of(layers: &[Packed]) -> Store {
     Store::new(root, layers.iter().map(|l| l.blob.clone()).chain([config.into_bytes()]))
 }
 
-/// Inspection at an image and read it, as an install does: what is handed out is what the facts say, and what a second reader
+/// Look at an image and read it, as an install does: what is handed out is what the facts say, and what a second reader
 /// of archives finds.
 fn look(mut source: ImageSource, layers: &[Packed], flags: &Flags) -> bool {
     let look = if flags.has(DECLARED) { Inspection::Declared } else { Inspection::Everything };

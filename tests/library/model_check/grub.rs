@@ -1,5 +1,5 @@
 //! The boot rule, written down a second time from the text of assets/grub/grub.cfg: nothing here calls
-//! `model::bootrule`, `BootEnv::pick` or `write_order`.
+//! `slipway_core::boot::rule`, `BootEnv::pick` or `write_order`.
 
 use slipway_core::boot::{
     env::BootEnv,

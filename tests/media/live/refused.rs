@@ -110,7 +110,7 @@ fn a_container_image_that_is_none() {
     let world = World::new();
     let out = world.path("live");
     let dir = format!("--container={}", world.payload.source());
-    refused(&world, INPUT, &["--container", "no container image"], || live(&world, "iso", &out, &[&dir]));
+    refused(&world, INPUT, &["--container", "is not a container image"], || live(&world, "iso", &out, &[&dir]));
     let missing = format!("--container=oci:{}", world.path("missing").display());
     refused(&world, INPUT, &["missing"], || live(&world, "pxe", &out, &[&missing]));
     // A layer that is not what the manifest says.

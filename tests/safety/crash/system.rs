@@ -76,7 +76,7 @@ impl Judge {
         self.metas.get(pages, part, || read::meta(pages, part))
     }
 
-    /// Judge a state; what the next boot is, or what is wrong. `lose_env`: base also what boots without boot.env.
+    /// Judge a state; what the next boot is, or what is wrong. `lose_env`: ask also what boots without boot.env.
     pub fn state(&self, pages: &Pages, lose_env: bool) -> Result<Outcome, String> {
         let first = self.life(pages, Saves::Both)?;
         let env = self.machine.env(pages);

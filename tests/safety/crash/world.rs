@@ -196,7 +196,7 @@ impl World {
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
         };
-        disk.plan(change, 1_800_000_100, &mut Silent).map(|planned| planned.plan)
+        disk.plan(change, || 1_800_000_100, &mut Silent).map(|planned| planned.plan)
     }
 }
 

@@ -128,11 +128,11 @@ pub fn real_kernel(payload: &str) -> Vec<u8> {
         .unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds the payloads first", path.display()))
 }
 
-/// The program under test: LiveContents builds it into the directory above that of the test programs.
+/// The program under test: cargo builds it into the directory above that of the test programs.
 pub fn installer_path() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.ancestors().nth(2).unwrap().join("installer");
-    assert!(path.is_file(), "{} is missing: only LiveContents runs these tests, which builds it first", path.display());
+    assert!(path.is_file(), "{} is missing: only cargo runs these tests, which builds it first", path.display());
     path
 }
 
