@@ -98,7 +98,7 @@ fn a_trial_that_fails_is_not_tried_again() {
     machine.boots(Slot::A, false);
     machine.boots(Slot::A, false);
     assert!(machine.status()["last_trial"].as_str().unwrap().contains("was tried and never confirmed"));
-    machine.upgrade().exits(INSTALL).says(&["never confirmed", "--retry-bad"]);
+    machine.upgrade().exits(INSTALL).says(&["failed its trial", "--retry-bad"]);
     machine.run(&["upgrade", "--retry-bad", "--source", &machine.node.next.source()]).succeeds();
     machine.boots(Slot::B, true);
     // The second time it is given up from inside.

@@ -310,7 +310,7 @@ fn a_disk_too_small_by_a_sector() {
     image(&world, "raw", &out, &[&format!("--disk-size={SMALLEST}")]).succeeds();
     let odd = format!("--disk-size={}", SMALLEST + 511);
     let attempt = || image(&world, "raw", &world.path("other"), &[&odd]);
-    refused(&world, INPUT, &["--disk-size", "whole sectors"], attempt);
+    refused(&world, INPUT, &["--disk-size", "is not a multiple of the sector size"], attempt);
 }
 
 /// The kernel's header says what it runs on.
