@@ -166,7 +166,7 @@ impl<'a> Bundle<'a> {
 fn it_helps_where_there_is_nothing() {
     let image = ContainerImage::plain(scratch());
     let help = Bundle::isolated(&image).entrypoint(&["--help"]).succeeds();
-    assert!(help.stdout.contains("A/B disk"), "{}", help.stdout);
+    assert!(help.stdout.contains("Installs and upgrades an operating system"), "{}", help.stdout);
     let version = Bundle::isolated(&image).entrypoint(&["--version"]).succeeds();
     assert_eq!(version.stdout, concat!("installer ", env!("CARGO_PKG_VERSION"), "\n"));
     // It looks like one that was started by this name; what imager does is not for the image to say.

@@ -88,7 +88,7 @@ pub const ROWS: &[Row] = &[
     ("a header that claims 8 EiB", INPUT, &["ends", "bytes before its content does"], |c| {
         c.image(c.tar_without("vmlinuz").header(KERNEL, EntryType::Regular, (8 << 60) - 1, ""));
     }),
-    ("a header that claims 16 EiB", INPUT, &["claims 18446744073709551615 bytes"], |c| {
+    ("a header that claims 16 EiB", INPUT, &["claims an impossible size of 18446744073709551615 bytes"], |c| {
         c.image(Tar::new().header("etc/x", EntryType::Regular, u64::MAX, ""));
     }),
     ("a file after the payload that claims 8 EiB", INPUT, &["ends", "before the content of an entry does"], |c| {
