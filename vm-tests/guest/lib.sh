@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts share that run as jobs inside a guest. Sourced, not run. On the on_disk they come on are
+# What the scripts share that run as jobs inside a guest. Sourced, not run. On the medium they come on are
 # beside them: installer, assets/, payload/.
 
 set -Eeuo pipefail
@@ -39,7 +39,7 @@ fingerprint() {
     { on_disk 0 4 && on_disk $((mib - 4)) 4 && cat /proc/partitions; } | sha256sum
 }
 
-# What is on the on_disk, read past the page cache: on_disk MIB COUNT, both in MiB.
+# What is on the disk, read past the page cache: on_disk MIB COUNT, both in MiB.
 on_disk() { dd if="$disk" iflag=direct bs=1M skip="$1" count="$2" status=none; }
 
 # The kernel has the new table of an 8 GiB disk: each partition with its size in KiB, and no others.
@@ -59,13 +59,13 @@ vda7 5877760'
     done
 }
 
-# The first MIB MiB that the node of a partition gives are those on the on_disk: expect_coherent NUMBER MIB
+# The first MIB MiB that the node of a partition gives are those on the disk: expect_coherent NUMBER MIB
 expect_coherent() {
     local start cached
     start=$(<"/sys/block/vda/vda$1/start")
     cached=$(dd if="$disk$1" bs=1M count="$2" status=none | sha256sum)
     [[ $cached == "$(on_disk $((start / 2048)) "$2" | sha256sum)" ]] ||
-        fail "$disk$1 does not give what is on the on_disk"
+        fail "$disk$1 does not give what is on the disk"
 }
 
 # The kernel reads every partition the installer has written as what it is.

@@ -29,7 +29,7 @@ expect_meta 0x0a=found-in-META
 expect_installed
 for mib in 0 302; do
     cached=$(dd if=$disk bs=1M skip=$mib count=16 status=none | sha256sum)
-    [[ $cached == "$(medium $mib 16 | sha256sum)" ]] || fail "$disk does not give at $mib MiB what is on the medium"
+    [[ $cached == "$(on_disk $mib 16 | sha256sum)" ]] || fail "$disk does not give at $mib MiB what is on the disk"
 done
 exec 7<&-
 
