@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::{
     bootloader::Assets,
     device::{BlockIo, CHUNK_BYTES},
+    error::Failure,
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     transfer::PayloadFiles,
 };
@@ -46,6 +47,12 @@ pub struct ExecuteError {
     pub kind: FailureKind,
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl From<ExecuteError> for Failure {
+    fn from(error: ExecuteError) -> Self {
+        Failure { kind: error.kind, error: error.into() }
+    }
 }
 
 /// The bytes that a plan refers to but does not contain.

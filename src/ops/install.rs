@@ -121,7 +121,7 @@ pub fn onto(
     let dry_run = request.system.dry_run;
     if !dry_run {
         let sources = Sources { payload: Some(&payload.source), assets: Some(&tools.assets) };
-        execute::run(&plan, disk, sources, observer).map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+        execute::run(&plan, disk, sources, observer)?;
     }
     let digest = payload.facts.manifest().payload_digest();
     Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })
@@ -151,10 +151,7 @@ impl Decision<'_> {
 
     fn plan_with(&self, ids: Ids, path: &str) -> Result<Plan, Failure> {
         let plan = plan::install(&self.request.with(ids), &self.named(path), self.payload, &self.assets);
-        plan.map_err(|refusals| {
-            let kind = refusals.kind();
-            Failure { kind, error: anyhow::Error::new(refusals).context(self.name.clone()) }
-        })
+        plan.map_err(|refusals| super::refused(refusals, &self.name))
     }
 
     fn named(&self, path: &str) -> DiskFacts {

@@ -100,10 +100,8 @@ impl<'d> InstalledDisk<'d> {
         }
         let name = &self.identity.path;
         let decide = |now| {
-            change.decide(&RequestBase { disk: name.clone(), now }, &self.system).map_err(|refusals| Failure {
-                kind: refusals.kind(),
-                error: anyhow::Error::new(refusals).context(name.clone()),
-            })
+            let plan = change.decide(&RequestBase { disk: name.clone(), now }, &self.system);
+            plan.map_err(|refusals| super::refused(refusals, name))
         };
         Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now())? })
     }
@@ -122,7 +120,7 @@ impl<'d> InstalledDisk<'d> {
         // A dirty page that another program left in the page cache of META must not overwrite the new tags later.
         self.disk.forget_cached(gpt.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
-        execute::run(plan, &disk, sources, observer).map_err(|e| Failure { kind: e.kind, error: e.into() })
+        Ok(execute::run(plan, &disk, sources, observer)?)
     }
 
     pub fn change(

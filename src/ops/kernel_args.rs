@@ -23,7 +23,7 @@ pub struct KernelArgsRequest {
 }
 
 impl KernelArgsRequest {
-    /// For an image: nothing is kept, and this machine's firmware adds nothing.
+    /// Nothing is kept, and this machine's firmware adds nothing: for an image, or where the caller adds it.
     pub fn fresh(&self) -> KernelArgs {
         KernelArgs {
             platform: name(self.platform.flatten()),

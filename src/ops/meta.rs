@@ -83,8 +83,7 @@ impl<'d> MetaOnDisk<'d> {
     /// The report shows what was read back from the disk.
     pub fn carry_out(&self, plan: &Plan, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
-        let done = execute::run(plan, self.disk, Sources::default(), observer);
-        done.map_err(|e| Failure { kind: e.kind, error: e.into() })?;
+        execute::run(plan, self.disk, Sources::default(), observer)?;
         let mut bytes = vec![0; self.extent.len as usize];
         self.disk.read_back(self.extent.offset, &mut bytes).or_fail(FailureKind::Install)?;
         Ok(MetaReport::new(&Meta::decode(&bytes), Some(change.key()), !plan.steps.is_empty()))

@@ -36,7 +36,7 @@ pub use select_disk::the_one;
 use std::{fs, time::SystemTime};
 
 use anyhow::Context as _;
-use slipway_core::report::FailureKind;
+use slipway_core::{plan::Refusals, report::FailureKind};
 
 use crate::error::{Failure, OrFail as _};
 
@@ -49,6 +49,11 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
 pub fn now() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())
+}
+
+/// `name` is what the user calls the disk.
+fn refused(refusals: Refusals, name: &str) -> Failure {
+    Failure { kind: refusals.kind(), error: anyhow::Error::new(refusals).context(name.to_owned()) }
 }
 
 /// A value that cannot be used is wrong input.
