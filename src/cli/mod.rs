@@ -98,6 +98,12 @@ pub enum Verb {
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given
     /// up, unless --retry-bad is given.
     Rollback(RollbackArgs),
+    /// Write again what was lost of the boot state: a copy of boot.env or META, or both copies of boot.env.
+    ///
+    /// If both copies of boot.env are lost, GRUB goes by the slots' own markers. The new boot.env says the same, so what
+    /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
+    /// files match their checksums.
+    Repair(ChangeArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.

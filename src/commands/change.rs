@@ -1,4 +1,4 @@
-//! `installer activate`, `confirm`, `rollback` and `wipe`.
+//! `installer activate`, `confirm`, `rollback`, `repair` and `wipe`.
 
 use slipway_core::{
     disk::layout::Part,
@@ -23,6 +23,10 @@ pub fn confirm(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report,
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let options = ChangeOptions { dry_run: args.change.dry_run || args.check, ..args.change.options() };
     ops::rollback::run(&args.change.target.request(), options, observer).map(Report::Change)
+}
+
+pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    ops::repair::run(&args.target.request(), args.options(), observer).map(Report::Change)
 }
 
 pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

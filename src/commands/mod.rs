@@ -39,6 +39,7 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
         Verb::Activate(args) => change::activate(&args, progress),
         Verb::Confirm(args) => change::confirm(&args, progress),
         Verb::Rollback(args) => change::rollback(&args, progress),
+        Verb::Repair(args) => change::repair(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => ops::status::run(&args.request()).map(|report| Report::Status(Box::new(report))),
         Verb::Verify(args) => ops::verify::run(&args.request(), progress).map(Report::Verify),

@@ -3,6 +3,7 @@
 //! Power loss: the writes of a step are flushed, read back from the disk and compared before the next step starts. The
 //! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
+mod copies;
 mod unverified;
 mod volume;
 
@@ -21,12 +22,16 @@ use crate::{
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     transfer::PayloadFiles,
 };
+use copies::{ChangedMeanwhile, Failed};
 use slipway_core::{
-    boot::env_block::SECTOR_BLOCK_BYTES,
+    boot::{
+        env::{BootEnv, Marker, PATHS},
+        env_block::SECTOR_BLOCK_BYTES,
+    },
     disk::{
         gpt::{self, Gpt},
         layout::Part,
-        meta::Adv,
+        meta::Meta,
     },
     plan::{Plan, Step, Table},
     report::FailureKind,
@@ -68,7 +73,7 @@ pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn
     // A volume is read back in a thread that runs beside the following steps, until its `verify` step.
     thread::scope(|scope| {
         let (prepared, unverified) = (BTreeMap::new(), BTreeMap::new());
-        steps(Executor { scope, plan, disk, sources, observer, prepared, unverified })
+        steps(Executor { scope, plan, disk, sources, observer, prepared, unverified, meta: None, unwritten: vec![] })
     })
 }
 
@@ -76,16 +81,35 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     let plan = executor.plan;
     let of = plan.steps.len();
     let mut wrote = false;
+    // The first of two copies could not be written.
+    let mut first: Option<Failed> = None;
     for (n, step) in plan.steps.iter().enumerate() {
         let sentence = plan.describe(step);
         executor.observer.step(n + 1, of, &sentence, plan.step_bytes(step));
         wrote |= !step.writes().is_empty();
-        if let Err(source) = executor.durably(step) {
-            // The exit codes for dependency and environment promise that nothing was written.
-            let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
-            let state = plan.left_by(n).to_owned();
-            return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
+        let failed = executor.durably(step).err().map(|source| Failed { n, sentence, source });
+        if failed.is_some() {
+            executor.unwritten.extend(step.writes());
         }
+        let failed = match (first.take(), failed) {
+            (None, None) => continue,
+            (None, Some(failed)) if plan.is_repair(n) || !(failed.may_be_spared() || plan.is_spare(step)) => failed,
+            (None, Some(failed)) if !plan.is_spare(step) && plan.other_copy_follows(n) => {
+                first = Some(failed);
+                continue;
+            }
+            (None, Some(failed)) | (Some(failed), None) if plan.is_spare(step) || executor.is_found(step) => {
+                executor.observer.note(&failed.spared(step, plan.is_spare(step)));
+                continue;
+            }
+            (Some(failed), _) | (None, Some(failed)) => failed,
+        };
+        let Failed { n, sentence, source } = failed;
+        // The exit codes for dependency and environment promise that nothing was written.
+        let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
+        let begun = source.downcast_ref::<ChangedMeanwhile>().is_none();
+        let state = if begun { plan.left_by(n) } else { plan.left_before(n) }.to_owned();
+        return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
     }
     Ok(())
 }
@@ -107,6 +131,10 @@ struct Executor<'scope, 'a> {
     observer: &'a mut dyn Observer,
     prepared: BTreeMap<Part, PreparedXfs>,
     unverified: BTreeMap<Part, Unverified<'scope>>,
+    /// As it was found before the first write to it.
+    meta: Option<Meta>,
+    /// What could not be written: it may hold anything.
+    unwritten: Vec<Extent>,
 }
 
 /// What a step must have left on the disk.
@@ -146,9 +174,18 @@ impl<'a> Executor<'_, 'a> {
             Step::WriteVolume { part, extent } => self.write_volume(*part, *extent),
             Step::WriteCore { extent } => self.small(extent.offset, self.core_image(*extent)?),
             Step::Verify { part, extent } => self.verify(*part, *extent),
-            Step::WriteBootEnv { offset, env, .. } => self.sector(*offset, &env.render()),
-            Step::WriteMarker { offset, marker, .. } => self.sector(*offset, &marker.render()),
-            Step::WriteMetaCopy { offset, .. } => self.small(*offset, self.adv()?),
+            Step::WriteBootEnv { copy, offset, env, over, .. } => {
+                self.still_holds(*offset, over.as_ref(), BootEnv::parse, PATHS[usize::from(*copy != 1)])?;
+                self.sector(*offset, &env.render())
+            }
+            Step::WriteMarker { slot, offset, marker, over } => {
+                self.still_holds(*offset, over.as_ref(), Marker::parse, &format!("the marker of slot {slot}"))?;
+                self.sector(*offset, &marker.render())
+            }
+            Step::WriteMetaCopy { copy, offset } => {
+                let adv = self.adv(*copy, *offset)?.encode();
+                self.small(*offset, adv)
+            }
             Step::Discard { part, extent } => {
                 if let Err(e) = self.disk.discard(*extent) {
                     self.observer.note(&format!("{part}: the device cannot discard ({e}); continuing without it"));
@@ -173,7 +210,8 @@ impl<'a> Executor<'_, 'a> {
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::WriteMetaLegacy { extent } => {
-                self.small(extent.offset, self.plan.meta_legacy.clone().unwrap_or_default())
+                let bytes = self.legacy(*extent)?;
+                self.small(extent.offset, bytes)
             }
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
@@ -291,14 +329,6 @@ impl<'a> Executor<'_, 'a> {
             _ => [0; gpt::BOOT_CODE_BYTES],
         };
         Ok(gpt::protective_mbr(layout, &code, *bootable_mbr))
-    }
-
-    fn adv(&self) -> anyhow::Result<Vec<u8>> {
-        let mut adv = Adv::default();
-        for (tag, value) in &self.plan.meta {
-            adv.set(*tag, value.clone())?;
-        }
-        Ok(adv.encode())
     }
 
     fn prepare_xfs(&mut self, part: Part, extent: Extent, uuid: Uuid) -> anyhow::Result<Vec<Expect>> {

@@ -101,7 +101,7 @@ impl<'d> FatVolume<'d> {
         let mut dir = self.root;
         let mut parts = path.split('/').peekable();
         while let Some(part) = parts.next() {
-            let Some(entry) = self.list(dir)?.into_iter().find(|e| e.name.eq_ignore_ascii_case(part)) else {
+            let Some(entry) = self.search(dir, |e| e.name.eq_ignore_ascii_case(part))? else {
                 return Ok(None);
             };
             if parts.peek().is_none() {
@@ -117,8 +117,14 @@ impl<'d> FatVolume<'d> {
 
     /// Names and sizes (bytes) of the files in the root directory.
     pub fn root_files(&self) -> Result<Vec<(String, u64)>, ReadError> {
-        let files = self.list(self.root)?.into_iter().filter(|e| !e.directory);
-        Ok(files.map(|e| (e.name, u64::from(e.size))).collect())
+        let mut files = Vec::new();
+        self.search(self.root, |e| {
+            if !e.directory {
+                files.push((e.name.clone(), u64::from(e.size)));
+            }
+            false
+        })?;
+        Ok(files)
     }
 
     /// Read a whole file. One of more than `limit` bytes is an error.
@@ -162,11 +168,19 @@ impl<'d> FatVolume<'d> {
 
     // The clusters of a chain. A chain that leaves the volume or does not end yields an error.
     fn chain(&self, first: u32) -> impl Iterator<Item = Result<u32, ReadError>> {
-        let mut next = Some(first);
+        // What follows a cluster is looked up when it is asked for: the FAT is not needed for a file of one cluster.
+        let mut next = Some(Ok(first));
         let mut seen = 0;
         let mut window = FatWindow { at: u64::MAX, bytes: Vec::new() };
+        let mut current = None;
         std::iter::from_fn(move || {
-            let cluster = next.take()?;
+            if let Some(current) = current.take() {
+                next = Some(window.entry(self, current));
+            }
+            let cluster = match next.take()? {
+                Ok(cluster) => cluster,
+                Err(e) => return Some(Err(e)),
+            };
             // The end-of-chain mark.
             if cluster >= 0x0fff_fff8 {
                 return None;
@@ -176,16 +190,14 @@ impl<'d> FatVolume<'d> {
             if cluster < 2 || u64::from(cluster) - 2 >= self.clusters || seen > self.clusters {
                 return Some(Err(ReadError::Damaged("a cluster chain leaves the volume or is a loop")));
             }
-            match window.entry(self, cluster) {
-                Ok(following) => next = Some(following),
-                Err(e) => return Some(Err(e)),
-            }
+            current = Some(cluster);
             Some(Ok(cluster))
         })
     }
 
-    fn list(&self, dir: u32) -> Result<Vec<DirEntry>, ReadError> {
-        let mut entries = Vec::new();
+    // The first entry of a directory that is wanted. Nothing behind it is read, except for the rest of its cluster, which
+    // may be unreadable.
+    fn search(&self, dir: u32, mut wanted: impl FnMut(&DirEntry) -> bool) -> Result<Option<DirEntry>, ReadError> {
         let mut long = LongName::default();
         let mut read_bytes = 0;
         let mut bytes = vec![0; self.cluster as usize];
@@ -194,11 +206,18 @@ impl<'d> FatVolume<'d> {
             if read_bytes > MAX_DIR_BYTES {
                 return Err(ReadError::Damaged("a directory is larger than 1 MiB"));
             }
-            read(self.disk, self.offset(cluster?), &mut bytes)?;
-            for raw in bytes.chunks_exact(32) {
+            let offset = self.offset(cluster?);
+            let sector = self.disk.sector_size().bytes() as usize;
+            let whole = read(self.disk, offset, &mut bytes).is_ok();
+            for at in (0..bytes.len()).step_by(32) {
+                if !whole && at.is_multiple_of(sector) {
+                    let end = bytes.len().min(at + sector);
+                    read(self.disk, offset + at as u64, &mut bytes[at..end])?;
+                }
+                let raw = &bytes[at..at + 32];
                 match (raw[0], raw[11]) {
                     // No entry follows.
-                    (0, _) => return Ok(entries),
+                    (0, _) => return Ok(None),
                     // A deleted entry. Long-name entries before it are orphans.
                     (0xe5, _) => long = LongName::default(),
                     (_, ATTR_LONG_NAME) => long.push(raw),
@@ -210,12 +229,15 @@ impl<'d> FatVolume<'d> {
                         let name = std::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
                         let cluster = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16
                             | u32::from(u16::from_le_bytes([raw[26], raw[27]]));
-                        entries.push(DirEntry { name, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) });
+                        let entry = DirEntry { name, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) };
+                        if wanted(&entry) {
+                            return Ok(Some(entry));
+                        }
                     }
                 }
             }
         }
-        Ok(entries)
+        Ok(None)
     }
 }
 
@@ -230,14 +252,23 @@ impl FatWindow {
 
     fn entry(&mut self, volume: &FatVolume, cluster: u32) -> Result<u32, ReadError> {
         let byte = u64::from(cluster) * 4;
-        let at = byte - byte % Self::BYTES;
-        if at != self.at {
-            let end = (volume.clusters + 2) * 4;
-            self.bytes.resize((end - at).min(Self::BYTES) as usize, 0);
-            read(volume.disk, volume.fat + at, &mut self.bytes)?;
-            self.at = at;
+        if !(self.at..self.at.saturating_add(self.bytes.len() as u64)).contains(&byte) {
+            // A bad sector in the window matters only if the chain goes through it.
+            self.fill(volume, byte, Self::BYTES)
+                .or_else(|_| self.fill(volume, byte, volume.disk.sector_size().bytes()))?;
         }
-        Ok(le32(&self.bytes, (byte - at) as usize) & 0x0fff_ffff)
+        Ok(le32(&self.bytes, (byte - self.at) as usize) & 0x0fff_ffff)
+    }
+
+    fn fill(&mut self, volume: &FatVolume, byte: u64, len: u64) -> Result<(), ReadError> {
+        let at = byte - byte % len;
+        let end = (volume.clusters + 2) * 4;
+        self.bytes.resize((end - at).min(len) as usize, 0);
+        // Nothing is in the window if this fails.
+        self.at = u64::MAX;
+        read(volume.disk, volume.fat + at, &mut self.bytes)?;
+        self.at = at;
+        Ok(())
     }
 }
 

@@ -19,8 +19,8 @@ pub struct Confirm;
 impl Change for Confirm {
     // A slot that is the default already is not read again.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
-        let default = system.env.as_ref()?.default;
-        first_unverified(system.running.slot().filter(|running| *running != default), system)
+        let default = system.env.as_ref().map(|env| env.default);
+        first_unverified(system.running.slot().filter(|running| Some(*running) != default), system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {

@@ -1,7 +1,10 @@
-//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions,
-//! execute.
+//! How an installed disk is changed: probe it, verify the slots that matter, make the plan, claim the partitions, look
+//! again, execute, and look a last time.
+//!
+//! Until the partitions are claimed another program can write to them, and a raw write to the disk is possible at any
+//! time. So the plan is made a second time once they are claimed, and must be the same.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
@@ -46,6 +49,8 @@ pub fn first_unverified(slots: impl IntoIterator<Item = Slot>, system: &SystemFa
 
 pub struct PlannedChange {
     pub plan: Plan,
+    /// When it was made, seconds since 1970 UTC.
+    now: u64,
     /// Does not depend on the time of day: it stays the same until the disk, the payload or the request changes.
     pub hash: Sha256,
 }
@@ -53,6 +58,7 @@ pub struct PlannedChange {
 pub struct InstalledDisk<'d> {
     disk: &'d dyn BlockIo,
     identity: DiskIdentity,
+    kernel_cmdline: String,
     limiter: Option<RateLimiter>,
     pub system: SystemFacts,
 }
@@ -66,7 +72,8 @@ impl<'d> InstalledDisk<'d> {
         kernel_cmdline: &str,
     ) -> Result<Self, Failure> {
         let system = probe::system(disk, kernel_cmdline).with_context(|| name.to_owned());
-        Ok(InstalledDisk { disk, identity, limiter: None, system: system.or_fail(FailureKind::Install)? })
+        let (system, kernel_cmdline) = (system.or_fail(FailureKind::Install)?, kernel_cmdline.to_owned());
+        Ok(InstalledDisk { disk, identity, kernel_cmdline, limiter: None, system })
     }
 
     pub fn limit(&mut self, rate: Option<ByteRate>) {
@@ -82,7 +89,8 @@ impl<'d> InstalledDisk<'d> {
         observer.phase(&format!("verify     {}", Part::from(slot)), probe::slot_bytes(self.disk, gpt, slot));
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
         let whole = probe::slot_is_whole(&disk, gpt, slot, &mut |bytes| observer.advance(bytes));
-        self.system.slots[slot].whole = Some(whole);
+        let facts = &mut self.system.slots[slot];
+        facts.whole = Some(whole.map(|unlisted| facts.unlisted = unlisted));
     }
 
     /// `now` is in seconds since 1970 UTC.
@@ -98,18 +106,22 @@ impl<'d> InstalledDisk<'d> {
         if let Some(remark) = change.remark(&self.system) {
             observer.note(&remark);
         }
-        let name = &self.identity.path;
-        let decide = |now| {
-            let plan = change.decide(&RequestBase { disk: name.clone(), now }, &self.system);
-            plan.map_err(|refusals| super::refused(refusals, name))
-        };
-        Ok(PlannedChange { hash: decide(0)?.hash(), plan: decide(now())? })
+        let now = now();
+        Ok(PlannedChange { hash: self.decide(change, 0)?.hash(), plan: self.decide(change, now)?, now })
     }
 
-    pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
+    fn decide(&self, change: &dyn Change, now: u64) -> Result<Plan, Failure> {
+        let name = &self.identity.path;
+        let plan = change.decide(&RequestBase { disk: name.clone(), now }, &self.system);
+        plan.map_err(|refusals| super::refused(refusals, name))
+    }
+
+    /// Claim the partitions that the plan writes to, so that nobody can mount them, and make sure that the disk is still
+    /// what the plan was made for.
+    pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<(), Failure> {
         let (gpt, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
         // Markers need no claim: nobody else writes that sector, and a mounted slot must be confirmable.
-        let bulk = plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
+        let bulk = planned.plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
         let written: Vec<_> = bulk.flat_map(Step::writes).collect();
         let claims = parts.map(|part| gpt.part(part)).into_iter();
         let claims: Vec<_> = claims.filter(|part| written.iter().any(|extent| part.contains(*extent))).collect();
@@ -117,10 +129,41 @@ impl<'d> InstalledDisk<'d> {
             .claim(&claims)
             .context("claiming the partitions that will be written")
             .or_fail(FailureKind::Install)?;
-        // A dirty page that another program left in the page cache of META must not overwrite the new tags later.
-        self.disk.forget_cached(gpt.part(Part::Meta)).context("META").or_fail(FailureKind::Install)?;
+        let again = probe::look_again(self.disk, &self.kernel_cmdline, &self.system);
+        self.system = again.with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)?;
+        let again = self.decide(change, planned.now)?;
+        // A bad sector is not always unreadable.
+        if (Plan { warnings: planned.plan.warnings.clone(), ..again }) != planned.plan {
+            let text = "another program has changed the disk since the plan was made: nothing was written; run the \
+                        same command again";
+            return Err(anyhow!(text).context(self.identity.path.clone())).or_fail(FailureKind::Install);
+        }
+        Ok(())
+    }
+
+    /// Only after [`InstalledDisk::hold`].
+    pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
-        Ok(execute::run(plan, &disk, sources, observer)?)
+        execute::run(plan, &disk, sources, observer)?;
+        self.is_there(plan).with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)
+    }
+
+    /// Whether the boot rule will find what the plan wrote.
+    fn is_there(&self, plan: &Plan) -> anyhow::Result<()> {
+        let found = probe::look_again(self.disk, &self.kernel_cmdline, &self.system)
+            .context("everything was written; looking at the disk once more failed")?;
+        let env = plan.steps.iter().rev().find_map(|step| match step {
+            Step::WriteBootEnv { env, .. } => Some(env),
+            _ => None,
+        });
+        let (before, after) = (&self.system.gpt, &found.gpt);
+        if (before.disk_guid, before.parts) != (after.disk_guid, after.parts) {
+            bail!("another program has changed the partition table meanwhile: `installer status` shows what boots now");
+        }
+        if env.is_some_and(|env| found.env.as_ref() != Some(env)) {
+            bail!("another program has changed the boot state meanwhile: `installer status` shows what boots now");
+        }
+        Ok(())
     }
 
     pub fn change(
@@ -130,8 +173,9 @@ impl<'d> InstalledDisk<'d> {
         options: ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
-        let PlannedChange { plan, hash } = self.plan(change, super::now, observer)?;
-        if let Some(asked) = options.plan_hash.filter(|asked| *asked != hash) {
+        let planned = self.plan(change, super::now, observer)?;
+        let PlannedChange { plan, hash, .. } = &planned;
+        if let Some(asked) = options.plan_hash.filter(|asked| asked != hash) {
             let text =
                 "the disk, the payload or the request is not what it was when the plan was made: nothing was written";
             let error = anyhow!("{text} (plan {asked}, now {hash})").context(self.identity.path);
@@ -140,10 +184,11 @@ impl<'d> InstalledDisk<'d> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         let changed = !options.dry_run && !plan.steps.is_empty();
         if changed {
-            self.carry_out(&plan, sources, observer)?;
+            self.hold(change, &planned)?;
+            self.carry_out(plan, sources, observer)?;
         }
         let payload = change.payload(&self.system);
-        let disk = self.identity;
+        let (disk, PlannedChange { plan, hash, .. }) = (self.identity, planned);
         Ok(Box::new(ChangeReport { changed, dry_run: options.dry_run, disk, payload, plan_hash: hash, plan }))
     }
 }

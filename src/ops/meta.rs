@@ -1,11 +1,10 @@
 //! Lists, reads, sets and deletes tags of META.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
-    disk::{
-        layout::Part,
-        meta::{Adv, Meta},
-    },
+    disk::{layout::Part, meta::Meta},
     plan::{self, Plan},
     report::{FailureKind, MetaReport, Observer},
     units::Extent,
@@ -57,35 +56,41 @@ pub struct MetaOnDisk<'d> {
     disk: &'d dyn BlockIo,
     extent: Extent,
     meta: Meta,
+    unreadable: Vec<String>,
 }
 
 impl<'d> MetaOnDisk<'d> {
     /// `name` is for error messages.
     pub fn look(disk: &'d dyn BlockIo, name: &str) -> Result<Self, Failure> {
         let look = || {
-            let gpt = probe::gpt(disk)?;
-            let meta = meta_of(disk, &gpt)?;
-            Ok::<_, probe::ProbeError>(MetaOnDisk { disk, extent: gpt.part(Part::Meta), meta })
+            let extent = probe::gpt(disk)?.part(Part::Meta);
+            let (meta, unreadable) = meta_of(disk, extent);
+            Ok::<_, probe::ProbeError>(MetaOnDisk { disk, extent, meta, unreadable })
         };
         look().with_context(|| name.to_owned()).or_fail(FailureKind::Install)
     }
 
     pub fn plan(&self, name: &str, change: &Change) -> Result<Plan, Failure> {
-        let mut adv: Adv = self.meta.adv.clone();
-        let forget = match change {
-            Change::Set(key, value) => adv.set(*key, value.clone()).map(|()| None).or_fail(FailureKind::Input)?,
-            // The legacy area is only touched for a tag that is not in the ADV.
-            Change::Delete(key) => (!adv.remove(*key)).then_some(*key),
+        let (set, remove) = match change {
+            Change::Set(key, value) => ([(*key, value.clone())].into(), None),
+            Change::Delete(key) => (BTreeMap::new(), Some(*key)),
         };
-        Ok(plan::meta(name, self.extent, &self.meta, &adv, forget))
+        let plan = plan::meta(name, self.extent, &self.meta, set, remove);
+        let mut plan = plan.or_fail(FailureKind::Input)?;
+        plan.warnings.extend(self.unreadable.iter().cloned());
+        Ok(plan)
     }
 
     /// The report shows what was read back from the disk.
     pub fn carry_out(&self, plan: &Plan, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         execute::run(plan, self.disk, Sources::default(), observer)?;
-        let mut bytes = vec![0; self.extent.len as usize];
-        self.disk.read_back(self.extent.offset, &mut bytes).or_fail(FailureKind::Install)?;
-        Ok(MetaReport::new(&Meta::decode(&bytes), Some(change.key()), !plan.steps.is_empty()))
+        // Wherever META is now.
+        let found = Self::look(self.disk, &plan.disk)?;
+        if found.extent != self.extent {
+            let error = anyhow!("the partition table changed while META was written").context(plan.disk.clone());
+            return Err(error).or_fail(FailureKind::Install);
+        }
+        Ok(MetaReport::new(&found.meta, Some(change.key()), !plan.steps.is_empty()))
     }
 }

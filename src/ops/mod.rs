@@ -18,6 +18,7 @@ pub mod meta;
 mod output;
 mod payload;
 pub mod pull;
+pub mod repair;
 mod request;
 pub mod rollback;
 mod select_disk;

@@ -12,7 +12,7 @@ use slipway_core::{
     boot::slot::{Slot, SlotState},
     disk::layout::Part,
     plan::GptFacts,
-    report::{FileState, Observer, SlotCheck, VerifyReport},
+    report::{Observer, SlotCheck, VerifyReport},
 };
 
 /// Skips a slot that boot.env calls empty.
@@ -24,7 +24,7 @@ pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyR
     for slot in Slot::BOTH.into_iter().filter(|s| !empty(*s)) {
         slots.insert(slot, check(&disk, &facts.gpt, slot, observer));
     }
-    let good = |c: &SlotCheck| c.error.is_none() && c.files.iter().all(|f| f.state == FileState::Good);
+    let good = |c: &SlotCheck| c.error.is_none() && c.files.iter().all(|f| !f.state.is_damage());
     let ok = !slots.is_empty() && slots.values().all(good);
     Ok(VerifyReport { disk: disk.identity().path.clone(), ok, slots })
 }

@@ -11,6 +11,8 @@ pub enum ProbeError {
     Io { offset: u64, source: io::Error },
     #[error("no partition table: {0}")]
     NoTable(String),
+    #[error("the partition table cannot be read: {0}")]
+    TableUnreadable(String),
     #[error("not a Slipway disk: {0}")]
     Foreign(String),
     #[error("{part}: {source}")]

@@ -33,9 +33,9 @@ impl Gpt {
         if !is_protective_mbr(&lba0) {
             return Err(ProbeError::NoTable("LBA 0 carries no protective MBR".to_owned()));
         }
-        let primary = table(disk, Lba(1))?;
+        let primary = table(disk, Lba(1));
         let last = Lba(disk.size() / sector.bytes() - 1);
-        let mut backup = (last, table(disk, last)?);
+        let mut backup = (last, table(disk, last));
         // An image that was copied to a larger disk has its backup where the image ended. The last block then holds
         // nothing, or the backup of an earlier table.
         let mut foreign = false;
@@ -45,16 +45,24 @@ impl Gpt {
             };
             foreign = !ours(&backup.1) && backup.1.is_ok();
             if !ours(&backup.1) {
-                backup = (header.alternate_lba, table(disk, header.alternate_lba)?);
+                // If the last block cannot be read, this says so unless the backup is elsewhere.
+                let elsewhere = header.alternate_lba;
+                if elsewhere != last {
+                    backup = (elsewhere, table(disk, elsewhere));
+                }
             }
         }
         Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign })
     }
 
-    /// The primary, or the backup if the primary is damaged.
+    /// The primary, or the backup if the primary is damaged. If neither is valid and one cannot be read, it is not known
+    /// whether there is a table.
     pub fn in_use(&self) -> Result<&Table, ProbeError> {
         match (&self.primary, &self.backup) {
             (Ok(table), _) | (Err(_), Ok(table)) => Ok(table),
+            (Err(p), Err(b)) if [p, b].iter().any(|e| matches!(e, GptError::Unreadable(_))) => {
+                Err(ProbeError::TableUnreadable(format!("primary: {p}; backup: {b}")))
+            }
             (Err(p), Err(b)) => Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
         }
     }
@@ -109,24 +117,23 @@ fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
-// The copy with its header at `at`. The outer error is an I/O error, the inner one a damaged table.
-fn table(disk: &dyn BlockIo, at: Lba) -> Result<Result<Table, GptError>, ProbeError> {
+// The copy with its header at `at`. One that cannot be read is as lost as a damaged one.
+fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {
     let sector = disk.sector_size();
     let inside =
         |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
     let Some(offset) = inside(at, sector.bytes()) else {
-        return Ok(Err(GptError::Unusable("it lies beyond the end of the disk")));
+        return Err(GptError::Unusable("it lies beyond the end of the disk"));
     };
+    let fetch = |offset: u64, buf: &mut [u8]| read(disk, offset, buf).map_err(|e| GptError::Unreadable(e.to_string()));
     let mut block = vec![0; sector.bytes() as usize];
-    read(disk, offset, &mut block)?;
-    let header = match Header::decode(&block, at) {
-        Ok(header) => header,
-        Err(e) => return Ok(Err(e)),
-    };
+    fetch(offset, &mut block)?;
+    let header = Header::decode(&block, at)?;
     let mut entries = vec![0; header.entries_bytes()];
     let Some(offset) = inside(header.entries_lba, entries.len() as u64) else {
-        return Ok(Err(GptError::Unusable("its entries lie beyond the end of the disk")));
+        return Err(GptError::Unusable("its entries lie beyond the end of the disk"));
     };
-    read(disk, offset, &mut entries)?;
-    Ok(header.decode_entries(&entries).map(|entries| (header, entries)))
+    fetch(offset, &mut entries)?;
+    let entries = header.decode_entries(&entries)?;
+    Ok((header, entries))
 }

@@ -12,4 +12,4 @@ pub use error::ProbeError;
 pub use gpt::gpt;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
-pub use system::{check_files, check_slot, meta_of, slot_bytes, slot_is_whole, slot_volume, system};
+pub use system::{check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system};

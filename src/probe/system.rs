@@ -21,6 +21,7 @@ use slipway_core::{
     },
     digest::{Sha256, Sums},
     disk::{
+        gpt::GptError,
         layout::{META_BYTES, Part},
         meta::Meta,
     },
@@ -31,42 +32,73 @@ use slipway_core::{
 };
 
 /// `cmdline` is the command line of the running kernel.
+///
+/// Of what there are two copies of, one that cannot be read counts as lost, as it does for GRUB. What no plan needs
+/// may be unreadable, too. [`SystemFacts::unreadable`] names it all.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
+    look(disk, cmdline, &|extent, slot| slot_facts(disk, extent, slot, None))
+}
+
+/// Look once more at all but the content of large files, which is taken from the first look.
+pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
+    look(disk, cmdline, &|extent, slot| slot_facts(disk, extent, slot, Some(&before.slots[slot])))
+}
+
+fn look(
+    disk: &dyn BlockIo,
+    cmdline: &str,
+    slot: &dyn Fn(Extent, Slot) -> SlotFacts,
+) -> Result<SystemFacts, ProbeError> {
     let gpt = gpt(disk)?;
-    let [first, second] = boot_env(disk, gpt.part(Part::Esp))?;
+    let mut unreadable = Vec::new();
+    for (name, copy) in [("primary", &gpt.copies.primary), ("backup", &gpt.copies.backup)] {
+        if let Err(e @ GptError::Unreadable(_)) = copy {
+            unreadable.push(format!("the {name} GPT {e}"));
+        }
+    }
+    let [first, second] = boot_env(disk, gpt.part(Part::Esp), &mut unreadable);
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
-    let slots = PerSlot::new(|s| slot_facts(disk, gpt.part(s.into()), s));
+    let slots = PerSlot::new(|s| slot(gpt.part(s.into()), s));
     let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
     let next = next_boot(env.as_ref(), &views);
-    let meta = meta_of(disk, &gpt)?;
-    let data = data(disk, &gpt)?;
+    let (meta, lost) = meta_of(disk, gpt.part(Part::Meta));
+    unreadable.extend(lost);
+    let data = data(disk, &gpt, &mut unreadable);
     let running = Running::of(cmdline, gpt.disk_guid);
-    let env_at = [first.0, second.0];
-    Ok(SystemFacts { sector: disk.sector_size(), gpt, running, env_at, env_copies, env, slots, next, meta, data })
+    let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
+    Ok(SystemFacts { sector, gpt, running, env_at, env_copies, env, slots, next, meta, data, unreadable })
 }
 
 // What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
-fn data(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<BTreeMap<Part, VolumeHolds>, ProbeError> {
-    let mut found = BTreeMap::new();
-    for part in [Part::State, Part::Ephemeral] {
+fn data(disk: &dyn BlockIo, gpt: &GptFacts, unreadable: &mut Vec<String>) -> BTreeMap<Part, VolumeHolds> {
+    let held = |part: Part| {
         let mut head = [0; 6];
-        read(disk, gpt.part(part).offset, &mut head)?;
+        if let Err(e) = read(disk, gpt.part(part).offset, &mut head) {
+            unreadable.push(format!("the beginning of {part} cannot be read: {e}"));
+        }
         let held = match &head {
             b"LUKS\xba\xbe" => VolumeHolds::Luks,
             [b'X', b'F', b'S', b'B', ..] => VolumeHolds::Xfs,
             _ => VolumeHolds::Other,
         };
-        found.insert(part, held);
-    }
-    Ok(found)
+        (part, held)
+    };
+    [Part::State, Part::Ephemeral].map(held).into()
 }
 
-pub fn meta_of(disk: &dyn BlockIo, gpt: &GptFacts) -> Result<Meta, ProbeError> {
-    let extent = gpt.part(Part::Meta);
-    let mut bytes = vec![0; META_BYTES as usize];
-    read(disk, extent.offset, &mut bytes)?;
-    Ok(Meta::decode(&bytes))
+/// META, and what of it cannot be read. An unreadable copy is not a valid one.
+pub fn meta_of(disk: &dyn BlockIo, extent: Extent) -> (Meta, Vec<String>) {
+    let (mut bytes, mut unreadable) = (vec![0; META_BYTES as usize], Vec::new());
+    for (name, at, len) in Meta::PARTS {
+        let part = &mut bytes[at..at + len];
+        if let Err(e) = read(disk, extent.offset + at as u64, part) {
+            unreadable.push(format!("META: {name} cannot be read: {e}"));
+            // Not zeros: those would say that META is new.
+            part.fill(0xff);
+        }
+    }
+    (Meta::decode(&bytes), unreadable)
 }
 
 pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Result<FatVolume<'d>, ProbeError> {
@@ -77,23 +109,26 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Res
 /// Byte offset and content of a copy of boot.env.
 type EnvCopy = (Option<u64>, Option<BootEnv>);
 
-// Both copies of boot.env. Damaged copies count as lost, as they do for GRUB. A read error is an error, because the
-// next read may succeed.
-fn boot_env(disk: &dyn BlockIo, esp: Extent) -> Result<[EnvCopy; 2], ProbeError> {
-    let Some(volume) = unless_lost(FatVolume::open(disk, esp))? else { return Ok([(None, None), (None, None)]) };
-    let copy = |path| {
-        let bytes = unless_lost(volume.read_small(path, 64 << 10))?.flatten();
-        Ok((one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b))))
+// Both copies of boot.env. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
+fn boot_env(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> [EnvCopy; 2] {
+    let volume = match FatVolume::open(disk, esp) {
+        Ok(volume) => volume,
+        Err(e) => {
+            if matches!(e, ReadError::Io { .. }) {
+                unreadable.push(format!("the ESP cannot be read: {e}"));
+            }
+            return [(None, None), (None, None)];
+        }
     };
-    Ok([copy(PATHS[0])?, copy(PATHS[1])?])
-}
-
-fn unless_lost<T>(read: Result<T, ReadError>) -> Result<Option<T>, ProbeError> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(source @ ReadError::Io { .. }) => Err(ProbeError::Fat { part: Part::Esp, source }),
-        Err(_) => Ok(None),
-    }
+    PATHS.map(|path| {
+        let bytes = volume.read_small(path, 64 << 10).unwrap_or_else(|e| {
+            if matches!(e, ReadError::Io { .. }) {
+                unreadable.push(format!("{path} on the ESP cannot be read: {e}"));
+            }
+            None
+        });
+        (one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b)))
+    })
 }
 
 // The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
@@ -107,7 +142,8 @@ fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64>
     }
 }
 
-fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
+// `known` is what was found out about the content of large files before.
+fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot, known: Option<&SlotFacts>) -> SlotFacts {
     let volume = match FatVolume::open(disk, extent) {
         Ok(volume) => volume,
         Err(e) => {
@@ -116,18 +152,28 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
         }
     };
     let small = |name| volume.read_small(name, MIB).ok().flatten();
+    let found = SlotFacts {
+        manifest: manifest(&volume),
+        marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
+        marker_at: one_sector(disk, &volume, MARKER),
+        ..SlotFacts::default()
+    };
+    if let Some(SlotFacts { boot_problem, verifies, whole, unlisted, .. }) = known.cloned() {
+        return SlotFacts { boot_problem, verifies, whole, unlisted, ..found };
+    }
     let problem = match check_files(disk, &volume, slot.into(), BOOT_SHA256, &mut |_| ()) {
         Ok(checks) => checks.iter().find(|c| c.state != FileState::Good).map(|c| format!("{}: {}", c.name, c.state)),
         Err(e) => Some(e.to_string()),
     };
-    SlotFacts {
-        manifest: small(MANIFEST).and_then(|bytes| Manifest::parse(&bytes).ok()),
-        marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
-        marker_at: one_sector(disk, &volume, MARKER),
-        verifies: problem.is_none(),
-        boot_problem: problem,
-        whole: None,
-    }
+    SlotFacts { verifies: problem.is_none(), boot_problem: problem, ..found }
+}
+
+// Only one that is what SHA256SUMS says: what is in it decides what an upgrade keeps and refuses, and a disk may return
+// a wrong bit.
+fn manifest(volume: &FatVolume) -> Option<Manifest> {
+    let small = |name| volume.read_small(name, MIB).ok().flatten();
+    let (bytes, sums) = (small(MANIFEST)?, Sums::parse(&small(SHA256SUMS)?).ok()?);
+    (sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes))).then(|| Manifest::parse(&bytes).ok()).flatten()
 }
 
 /// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and
@@ -161,16 +207,17 @@ pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
 }
 
-/// [`check_slot`] for a plan: the first file that is not good is the error.
+/// [`check_slot`] for a plan: the first file that is not good is the error. Returns the names of files that SHA256SUMS
+/// does not list: nothing uses them, so they do no harm.
 pub fn slot_is_whole(
     disk: &dyn BlockIo,
     gpt: &GptFacts,
     slot: Slot,
     progress: &mut dyn FnMut(u64),
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let checks = check_slot(disk, gpt, slot, progress).map_err(|e| e.to_string())?;
-    match checks.iter().find(|c| c.state != FileState::Good) {
-        None => Ok(()),
+    match checks.iter().find(|c| c.state.is_damage()) {
+        None => Ok(checks.into_iter().filter(|c| c.state == FileState::Unlisted).map(|c| c.name).collect()),
         Some(bad) => Err(format!("{}: {}", bad.name, bad.state)),
     }
 }

@@ -39,6 +39,9 @@ pub enum GptError {
     /// A field is outside what the specification or this program allows.
     #[error("GPT header is not usable: {0}")]
     Unusable(&'static str),
+    /// The disk does not return it.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
 }
 
 /// One partition.

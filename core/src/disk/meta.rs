@@ -22,7 +22,8 @@ const DIGEST_AT: usize = ADV_BYTES - 36;
 // Everything but the two magics and the digest.
 const RECORD_BYTES: usize = ADV_BYTES - 40;
 
-const LEGACY_AT: usize = META_BYTES as usize - 1024;
+/// Byte offset of the legacy area in the partition.
+pub const LEGACY_AT: usize = META_BYTES as usize - 1024;
 const LEGACY_BYTES: usize = 512;
 const LEGACY_MAGIC_START: u32 = 0x5a2d_2fa5;
 const LEGACY_MAGIC_SUM: u32 = 0xa304_1767;
@@ -158,6 +159,14 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// The parts of the partition that are read each for itself, so that a bad sector costs one part only: name, byte
+    /// offset and length.
+    pub const PARTS: [(&'static str, usize, usize); 3] = [
+        ("ADV copy 1", 0, ADV_BYTES),
+        ("ADV copy 2", ADV_BYTES, ADV_BYTES),
+        ("the legacy area", LEGACY_AT, 2 * LEGACY_BYTES),
+    ];
+
     /// Decode a partition (1 MiB).
     pub fn decode(partition: &[u8]) -> Self {
         let copies = [0, ADV_BYTES].map(|at| partition.get(at..at + ADV_BYTES).and_then(Adv::decode));

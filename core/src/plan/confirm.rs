@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    slots::{Draft, EnvCopies},
+    slots::{Draft, EnvCopies, confirmed},
 };
 use crate::{
     boot::{
@@ -23,7 +23,11 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     let Running::This { slot, trial } = system.running else {
         return Err(Refusal::NotRunning(system.running).into());
     };
-    let mut copies = EnvCopies::of(system, base.now)?;
+    // The trial that runs may be the only system that is left.
+    let mut copies = EnvCopies::or_rebuilt(system, base.now, || {
+        let whole = system.slots[slot].damage().is_none();
+        confirmed(system).or(trial.then_some(!slot)).filter(|_| whole)
+    })?;
     let env = copies.env.clone();
     let already = is_confirmed(&env, system, slot, trial)?;
     let mut draft = Draft::new(base, system);

@@ -105,8 +105,11 @@ pub struct SlotFacts {
     pub verifies: bool,
     /// Byte offset of the marker on the disk; `None` if it is not one whole sector and cannot be replaced in place.
     pub marker_at: Option<u64>,
-    /// Whether every file matches `SHA256SUMS`, the squashfs included. `None`: not checked, because that takes long.
+    /// Whether every file that `SHA256SUMS` lists matches it, the squashfs included. `None`: not checked, because that
+    /// takes long.
     pub whole: Option<Result<(), String>>,
+    /// Files that `SHA256SUMS` does not list, found when the others were checked. fsck leaves such files.
+    pub unlisted: Vec<String>,
 }
 
 impl SlotFacts {
@@ -136,7 +139,8 @@ pub struct SystemFacts {
     pub gpt: GptFacts,
     pub sector: SectorSize,
     pub running: Running,
-    /// Byte offsets of both copies of boot.env; `None` if one is not a whole sector and cannot be replaced in place.
+    /// Byte offsets of both copies of boot.env; `None` if one is not found, or is not a whole sector and cannot be
+    /// replaced in place.
     pub env_at: [Option<u64>; 2],
     /// Both copies of boot.env, if valid.
     pub env_copies: [Option<BootEnv>; 2],
@@ -146,6 +150,8 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
+    /// What the disk did not return, each with the place and the error. None of it is needed to boot.
+    pub unreadable: Vec<String>,
 }
 
 /// What STATE or EPHEMERAL holds, by its first bytes.

@@ -147,7 +147,8 @@ fn contents(
         disk_guid: request.ids.disk,
         warnings: warnings(request, disk, payload),
         meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
-        meta_legacy: None,
+        meta_removed: vec![],
+        boot_env_at: [None; 2],
         steps,
         result: format!(
             "{} is in slot {SLOT} of {} (disk GUID {})",

@@ -13,7 +13,7 @@ use super::{Goal, Plan, Step};
 use crate::{
     disk::{
         layout::Part,
-        meta::{Adv, Meta},
+        meta::{Adv, Meta, MetaError},
     },
     units::Extent,
 };
@@ -21,50 +21,67 @@ use crate::{
 /// The part of a plan that changes META.
 #[derive(Default)]
 pub struct MetaChange {
-    pub tags: BTreeMap<u8, Vec<u8>>,
-    pub legacy: Option<Vec<u8>>,
+    pub set: BTreeMap<u8, Vec<u8>>,
+    pub removed: Vec<u8>,
     pub steps: Vec<Step>,
 }
 
 impl MetaChange {
-    /// See [`meta`].
-    pub fn new(extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Self {
+    /// Set tags and remove one, from the legacy area too.
+    pub fn new(
+        extent: Extent,
+        before: &Meta,
+        set: BTreeMap<u8, Vec<u8>>,
+        remove: Option<u8>,
+    ) -> Result<Self, MetaError> {
+        let mut after: Adv = before.adv.clone();
+        for (tag, value) in &set {
+            after.set(*tag, value.clone())?;
+        }
+        if let Some(tag) = remove {
+            after.remove(tag);
+        }
         let mut steps = Vec::new();
-        let legacy = forget.and_then(|tag| before.legacy_without(tag));
-        if let Some((at, bytes)) = &legacy {
+        if let Some((at, bytes)) = &remove.and_then(|tag| before.legacy_without(tag)) {
             let extent = Extent { offset: extent.offset + at, len: bytes.len() as u64 };
             steps.push(Step::WriteMetaLegacy { extent });
         }
-        if before.adv != *after || before.valid != [true, true] || !before.copies_equal {
+        if before.adv != after || before.valid != [true, true] || !before.copies_equal {
             for at in before.write_order() {
                 let copy = if at == 0 { 1 } else { 2 };
                 steps.push(Step::WriteMetaCopy { copy, offset: extent.offset + at });
             }
         }
-        let tags = after.iter().map(|(tag, value)| (tag, value.to_vec())).collect();
-        MetaChange { tags, legacy: legacy.map(|(_, bytes)| bytes), steps }
+        Ok(MetaChange { set, removed: remove.into_iter().collect(), steps })
     }
 }
 
-/// Replace the tags in META, which fills `extent`, with `after`. `forget` is a tag to drop from the legacy area too.
-pub fn meta(disk: &str, extent: Extent, before: &Meta, after: &Adv, forget: Option<u8>) -> Plan {
-    let mut change = MetaChange::new(extent, before, after, forget);
+/// Change the tags in META, which fills `extent`: set these, and remove one.
+pub fn meta(
+    disk: &str,
+    extent: Extent,
+    before: &Meta,
+    set: BTreeMap<u8, Vec<u8>>,
+    remove: Option<u8>,
+) -> Result<Plan, MetaError> {
+    let mut change = MetaChange::new(extent, before, set, remove)?;
     if !change.steps.is_empty() {
         change.steps.push(Step::ForgetCached { part: Part::Meta, extent });
     }
     let lost = before.valid == [false, false] && !before.blank;
     let warnings = lost.then(|| "neither copy of META was valid, so any tags they held are lost".to_owned());
-    Plan {
+    Ok(Plan {
         goal: Goal::Meta,
         disk: disk.to_owned(),
         disk_guid: Uuid::nil(),
         system: None,
         table: None,
-        meta: change.tags,
-        meta_legacy: change.legacy,
+        meta: change.set,
+        meta_removed: change.removed,
+        boot_env_at: [None; 2],
         warnings: warnings.into_iter().collect(),
         result: "META has the new tags".to_owned(),
         meanwhile: "META has the old tags or the new ones; run the same command again".to_owned(),
         steps: change.steps,
-    }
+    })
 }

@@ -12,6 +12,7 @@ mod facts;
 mod install;
 mod meta;
 mod refusal;
+mod repair;
 mod rollback;
 mod slots;
 mod step;
@@ -27,6 +28,7 @@ pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, Sy
 pub use install::{InstallRequest, install};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
+pub use repair::repair;
 pub use rollback::rollback;
 pub use slots::{RequestBase, RunsFrom};
 pub use step::Step;
@@ -104,6 +106,8 @@ pub enum Goal {
     Wipe,
     /// The META tags change.
     Meta,
+    /// What is lost is made again from what is still there.
+    Repair,
 }
 
 impl fmt::Display for Goal {
@@ -117,6 +121,7 @@ impl fmt::Display for Goal {
             Goal::Rollback => "rollback",
             Goal::Wipe => "wipe",
             Goal::Meta => "meta",
+            Goal::Repair => "repair",
         })
     }
 }
@@ -134,11 +139,13 @@ pub struct Plan {
     pub system: Option<System>,
     /// The new partition table; only an install makes one.
     pub table: Option<Table>,
-    /// All META tags, if META is written.
+    /// META tags that are set. All others stay as they are when META is written.
     #[serde(deserialize_with = "tags")]
     pub meta: BTreeMap<u8, Vec<u8>>,
-    /// New content of META's legacy area, if it changes.
-    pub meta_legacy: Option<Vec<u8>>,
+    /// META tags that are removed.
+    pub meta_removed: Vec<u8>,
+    /// Byte offsets of both copies of boot.env on a disk that is installed already.
+    pub boot_env_at: [Option<u64>; 2],
     pub warnings: Vec<String>,
     /// What is true afterwards, as a sentence.
     pub result: String,
@@ -195,6 +202,53 @@ impl Plan {
         }
     }
 
+    /// Whether the plan reaches its goal without this step. A cache counts until the next boot only. The ways back also
+    /// work without META, where they only drop a label, and without a marker, which counts only where both copies of
+    /// boot.env are lost. An upgrade is not begun without one, because it destroys the other slot.
+    pub const fn is_spare(&self, step: &Step) -> bool {
+        match step {
+            Step::ForgetCached { .. } => true,
+            Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
+                matches!(self.goal, Goal::Confirm | Goal::Rollback | Goal::Repair)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether step `n` (from 0) is what a repair is for: the other copy of boot.env, which holds the state already, does
+    /// not do instead.
+    pub fn is_repair(&self, n: usize) -> bool {
+        let alone =
+            !self.other_copy_follows(n) && !n.checked_sub(1).is_some_and(|before| self.other_copy_follows(before));
+        self.goal == Goal::Repair && alone && matches!(self.steps.get(n), Some(Step::WriteBootEnv { .. }))
+    }
+
+    /// Whether the step after `n` (from 0) writes the other copy of the same.
+    pub fn other_copy_follows(&self, n: usize) -> bool {
+        match (self.steps.get(n), self.steps.get(n + 1)) {
+            (
+                Some(Step::WriteBootEnv { copy: one, env, .. }),
+                Some(Step::WriteBootEnv { copy: other, env: same, .. }),
+            ) => one != other && env == same,
+            (Some(Step::WriteMetaCopy { copy: one, .. }), Some(Step::WriteMetaCopy { copy: other, .. })) => {
+                one != other
+            }
+            _ => false,
+        }
+    }
+
+    /// What is on the disk if step `n` (from 0) was not begun, as a sentence.
+    pub fn left_before(&self, n: usize) -> &str {
+        let before = &self.steps[..n];
+        if !before.iter().any(|step| !step.writes().is_empty()) {
+            "nothing was written"
+        } else if before.iter().any(Step::is_commit) && !matches!(self.goal, Goal::Wipe | Goal::Meta) {
+            "the change is in force, only the steps after it are missing; run the same command again"
+        } else {
+            &self.meanwhile
+        }
+    }
+
     /// What is on the disk after step `failed` (from 0) failed, as a sentence. A failed write may still have reached
     /// the disk.
     pub fn left_by(&self, failed: usize) -> &str {
@@ -219,6 +273,15 @@ impl Plan {
             }
             _ => &self.meanwhile,
         }
+    }
+
+    /// What changes in META, for people.
+    fn meta_change(&self) -> String {
+        let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {
+            let keys: Vec<String> = keys.map(|key| format!("{key:#04x}")).collect();
+            if keys.is_empty() { String::new() } else { format!(", {word} {}", keys.join(" ")) }
+        };
+        keys("sets", &mut self.meta.keys()) + &keys("removes", &mut self.meta_removed.iter())
     }
 
     fn volume(&self, part: Part) -> Option<&Volume> {
@@ -263,9 +326,9 @@ impl Plan {
                 format!("write      slot {slot}: its own marker, state={} seq={}", marker.state, marker.seq)
             }
             Step::WriteMetaCopy { copy, .. } => {
-                format!("write      META: ADV copy {copy} of 2, {} tags", self.meta.len())
+                format!("write      META: ADV copy {copy} of 2{}", self.meta_change())
             }
-            Step::WriteMetaLegacy { .. } => "write      META: legacy area".into(),
+            Step::WriteMetaLegacy { .. } => format!("write      META: legacy area{}", self.meta_change()),
             Step::ForgetCached { part, .. } => format!("tell       the kernel to forget what it cached of {part}"),
             Step::PrepareXfs { part, extent, .. } => {
                 format!("prepare    {part}: XFS of {} in a side file", approx(extent.len))

@@ -80,14 +80,15 @@ pub enum Refusal {
     Unsettled(String),
     /// boot.env cannot be written in place.
     #[error(
-        "slipway/boot.env or slipway/boot2.env on the ESP is missing or is not exactly one sector, so the boot state \
-         cannot be written; the disk boots by the slots' own markers; reinstall"
+        "neither slipway/boot.env nor slipway/boot2.env on the ESP is there and exactly one sector, so the boot state \
+         cannot be written; under a BIOS the disk boots by the slots' own markers; reinstall"
     )]
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
     #[error(
-        "both copies of boot.env are damaged, and the running system is a trial, is damaged on the disk, or was not booted \
-         from this disk, so the boot state cannot be rebuilt; reboot: the disk boots by the slots' own markers"
+        "both copies of boot.env are damaged, and it is not known from the running system what they held: it is damaged on \
+         the disk, is not what the slots' own markers would boot, or was not booted from this disk; `installer repair` \
+         writes boot.env again, so that what the markers boot stays what boots"
     )]
     BootEnvLost,
     /// The payload's version may not follow the running one.
@@ -116,6 +117,12 @@ pub enum Refusal {
          repairs it"
     )]
     NotWhole { slot: Slot, why: String },
+    /// Both copies of boot.env are lost, and no slot is whole.
+    #[error(
+        "both copies of boot.env are lost, and no slot that is marked good is whole: inside a trial `installer confirm` \
+         still works; otherwise reinstall"
+    )]
+    NothingToRepair,
     /// There is no running trial to confirm.
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
@@ -176,6 +183,7 @@ impl Refusal {
             | Refusal::MetaDamaged
             | Refusal::NotStaged { .. }
             | Refusal::NotWhole { .. }
+            | Refusal::NothingToRepair
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
             | Refusal::InUse(_)

@@ -7,7 +7,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    slots::{Draft, EnvCopies},
+    slots::{Draft, EnvCopies, confirmed},
 };
 use crate::{
     boot::{
@@ -21,7 +21,8 @@ use crate::{
 /// Plan the rollback. A pending trial is cancelled, a running trial is given up; otherwise the other slot becomes the
 /// default.
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut copies = EnvCopies::of(system, base.now)?;
+    // A damaged slot does not keep anybody from leaving it.
+    let mut copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
     let env = copies.env.clone();
     let back = Back::of(&env, system)?;
     let payload = |slot: Slot| system.slots[slot].payload();

@@ -3,14 +3,16 @@
 
 use crate::prelude::*;
 
+use alloc::collections::BTreeMap;
+
 use super::{Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds, meta::MetaChange, step::ends};
 use crate::{
     boot::{
-        env::{BootEnv, Marker},
+        env::{BootEnv, Marker, PATHS},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    disk::{layout::Part, meta::Adv},
+    disk::layout::Part,
     media::medium_id::MediumId,
     units::{Extent, MIB},
 };
@@ -65,24 +67,43 @@ pub struct RequestBase {
 /// The boot state in force, and where its two copies lie.
 pub struct EnvCopies {
     pub env: BootEnv,
-    at: [u64; 2],
+    /// Both copies were lost, and `env` was made from the slots' markers.
+    pub is_rebuilt: bool,
+    at: [Option<u64>; 2],
     copies: [Option<BootEnv>; 2],
 }
 
 impl EnvCopies {
-    /// The boot state as found. If both copies are lost it is rebuilt from the markers, but only when a slot of this
-    /// disk runs that is undamaged and not a trial.
+    /// The boot state as found. If both copies are lost it is rebuilt from the markers and what runs, but only inside a
+    /// system of this disk that is undamaged. One copy that can be written is enough.
     pub fn of(system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
-        let [Some(first), Some(second)] = system.env_at else { return Err(Refusal::NoBootEnv) };
-        let env = match (&system.env, system.running) {
-            (Some(env), _) => env.clone(),
-            (None, Running::This { slot, trial: false }) if system.slots[slot].damage().is_none() => {
+        let whole = |slot: &Slot| system.slots[*slot].damage().is_none();
+        Self::or_rebuilt(system, now, || system.running.slot().filter(whole).and_then(|_| confirmed(system)))
+    }
+
+    /// The boot state as found, or rebuilt with `default` as the slot that boots.
+    pub fn or_rebuilt(system: &SystemFacts, now: u64, default: impl FnOnce() -> Option<Slot>) -> Result<Self, Refusal> {
+        if system.env_at == [None; 2] {
+            return Err(Refusal::NoBootEnv);
+        }
+        let env = match &system.env {
+            Some(env) => env.clone(),
+            None => {
+                let default = default().ok_or(Refusal::BootEnvLost)?;
                 let marks = PerSlot::new(|s| system.slots[s].marker.clone().filter(|_| system.slots[s].verifies));
-                BootEnv::rebuilt(slot, &marks, now)
+                let mut env = BootEnv::rebuilt(default, &marks, now);
+                if let Running::This { slot, trial: true } = system.running
+                    && slot != default
+                {
+                    (env.states[slot], env.last_trial) = (SlotState::Tried, Some(slot));
+                    if !is_marked_good(system, default) {
+                        env.states[default] = SlotState::Empty;
+                    }
+                }
+                env
             }
-            (None, _) => return Err(Refusal::BootEnvLost),
         };
-        Ok(EnvCopies { env, at: [first, second], copies: system.env_copies.clone() })
+        Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at: system.env_at, copies: system.env_copies.clone() })
     }
 
     /// Write a new state to both copies. The order keeps one valid copy on the disk at all times. With `commit`, the
@@ -91,11 +112,12 @@ impl EnvCopies {
         let mut steps = Vec::new();
         let mut committed = false;
         for n in BootEnv::write_order(&self.copies) {
-            self.copies[n] = Some(env.clone());
+            let Some(offset) = self.at[n] else { continue };
+            let over = self.copies[n].replace(env.clone());
             let in_force = BootEnv::pick(&self.copies) == Some(env);
             let commit = commit && in_force && !committed;
             committed |= in_force;
-            steps.push(Step::WriteBootEnv { copy: n as u8 + 1, offset: self.at[n], env: env.clone(), commit });
+            steps.push(Step::WriteBootEnv { copy: n as u8 + 1, offset, env: env.clone(), over, commit });
         }
         self.env = env.clone();
         steps
@@ -104,16 +126,28 @@ impl EnvCopies {
     /// Repair a copy that differs from the state in force, after damage or a power loss between the two writes.
     pub fn heal(&mut self) -> Vec<Step> {
         let env = self.env.clone();
-        let stale = |n: &usize| self.copies[*n].as_ref() != Some(&env);
-        let steps = BootEnv::write_order(&self.copies).into_iter().filter(stale).map(|n| Step::WriteBootEnv {
-            copy: n as u8 + 1,
-            offset: self.at[n],
-            env: env.clone(),
-            commit: false,
-        });
-        let steps = steps.collect();
-        self.copies = [Some(env.clone()), Some(env)];
+        let mut steps = Vec::new();
+        for n in BootEnv::write_order(&self.copies) {
+            let Some(offset) = self.at[n].filter(|_| self.copies[n].as_ref() != Some(&env)) else { continue };
+            let over = self.copies[n].replace(env.clone());
+            steps.push(Step::WriteBootEnv { copy: n as u8 + 1, offset, env: env.clone(), over, commit: false });
+        }
         steps
+    }
+}
+
+/// Whether a slot's own marker says that it was confirmed.
+pub fn is_marked_good(system: &SystemFacts, slot: Slot) -> bool {
+    system.slots[slot].marker.as_ref().is_some_and(|marker| marker.state == SlotState::Good)
+}
+
+/// The slot that a system of this disk may take for the default if boot.env is lost: the one that runs, unless it is a
+/// trial that was not confirmed since it was booted. Then the one it was armed from, if that is known to be good.
+pub fn confirmed(system: &SystemFacts) -> Option<Slot> {
+    match system.running {
+        Running::This { slot, trial } if !trial || is_marked_good(system, slot) => Some(slot),
+        Running::This { slot, .. } => Some(!slot).filter(|other| is_marked_good(system, *other)),
+        _ => None,
     }
 }
 
@@ -239,7 +273,8 @@ pub struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub fn new(base: &'a RequestBase, system: &'a SystemFacts) -> Self {
-        let (prepare, steps, touched, warnings) = (vec![], vec![], vec![], vec![]);
+        let (prepare, steps, touched) = (vec![], vec![], vec![]);
+        let warnings = warnings(system);
         Draft { base, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
     }
 
@@ -251,9 +286,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub fn set_meta(&mut self, mut change: MetaChange) {
-        self.extend(Part::Meta, core::mem::take(&mut change.steps));
-        self.meta = change;
+    /// Change META, in one go with what else changes there.
+    pub fn set_meta(&mut self, change: MetaChange) {
+        let MetaChange { set, removed, steps } = change;
+        let here = |step: &Step| matches!(step, Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. });
+        let steps: Vec<_> = steps.into_iter().filter(|step| !self.steps.contains(step) || !here(step)).collect();
+        self.extend(Part::Meta, steps);
+        self.meta.set.extend(set);
+        self.meta.removed.extend(removed);
     }
 
     /// META with more tags. Refused if META holds something unreadable that would be lost.
@@ -262,21 +302,19 @@ impl<'a> Draft<'a> {
         if meta.valid == [false, false] && !meta.blank {
             return Err(Refusal::MetaDamaged.into());
         }
-        let mut adv: Adv = meta.adv.clone();
-        for (tag, value) in tags {
-            adv.set(*tag, value.clone()).map_err(Refusal::from)?;
-        }
-        Ok(MetaChange::new(self.system.gpt.part(Part::Meta), meta, &adv, None))
+        let set = tags.cloned().collect();
+        Ok(MetaChange::new(self.system.gpt.part(Part::Meta), meta, set, None).map_err(Refusal::from)?)
     }
 
     /// Drop the label of the slot to return to from META. Nothing to do if there is none or META cannot be read.
     pub fn forget_label(&mut self) {
         let meta = &self.system.meta;
         if meta.get(META_UPGRADE).is_some() && meta.valid != [false, false] {
-            let mut adv = meta.adv.clone();
-            adv.remove(META_UPGRADE);
             let extent = self.system.gpt.part(Part::Meta);
-            self.set_meta(MetaChange::new(extent, meta, &adv, Some(META_UPGRADE)));
+            // Less always fits.
+            if let Ok(change) = MetaChange::new(extent, meta, BTreeMap::new(), Some(META_UPGRADE)) {
+                self.set_meta(change);
+            }
         }
     }
 
@@ -288,8 +326,8 @@ impl<'a> Draft<'a> {
             ));
             return;
         };
-        let marker = Marker { state: SlotState::Good, seq };
-        self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker }]);
+        let (marker, over) = (Marker { state: SlotState::Good, seq }, self.system.slots[slot].marker.clone());
+        self.extend(slot.into(), [Step::WriteMarker { slot, offset, marker, over }]);
     }
 
     /// Wipe EPHEMERAL, and make XFS on it again if it held XFS and `blank` is false.
@@ -339,14 +377,30 @@ impl<'a> Draft<'a> {
             disk_guid: gpt.disk_guid,
             system: None,
             table: None,
-            meta: self.meta.tags,
-            meta_legacy: self.meta.legacy,
+            meta: self.meta.set,
+            meta_removed: self.meta.removed,
+            boot_env_at: self.system.env_at,
             warnings: self.warnings,
             result,
             meanwhile,
             steps,
         }
     }
+}
+
+/// What is wrong on the disk and does not keep a plan from its goal.
+fn warnings(system: &SystemFacts) -> Vec<String> {
+    let mut warnings = system.unreadable.clone();
+    if let [Some(_), None] | [None, Some(_)] = system.env_at {
+        let [lost, kept] = if system.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };
+        warnings
+            .push(format!("{lost} on the ESP is missing or not exactly one sector: {kept} alone holds the boot state"));
+    }
+    for slot in Slot::BOTH.into_iter().filter(|slot| !system.slots[*slot].unlisted.is_empty()) {
+        let names = system.slots[slot].unlisted.join(", ");
+        warnings.push(format!("slot {slot} has files that SHA256SUMS does not list, which nothing uses: {names}"));
+    }
+    warnings
 }
 
 /// Zero the first MiB of a slot, so that neither GRUB nor the installer finds anything of its old content.

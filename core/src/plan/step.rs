@@ -44,17 +44,21 @@ pub enum Step {
         copy: u8,
         offset: u64,
         env: BootEnv,
+        /// What this copy holds before, as far as it is known. Anything else there means that another program has
+        /// changed the disk, and nothing is written.
+        over: Option<BootEnv>,
         /// Whether this write is the plan's commit point.
         commit: bool,
     },
-    /// Write a slot's own marker: one sector.
-    WriteMarker { slot: Slot, offset: u64, marker: Marker },
+    /// Write a slot's own marker: one sector. `over` is what it holds before, as far as that is known.
+    WriteMarker { slot: Slot, offset: u64, marker: Marker, over: Option<Marker> },
     /// Tell the device that a partition's content is not needed any more. Never fails the plan, because not every device
     /// supports it.
     Discard { part: Part, extent: Extent },
-    /// Write the legacy area of META.
+    /// Drop tags from the legacy area of META.
     WriteMetaLegacy { extent: Extent },
-    /// Write one copy of the ADV.
+    /// Write one copy of the ADV. META is read again before the first copy is written, and only the plan's own tags
+    /// change: machined may have written others meanwhile.
     WriteMetaCopy { copy: u8, offset: u64 },
     /// Have the kernel drop its cache of a partition that was written through the disk's device node.
     ForgetCached { part: Part, extent: Extent },

@@ -47,7 +47,7 @@ pub enum Report {
     Image(Box<ImageReport>),
     /// `image`: a live medium.
     Live(Box<LiveReport>),
-    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `wipe`.
+    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `repair`, `wipe`.
     Change(Box<ChangeReport>),
     /// `unattended`.
     Unattended(Box<UnattendedReport>),

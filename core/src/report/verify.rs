@@ -23,6 +23,13 @@ pub enum FileState {
     Missing,
 }
 
+impl FileState {
+    /// Whether the slot is not what was installed. A file that nothing lists does no harm: fsck leaves such files.
+    pub const fn is_damage(self) -> bool {
+        matches!(self, FileState::Damaged | FileState::Missing)
+    }
+}
+
 impl fmt::Display for FileState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,70 @@
+//! Repair: what is lost and stands on the disk a second time is written again, and boot.env is made from the slots'
+//! markers if both copies are lost.
+//!
+//! What boots afterwards is what would have booted before: the copy of a pair that counts is not written, and if both
+//! copies of boot.env are lost, the new ones say what GRUB reads from the markers. Only a good slot that is damaged gives
+//! way to a good slot that is whole. A slot that was never confirmed does not become the default in this way.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use super::{
+    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    meta::MetaChange,
+    slots::{Draft, EnvCopies, is_marked_good},
+};
+use crate::{
+    boot::slot::{Slot, SlotState},
+    disk::layout::Part,
+};
+
+/// Plan the repair. Slots that boot.env or their marker calls good must have been compared with their checksums.
+pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+    let whole = |slot: Slot| system.slots[slot].damage().is_none();
+    let good = |slot: Slot| is_marked_good(system, slot);
+    let unmarked = !Slot::BOTH.into_iter().any(good);
+    let may_boot = |slot: &Slot| whole(*slot) && (unmarked || good(*slot));
+    let boots = system.next.slot.filter(may_boot).or_else(|| Slot::BOTH.into_iter().find(may_boot));
+    if system.env.is_none() && boots.is_none() {
+        return Err(Refusal::NothingToRepair.into());
+    }
+    let mut copies = EnvCopies::or_rebuilt(system, base.now, || boots)?;
+    let env = copies.env.clone();
+    let mut draft = Draft::new(base, system);
+    let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
+    draft.extend(Part::Esp, steps);
+    let default = env.default;
+    // A marker that is good already is left alone, even if the other slot's has the higher number: a power cut could
+    // tear it, and the other slot may be half written.
+    if env.states[default] == SlotState::Good && whole(default) && !good(default) {
+        draft.mark_good(default, env.seq);
+    }
+    for slot in Slot::BOTH.into_iter().filter(|slot| env.states[*slot] == SlotState::Good) {
+        if let Some(why) = system.slots[slot].damage() {
+            draft.warnings.push(format!("slot {slot} is damaged ({why}): an upgrade from the other slot replaces it"));
+        }
+    }
+    if system.meta.valid != [false, false] {
+        let meta = &system.meta;
+        let change = MetaChange::new(system.gpt.part(Part::Meta), meta, BTreeMap::new(), None);
+        draft.set_meta(change.map_err(Refusal::from)?);
+    } else if !system.meta.blank {
+        draft.warnings.push("neither copy of META is valid, and nothing else knows its tags: not repaired".to_owned());
+    }
+    for (name, copy) in [("primary", &system.gpt.copies.primary), ("backup", &system.gpt.copies.backup)] {
+        if let Err(why) = copy {
+            draft
+                .warnings
+                .push(format!("the {name} GPT ({why}) is not repaired: `sgdisk --verify` says how it can be"));
+        }
+    }
+    let what = if copies.is_rebuilt {
+        "boot.env is made again from the slots' own markers"
+    } else {
+        "boot.env has two copies"
+    };
+    let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
+    let meanwhile = "what boots is what booted before; run the same command again".to_owned();
+    Ok(draft.plan(Goal::Repair, result, meanwhile))
+}

@@ -1,0 +1,170 @@
+//! What stands on the disk twice, boot.env and META: written with care for what other programs do meanwhile, and with one
+//! copy where the other's sector is dead.
+
+use slipway_core::{
+    boot::env::BootEnv,
+    disk::{
+        layout::META_BYTES,
+        meta::{ADV_BYTES, Adv, LEGACY_AT, Meta},
+    },
+    plan::{Goal, Step},
+    units::Extent,
+};
+
+use super::Executor;
+use crate::probe;
+
+/// Another program has changed what a step was about to write over. The step wrote nothing.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{what} is not what it was when the plan was made: another program has written to the disk, and what it wrote is left \
+     alone"
+)]
+pub(super) struct ChangedMeanwhile {
+    what: String,
+}
+
+/// A step that failed.
+pub(super) struct Failed {
+    pub n: usize,
+    pub sentence: String,
+    pub source: anyhow::Error,
+}
+
+impl Failed {
+    /// Whether it was the disk that failed, and not another program that is at work on it.
+    pub fn may_be_spared(&self) -> bool {
+        self.source.downcast_ref::<ChangedMeanwhile>().is_none()
+    }
+
+    /// What is told where the plan reaches its goal without the step, or (if it is not `spare`) with the other copy.
+    pub fn spared(&self, step: &Step, spare: bool) -> String {
+        let without = match step {
+            Step::WriteMarker { .. } => "it counts only if both copies of boot.env are lost",
+            Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } if spare => {
+                "META keeps the label of the slot to return to, which nothing in Slipway reads"
+            }
+            Step::ForgetCached { .. } => "until the next boot other programs may see the old content",
+            _ => "the other copy is in force; another such failure would lose both",
+        };
+        // The sentence of a step has columns.
+        let sentence = self.sentence.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("failed: {sentence}: {:#}; the disk is faulty; {without}", self.source)
+    }
+}
+
+impl Executor<'_, '_> {
+    /// Check that a sector holds what it did when the plan was made. One that holds nothing known, or cannot be read, is
+    /// written over.
+    pub(super) fn still_holds<T: PartialEq>(
+        &self,
+        offset: u64,
+        over: Option<&T>,
+        parse: fn(&[u8]) -> Option<T>,
+        what: &str,
+    ) -> Result<(), ChangedMeanwhile> {
+        let mut bytes = vec![0; self.disk.sector_size().bytes() as usize];
+        let unknown = over.is_none() || self.unwritten.iter().any(|extent| extent.offset == offset);
+        if !unknown && self.disk.read_back(offset, &mut bytes).is_ok() && parse(&bytes).as_ref() != over {
+            return Err(ChangedMeanwhile { what: format!("{what} (byte {offset} of the disk)") });
+        }
+        Ok(())
+    }
+
+    /// Whether a reader finds what this copy, or the other one, was to hold.
+    pub(super) fn is_found(&self, step: &Step) -> bool {
+        // A new disk must be able to hold everything. What was not flushed can be read, and is lost with the power.
+        if self.plan.goal == Goal::Install || self.disk.sync().is_err() {
+            return false;
+        }
+        match step {
+            Step::WriteBootEnv { env, .. } => {
+                let copies = self.plan.boot_env_at.map(|at| {
+                    let mut bytes = vec![0; self.disk.sector_size().bytes() as usize];
+                    self.disk.read_back(at?, &mut bytes).ok()?;
+                    BootEnv::parse(&bytes)
+                });
+                BootEnv::pick(&copies) == Some(env)
+            }
+            Step::WriteMetaCopy { copy, offset } => {
+                let found = probe::meta_of(self.disk, meta_extent(*copy, *offset)).0;
+                found.valid != [false, false]
+                    && self.meta.as_ref().is_some_and(|m| self.changed(m).ok() == Some(found.adv))
+            }
+            _ => false,
+        }
+    }
+
+    /// The tags to write.
+    pub(super) fn adv(&mut self, copy: u8, offset: u64) -> anyhow::Result<Adv> {
+        let begins = self.meta.is_none();
+        let extent = meta_extent(copy, offset);
+        let meta = self.look_at_meta(extent)?.clone();
+        // The copy that counts goes last: which one that is was decided with the plan.
+        let other_order = begins && extent.offset + meta.write_order()[0] != offset;
+        // Whoever has written both copies since has not seen the first one of ours.
+        let mut bytes = vec![0; ADV_BYTES];
+        let written = meta.valid == [true, true]
+            && meta.copies_equal
+            && self.disk.read_back(offset, &mut bytes).is_ok()
+            && Adv::decode(&bytes).is_some_and(|found| found != meta.adv);
+        if other_order || written {
+            return Err(changed_meta().into());
+        }
+        self.changed(&meta)
+    }
+
+    /// The legacy area without the tags that are removed.
+    pub(super) fn legacy(&mut self, extent: Extent) -> anyhow::Result<Vec<u8>> {
+        let start = extent.offset - LEGACY_AT as u64;
+        let removed = &self.plan.meta_removed;
+        let meta = self.look_at_meta(Extent { offset: start, len: META_BYTES })?;
+        if let Some((_, bytes)) = removed.iter().find_map(|tag| meta.legacy_without(*tag)) {
+            return Ok(bytes);
+        }
+        // Another program has dropped the tag already.
+        let mut bytes = vec![0; extent.len as usize];
+        self.disk.read_back(extent.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn look_at_meta(&mut self, extent: Extent) -> anyhow::Result<&Meta> {
+        // An install has just blanked it.
+        if self.meta.is_none() && self.plan.table.is_some() {
+            self.meta = Some(Meta::decode(&[]));
+        }
+        if self.meta.is_none() {
+            // What another program wrote through the node of the partition may still be in its page cache, and would
+            // overwrite the new tags later.
+            if let Err(e) = self.disk.forget_cached(extent) {
+                let what = "failed: dropping what the kernel cached of META";
+                self.observer.note(&format!("{what}: {e}; what other programs wrote last may come over it later"));
+            }
+            let meta = probe::meta_of(self.disk, extent).0;
+            if meta.valid == [false, false] && !meta.blank && self.plan.goal != Goal::Meta {
+                return Err(changed_meta().into());
+            }
+            self.meta = Some(meta);
+        }
+        self.meta.as_ref().ok_or_else(|| changed_meta().into())
+    }
+
+    fn changed(&self, meta: &Meta) -> anyhow::Result<Adv> {
+        let mut adv = meta.adv.clone();
+        for (tag, value) in &self.plan.meta {
+            adv.set(*tag, value.clone())?;
+        }
+        for tag in &self.plan.meta_removed {
+            adv.remove(*tag);
+        }
+        Ok(adv)
+    }
+}
+
+fn meta_extent(copy: u8, offset: u64) -> Extent {
+    Extent { offset: offset - u64::from(copy - 1) * ADV_BYTES as u64, len: META_BYTES }
+}
+
+fn changed_meta() -> ChangedMeanwhile {
+    ChangedMeanwhile { what: "META".to_owned() }
+}

@@ -1,0 +1,36 @@
+//! Writes again what is lost and stands on the disk a second time, and boot.env if both copies are lost.
+
+use slipway_core::{
+    boot::slot::{Slot, SlotState},
+    plan::{self, Plan, Refusals, RequestBase, SystemFacts},
+    report::{ChangeReport, Observer},
+};
+
+use super::{
+    Change, ChangeOptions, DiskRequest,
+    installed_disk::{self, first_unverified},
+};
+use crate::{device::Access, error::Failure};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Repair;
+
+impl Change for Repair {
+    /// What is called good must be whole before it is marked so.
+    fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
+        let good = |slot: &Slot| system.env.as_ref().is_none_or(|env| env.states[*slot] == SlotState::Good);
+        first_unverified(Slot::BOTH.into_iter().filter(good), system)
+    }
+
+    fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+        plan::repair(base, system)
+    }
+}
+
+pub fn run(
+    disk: &DiskRequest,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    installed_disk::change(disk, Access::Write, &Repair, options, observer)
+}
