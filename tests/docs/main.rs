@@ -34,12 +34,13 @@ use sandbox::Sandbox;
 use tables::{NOT_RUN, PRELUDE, substitutions};
 
 /// The documents whose commands are run, each by a test of its own.
-const RUN: [&str; 15] = [
+const RUN: [&str; 16] = [
     "README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/architecture.md",
     "docs/benchmarks.md",
+    "docs/damage.md",
     "docs/images-and-media.md",
     "docs/install.md",
     "docs/machined.md",

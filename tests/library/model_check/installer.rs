@@ -11,6 +11,7 @@ use slipway::{
         Change, SourceRequest,
         activate::Activate,
         confirm::Confirm,
+        repair::Repair,
         rollback::Rollback,
         upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
     },
@@ -44,10 +45,11 @@ pub enum Verb {
     Activate { preserve: bool },
     Confirm,
     Rollback,
+    Repair,
 }
 
 /// All of it.
-pub fn verbs() -> [Verb; 10] {
+pub fn verbs() -> [Verb; 11] {
     let [first, second] = [0, 1].map(|payload| {
         let upgrade = |preserve| Verb::Upgrade { payload, preserve };
         [upgrade(true), upgrade(false), Verb::Stage { payload }]
@@ -55,7 +57,7 @@ pub fn verbs() -> [Verb; 10] {
     let activate = |preserve| Verb::Activate { preserve };
     let [a, b, c] = first;
     let [d, e, f] = second;
-    [a, b, c, d, e, f, activate(true), activate(false), Verb::Confirm, Verb::Rollback]
+    [a, b, c, d, e, f, activate(true), activate(false), Verb::Confirm, Verb::Rollback, Verb::Repair]
 }
 
 /// A write that decides something. Those to META and the data volumes do not.
@@ -171,6 +173,7 @@ impl Installer {
             Verb::Activate { preserve } => &Activate { preserve },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback,
+            Verb::Repair => &Repair,
         };
         let mut facts = self.facts(medium, host);
         while let Some(slot) = change.to_verify(&facts) {
@@ -257,7 +260,7 @@ impl Verb {
     const fn payload(self) -> Option<u8> {
         match self {
             Verb::Upgrade { payload, .. } | Verb::Stage { payload } => Some(payload),
-            Verb::Activate { .. } | Verb::Confirm | Verb::Rollback => None,
+            Verb::Activate { .. } | Verb::Confirm | Verb::Rollback | Verb::Repair => None,
         }
     }
 }
@@ -267,7 +270,7 @@ fn upgrade_request(verb: Verb) -> Option<upgrade::Request> {
     let afterwards = match verb {
         Verb::Upgrade { preserve, .. } => Afterwards::Activated { preserve, blank_ephemeral: false },
         Verb::Stage { .. } => Afterwards::Staged,
-        Verb::Activate { .. } | Verb::Confirm | Verb::Rollback => return None,
+        Verb::Activate { .. } | Verb::Confirm | Verb::Rollback | Verb::Repair => return None,
     };
     Some(upgrade::Request {
         runs_from: RunsFrom::Inside,

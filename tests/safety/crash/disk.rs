@@ -79,13 +79,41 @@ pub enum Fault {
     Flip { byte: usize, bit: u8 },
 }
 
+/// What is wrong with one sector, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lasting {
+    /// It cannot be read until it is written: the drive puts another in its place.
+    Unreadable,
+    /// It can neither be read nor written: the drive has no other left.
+    Dead,
+    /// It can be read, and not be written.
+    Unwritable,
+    /// One bit of what is read is wrong, and nothing tells.
+    ReadsWrong,
+    /// What is written to it is lost, and nothing tells.
+    LosesWrites,
+}
+
+impl Lasting {
+    pub const ALL: [Lasting; 5] =
+        [Lasting::Unreadable, Lasting::Dead, Lasting::Unwritable, Lasting::ReadsWrong, Lasting::LosesWrites];
+}
+
+/// A sector, by its offset, and what is wrong with it.
+pub type BadSector = (u64, Lasting);
+
 pub const EIO: Fault = Fault::Errno(5);
 pub const ENOSPC: Fault = Fault::Errno(28);
+
+/// What another program does to the disk.
+type Meddling = Box<dyn FnOnce(&mut Pages) + Send>;
 
 /// The recording device.
 pub struct RecordingDisk {
     pub size: u64,
     inner: Mutex<Inner>,
+    /// Done when the partitions are claimed.
+    before_claim: Mutex<Option<Meddling>>,
 }
 
 #[derive(Default)]
@@ -95,7 +123,7 @@ struct Inner {
     log: Vec<Op>,
     calls: Vec<(Call, Extent)>,
     fault: Option<(usize, Fault)>,
-    loses: Option<u64>,
+    bad: Option<BadSector>,
     lost: bool,
 }
 
@@ -105,9 +133,27 @@ impl Inner {
         self.log.push(op);
     }
 
+    /// The bad sector, if it lies in a range.
+    fn bad_in(&self, extent: Extent) -> Option<BadSector> {
+        self.bad.filter(|(at, _)| (extent.offset..extent.end()).contains(at))
+    }
+
+    /// What a write to a range meets: nothing, a sector that is replaced, or one where the write ends with an error.
+    fn wears(&mut self, extent: Extent) -> Option<u64> {
+        match self.bad_in(extent)? {
+            (at, Lasting::Dead | Lasting::Unwritable) => Some(at),
+            (_, Lasting::Unreadable) => {
+                self.bad = None;
+                None
+            }
+            _ => None,
+        }
+    }
+
     /// Write, except for the sector that the disk loses.
     fn write(&mut self, offset: u64, buf: &[u8]) {
-        let lost = self.loses.and_then(|at| at.checked_sub(offset)).filter(|at| *at < buf.len() as u64);
+        let lost = self.bad.filter(|(_, how)| *how == Lasting::LosesWrites).map(|(at, _)| at);
+        let lost = lost.and_then(|at| at.checked_sub(offset)).filter(|at| *at < buf.len() as u64);
         let Some(lost) = lost.map(|at| at as usize) else {
             return self.done(Op::Write { offset, bytes: buf.into() });
         };
@@ -123,7 +169,7 @@ impl Inner {
 impl RecordingDisk {
     pub fn new(size: u64, pages: Pages) -> Self {
         let inner = Inner { durable: pages.clone(), pages, ..Inner::default() };
-        RecordingDisk { size, inner: Mutex::new(inner) }
+        RecordingDisk { size, inner: Mutex::new(inner), before_claim: Mutex::default() }
     }
 
     /// The call with this number, from 0, fails once.
@@ -135,9 +181,38 @@ impl RecordingDisk {
 
     /// Every write of the sector at this offset is lost, and nothing tells.
     pub fn lying(size: u64, pages: Pages, sector: u64) -> Self {
+        Self::damaged(size, pages, (sector, Lasting::LosesWrites))
+    }
+
+    /// A sector is bad, for good.
+    pub fn damaged(size: u64, pages: Pages, bad: BadSector) -> Self {
         let disk = Self::new(size, pages);
-        disk.inner.lock().unwrap().loses = Some(sector);
+        disk.inner.lock().unwrap().bad = Some(bad);
         disk
+    }
+
+    /// What is still wrong with the bad sector.
+    pub fn bad(&self) -> Option<BadSector> {
+        self.inner.lock().unwrap().bad
+    }
+
+    /// No flush ever succeeds.
+    pub fn never_flushed(size: u64, pages: Pages) -> Self {
+        let disk = Self::new(size, pages);
+        disk.inner.lock().unwrap().lost = true;
+        disk
+    }
+
+    /// Another program writes to the disk.
+    pub fn meddle(&self, how: impl FnOnce(&mut Pages)) {
+        let mut inner = self.inner.lock().unwrap();
+        how(&mut inner.pages);
+        inner.durable = inner.pages.clone();
+    }
+
+    /// Another program writes to the disk just before it can no longer do so by way of a partition.
+    pub fn meddle_before_claim(&self, how: impl FnOnce(&mut Pages) + Send + 'static) {
+        *self.before_claim.lock().unwrap() = Some(Box::new(how));
     }
 
     /// What was written, flushed or not.
@@ -165,6 +240,16 @@ impl RecordingDisk {
         read == Call::Read && calls.get(n + 1).is_some_and(|(next, to)| *next == Call::Write && to.contains(extent))
     }
 
+    /// Whether call `n` reads back what was written before it. What is read once all is written need not be.
+    pub fn verifies(&self, n: usize) -> bool {
+        let calls = &self.inner.lock().unwrap().calls;
+        let (read, extent) = calls[n];
+        let overlaps = |other: &Extent| other.offset < extent.end() && extent.offset < other.end();
+        read == Call::Read
+            && calls[..n].iter().any(|(call, to)| matches!(call, Call::Write | Call::Zero) && overlaps(to))
+            && calls[n..].iter().any(|(call, _)| *call != Call::Read)
+    }
+
     /// Count a call; `work` gets told whether it is to do half or to flip a bit.
     fn call<T>(
         &self,
@@ -182,6 +267,17 @@ impl RecordingDisk {
             }
             fault => work(&mut inner, fault.map(|(_, fault)| fault)),
         }
+    }
+}
+
+/// Where in a sector the bit is that is read wrong.
+const WRONG_BYTE: u64 = 40;
+
+/// Read the bad sector at `at` wrong, in a buffer that was read from `offset`.
+pub fn wrong_bit(buf: &mut [u8], offset: u64, at: u64) {
+    let byte = (at + WRONG_BYTE).checked_sub(offset).and_then(|byte| buf.get_mut(byte as usize));
+    if let Some(byte) = byte {
+        *byte ^= 0x04;
     }
 }
 
@@ -205,6 +301,11 @@ impl BlockIo for RecordingDisk {
         let extent = Extent { offset, len: buf.len() as u64 };
         self.call(Call::Read, extent, |inner, fault| {
             inner.pages.read(offset, buf);
+            match inner.bad.filter(|(at, _)| offset < at + SECTOR as u64 && *at < extent.end()) {
+                Some((_, Lasting::Unreadable | Lasting::Dead)) => return Err(SHORT()),
+                Some((at, Lasting::ReadsWrong)) => wrong_bit(buf, offset, at),
+                _ => {}
+            }
             if let Some(Fault::Flip { byte, bit }) = fault {
                 buf[byte % buf.len()] ^= 1 << (bit % 8);
             }
@@ -216,6 +317,10 @@ impl BlockIo for RecordingDisk {
         let extent = Extent { offset, len: buf.len() as u64 };
         assert!(extent.end() <= self.size, "a write beyond the end of the disk");
         self.call(Call::Write, extent, |inner, fault| {
+            if let Some(at) = inner.wears(extent) {
+                inner.write(offset, &buf[..(at - offset) as usize]);
+                return Err(SHORT());
+            }
             let short = fault == Some(Fault::Short);
             inner.write(offset, if short { &buf[..half(extent.len) as usize] } else { buf });
             if short { Err(SHORT()) } else { Ok(()) }
@@ -225,6 +330,10 @@ impl BlockIo for RecordingDisk {
     fn zero(&self, extent: Extent) -> io::Result<()> {
         assert!(extent.end() <= self.size, "zeros beyond the end of the disk");
         self.call(Call::Zero, extent, |inner, fault| {
+            if let Some(at) = inner.wears(extent) {
+                inner.done(Op::Zero(Extent { offset: extent.offset, len: at - extent.offset }));
+                return Err(SHORT());
+            }
             let short = fault == Some(Fault::Short);
             let len = if short { half(extent.len) } else { extent.len };
             inner.done(Op::Zero(Extent { offset: extent.offset, len }));
@@ -252,6 +361,13 @@ impl BlockIo for RecordingDisk {
 
     fn reserve(&self, extent: Extent) -> io::Result<()> {
         self.call(Call::Reserve, extent, |_, _| Ok(()))
+    }
+
+    fn claim(&self, _: &[Extent]) -> io::Result<()> {
+        if let Some(how) = self.before_claim.lock().unwrap().take() {
+            self.meddle(how);
+        }
+        Ok(())
     }
 
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {

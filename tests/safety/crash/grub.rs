@@ -29,6 +29,8 @@ pub enum Saves {
     First,
     /// GRUB does not flush: the drive has them in its own order.
     Second,
+    /// The disk refuses the write to this copy, and GRUB finds what was there.
+    Refused(usize),
 }
 
 /// What is in a slot.
@@ -212,7 +214,7 @@ impl Machine {
 fn env_save(copies: &mut [Copy; 2], vars: &Vars, pages: &mut Pages, saves: Saves) {
     for (n, copy) in copies.iter_mut().enumerate() {
         let names = ["seq", "default", "once", "a", "b", "check"].map(|name| (name, vars.get(name)));
-        let Some((bytes, at)) = copy else { continue };
+        let Some((bytes, at)) = copy.as_mut().filter(|_| saves != Saves::Refused(n)) else { continue };
         let Some(saved) = env_block_with(bytes, &names) else { continue };
         *bytes = saved;
         if !matches!((n, saves), (1, Saves::First) | (0, Saves::Second)) {

@@ -10,6 +10,8 @@ mod faults;
 mod grub;
 mod install;
 mod judge;
+mod lasting;
+mod meddling;
 mod mutants;
 mod pages;
 mod read;
@@ -33,6 +35,16 @@ macro_rules! verbs {
             #[test]
             fn faults() {
                 super::scenario::$name().run(stringify!($name)).survives_faults($stride);
+            }
+
+            #[test]
+            fn others_meddle() {
+                super::scenario::$name().run(stringify!($name)).survives_meddling();
+            }
+
+            #[test]
+            fn lasting_faults() {
+                super::scenario::$name().run(stringify!($name)).survives_lasting_faults();
             }
         })*
     };
@@ -64,6 +76,12 @@ verbs! {
     rollback 1 1,
     rollback_running_trial 1 1,
     rollback_pending_trial 1 1,
+    rollback_with_both_copies_lost 1 1,
+    confirm_with_both_copies_lost 1 1,
+    repair 1 1,
+    repair_two_systems 1 1,
+    repair_in_a_trial 1 1,
+    repair_with_a_copy_lost 1 1,
     meta_set 1 1,
     meta_delete 1 1,
     wipe_state 2 1,

@@ -24,10 +24,20 @@ fn is_env(step: &Step) -> bool {
     matches!(step, Step::WriteBootEnv { .. })
 }
 
+/// Edit a plan, and have it not look at what it writes over: steps in another order find something else there.
+fn without_care(plan: &mut Plan, edit: &dyn Fn(&mut Plan)) {
+    edit(plan);
+    for step in &mut plan.steps {
+        if let Step::WriteBootEnv { over, .. } = step {
+            *over = None;
+        }
+    }
+}
+
 /// What is wrong with a plan that was edited.
 fn with_plan(scenario: &Scenario, edit: &dyn Fn(&mut Plan)) -> Option<String> {
     let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());
-    scenario.edited(&disk, edit).expect("a mutant is wrong in another way than not to run");
+    scenario.edited(&disk, &|plan| without_care(plan, edit)).expect("a mutant is wrong in another way than not to run");
     scenario.cuts(&disk.log(), STATES, 0).broken
 }
 
@@ -186,6 +196,9 @@ fn no_lost_sector_goes_unnoticed() {
         for sector in &sectors {
             let disk = RecordingDisk::lying(DISK_BYTES, scenario.story.pages.clone(), *sector);
             match scenario.again(&disk) {
+                Ok(plan) if plan.warnings.iter().any(|warning| warning.starts_with("failed: ")) => {
+                    assert!(scenario.is_in_force(&disk.pages()), "sector at {sector}: {}", plan.result);
+                }
                 Ok(_) => scenario.is_done(&disk.pages()).unwrap_or_else(|why| panic!("sector at {sector}: {why}")),
                 Err(_) => noticed += 1,
             }

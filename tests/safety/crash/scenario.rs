@@ -92,7 +92,7 @@ impl Setup {
 }
 
 /// What boots next once a verb is done, and whether as a trial: of what may boot, the last.
-fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
+pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
     let tries = matches!(verb, Verb::Upgrade { activate: true, .. } | Verb::Activate { .. } | Verb::FromMedium { .. });
     let trial = tries && !expect.trial.is_empty();
     let last = if trial { expect.trial.last() } else { expect.plain.last() };
@@ -167,6 +167,7 @@ impl Scenario {
                 let there = self.judge.machine.slot(&self.story.pages, other).marker.0 == "good";
                 copies.into_iter().chain([adv]).chain(there.then(|| marker(other))).collect()
             }
+            Verb::Repair => copies.into_iter().chain([adv]).collect(),
             Verb::MetaSet(..) | Verb::MetaDelete(_) => vec![adv],
             Verb::Wipe(_) => vec![],
         };
@@ -336,6 +337,46 @@ pub fn rollback_running_trial() -> Setup {
 
 pub fn rollback_pending_trial() -> Setup {
     setup(Story::installed().run(&UPGRADE), Verb::Rollback, &[A0], &[B1])
+}
+
+/// Both copies of boot.env are lost: GRUB goes by the markers, and so does the system that runs.
+fn lost(story: Story) -> Story {
+    story.with_env(|_, old| vec![0; old.len()])
+}
+
+fn with_env_lost(mut setup: Setup) -> Setup {
+    setup.expect.env_lost = true;
+    setup
+}
+
+pub fn rollback_with_both_copies_lost() -> Setup {
+    with_env_lost(setup(lost(confirmed()), Verb::Rollback, &[B1, A0], &[]))
+}
+
+pub fn confirm_with_both_copies_lost() -> Setup {
+    with_env_lost(setup(lost(tried()), Verb::Confirm, &[A0, B1], &[]))
+}
+
+/// From a rescue system.
+pub fn repair() -> Setup {
+    let story = Story { cmdline: "quiet".to_owned(), ..lost(Story::installed()) };
+    with_env_lost(setup(story, Verb::Repair, &[A0], &[]))
+}
+
+/// Both slots are good; the one that was confirmed last boots.
+pub fn repair_two_systems() -> Setup {
+    let story = Story { cmdline: "quiet".to_owned(), ..lost(confirmed()) };
+    with_env_lost(setup(story, Verb::Repair, &[A0, B1], &[]))
+}
+
+/// Inside a trial: it can be confirmed afterwards.
+pub fn repair_in_a_trial() -> Setup {
+    with_env_lost(setup(lost(tried()), Verb::Repair, &[A0], &[]))
+}
+
+pub fn repair_with_a_copy_lost() -> Setup {
+    let story = Story::installed().with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() });
+    setup(Story { cmdline: "quiet".to_owned(), ..story }, Verb::Repair, &[A0], &[])
 }
 
 pub fn meta_set() -> Setup {

@@ -12,6 +12,7 @@ use slipway::{
         activate::Activate,
         confirm::Confirm,
         meta::{self, MetaOnDisk},
+        repair::Repair,
         rollback::Rollback,
         upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
         wipe::Wipe,
@@ -30,7 +31,7 @@ use slipway_core::{
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
     plan::{InstallRequest, Plan, RunsFrom, Step},
-    report::FailureKind,
+    report::{FailureKind, Observer},
     units::MIB,
 };
 use slipway_test_support::fixtures::{self, DISK_BYTES, Silent};
@@ -54,7 +55,7 @@ pub struct World {
 }
 
 /// What is to be done to an installed disk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// `upgrade`, or `stage` where it is not activated.
     Upgrade {
@@ -74,6 +75,7 @@ pub enum Verb {
     },
     Confirm,
     Rollback,
+    Repair,
     MetaSet(u8, &'static str),
     MetaDelete(u8),
     Wipe(Part),
@@ -86,6 +88,20 @@ pub struct Failed {
     pub text: String,
     /// What success would have been, if it came to carrying it out.
     pub promise: Option<String>,
+}
+
+/// What was told; and what happens before each step, by its number from 1.
+struct Told<'t>(Vec<String>, &'t dyn Fn(usize));
+
+impl Observer for Told<'_> {
+    fn phase(&mut self, _: &str, _: u64) {}
+    fn step(&mut self, number: usize, _: usize, _: &str, _: u64) {
+        self.1(number);
+    }
+    fn advance(&mut self, _: u64) {}
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
 }
 
 /// Hands out a payload's files, which are in memory.
@@ -155,7 +171,8 @@ impl World {
         format!("kept=1 slipway.slot={slot} slipway.disk={disk} slipway.try={}", u8::from(trial))
     }
 
-    /// What a command does: look, decide, do. `edit` may spoil the plan before it is carried out.
+    /// What a command does: look, decide, do. `edit` may spoil the plan before it is carried out. What was told meanwhile
+    /// is with the plan's warnings.
     pub fn run(
         &self,
         verb: &Verb,
@@ -163,11 +180,25 @@ impl World {
         cmdline: &str,
         edit: &dyn Fn(&mut Plan),
     ) -> Result<Plan, Failed> {
+        self.run_with(verb, disk, cmdline, edit, &|_| ())
+    }
+
+    /// The same; `before_step` is called before each step, with its number from 1.
+    pub fn run_with(
+        &self,
+        verb: &Verb,
+        disk: &dyn BlockIo,
+        cmdline: &str,
+        edit: &dyn Fn(&mut Plan),
+        before_step: &dyn Fn(usize),
+    ) -> Result<Plan, Failed> {
         if let Some(change) = meta_change(verb) {
             let meta = MetaOnDisk::look(disk, "disk").map_err(Failed::before)?;
             let mut plan = meta.plan("disk", &change).map_err(Failed::before)?;
             edit(&mut plan);
-            let done = meta.carry_out(&plan, &change, &mut Silent);
+            let mut told = Told(vec![], before_step);
+            let done = meta.carry_out(&plan, &change, &mut told);
+            plan.warnings.extend(told.0);
             return done.map_err(|e| Failed::during(e, &plan)).map(|_| plan);
         }
         let mut installed = InstalledDisk::look(disk, identity(), "disk", cmdline).map_err(Failed::before)?;
@@ -175,7 +206,9 @@ impl World {
         edit(&mut plan);
         let files = verb.payload().map(|n| Files(&self.payloads[n]));
         let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), assets: None };
-        let done = installed.carry_out(&plan, sources, &mut Silent);
+        let mut told = Told(vec![], before_step);
+        let done = installed.carry_out(&plan, sources, &mut told);
+        plan.warnings.extend(told.0);
         done.map_err(|e| Failed::during(e, &plan)).map(|()| plan)
     }
 
@@ -193,10 +226,13 @@ impl World {
             Verb::Activate { preserve } => &Activate { preserve: *preserve },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback,
+            Verb::Repair => &Repair,
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
         };
-        disk.plan(change, || 1_800_000_100, &mut Silent).map(|planned| planned.plan)
+        let planned = disk.plan(change, || 1_800_000_100, &mut Silent)?;
+        disk.hold(change, &planned)?;
+        Ok(planned.plan)
     }
 }
 

@@ -99,6 +99,7 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
         verifies: true,
         marker_at: Some(gpt.part(slot.into()).offset + 2 * MIB),
         whole: None,
+        unlisted: vec![],
     }
 }
 
@@ -123,6 +124,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
         meta: Meta { blank: true, ..Meta::decode(&[]) },
         data: BTreeMap::from([(Part::State, VolumeHolds::Xfs), (Part::Ephemeral, VolumeHolds::Xfs)]),
+        unreadable: vec![],
         gpt,
     }
 }

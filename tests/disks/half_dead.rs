@@ -1,0 +1,85 @@
+//! Disks on which something is lost that a system does not need to boot: the ways back work, and `repair` mends what
+//! can be mended.
+
+use std::{fs, path::Path};
+
+use slipway_core::boot::env::PATHS;
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{Content, Node, Payload, World, flip, json_of, on_disk, partition, program, refused, write_at},
+};
+
+/// Put a file into the root directory of a partition, as fsck or a person does.
+fn put(disk: &Path, part: &str, name: &str) {
+    let file = disk.with_extension("stray");
+    fs::write(&file, "lost clusters").unwrap();
+    let image = format!("{}@@{}", disk.display(), partition(disk, part).offset);
+    let status = program("mcopy").args(["-i", &image]).arg(&file).arg(format!("::{name}")).output().unwrap();
+    assert!(status.status.success(), "{status:?}");
+}
+
+#[test]
+fn a_file_that_fsck_left_does_not_take_the_way_back() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    put(&node.disk, "BOOT-B", "FSCK0000.REC");
+    let confirmed = node.run('B', true, &["confirm"]).succeeds();
+    assert!(confirmed.stderr.contains("slot B has files that SHA256SUMS does not list"), "{}", confirmed.stderr);
+    assert!(confirmed.stderr.contains("FSCK0000.REC"), "{}", confirmed.stderr);
+    put(&node.disk, "BOOT-A", "FSCK0000.REC");
+    node.run('B', false, &["rollback"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+    let verified = on_disk(&node.disk, &["verify", "--progress=none"]).succeeds();
+    assert!(verified.stdout.contains("FSCK0000.REC     not listed"), "{}", verified.stdout);
+}
+
+/// Both copies of boot.env are destroyed, and nothing of the disk runs: what boots is what GRUB boots by the markers.
+#[test]
+fn a_lost_boot_state_is_made_again_from_a_rescue_system() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let copies = node.boot_envs();
+    copies.iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
+    let before = json_of(&node.disk, &["status"])["next_boot"]["slot"].clone();
+    assert_eq!(before, "B", "it was confirmed last");
+    refused(&node.disk, INSTALL, &["installer repair"], || node.run_under("quiet", &["upgrade", "--source", "dir:/x"]));
+    let repaired = node.run_under("quiet", &["repair"]).succeeds();
+    assert!(repaired.stdout.contains("boot.env is made again from the slots' own markers"), "{}", repaired.stdout);
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["boot_env"]["default"]), (&before, &before));
+    assert_eq!(status["boot_env"]["states"], serde_json::json!({"A": "good", "B": "good"}));
+    assert_eq!(node.boot_envs(), copies);
+    let content = Content::of(&node.disk);
+    node.run_under("quiet", &["repair"]).succeeds();
+    assert!(Content::of(&node.disk) == content, "a second repair has written");
+    node.run('B', false, &["rollback"]).succeeds();
+}
+
+/// A slot that was never confirmed is not made the default.
+#[test]
+fn a_repair_trusts_what_was_confirmed_only() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.boot_envs().iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
+    flip(&node.disk, node.file("A", Payload::ROOTFS) + 30_000);
+    refused(&node.disk, INSTALL, &["no slot that is marked good is whole"], || node.run('B', true, &["repair"]));
+    node.run('B', true, &["confirm"]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "B");
+}
+
+/// One copy is not in its place: the other does alone.
+#[test]
+fn one_copy_of_the_boot_state_is_enough() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
+    let removed = program("mdel").args(["-i", &esp]).arg(format!("::{}", PATHS[1])).output().unwrap();
+    assert!(removed.status.success(), "{removed:?}");
+    let back = node.run('B', false, &["rollback"]).succeeds();
+    assert!(back.stderr.contains("slipway/boot.env alone holds the boot state"), "{}", back.stderr);
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}

@@ -1,0 +1,302 @@
+//! Faults that stay: any sector that a verb touches is unreadable, unwritable or silently wrong for good. Whatever the
+//! verb makes of it, the ways back work as long as there is a system to go back to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
+
+use slipway_core::{plan::Plan, units::Extent};
+use slipway_test_support::fixtures::DISK_BYTES;
+
+use super::{
+    disk::{BadSector, Call, Lasting, RecordingDisk, wrong_bit},
+    grub::{Outcome, Saves},
+    pages::{GARBAGE, Pages, SECTOR},
+    scenario::{Scenario, ends},
+    thorough,
+    world::{Failed, Verb, World},
+};
+
+const STEP: u64 = SECTOR as u64;
+/// The tables before the first partition, and the largest sector number of the backup GPT from the end.
+const TABLE_SECTORS: u64 = 34;
+
+/// A disk with a bad sector, as whoever boots from it sees it.
+struct Seen {
+    pages: Pages,
+    saves: Saves,
+}
+
+/// What came of a sweep.
+#[derive(Default)]
+struct Summary {
+    runs: usize,
+    done: usize,
+    refused: usize,
+    failed: usize,
+    wrong: Vec<String>,
+    /// Which region's loss has which consequence.
+    regions: BTreeMap<(String, Lasting), BTreeSet<&'static str>>,
+}
+
+impl Scenario {
+    /// Sectors that an undisturbed run reads or writes: of every region the ends, and samples from between.
+    fn touched(&self) -> BTreeSet<u64> {
+        let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
+        self.again(&disk).unwrap();
+        let mut regions: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+        let extents =
+            disk.calls().into_iter().filter(|(call, _)| matches!(call, Call::Read | Call::Write | Call::Zero));
+        for (_, extent) in extents.filter(|(_, extent)| extent.len > 0) {
+            let (first, last) = (extent.offset / STEP, (extent.end() - 1) / STEP);
+            let between = (first..last).step_by(((last - first) / 16 + 1) as usize);
+            for at in between.chain([first, last]).map(|sector| sector * STEP) {
+                regions.entry(self.region(at)).or_default().insert(at);
+            }
+        }
+        let most = if thorough() { usize::MAX } else { 8 };
+        let some = |sectors: BTreeSet<u64>| {
+            let stride = sectors.len().div_ceil(most);
+            let ends = [sectors.first().copied(), sectors.last().copied()].into_iter().flatten().collect::<Vec<_>>();
+            sectors.into_iter().step_by(stride).chain(ends).collect::<Vec<_>>()
+        };
+        regions.into_values().flat_map(some).collect()
+    }
+
+    /// Where a sector lies, for people.
+    fn region(&self, at: u64) -> String {
+        let sector = Extent { offset: at, len: STEP };
+        let part = self.judge.table.parts.iter().find(|(_, part)| part.contains(sector));
+        match part {
+            Some((1, _)) if self.env_copy(at).is_some() => "a copy of boot.env".to_owned(),
+            Some((number, part)) => {
+                let names = ["", "EFI", "BIOS", "BOOT-A", "BOOT-B", "META", "STATE", "EPHEMERAL"];
+                let first = if at == part.offset { ", first sector" } else { "" };
+                format!("{}{first}", names[*number as usize])
+            }
+            None if at == 0 => "LBA 0".to_owned(),
+            None if at < TABLE_SECTORS * STEP => "primary GPT".to_owned(),
+            None => "backup GPT".to_owned(),
+        }
+    }
+
+    /// Which copy of boot.env a sector holds.
+    fn env_copy(&self, at: u64) -> Option<usize> {
+        self.judge
+            .machine
+            .copies(&self.story.pages)
+            .iter()
+            .position(|copy| copy.as_ref().is_some_and(|(_, a)| *a == at))
+    }
+
+    fn seen(&self, disk: &RecordingDisk) -> Seen {
+        let mut pages = disk.pages();
+        let mut saves = Saves::Both;
+        if let Some((at, how)) = disk.bad() {
+            let mut sector = [0; SECTOR];
+            pages.read(at, &mut sector);
+            match how {
+                Lasting::Unreadable | Lasting::Dead => sector = [GARBAGE; SECTOR],
+                Lasting::ReadsWrong => wrong_bit(&mut sector, at, at),
+                Lasting::Unwritable | Lasting::LosesWrites => {}
+            }
+            pages.write(at, &sector);
+            // A sector that reads wrong can be written, and reads wrong again.
+            if let Some(copy) = self.env_copy(at).filter(|_| how != Lasting::ReadsWrong && how != Lasting::Unreadable) {
+                saves = Saves::Refused(copy);
+            }
+        }
+        Seen { pages, saves }
+    }
+
+    /// The boots that follow, when nobody confirms: the first, and where it ends.
+    fn boots(&self, seen: &Seen) -> (Outcome, Outcome) {
+        let mut disk = seen.pages.clone();
+        let boots: Vec<_> = (0..4).map(|_| self.judge.machine.power_on(&mut disk, seen.saves)).collect();
+        (boots[0], boots[3])
+    }
+
+    /// The system that a life ends in, if it is whole.
+    fn comes_to_rest(&self, seen: &Seen) -> Result<(char, usize), String> {
+        match self.boots(seen) {
+            (_, Outcome::Boots { slot, trial: false }) => {
+                let payload = self.judge.whole(&seen.pages, slot);
+                payload.map(|payload| (slot, payload)).ok_or_else(|| format!("slot {slot} boots and is not whole"))
+            }
+            other => Err(format!("no system comes up: {other:?}")),
+        }
+    }
+
+    /// Run the verb with a bad sector; which kind of end it came to, or what is wrong.
+    fn judge_lasting(&self, bad: BadSector) -> Result<&'static str, String> {
+        let disk = RecordingDisk::damaged(DISK_BYTES, self.story.pages.clone(), bad);
+        let before = self.seen(&disk);
+        // Without a table there is nothing to boot, and GRUB reads the primary only.
+        let table = matches!(self.region(bad.0).as_str(), "LBA 0" | "primary GPT");
+        let alive = !table && self.comes_to_rest(&before).is_ok();
+        let result = self.again(&disk);
+        let after = self.seen(&disk);
+        let expect = &self.judge.expect;
+        if alive {
+            let system = self.comes_to_rest(&after)?;
+            let mut may = expect.plain.iter().chain(&expect.marked);
+            if !may.any(|s| *s == system) && self.comes_to_rest(&before) != Ok(system) {
+                return Err(format!("payload {} in slot {} comes up", system.1, system.0));
+            }
+            if let (Outcome::Boots { slot, trial: true }, _) = self.boots(&after) {
+                let payload = self.judge.whole(&after.pages, slot);
+                // One that was armed and bad before is not the verb's doing, if it left it alone.
+                let left_alone = payload.is_none() && self.boots(&before).0 == (Outcome::Boots { slot, trial: true });
+                let left_alone = left_alone && self.judge.whole(&before.pages, slot).is_none();
+                if !left_alone && !payload.is_some_and(|payload| expect.trial.contains(&(slot, payload))) {
+                    return Err(format!("slot {slot} is tried, with payload {payload:?}"));
+                }
+            }
+        }
+        let end = self.judge_result(&result, &after, alive, &disk)?;
+        if alive {
+            self.judge_way_back(&disk).map_err(|why| format!("{end}, then {why}"))?;
+        }
+        Ok(end)
+    }
+
+    fn judge_result(
+        &self,
+        result: &Result<Plan, Failed>,
+        after: &Seen,
+        alive: bool,
+        disk: &RecordingDisk,
+    ) -> Result<&'static str, String> {
+        let failed = match result {
+            Ok(plan) => {
+                let (slot, payload, trial) = ends(&self.verb, &self.judge.expect);
+                let boots = self.boots(after).0;
+                if self.verb == Verb::Repair {
+                    return Ok("done");
+                }
+                if alive && boots != (Outcome::Boots { slot, trial }) {
+                    return Err(format!("success ({}), and {boots:?}", plan.result));
+                }
+                if alive && self.judge.whole(&after.pages, slot) != Some(payload) {
+                    return Err(format!("success, and slot {slot} is not whole"));
+                }
+                let spared = plan.warnings.iter().any(|warning| warning.starts_with("failed: "));
+                if self.judge.meta(&after.pages) != self.judge.meta(&self.done) && !(spared && self.is_way_back()) {
+                    return Err("success, and META has other tags".to_owned());
+                }
+                return Ok("done");
+            }
+            Err(failed) => failed,
+        };
+        if failed.kind.exit_code() != 7 {
+            return Err(format!("exit code {:?}: {}", failed.kind, failed.text));
+        }
+        let all = Extent { offset: 0, len: DISK_BYTES };
+        let untouched = disk.pages().same(&self.story.pages, all);
+        if failed.text.contains("nothing was written") && !untouched {
+            return Err(format!("nothing written is not true: {}", failed.text));
+        }
+        // What is only looked at must not keep anybody from going back.
+        let copy = self.env_copy(disk.bad().map_or(0, |(at, _)| at)).is_some();
+        let repairs = self.verb == Verb::Repair && copy && !self.judge.expect.env_lost;
+        if self.is_way_back() && !repairs && alive && self.must_work(disk) {
+            return Err(format!("refused: {}", failed.text));
+        }
+        Ok(if untouched { "refused" } else { "failed" })
+    }
+
+    /// Whether it goes on without META, where that only loses a label.
+    pub const fn is_way_back(&self) -> bool {
+        matches!(self.verb, Verb::Rollback | Verb::Confirm | Verb::Repair)
+    }
+
+    /// Whether the verb's own slot is whole, and the boot state is where it can be found.
+    fn must_work(&self, disk: &RecordingDisk) -> bool {
+        let seen = self.seen(disk);
+        let (slot, payload, _) = ends(&self.verb, &self.judge.expect);
+        let place = self.judge.machine.copies(&seen.pages).iter().any(Option::is_some);
+        place && self.judge.whole(&seen.pages, slot) == Some(payload)
+    }
+
+    /// From the system that boots: a trial can be confirmed, and there is a way to the other system, if that is whole
+    /// and good.
+    fn judge_way_back(&self, disk: &RecordingDisk) -> Result<(), String> {
+        let mut seen = self.seen(disk);
+        let Outcome::Boots { slot, trial } = self.judge.machine.power_on(&mut seen.pages, seen.saves) else {
+            return Ok(());
+        };
+        let other = if slot == 'A' { 'B' } else { 'A' };
+        let copies = self.judge.machine.copies(&seen.pages);
+        let Some(env) = self.judge.machine.env(&seen.pages) else { return Ok(()) };
+        let good = |slot: char| env.get(if slot == 'A' { "a" } else { "b" }).is_some_and(|state| state == "good");
+        let whole = |slot| self.judge.whole(&seen.pages, slot).is_some();
+        let run = |verb: &Verb| {
+            // What GRUB saved is on the disk, too.
+            let mut pages = disk.pages();
+            for (_, at) in copies.iter().flatten().filter(|(_, at)| disk.bad().is_none_or(|(bad, _)| bad != *at)) {
+                let mut sector = [0; SECTOR];
+                seen.pages.read(*at, &mut sector);
+                pages.write(*at, &sector);
+            }
+            let disk = match disk.bad() {
+                Some(bad) => RecordingDisk::damaged(DISK_BYTES, pages, bad),
+                None => RecordingDisk::new(DISK_BYTES, pages),
+            };
+            let world = World::get();
+            let done = world.run(verb, &disk, &world.cmdline(slot, trial), &|_| ());
+            (done.map(|plan| plan.result), self.boots(&self.seen(&disk)).0)
+        };
+        let comes_back = |to: char, verb: &Verb| match run(verb) {
+            (Ok(_), Outcome::Boots { slot, trial: false }) if slot == to => Ok(()),
+            (result, boots) => Err(format!("{verb:?} in slot {slot}: {boots:?}, {result:?}")),
+        };
+        if trial && whole(slot) {
+            comes_back(slot, &Verb::Confirm)?;
+        }
+        if trial && whole(other) || !trial && env["default"] == slot.to_string() && good(other) && whole(other) {
+            comes_back(other, &Verb::Rollback)?;
+        }
+        Ok(())
+    }
+
+    pub fn survives_lasting_faults(&self) {
+        let start = Instant::now();
+        let mut summary = Summary::default();
+        let sectors = self.touched();
+        for at in &sectors {
+            for how in Lasting::ALL {
+                summary.runs += 1;
+                match self.judge_lasting((*at, how)) {
+                    Ok(end) => {
+                        match end {
+                            "done" => summary.done += 1,
+                            "refused" => summary.refused += 1,
+                            _ => summary.failed += 1,
+                        }
+                        summary.regions.entry((self.region(*at), how)).or_default().insert(end);
+                    }
+                    Err(why) => summary.wrong.push(format!("{how:?} at {at}, {}: {why}", self.region(*at))),
+                }
+            }
+        }
+        let disk = RecordingDisk::never_flushed(DISK_BYTES, self.story.pages.clone());
+        if self.again(&disk).is_ok() {
+            summary.wrong.push("success, though no flush succeeded".to_owned());
+        }
+        let Summary { runs, done, refused, failed, wrong, regions } = summary;
+        eprintln!(
+            "{}: {} sectors, {runs} runs, {:.1} s: {done} done, {refused} refused, {failed} failed, {} wrong",
+            self.name,
+            sectors.len(),
+            start.elapsed().as_secs_f32(),
+            wrong.len()
+        );
+        if std::env::var_os("SLIPWAY_CRASH_VERBOSE").is_some() {
+            for ((region, how), ends) in regions {
+                eprintln!("    {region}, {how:?}: {}", ends.into_iter().collect::<Vec<_>>().join(", "));
+            }
+        }
+        assert_eq!(wrong, [""; 0], "{}", self.name);
+    }
+}
