@@ -202,3 +202,23 @@ fn data_ranges(file: &File, len: u64) -> io::Result<Vec<Extent>> {
     }
     Ok(ranges)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// The log of the second has 2 GiB.
+    #[test]
+    fn hardly_any_memory_whatever_the_size() {
+        for (len, most) in [(4 << 30, MIB), (100 << 40, 4 * MIB)] {
+            let spec =
+                XfsSpec { label: "EPHEMERAL".to_owned(), uuid: Uuid::nil(), sector: SectorSize::S512, time: None };
+            let prepared = PreparedXfs::new(len, &spec).unwrap();
+            let memory = prepared.side.metadata().unwrap().blocks() * 512;
+            assert!(memory <= most, "{memory} bytes in memory for {len}");
+            assert!(prepared.data.iter().map(|data| data.len).sum::<u64>() <= most, "{} ranges", prepared.data.len());
+        }
+    }
+}
