@@ -181,3 +181,35 @@ fn dm_targets(buffer: &[u8]) -> Option<Vec<DmTarget>> {
     }
     Some(targets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As the kernel answers for two targets, 7 and 9 sectors long.
+    #[test]
+    fn targets_of_device_mapper() {
+        let mut answer = vec![0; DM_HEADER];
+        answer[16..20].copy_from_slice(&(DM_HEADER as u32).to_ne_bytes());
+        answer[20..24].copy_from_slice(&2u32.to_ne_bytes());
+        for (sectors, next, kind, parameters) in
+            [(7u64, 56u32, &b"linear"[..], &b"252:4 2048"[..]), (9, 112, b"zero", b"")]
+        {
+            let from = answer.len();
+            answer.resize(from + 56, 0);
+            answer[from + 8..from + 16].copy_from_slice(&sectors.to_ne_bytes());
+            answer[from + 20..from + 24].copy_from_slice(&next.to_ne_bytes());
+            answer[from + 24..from + 24 + kind.len()].copy_from_slice(kind);
+            answer[from + DM_TARGET..from + DM_TARGET + parameters.len()].copy_from_slice(parameters);
+        }
+        let targets = |answer: &[u8]| {
+            let told = dm_targets(answer)?.into_iter();
+            Some(told.map(|target| (target.sectors, target.kind, target.parameters)).collect::<Vec<_>>())
+        };
+        let linear = (7, "linear".to_owned(), "252:4 2048".to_owned());
+        assert_eq!(targets(&answer), Some(vec![linear, (9, "zero".to_owned(), String::new())]));
+        assert_eq!(targets(&answer[..answer.len() - 56]), None);
+        answer[28..32].copy_from_slice(&DM_BUFFER_FULL.to_ne_bytes());
+        assert_eq!(targets(&answer), None);
+    }
+}

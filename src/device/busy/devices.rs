@@ -120,8 +120,9 @@ impl Devices {
         self.0.iter().filter_map(move |device| {
             let on = device.on.iter().filter(|(on, _)| *on == store);
             let shared = on.flat_map(|(_, lies)| wanted.iter().filter_map(|wanted| within(*lies, *wanted)));
-            // Which of its own bytes those of a mapping are is not known once it lies on more than one range.
-            let shared: Vec<_> = if device.on.len() > 1 { shared.map(|_| ALL).collect() } else { shared.collect() };
+            // Which of its own bytes those are is only known of a device that lies on one range: not of md, or dm-crypt.
+            let one_range = matches!(device.on[..], [(_, lies)] if lies != ALL);
+            let shared: Vec<_> = if one_range { shared.collect() } else { shared.map(|_| ALL).collect() };
             (!shared.is_empty()).then_some((device, shared))
         })
     }
@@ -213,4 +214,93 @@ fn mapped(rdev: u64) -> Option<Vec<(Store, Extent)>> {
         (target.kind == "linear").then_some((Store::Device(device_number(device)?), lies))
     };
     targets.into_iter().map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn number(minor: u64) -> u64 {
+        nix::sys::stat::makedev(259, minor)
+    }
+
+    // A disk with two partitions. md on the second, bcache on md. A mapping with a table that is known on the first, one
+    // with another on the disk; the first is a disk with a partition of its own, as multipath makes it.
+    fn machine() -> Devices {
+        let sys = tempfile::tempdir().unwrap();
+        let block = sys.path().join("block");
+        let put = |path: &str, text: String| {
+            let path = block.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let device = |path: &str, minor: u64, bytes: u64| {
+            put(&format!("{path}/dev"), format!("259:{minor}\n"));
+            put(&format!("{path}/size"), format!("{}\n", bytes / 512));
+        };
+        let below = |upper: &str, lower: &str| {
+            fs::create_dir_all(block.join(upper).join("slaves")).unwrap();
+            let name = lower.rsplit('/').next().unwrap();
+            symlink(block.join(lower), block.join(upper).join("slaves").join(name)).unwrap();
+        };
+        device("sda", 0, 8 * GIB);
+        for (name, minor, start) in [("sda1", 1, 1), ("sda2", 2, 4)] {
+            device(&format!("sda/{name}"), minor, 2 * GIB);
+            put(&format!("sda/{name}/partition"), format!("{minor}\n"));
+            put(&format!("sda/{name}/start"), format!("{}\n", start * GIB / 512));
+        }
+        device("md0", 10, 2 * GIB);
+        below("md0", "sda/sda2");
+        device("bcache0", 11, 2 * GIB);
+        below("bcache0", "md0");
+        for (name, minor, lower, given, uuid) in [
+            ("dm-0", 20, "sda/sda1", "volume", "LVM-x"),
+            ("dm-1", 21, "dm-0", "volume1", "part1-LVM-x"),
+            ("dm-2", 22, "sda", "secret", "CRYPT-LUKS2-x"),
+        ] {
+            device(name, minor, GIB);
+            below(name, lower);
+            put(&format!("{name}/dm/name"), format!("{given}\n"));
+            put(&format!("{name}/dm/uuid"), format!("{uuid}\n"));
+        }
+        let linear = |lower: u64, offset: u64| Some(vec![(Store::Device(lower), Extent { offset, len: GIB / 2 })]);
+        let mapped = |rdev: u64| match rdev {
+            rdev if rdev == number(20) => linear(number(1), GIB),
+            rdev if rdev == number(21) => linear(number(20), GIB / 4),
+            _ => None,
+        };
+        Devices::read(sys.path(), &|_, _| None, &mapped).unwrap()
+    }
+
+    fn names(devices: &Devices, store: u64, offset: u64, len: u64) -> Vec<String> {
+        let wanted = [Extent { offset, len }];
+        let on = devices.on(Store::Device(number(store)), &wanted);
+        on.map(|(device, shared)| format!("{} {:?} {}", device.node.display(), device.kind, shared[0].offset)).collect()
+    }
+
+    #[test]
+    fn ranges_of_devices() {
+        let devices = machine();
+        let everything = r#"/dev/dm-2 Mapping("dm-2 (secret)") 0"#;
+        // What does not tell where it lies may lie anywhere.
+        assert_eq!(names(&devices, 0, 0, GIB), [everything]);
+        assert_eq!(
+            names(&devices, 0, 2 * GIB, 2 * GIB + 1),
+            [
+                &format!("/dev/sda1 Partition {{ number: Some(1) }} {GIB}"),
+                "/dev/sda2 Partition { number: Some(2) } 0",
+                everything
+            ]
+        );
+        assert_eq!(names(&devices, 2, 5, 1), [r#"/dev/md0 Mapping("md0") 0"#]);
+        assert_eq!(names(&devices, 10, 5, 1), [r#"/dev/bcache0 Mapping("bcache0") 0"#]);
+        assert_eq!(names(&devices, 1, 0, GIB), [""; 0]);
+        assert_eq!(names(&devices, 1, GIB / 2, GIB), [r#"/dev/dm-0 Mapping("dm-0 (volume)") 0"#]);
+        assert_eq!(names(&devices, 20, 0, GIB), ["/dev/dm-1 Partition { number: None } 0"]);
+        assert!(Devices::read(Path::new("/nowhere"), &|_, _| None, &|_| None).is_err());
+    }
 }

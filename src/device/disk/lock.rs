@@ -71,6 +71,11 @@ fn holder(file: &File, kinds: &[&str]) -> Option<String> {
     let pid = line.split_whitespace().skip_while(|word| !matches!(*word, "READ" | "WRITE")).nth(1)?;
     // An open-file-description lock belongs to no process (-1), but shows where the description is open.
     let shows = |info: &str| info.lines().any(|line| line.starts_with("lock:") && of_kind(line));
-    let pid = pid.parse().ok().or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))?;
+    // 0 is a process of another PID namespace.
+    let pid = pid
+        .parse()
+        .ok()
+        .filter(|pid| *pid != 0)
+        .or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))?;
     Some(processes::named(pid))
 }
