@@ -62,19 +62,18 @@ pub fn partitions(node: &DiskNode, extents: &[Extent]) -> Result<Vec<Device>, No
 
 /// A process that has one of these partitions open for writing.
 pub fn writer_of(parts: &[Device]) -> Option<DiskUse> {
-    open_in(parts, "open for writing", processes::writes)
+    open_in(parts, processes::writes, &|who| format!("open for writing in {who}"))
 }
 
 /// A process that has one of these partitions open.
 pub fn opener_of(parts: &[Device]) -> Option<DiskUse> {
-    open_in(parts, "open", |_| true)
+    open_in(parts, |_| true, &|who| format!("open in {who}"))
 }
 
-fn open_in(parts: &[Device], how: &str, wanted: impl Fn(&str) -> bool) -> Option<DiskUse> {
+fn open_in(parts: &[Device], wanted: impl Fn(&str) -> bool, by: &dyn Fn(String) -> String) -> Option<DiskUse> {
     let stores: Vec<Store> = parts.iter().map(|part| Store::Device(part.rdev)).collect();
     let (pid, which) = processes::with_open(&stores, wanted)?;
-    let by = format!("{how} in {}", processes::named(pid));
-    Some(DiskUse { device: parts[which].node.display().to_string(), by })
+    Some(DiskUse { device: parts[which].node.display().to_string(), by: by(processes::named(pid)) })
 }
 
 fn store_of(path: &Path) -> Option<Store> {
