@@ -105,8 +105,12 @@ fn a_slot_that_is_open_for_writing() {
     drop(reader);
     let open = OpenOptions::new().read(true).write(true).open(&esp.node).unwrap();
     rig.run(&["activate", "--progress=none"]).exits(INSTALL).says(&[&who]);
+    drop(open);
+    rig.run(&["activate", "--progress=none"]).succeeds();
+    let open = OpenOptions::new().read(true).write(true).open(&esp.node).unwrap();
     rig.run(&["rollback", "--progress=none"]).succeeds();
     drop(open);
+    assert_eq!(json_of(&rig.disk.node, &["status"])["next_boot"]["slot"], "A");
 }
 
 /// What a system in use has mounted blocks neither `confirm` nor `rollback`.
