@@ -136,7 +136,7 @@ impl Disk {
         }
         if access == Access::Whole {
             // Without sysfs the claim would cover less than it says.
-            uses_of(&node, &[ALL])?;
+            claim::need_sysfs(&node)?;
         }
         let claim = match (access, node.disk.kind) {
             (Access::Whole, DiskKind::Disk) => Some(open_node(&node, &same, write, libc::O_EXCL)?),

@@ -1,12 +1,20 @@
 //! Claims: what is written belongs to nobody else meanwhile.
 
-use std::{fs::OpenOptions, io, os::unix::fs::OpenOptionsExt as _, slice, sync::PoisonError, thread, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    slice,
+    sync::PoisonError,
+    thread,
+    time::Duration,
+};
 
 use nix::libc;
 
 use super::{Access, Disk, OpenError};
 use crate::device::{
-    busy::{self, ALL, Device, Kind, NoSysfs},
+    busy::{self, ALL, Device, Devices, Kind, NoSysfs},
     identity::DiskNode,
     ioctl,
 };
@@ -33,7 +41,12 @@ impl Disk {
         if !users.is_empty() {
             return Err(self.claimed(users));
         }
+        let mut held = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         for part in &parts {
+            // A second claim of ours would be refused like anybody's.
+            if held.iter().any(|file| file.metadata().is_ok_and(|meta| meta.rdev() == part.rdev)) {
+                continue;
+            }
             let io = |source| OpenError::Io { path: part.node.display().to_string(), source };
             // A claim on the whole disk already covers its partitions, and would refuse ours.
             let flags = if self.access == Access::Whole { 0 } else { libc::O_EXCL };
@@ -46,7 +59,7 @@ impl Disk {
                 _ => io(source),
             })?;
             ioctl::flush_buffers(&file).map_err(io)?;
-            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+            held.push(file);
         }
         // Its dirty pages would be written when it closes, over what was written and verified here.
         match busy::writer_of(&parts).filter(|_| !ways_back) {
@@ -101,6 +114,10 @@ pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, Open
 
 fn parts_on(node: &DiskNode, extents: &[Extent]) -> Result<Vec<Device>, OpenError> {
     busy::partitions(node, extents).map_err(|NoSysfs| no_sysfs(node))
+}
+
+pub fn need_sysfs(node: &DiskNode) -> Result<(), OpenError> {
+    Devices::of_this_machine().map(drop).map_err(|NoSysfs| no_sysfs(node))
 }
 
 fn no_sysfs(node: &DiskNode) -> OpenError {

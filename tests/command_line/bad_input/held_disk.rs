@@ -39,20 +39,29 @@ fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// Refused, and nothing written but to a mounted volume, which its file system writes to when it likes.
+#[track_caller]
+fn refused_beside(disk: &Loop, mounted: Range, texts: &[&str], attempt: impl FnOnce() -> Outcome) {
+    let before = disk.content().without(mounted);
+    attempt().exits(INSTALL).says(texts);
+    assert!(disk.content().without(mounted) == before, "{} was written to", disk.node.display());
+}
+
 /// STATE is mounted by way of a loop device that begins where it begins. `wipe` made it anew under the mount.
 #[test]
 fn a_volume_mounted_through_an_offset_loop_device() {
     let world = World::new();
     let disk = formatted(&world);
-    let state = part_of(&disk.node, partition(&disk.node, "STATE"));
+    let at = partition(&disk.node, "STATE");
+    let state = part_of(&disk.node, at);
     let mount = Mount::new(&state.node, world.path("state"));
     fs::write(mount.point.join("file"), noise()).unwrap();
     tool!("sync", "--file-system", &mount.point);
     let texts = ["in use", "attached to", name(&state.node), "mounted on", name(&mount.point)];
     let wipe = ["wipe", "STATE", "--progress=none"];
-    refused_on(&disk, INSTALL, &texts, || on_disk(&disk.node, &wipe));
-    refused_on(&disk, INSTALL, &texts, || on_disk(&disk.node, &["wipe", "EPHEMERAL", "--progress=none"]));
-    refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--force"]));
+    refused_beside(&disk, at, &texts, || on_disk(&disk.node, &wipe));
+    refused_beside(&disk, at, &texts, || on_disk(&disk.node, &["wipe", "EPHEMERAL", "--progress=none"]));
+    refused_beside(&disk, at, &texts, || world.install(&disk.node, &["--force"]));
     assert_eq!(fs::read(mount.point.join("file")).unwrap(), noise());
     drop(mount);
     drop(state);
@@ -68,13 +77,13 @@ fn noise() -> Vec<u8> {
 fn a_loop_device_on_a_loop_device() {
     let world = World::new();
     let disk = formatted(&world);
-    let state = partition(&disk.node, "STATE");
-    let lower = part_of(&disk.node, Range { offset: state.offset - MIB, len: state.len + 2 * MIB });
-    let upper = part_of(&lower.node, Range { offset: MIB, len: state.len });
+    let at = partition(&disk.node, "STATE");
+    let lower = part_of(&disk.node, Range { offset: at.offset - MIB, len: at.len + 2 * MIB });
+    let upper = part_of(&lower.node, Range { offset: MIB, len: at.len });
     let mount = Mount::new(&upper.node, world.path("state"));
     let texts = [name(&lower.node), name(&upper.node), name(&mount.point)];
-    refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--force"]));
-    refused_on(&disk, INSTALL, &texts, || on_disk(&disk.node, &["wipe", "STATE", "--progress=none"]));
+    refused_beside(&disk, at, &texts, || world.install(&disk.node, &["--force"]));
+    refused_beside(&disk, at, &texts, || on_disk(&disk.node, &["wipe", "STATE", "--progress=none"]));
 }
 
 /// The same for the file of an image, by a name that is gone.
@@ -108,13 +117,14 @@ fn an_image_that_is_swap() {
 fn a_mount_in_another_namespace() {
     let world = World::new();
     let disk = formatted(&world);
-    let node = disk.partition(6, partition(&disk.node, "STATE"));
+    let at = partition(&disk.node, "STATE");
+    let node = disk.partition(6, at);
     let point = world.path("elsewhere");
     let mount = Running::mount(&node.node, &point);
     let who = format!("process {}", mount.pid());
     let texts = ["in use", name(&node.node), "mounted on", name(&point), &who];
-    refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &["--force"]));
-    refused_on(&disk, INSTALL, &texts, || on_disk(&disk.node, &["wipe", "STATE", "--progress=none"]));
+    refused_beside(&disk, at, &texts, || world.install(&disk.node, &["--force"]));
+    refused_beside(&disk, at, &texts, || on_disk(&disk.node, &["wipe", "STATE", "--progress=none"]));
 }
 
 /// QEMU has an image open. Its locks are on some bytes of it, and belong to no process.
@@ -220,19 +230,22 @@ fn dirty_pages_of_the_whole_disk() {
     on_disk(&disk.node, &["verify", "--progress=none"]).succeeds();
 }
 
-/// A root without sysfs cannot tell who uses a disk.
+/// A root without sysfs or procfs cannot tell who uses a disk.
 #[test]
 fn a_root_without_sysfs() {
     let world = World::new();
     let disk = formatted(&world);
     let image = world.sparse("other.img", IMAGE_BYTES);
-    for target in [&disk.node, &image] {
-        let before = Content::of(&world.path("disk.img"));
-        let args = world.install_args(target, &["--force"]);
-        let outcome = Outcome::of(&mut installer_in("mount -t tmpfs none /sys && exec \"$@\"", args));
-        outcome.exits(INSTALL).says(&[name(target), "/sys is not mounted", "mount -t sysfs sysfs /sys"]);
-        assert!(Content::of(&world.path("disk.img")) == before, "it was written to");
+    for (missing, remedy) in [("/sys", "mount -t sysfs sysfs /sys"), ("/proc", "mount -t proc proc /proc")] {
+        let script = format!("mount -t tmpfs none {missing} && exec \"$@\"");
+        let texts = [&format!("{missing} is not mounted"), remedy];
+        for target in [&disk.node, &image] {
+            let args = world.install_args(target, &["--force"]);
+            let attempt = || Outcome::of(&mut installer_in(&script, args));
+            refused_on(&disk, INSTALL, &[&texts[..], &[name(target)]].concat(), attempt);
+        }
     }
+    assert!(Content::of(&image) == Content::of(&world.sparse("blank.img", IMAGE_BYTES)), "it was written to");
     let args = ["status", "--disk", name(&disk.node)];
     Outcome::of(&mut installer_in("mount -t tmpfs none /sys && exec \"$@\"", args)).succeeds();
 }

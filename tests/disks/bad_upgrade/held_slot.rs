@@ -1,11 +1,17 @@
 //! A slot or the ESP held in ways that the kernel's claim does not tell.
 
-use std::{fs::OpenOptions, os::unix::fs::FileExt as _, path::PathBuf};
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::PathBuf,
+};
 
-use slipway_core::units::MIB;
+use nix::libc;
+use slipway::device::{Access, BlockIo as _, Disk};
+use slipway_core::units::{Extent, MIB};
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, Loop, Mount, Node, Outcome, Range, World, installer_in, json_of, on_disk, partition},
+    world::{Content, Loop, Mount, Node, Outcome, PATIENCE, Range, World, installer_in, json_of, on_disk, partition},
 };
 
 /// A node on a loop device, with the file behind it.
@@ -149,4 +155,21 @@ fn a_root_without_sysfs() {
     run(&["rollback", "--progress=none"]).succeeds();
     run(&["confirm", "--progress=none"]).succeeds();
     on_disk(&rig.disk.node, &["status"]).succeeds();
+}
+
+/// Claimed once more, when more is known, is no conflict with oneself.
+#[test]
+fn a_claim_is_repeated() {
+    let world = World::new();
+    let rig = Rig::new(&world);
+    let slot = rig.part("BOOT-B");
+    let part = rig.disk.partition(4, slot);
+    let extent = Extent { offset: slot.offset + MIB, len: 512 };
+    let disk = Disk::open(&rig.disk.node, Access::Write, None, PATIENCE).unwrap();
+    disk.claim(&[extent]).unwrap();
+    disk.claim(&[extent]).unwrap();
+    let mount = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&part.node);
+    assert!(mount().is_err(), "another could claim it");
+    drop(disk);
+    assert!(mount().is_ok());
 }
