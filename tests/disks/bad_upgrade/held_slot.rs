@@ -71,13 +71,13 @@ fn a_slot_in_an_offset_loop_device() {
     let held = part_of(&rig.disk, ephemeral);
     let mount = Mount::new(&held.node, world.path("var"));
     rig.stage().succeeds();
+    drop(mount);
     // The ESP is what `activate` writes.
     let esp = part_of(&rig.disk, rig.part("EFI"));
     let texts = ["in use", "attached to", esp.node.to_str().unwrap()];
     rig.refuses(&texts, || rig.run(&["activate", "--progress=none"]));
     drop(esp);
     rig.run(&["activate", "--progress=none"]).succeeds();
-    drop(mount);
 }
 
 /// A partition of another table, larger than the slot, with a mount.
