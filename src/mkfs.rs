@@ -1,9 +1,11 @@
 //! Makes an XFS file system in a byte range of a disk.
 //!
 //! mkfs.xfs takes no offset, and the partition has no device node until the new table is on the disk. So mkfs.xfs works
-//! on a sparse temporary file of the partition's size, and only the parts with data (some hundred KiB) are copied to
-//! the disk. The log, a hole in that file, is zeroed on the disk. So are both ends of the range, where other file
-//! systems may have left signatures.
+//! on a sparse file of the partition's size, and only the parts with data (some hundred KiB; 24 KiB more for each TiB)
+//! are copied to the disk. The log, a hole in that file, is zeroed on the disk. So are both ends of the range, where
+//! other file systems may have left signatures.
+//!
+//! The side file is in memory: no other file system holds files of any size. ext4 ends at 16 TiB.
 
 mod xfs;
 
@@ -14,7 +16,10 @@ use std::{
     os::{fd::AsRawFd as _, unix::fs::FileExt as _},
 };
 
-use nix::unistd::Whence;
+use nix::{
+    sys::memfd::{MFdFlags, memfd_create},
+    unistd::Whence,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -41,8 +46,8 @@ pub struct XfsSpec {
 pub enum MkfsError {
     #[error(transparent)]
     Tool(#[from] ToolError),
-    #[error("temporary file for mkfs.xfs in {dir}: {source}")]
-    SideFile { dir: String, source: io::Error },
+    #[error("side file for mkfs.xfs, in memory: {0}")]
+    SideFile(#[source] io::Error),
     #[error(
         "the data at byte {offset} of the disk is not what was written there: the disk is faulty, or another program wrote to it"
     )]
@@ -51,7 +56,7 @@ pub enum MkfsError {
     Disk { offset: u64, source: io::Error },
 }
 
-/// A file system in its temporary file, ready to be copied.
+/// A file system in its side file, ready to be copied.
 pub struct PreparedXfs {
     side: File,
     // Relative to the start of the file system.
@@ -60,16 +65,13 @@ pub struct PreparedXfs {
     len: u64,
 }
 
-fn side_error(source: io::Error) -> MkfsError {
-    MkfsError::SideFile { dir: std::env::temp_dir().display().to_string(), source }
-}
-
 impl PreparedXfs {
     /// Make a file system of `len` bytes with mkfs.xfs. Does not touch the disk.
     pub fn new(len: u64, spec: &XfsSpec) -> Result<Self, MkfsError> {
-        // An unnamed file is freed however we end. mkfs.xfs opens it through our /proc.
-        let side = tempfile::tempfile().map_err(side_error)?;
-        side.set_len(len).map_err(side_error)?;
+        // Freed however we end. mkfs.xfs opens it through our /proc.
+        let side = memfd_create(c"mkfs.xfs", MFdFlags::MFD_CLOEXEC).map_err(|e| MkfsError::SideFile(e.into()))?;
+        let side = File::from(side);
+        side.set_len(len).map_err(MkfsError::SideFile)?;
         // -K: nothing to discard in a file. -f: no question about what the file holds.
         let mut args: Vec<OsString> = vec![
             "-q".into(),
@@ -90,14 +92,16 @@ impl PreparedXfs {
         args.push(format!("/proc/{}/fd/{}", std::process::id(), side.as_raw_fd()).into());
         Tool::MkfsXfs.run(args)?;
         let mut superblock = [0; SUPERBLOCK_BYTES];
-        side.read_exact_at(&mut superblock, 0).map_err(side_error)?;
+        side.read_exact_at(&mut superblock, 0).map_err(MkfsError::SideFile)?;
         if let Some(time) = spec.time {
-            normalise_inodes(&side, &superblock, time).map_err(side_error)?;
+            normalise_inodes(&side, &superblock, time).map_err(MkfsError::SideFile)?;
         }
         let log = xfs::log_range(&superblock)
             .filter(|log| log.offset.checked_add(log.len).is_some_and(|end| end <= len))
-            .ok_or_else(|| side_error(io::Error::other("mkfs.xfs wrote no superblock with an internal log")))?;
-        let data = data_ranges(&side, len).map_err(side_error)?;
+            .ok_or_else(|| {
+                MkfsError::SideFile(io::Error::other("mkfs.xfs wrote no superblock with an internal log"))
+            })?;
+        let data = data_ranges(&side, len).map_err(MkfsError::SideFile)?;
         Ok(PreparedXfs { side, data, log, len })
     }
 
@@ -160,7 +164,7 @@ impl PreparedXfs {
                 let chunk = &mut buf[..len as usize];
                 // Reading a hole would fill the page cache: the log of a large disk has 2 GiB.
                 if self.data.iter().any(|data| data.offset < at + len && at < data.end()) {
-                    self.side.read_exact_at(chunk, at).map_err(side_error)?;
+                    self.side.read_exact_at(chunk, at).map_err(MkfsError::SideFile)?;
                 } else {
                     chunk.fill(0);
                 }
@@ -197,4 +201,24 @@ fn data_ranges(file: &File, len: u64) -> io::Result<Vec<Extent>> {
         ranges.push(Extent { offset: start.cast_unsigned(), len: (at - start).cast_unsigned() });
     }
     Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// The log of the second has 2 GiB.
+    #[test]
+    fn hardly_any_memory_whatever_the_size() {
+        for (len, most) in [(4 << 30, MIB), (100 << 40, 4 * MIB)] {
+            let spec =
+                XfsSpec { label: "EPHEMERAL".to_owned(), uuid: Uuid::nil(), sector: SectorSize::S512, time: None };
+            let prepared = PreparedXfs::new(len, &spec).unwrap();
+            let memory = prepared.side.metadata().unwrap().blocks() * 512;
+            assert!(memory <= most, "{memory} bytes in memory for {len}");
+            assert!(prepared.data.iter().map(|data| data.len).sum::<u64>() <= most, "{} ranges", prepared.data.len());
+        }
+    }
 }

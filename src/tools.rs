@@ -1,5 +1,7 @@
 //! All external programs. No other module starts one.
 
+mod no_zeroing;
+
 use std::{
     ffi::OsStr,
     io::{BufRead as _, BufReader, Read as _},
@@ -77,6 +79,9 @@ impl Tool {
         // The output must not depend on this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if self == Tool::MkfsXfs {
+            no_zeroing::in_child(&mut command);
+        }
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Read both pipes at once. If one fills up unread, the program blocks for ever.

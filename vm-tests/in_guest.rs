@@ -3,6 +3,7 @@
 //! installed is booted afterwards.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::Write as _,
     path::{Path, PathBuf},
@@ -16,7 +17,7 @@ use crate::{
     image::{GIB, Image},
     medium::Medium,
     qemu::{Drive, Firmware, Machine},
-    world::{VERSION, World, scratch_dir},
+    world::{VERSION, World, run, scratch_dir},
 };
 
 /// `guest/lib.sh` knows where the partitions of a disk of this size lie.
@@ -25,7 +26,7 @@ const DISK_BYTES: u64 = 8 * GIB;
 #[test]
 fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
     let disk = Image::blank(DISK_BYTES);
-    run_in_guest("empty-disk.sh", &disk);
+    run_in_guest("empty-disk.sh", &disk, &[]);
     boots(&disk);
 }
 
@@ -33,8 +34,51 @@ fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
 fn an_install_from_a_running_system_onto_a_used_disk_boots() {
     let disk = Image::blank(DISK_BYTES);
     make_old_table(disk.path());
-    run_in_guest("used-disk.sh", &disk);
+    run_in_guest("used-disk.sh", &disk, &[]);
     boots(&disk);
+}
+
+/// What only this kernel has: the one that runs the tests may have neither.
+#[test]
+fn what_device_mapper_and_md_hold_is_not_written() {
+    let (disk, dir) = (Image::blank(DISK_BYTES), scratch_dir());
+    let (modules, libraries) = (dir.path().join("modules"), dir.path().join("lib"));
+    copy_modules(&["dm-mod", "md-mod", "raid1"], &modules);
+    copy_libraries(Path::new(DMSETUP), &libraries);
+    run_in_guest("held-disk.sh", &disk, &[&modules, &libraries, Path::new(DMSETUP), Path::new("/bin/busybox")]);
+}
+
+const DMSETUP: &str = "/usr/sbin/dmsetup";
+
+/// Modules of the kernel in the payload. hack/payload keeps its package.
+fn copy_modules(names: &[&str], to: &Path) {
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("out/cache");
+    let files = fs::read_dir(&cache).expect("hack/payload has a cache").flatten().map(|entry| entry.path());
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let kernel = |path: &PathBuf| name(path).starts_with("linux-image-") && name(path).contains("-cloud-amd64_");
+    let mut packages: Vec<_> = files.filter(kernel).collect();
+    packages.sort_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok());
+    let package = packages.pop().expect("the kernel's package is in out/cache: run hack/test, it builds the payloads");
+    let unpacked = scratch_dir();
+    run("dpkg-deb", [OsStr::new("-x"), package.as_os_str(), unpacked.path().as_os_str()]);
+    let release = fs::read_dir(unpacked.path().join("lib/modules")).expect("a kernel has modules").flatten().next();
+    let drivers = release.expect("of one release").path().join("kernel/drivers/md");
+    fs::create_dir(to).expect("a directory can be made");
+    for name in names.iter().map(|name| format!("{name}.ko")) {
+        fs::copy(drivers.join(&name), to.join(&name)).expect("the kernel has this module");
+    }
+}
+
+/// The shared libraries of a program of this machine.
+fn copy_libraries(program: &Path, to: &Path) {
+    let text = run("ldd", [program]);
+    let paths = String::from_utf8_lossy(&text).into_owned();
+    fs::create_dir(to).expect("a directory can be made");
+    // `libudev.so.1 => /lib/x86_64-linux-gnu/libudev.so.1 (0x…)`
+    for path in paths.lines().filter_map(|line| line.split_whitespace().nth(2)).filter(|path| path.starts_with('/')) {
+        let path = Path::new(path);
+        fs::copy(path, to.join(path.file_name().expect("a library has a name"))).expect("it can be copied");
+    }
 }
 
 fn boots(disk: &Image) {
@@ -57,11 +101,12 @@ fn make_old_table(disk: &Path) {
     table.write().expect("the table can be written");
 }
 
-/// Run a script as a job of the reference OS, with a disk as /dev/vda; it must succeed.
-fn run_in_guest(script: &str, disk: &Image) {
+/// Run a script as a job of the reference OS, with a disk as /dev/vda and more files beside it; it must succeed.
+fn run_in_guest(script: &str, disk: &Image, more: &[&Path]) {
     let (world, dir) = (World::get(), scratch_dir());
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest");
-    let files = [&scripts.join("lib.sh"), world.installer.as_path(), &world.assets];
+    let (library, files) = (scripts.join("lib.sh"), [world.installer.as_path(), &world.assets]);
+    let files = [&[library.as_path()], &files[..], more].concat();
     let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
     let kernel = world.payload(VERSION).join("vmlinuz");
     Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check panic=-1")

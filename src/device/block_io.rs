@@ -44,13 +44,18 @@ pub trait BlockIo: Sync {
         Ok(())
     }
 
-    /// Claim partitions until the disk is closed, so that nobody can mount them. A disk that no kernel knows has nothing to
-    /// claim.
+    /// Claim the partitions on these ranges until the disk is closed, so that nobody can mount them. Fails if anything
+    /// uses any byte of them. A disk that no kernel knows has nothing to claim.
     fn claim(&self, _parts: &[Extent]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Drop the page cache of the partition node that covers this range.
+    /// Have the kernel forget all partitions of the disk. Fails, and changes nothing, while anybody has one open.
+    fn drop_partitions(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Drop the page cache of the partition nodes on this range.
     fn forget_cached(&self, _extent: Extent) -> io::Result<()> {
         Ok(())
     }

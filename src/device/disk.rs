@@ -1,5 +1,8 @@
 //! A real disk or image file: opened, locked, read and written at offsets.
 
+mod claim;
+mod lock;
+
 use std::{
     fs::{self, File, OpenOptions},
     io,
@@ -12,22 +15,23 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::{
-    fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise},
+    fcntl::{FallocateFlags, Flock, PosixFadviseAdvice, fallocate, posix_fadvise},
     libc,
 };
 
 use super::{
     aligned_buf::AlignedBuf,
     block_io::{BlockIo, write_zeros},
-    busy,
+    busy::{self, ALL},
     identity::{DiskNode, NotADisk},
     ioctl,
 };
+use claim::{patiently, uses_of};
+use lock::lock;
 use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
 use slipway_core::units::{Extent, SectorSize, round_down};
 
@@ -37,8 +41,13 @@ pub enum Access {
     Read,
     /// Takes an exclusive lock. Other partitions may be in use.
     Write,
-    /// Takes an exclusive lock and, on a block device, `O_EXCL`: no mount, swap or mapping may use the disk.
+    /// As `Write`, for the ways back, which write single sectors: they work where sysfs is not mounted, and beside a
+    /// program that has a partition open.
+    BootState,
+    /// Takes an exclusive lock and, on a block device, `O_EXCL`: nothing may use any byte of the disk.
     Whole,
+    /// An image file that this program has just made, so that nobody can use it yet.
+    New,
 }
 
 /// Nothing has been written when one of these is returned.
@@ -54,6 +63,8 @@ pub enum OpenError {
         // May be empty: the kernel does not tell about mounts in other namespaces.
         users: Vec<DiskUse>,
     },
+    #[error("{path}: {missing} is not mounted, so it cannot be told who uses this disk; mount it first (`{remedy}`)")]
+    Blind { path: String, missing: &'static str, remedy: &'static str },
     #[error("{path} is locked by {holder}; waited {} s for it", waited.as_secs())]
     Locked { path: String, holder: String, waited: Duration },
     #[error("{path}: {why}")]
@@ -72,6 +83,7 @@ pub struct Disk {
     claim: Mutex<Option<File>>,
     // Held open for their `O_EXCL` claims.
     parts: Mutex<Vec<File>>,
+    access: Access,
     size: u64,
     sector: SectorSize,
     // A flush has failed: what is on the disk is unknown from then on.
@@ -119,6 +131,13 @@ impl Disk {
             resolve_sector(own_sector, sector).map_err(|why| OpenError::SectorSize { path: name.clone(), why })?;
         // Opened through /proc/self/fd, not by name, so that all descriptors refer to the same disk.
         let same = PathBuf::from(format!("/proc/self/fd/{}", lock.as_raw_fd()));
+        if write && access != Access::New && !same.exists() {
+            return Err(claim::blind(&node, "/proc", "mount -t proc proc /proc"));
+        }
+        if access == Access::Whole {
+            // Without sysfs the claim would cover less than it says.
+            claim::need_sysfs(&node)?;
+        }
         let claim = match (access, node.disk.kind) {
             (Access::Whole, DiskKind::Disk) => Some(open_node(&node, &same, write, libc::O_EXCL)?),
             _ => None,
@@ -139,46 +158,20 @@ impl Disk {
             lock,
             claim: Mutex::new(claim),
             parts: Mutex::new(Vec::new()),
+            access,
             size: round_down(size, sector.bytes()),
             sector,
             lost: AtomicBool::new(false),
         })
     }
 
-    /// Claim partitions with `O_EXCL`, as a mount does, until this disk is closed, so that nobody can mount them.
-    /// Writes out and drops the page cache of their nodes. The rest of a disk may be in use, but an image file must not
-    /// be in use at all.
-    fn claim_parts(&self, extents: &[Extent]) -> Result<(), OpenError> {
-        let path = self.node.path.display().to_string();
-        if self.node.disk.kind == DiskKind::Image {
-            let users = busy::uses_of(&self.node);
-            return if users.is_empty() { Ok(()) } else { Err(OpenError::Claimed { path, users }) };
-        }
-        // A claim on the whole disk already covers its partitions, and would refuse ours.
-        let all = self.claim.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        for node in extents.iter().flat_map(|e| busy::partition_nodes(&self.node.path, *e)) {
-            let name = node.display().to_string();
-            let flags = if all { 0 } else { libc::O_EXCL };
-            let file = OpenOptions::new().read(true).custom_flags(flags).open(&node);
-            let file = file.map_err(|source| match source.raw_os_error() {
-                Some(libc::EBUSY) => {
-                    let users = busy::uses_of(&self.node).into_iter().filter(|b| b.device == name).collect();
-                    OpenError::Claimed { path: name.clone(), users }
-                }
-                _ => OpenError::Io { path: name.clone(), source },
-            })?;
-            ioctl::flush_buffers(&file).map_err(|source| OpenError::Io { path: name, source })?;
-            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(file);
-        }
-        Ok(())
-    }
-
     pub const fn identity(&self) -> &DiskIdentity {
         &self.node.disk
     }
 
+    /// Who uses any of it. Nobody that is known, where sysfs is not mounted.
     pub fn uses(&self) -> Vec<DiskUse> {
-        busy::uses_of(&self.node)
+        uses_of(&self.node, &[ALL]).unwrap_or_default()
     }
 
     pub fn path(&self) -> &Path {
@@ -224,7 +217,7 @@ fn open_node(node: &DiskNode, path: &Path, write: bool, flags: i32) -> Result<Fi
     file.map_err(|e| match e.raw_os_error() {
         Some(libc::EROFS) => OpenError::ReadOnly(name),
         Some(libc::EACCES | libc::EPERM) if write && node.is_read_only() => OpenError::ReadOnly(name),
-        Some(libc::EBUSY) => OpenError::Claimed { path: name, users: busy::uses_of(node) },
+        Some(libc::EBUSY) => OpenError::Claimed { path: name, users: uses_of(node, &[ALL]).unwrap_or_default() },
         _ => OpenError::Io { path: name, source: e },
     })
 }
@@ -271,38 +264,6 @@ fn image_sector(file: &File) -> SectorSize {
     };
     // An image may hold remains of both. 512 is by far the more common.
     if has_gpt_at(SectorSize::S4096) && !has_gpt_at(SectorSize::S512) { SectorSize::S4096 } else { SectorSize::S512 }
-}
-
-fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
-    let how = if exclusive { FlockArg::LockExclusiveNonblock } else { FlockArg::LockSharedNonblock };
-    let start = Instant::now();
-    loop {
-        match Flock::lock(file, how) {
-            Ok(lock) => return Ok(lock),
-            Err((back, nix::Error::EWOULDBLOCK)) if start.elapsed() < patience => {
-                file = back;
-                thread::sleep(Duration::from_millis(50));
-            }
-            Err((back, nix::Error::EWOULDBLOCK)) => {
-                let holder = lock_holder(&back).unwrap_or_else(|| "another program".to_owned());
-                return Err(OpenError::Locked { path: name.to_owned(), holder, waited: start.elapsed() });
-            }
-            Err((_, e)) => return Err(OpenError::Io { path: name.to_owned(), source: e.into() }),
-        }
-    }
-}
-
-/// The process that holds a lock on this file (proc_locks(5)).
-fn lock_holder(file: &File) -> Option<String> {
-    let meta = file.metadata().ok()?;
-    let (major, minor) = (nix::sys::stat::major(meta.dev()), nix::sys::stat::minor(meta.dev()));
-    let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let line = locks.lines().find(|l| l.contains("FLOCK") && l.split(' ').any(|word| word == inode))?;
-    // `1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF`
-    let pid = line.split_whitespace().skip_while(|w| !matches!(*w, "READ" | "WRITE")).nth(1)?;
-    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(format!("process {pid} ({})", comm.trim()))
 }
 
 impl BlockIo for Disk {
@@ -400,13 +361,18 @@ impl BlockIo for Disk {
         self.claim_parts(parts).map_err(io::Error::other)
     }
 
+    fn drop_partitions(&self) -> io::Result<()> {
+        if self.node.disk.kind == DiskKind::Image { Ok(()) } else { self.drop_parts().map_err(io::Error::other) }
+    }
+
     // A partition node has a page cache of its own. Whoever has it open would go on reading the old content.
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         match self.node.disk.kind {
             DiskKind::Image => Ok(()),
-            DiskKind::Disk => busy::partition_nodes(&self.node.path, extent)
-                .into_iter()
-                .try_for_each(|node| ioctl::flush_buffers(&File::open(node)?)),
+            DiskKind::Disk => {
+                let parts = busy::partitions(&self.node, &[extent]).unwrap_or_default();
+                parts.iter().try_for_each(|part| ioctl::flush_buffers(&File::open(&part.node)?))
+            }
         }
     }
 
@@ -416,17 +382,10 @@ impl BlockIo for Disk {
             return Ok(());
         }
         drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let mut result = Ok(());
-        // Retried: udev and others open nodes for a moment.
-        for _ in 0..50 {
-            result = ioctl::reread_partitions(&self.lock);
-            match result.as_ref().map_err(io::Error::raw_os_error) {
-                Err(Some(libc::EBUSY)) => thread::sleep(Duration::from_millis(100)),
-                // The kernel reads no partitions of this device, for example a loop device without partscan.
-                Err(Some(libc::EINVAL)) => return Ok(()),
-                _ => break,
-            }
+        match patiently(|| ioctl::reread_partitions(&self.lock)) {
+            // The kernel reads no partitions of this device, for example a loop device without partscan.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            other => other,
         }
-        result
     }
 }

@@ -96,6 +96,10 @@ impl BlockIo for RateLimited<'_> {
         self.disk.claim(parts)
     }
 
+    fn drop_partitions(&self) -> io::Result<()> {
+        self.disk.drop_partitions()
+    }
+
     fn forget_cached(&self, extent: Extent) -> io::Result<()> {
         self.disk.forget_cached(extent)
     }

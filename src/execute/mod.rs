@@ -118,7 +118,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
 fn kind_of(error: &anyhow::Error) -> FailureKind {
     match error.downcast_ref() {
         Some(MkfsError::Tool(_)) => FailureKind::Dependency,
-        Some(MkfsError::SideFile { .. }) => FailureKind::Environment,
+        Some(MkfsError::SideFile(_)) => FailureKind::Environment,
         _ => FailureKind::Install,
     }
 }
@@ -165,6 +165,10 @@ impl<'a> Executor<'_, 'a> {
     fn apply(&mut self, step: &Step) -> anyhow::Result<Vec<Expect>> {
         match step {
             Step::Reserve { extent } => self.reserve(*extent).map(|()| vec![]),
+            Step::DropPartitions => {
+                self.disk.drop_partitions().context("the kernel's old partitions")?;
+                Ok(vec![])
+            }
             Step::ClearLba0 { extent } => self.zeros(&[*extent]),
             Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
             // These are small. Their space in an image file stays reserved.

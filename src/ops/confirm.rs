@@ -37,5 +37,5 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Write, &Confirm, options, observer)
+    installed_disk::change(disk, Access::BootState, &Confirm, options, observer)
 }

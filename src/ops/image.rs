@@ -56,7 +56,7 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
     let sized = raw.as_file().set_len(disk_bytes);
     sized.map_err(|e| anyhow!("{}: {disk_bytes} bytes: {e}", request.out.display())).or_fail(FailureKind::Install)?;
 
-    let disk = Disk::open(raw.path(), Access::Whole, Some(sector(request)), Duration::ZERO);
+    let disk = Disk::open(raw.path(), Access::New, Some(sector(request)), Duration::ZERO);
     let disk = disk.or_fail(FailureKind::Install)?;
     let made = install::onto(&disk, output.path(), &install, &tools, observer)?;
     drop(disk);

@@ -30,5 +30,5 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Write, &Rollback, options, observer)
+    installed_disk::change(disk, Access::BootState, &Rollback, options, observer)
 }

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::PermissionsExt as _,
+    path::Path,
 };
 
 use serde_json::json;
@@ -10,8 +11,8 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{
-        self, Content, DISK_BYTES, IMAGE_BYTES, Loop, Node, Outcome, SLOT_4096, World, assert_clean_fat, extract, flip,
-        json_of, on_disk, partition, tool, write_at,
+        self, Content, DISK_BYTES, IMAGE_BYTES, Loop, Mount, Node, Outcome, SLOT_4096, SmallFs, World,
+        assert_clean_fat, extract, flip, installer, json_of, on_disk, partition, tool, write_at,
     },
 };
 
@@ -171,4 +172,38 @@ fn a_disk_that_is_read_only() {
     run(&["confirm"]).exits(INSTALL).says(&texts);
     run(&["status"]).succeeds();
     assert!(Content::of(&node.disk) == before, "it was written to");
+}
+
+/// Larger than any file of ext4, with hardly any room for temporary files, and the same when EPHEMERAL is made anew.
+#[test]
+fn a_disk_of_20_tib() {
+    let world = World::new();
+    let small = SmallFs::new(&world);
+    small.leave_free(64 << 10);
+    // XFS holds such a file.
+    let file = world.sparse("large.xfs", 8 << 30);
+    tool!("mkfs.xfs", "-q", &file);
+    let large = Loop::attach(&file, &[]);
+    let mount = Mount::new(&large.node, world.path("large"));
+    let image = mount.point.join("disk.img");
+    fs::File::create(&image).unwrap().set_len(20 << 40).unwrap();
+    let mut install = world.install_command(&image, &["--format-data=true"]);
+    Outcome::of(install.env("TMPDIR", small.path(""))).succeeds();
+    on_disk(&image, &["verify", "--progress=none"]).succeeds();
+    let whole = |image: &Path| {
+        let at = partition(image, "EPHEMERAL");
+        assert!(at.len > 19 << 40, "{at:?}");
+        let volume = Loop::attach(image, &["--offset", &at.offset.to_string(), "--sizelimit", &at.len.to_string()]);
+        tool!("xfs_repair", "-n", &volume.node);
+        let mounted = Mount::new(&volume.node, world.path("volume"));
+        fs::write(mounted.point.join("file"), "content").unwrap();
+        drop(mounted);
+        fs::remove_dir(world.path("volume")).unwrap();
+    };
+    whole(&image);
+    Outcome::of(
+        installer(["wipe", "EPHEMERAL", "--progress=none", "--disk"]).arg(&image).env("TMPDIR", small.path("")),
+    )
+    .succeeds();
+    whole(&image);
 }

@@ -110,6 +110,7 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WriteBootEnv { .. }
         | Step::WriteMarker { .. }
         | Step::Discard { .. }
+        | Step::DropPartitions
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }
@@ -156,6 +157,8 @@ proptest! {
         let first = at(&plan, |s| !s.writes().is_empty())[0];
         let clears = matches!(plan.steps[first], Step::ClearLba0 { .. });
         prop_assert!(clears);
+        // Right before it the kernel forgets the old partitions. It knows none of an image file.
+        prop_assert_eq!(at(&plan, |s| *s == Step::DropPartitions), if image { vec![] } else { vec![first - 1] });
         // What is written in bulk is verified after it and before the commit.
         for (part, written) in [(Part::Esp, 0), (Part::BootA, 0), (Part::Bios, 1)] {
             let write = at(&plan, |s| match s {

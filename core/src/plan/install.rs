@@ -4,7 +4,9 @@
 //! replaces whole or not at all, decides whether the disk has a partition table. It is **cleared first and written
 //! last**: before step 1 every reader sees the complete old table, then none, and after step 5 the complete new one.
 //!
-//! 0. **Prepare.** What can fail without touching the disk fails now: room in an image file, `mkfs.xfs`.
+//! 0. **Prepare.** What can fail without touching the disk fails now: room in an image file, `mkfs.xfs`. Then the kernel
+//!    forgets the old partitions: each has a page cache of its own, and whoever has one open would write it to the disk
+//!    when closing it, long after step 3.
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
 //! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that
 //!    has changed since it was checked ends the install here.
@@ -140,6 +142,9 @@ fn contents(
     let mut steps = reserve.clone();
     let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
     steps.extend(DATA.into_iter().filter(|part| request.formats(*part)).map(prepare));
+    if disk.identity.kind == DiskKind::Disk {
+        steps.push(Step::DropPartitions);
+    }
     steps.extend(write_order(request, &layout, core.is_some(), reserve));
     Ok(Plan {
         goal: Goal::Install,

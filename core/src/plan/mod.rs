@@ -299,6 +299,7 @@ impl Plan {
         let commit = if step.is_commit() { "   <- commit point" } else { "" };
         match step {
             Step::Reserve { extent } => format!("reserve    {}", at(extent)),
+            Step::DropPartitions => "tell       the kernel to forget the old partitions".into(),
             Step::ClearLba0 { .. } => "clear      LBA 0: from here on the disk has no partition table".into(),
             Step::ClearLabels { head, tail } => format!("clear      old labels: {}, {}", at(head), at(tail)),
             Step::Erase { extent } => format!("erase      {} (flushed, not read back)", at(extent)),

@@ -24,6 +24,9 @@ use crate::{
 pub enum Step {
     /// Reserve room in an image file, so that a full file system shows before anything is changed.
     Reserve { extent: Extent },
+    /// Have the kernel forget the old partitions: what a program with one of them open still writes would land on the
+    /// new ones. Fails, before anything is written, while anybody has one open. Block devices only.
+    DropPartitions,
     /// Zero LBA 0. From here on the disk has no partition table for any reader, because a GPT needs a protective MBR.
     ClearLba0 { extent: Extent },
     /// Zero the rest of the first and the last MiB, where old tables and signatures are.
@@ -104,6 +107,7 @@ impl Step {
             | Step::PrepareXfs { .. }
             | Step::Verify { .. }
             | Step::ForgetCached { .. }
+            | Step::DropPartitions
             | Step::RereadTable => vec![],
         }
     }

@@ -12,7 +12,7 @@ pub enum FailureKind {
     Input = 2,
     /// Not supported by this version. Nothing was written.
     Unsupported = 3,
-    /// The environment lacks something: boot assets, room for temporary files. Nothing was written.
+    /// The environment lacks something: boot assets, memory for a side file. Nothing was written.
     Environment = 4,
     /// An external program is missing or failed, or a registry did not deliver. Nothing was written to the disk.
     Dependency = 5,

@@ -129,14 +129,25 @@ fn a_disk_that_fails_half_way() {
     on_disk(&image, &["verify"]).succeeds();
 }
 
-/// mkfs.xfs works on a temporary file. That there is no place for one is known before anything is written.
+/// mkfs.xfs works on a file in memory, so there need not be a place for temporary ones.
 #[test]
 fn nowhere_for_temporary_files() {
     let world = World::new();
     let image = world.image();
     let nowhere = world.path("nowhere");
-    refused(&image, ENVIRONMENT, &["temporary file", nowhere.to_str().unwrap()], || {
-        Outcome::of(world.install_command(&image, &["--format-data=true"]).env("TMPDIR", &nowhere))
+    Outcome::of(world.install_command(&image, &["--format-data=true"]).env("TMPDIR", &nowhere)).succeeds();
+}
+
+/// That this file cannot be made is known before anything is written. (A limit of the file size stands in for a kernel
+/// that does not make it.)
+#[test]
+fn no_side_file_for_mkfs_xfs() {
+    let world = World::new();
+    let image = world.image();
+    let args = world.install_args(&image, &["--format-data=true"]);
+    let script = format!("trap '' XFSZ; exec prlimit --fsize={} \"$@\"", 50 * MIB);
+    refused(&image, ENVIRONMENT, &["side file for mkfs.xfs, in memory: File too large", "nothing was written"], || {
+        Outcome::of(&mut installer_in(&script, args))
     });
 }
 

@@ -5,9 +5,7 @@ use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _};
 use nix::libc;
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{
-        Content, Loop, Mount, Node, Outcome, SmallFs, World, noise, partition, read_at, wait_until_unclaimed, write_at,
-    },
+    world::{Content, Loop, Mount, Node, World, noise, partition, read_at, wait_until_unclaimed, write_at},
 };
 
 use super::refused;
@@ -72,22 +70,4 @@ fn an_image_that_is_attached() {
     let node = Node::installed(&world);
     let disk = Loop::attach(&node.disk, &[]);
     refused(&node, INSTALL, &["attached to", disk.node.to_str().unwrap()], || node.upgrade());
-}
-
-/// A side file for mkfs.xfs that cannot be made is found before anything is written.
-#[test]
-fn no_room_for_temporary_files() {
-    let world = World::new();
-    let node = Node::installed(&world);
-    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
-    let small = SmallFs::new(&world);
-    small.leave_free(64 << 10);
-    let before = Content::of(&node.disk);
-    let mut command = node.command_under(
-        &node.cmdline('A', false),
-        &["upgrade", "--preserve=false", "--progress=none", "--source", &node.next.source()],
-    );
-    let outcome = Outcome::of(command.env("TMPDIR", small.path("")));
-    assert!(matches!(outcome.code, 4 | 5), "{}: {}", outcome.code, outcome.stderr);
-    assert!(Content::of(&node.disk) == before, "it was written to");
 }

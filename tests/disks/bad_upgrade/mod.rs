@@ -3,6 +3,7 @@
 
 mod disk;
 mod disk_in_use;
+mod held_slot;
 mod moment;
 mod payload;
 mod way_back;

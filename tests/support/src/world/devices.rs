@@ -2,8 +2,10 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    io::Read as _,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    process::{self, Child, ChildStdin, Stdio},
     thread,
     time::Duration,
 };
@@ -87,6 +89,52 @@ impl Drop for Mount {
         give_back(program("umount").arg(&self.point));
         // A mount namespace that another test has made in the meantime has the mount, too, while its program runs.
         wait_until_unclaimed(&self.device);
+    }
+}
+
+/// A program that works on a disk; it ends when this is dropped.
+pub struct Running {
+    child: Child,
+    /// Closed, so that the program ends, before it is waited for.
+    stdin: Option<ChildStdin>,
+}
+
+impl Running {
+    /// Start it. It says `ready` on its stdout, or whatever it says first means that, and ends when its stdin does.
+    pub fn start(command: &mut process::Command, ready: &str) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take();
+        let mut said = vec![0; ready.len()];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert_eq!(String::from_utf8_lossy(&said), ready, "{command:?}");
+        Running { child, stdin }
+    }
+
+    /// A QEMU program that has an image open, with the locks that all of them take.
+    pub fn qemu(image: &Path) -> Self {
+        Running::start(process::Command::new("qemu-io").args(["-f", "raw"]).arg(image), "qemu-io> ")
+    }
+
+    /// A mount in a namespace of its own, where other programs do not see it.
+    pub fn mount(device: &Path, point: &Path) -> Self {
+        fs::create_dir(point).unwrap();
+        let script = "mount \"$1\" \"$2\" && echo ready && read -r _";
+        let mut command = process::Command::new("unshare");
+        command.args(["--mount", "/bin/sh", "-c", script, "sh"]).args([device, point]);
+        Running::start(&mut command, "ready\n")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        if let Err(e) = self.child.wait() {
+            eprintln!("left behind: {:?}: {e}", self.child);
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 pub use self::{
     content::{Content, Range, extract, flip, read_at, write_at},
-    devices::{Loop, Mount, Partition, SmallFs, Swap, wait_until_unclaimed},
+    devices::{Loop, Mount, Partition, Running, SmallFs, Swap, wait_until_unclaimed},
     nobody::{NOBODY, Nobody},
     node::Node,
     payload::{Payload, noise},

@@ -1,0 +1,67 @@
+//! Mounts and swap, of all mount namespaces that can be seen.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    devices::{Store, device_number},
+    processes::{self, named},
+};
+
+pub struct Mount {
+    pub rdev: u64,
+    /// Where, for people.
+    pub place: String,
+}
+
+/// Every mount of a block device. A namespace without a process is not seen; the kernel's claim (`O_EXCL`) finds its
+/// mounts all the same.
+pub fn mounts() -> Vec<Mount> {
+    let (mut mounts, mut seen) = (Vec::new(), BTreeSet::new());
+    // A process that has another root sees other mounts of the same namespace.
+    let view =
+        |process: &Path| Some((fs::read_link(process.join("ns/mnt")).ok()?, fs::read_link(process.join("root")).ok()?));
+    let mut views: BTreeSet<(PathBuf, PathBuf)> = BTreeSet::new();
+    let own = PathBuf::from("/proc/self");
+    let own_namespace = fs::read_link(own.join("ns/mnt")).ok();
+    // Those whose paths people know come first: of each mount one place is told.
+    for (pid, process) in [(0, own)].into_iter().chain(processes::all()) {
+        // A view that may not be examined is read all the same.
+        let view = view(&process);
+        if view.as_ref().is_some_and(|view| !views.insert(view.clone())) {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(process.join("mountinfo")) else { continue };
+        let ours = pid == 0 || view.is_some_and(|(namespace, _)| Some(namespace) == own_namespace);
+        for (rdev, point) in text.lines().flat_map(mounted) {
+            if seen.insert((rdev, point.clone())) {
+                let whose = if ours { String::new() } else { format!(" in the mount namespace of {}", named(pid)) };
+                mounts.push(Mount { rdev, place: format!("{point}{whose}") });
+            }
+        }
+    }
+    mounts
+}
+
+// The device numbers that a line of mountinfo names, and the mount point (proc_pid_mountinfo(5)).
+fn mounted(line: &str) -> Vec<(u64, String)> {
+    let fields: Vec<&str> = line.split(' ').collect();
+    let (Some(number), Some(point)) = (fields.get(2), fields.get(4)) else { return vec![] };
+    // The kernel writes a space as an octal escape.
+    let point = point.replace("\\040", " ");
+    // btrfs and overlays have device numbers of their own. Their source field names the device.
+    let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
+    let source = source.filter(|s| s.starts_with("/dev/")).and_then(|s| fs::metadata(s).ok()).map(|m| m.rdev());
+    device_number(number).into_iter().chain(source).map(|rdev| (rdev, point.clone())).collect()
+}
+
+/// The devices and files that are used as swap.
+pub fn swaps() -> Vec<Store> {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    paths.filter_map(|path| Store::of(&fs::metadata(path.replace("\\040", " ")).ok()?)).collect()
+}

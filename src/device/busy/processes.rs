@@ -1,0 +1,52 @@
+//! Processes that have a file or a device open.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::devices::Store;
+
+/// All that can be seen, but for this one: their numbers and directories in /proc.
+pub fn all() -> impl Iterator<Item = (u32, PathBuf)> {
+    let number = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all: Vec<(u32, PathBuf)> = entries.filter_map(|path| Some((number(&path)?, path))).collect();
+    all.retain(|(pid, _)| *pid != std::process::id());
+    all.sort_unstable();
+    all.into_iter()
+}
+
+fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// As `process 123 (dd)`.
+pub fn named(pid: u32) -> String {
+    format!("process {pid} ({})", comm(pid))
+}
+
+/// The first process that has one of these open, with a descriptor whose `fdinfo` is as wanted (proc_pid_fdinfo(5)), and
+/// which of them.
+pub fn with_open(stores: &[Store], wanted: impl Fn(&str) -> bool) -> Option<(u32, usize)> {
+    let opened = |process: &Path| {
+        let mut descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        descriptors.find_map(|descriptor| {
+            // Follows the link to what is open, whatever became of its path.
+            let open = Store::of(&fs::metadata(descriptor.path()).ok()?)?;
+            let which = stores.iter().position(|store| *store == open)?;
+            let info = fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default();
+            wanted(&info).then_some(which)
+        })
+    };
+    if stores.is_empty() {
+        return None;
+    }
+    all().find_map(|(pid, process)| Some((pid, opened(&process)?)))
+}
+
+/// Whether a descriptor was opened for writing, by its `fdinfo`.
+pub fn writes(info: &str) -> bool {
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).map(str::trim);
+    flags.and_then(|octal| u32::from_str_radix(octal, 8).ok()).is_some_and(|flags| flags & 3 != 0)
+}

@@ -1,0 +1,81 @@
+//! The locks of a disk: `flock`, as installers and udev take it, and for whoever writes an open-file-description lock
+//! on all of it, as QEMU has on bytes of an image that it uses.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::MetadataExt as _,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    fcntl::{FcntlArg, Flock, FlockArg, fcntl},
+    libc,
+};
+
+use super::OpenError;
+use crate::device::busy::{Store, processes};
+
+pub fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
+    let how = if exclusive { FlockArg::LockExclusiveNonblock } else { FlockArg::LockSharedNonblock };
+    let start = Instant::now();
+    let locked = |file: &File, kinds: &[&str]| {
+        let holder = holder(file, kinds).unwrap_or_else(|| "another program".to_owned());
+        OpenError::Locked { path: name.to_owned(), holder, waited: start.elapsed() }
+    };
+    let wait = || {
+        let patient = start.elapsed() < patience;
+        if patient {
+            thread::sleep(Duration::from_millis(50));
+        }
+        patient
+    };
+    let lock = loop {
+        match Flock::lock(file, how) {
+            Ok(lock) => break lock,
+            Err((back, nix::Error::EWOULDBLOCK)) if wait() => file = back,
+            Err((back, nix::Error::EWOULDBLOCK)) => return Err(locked(&back, &["FLOCK"])),
+            Err((_, e)) => return Err(OpenError::Io { path: name.to_owned(), source: e.into() }),
+        }
+    };
+    while exclusive && !lock_all_bytes(&lock) {
+        if !wait() {
+            return Err(locked(&lock, &["OFDLCK", "POSIX"]));
+        }
+    }
+    Ok(lock)
+}
+
+// False while another program has a lock on any byte. It lasts until the file is closed.
+fn lock_all_bytes(file: &File) -> bool {
+    let all = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // Where a file system knows no such locks nobody has one.
+    !matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&all)), Err(nix::Error::EAGAIN | nix::Error::EACCES))
+}
+
+/// The process that holds a lock of one of these kinds on a file (proc_locks(5)).
+fn holder(file: &File, kinds: &[&str]) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let (major, minor) = (nix::sys::stat::major(meta.dev()), nix::sys::stat::minor(meta.dev()));
+    let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    // `1: FLOCK  ADVISORY  WRITE 708 08:01:1234 0 EOF`
+    let of_kind = |line: &str| line.split_whitespace().any(|word| kinds.contains(&word));
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let line = locks.lines().find(|line| of_kind(line) && line.split(' ').any(|word| word == inode))?;
+    let pid = line.split_whitespace().skip_while(|word| !matches!(*word, "READ" | "WRITE")).nth(1)?;
+    // An open-file-description lock belongs to no process (-1), but shows where the description is open.
+    let shows = |info: &str| info.lines().any(|line| line.starts_with("lock:") && of_kind(line));
+    // 0 is a process of another PID namespace.
+    let pid = pid
+        .parse()
+        .ok()
+        .filter(|pid| *pid != 0)
+        .or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))?;
+    Some(processes::named(pid))
+}
