@@ -7,6 +7,7 @@ mod open;
 pub mod registry;
 mod source;
 mod source_ref;
+mod watched;
 
 pub use dir::DirSource;
 pub use examine::{ChecksumPolicy, PayloadError, TEXTS};

@@ -10,6 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INSTALL},
+    files,
     world::{Content, Node, Outcome, Payload, World, assert_clean_fat, extract, json_of, noise, on_disk, partition},
 };
 
@@ -154,7 +155,7 @@ fn the_two_halves() {
 fn staging_keeps_to_a_limit() {
     let world = World::new();
     let node = Node::installed(&world);
-    node.next.write("rootfs.squashfs", [b"hsqs".to_vec(), noise(9, 4 << 20)].concat());
+    node.next.write("rootfs.squashfs", files::squashfs(noise(9, 4 << 20)));
     let source = node.next.source();
     let plan_hash = |extra: &[&str]| {
         let args = [&["stage", "--dry-run", "--output=json", "--source", &source], extra].concat();

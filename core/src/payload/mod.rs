@@ -4,3 +4,4 @@ pub mod facts;
 pub mod image_ref;
 pub mod manifest;
 pub mod version;
+pub mod whole;

@@ -22,11 +22,19 @@ use super::{
 use crate::{
     payload::{
         SourceRef,
-        examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, is_used, magic},
+        examine::{ChecksumPolicy, Found, PayloadError, Seen, is_used},
+        watched,
     },
     transfer::{PayloadFiles, Take},
 };
-use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::facts::PayloadFacts};
+use slipway_core::{
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::{
+        facts::PayloadFacts,
+        whole::{HEAD_BYTES, check_head},
+    },
+};
 
 // An inspection reads layers up to this size to their end, which verifies their digest before anything is written.
 // Larger layers (an image with everything in one) are read only as far as needed; the write verifies them.
@@ -186,12 +194,10 @@ impl ImageSource {
         if content.left() != size {
             bail!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
         }
-        match magic(name, content.peek(HEAD_BYTES)?) {
-            Err(why) => bail!(why),
-            Ok(Some(other)) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
-            Ok(_) => {}
+        match check_head(name, content.peek(HEAD_BYTES)?, size)? {
+            Some(other) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
+            _ => watched::hand_out(name, content, take),
         }
-        take(name, content)
     }
 
     /// Compare a file that is not installed with what the inspection found.
