@@ -2,7 +2,10 @@
 
 use serde_json::json;
 use slipway_core::units::MIB;
-use slipway_test_support::world::{Outcome, Payload, World, finished, installer, program};
+use slipway_test_support::{
+    files,
+    world::{Outcome, Payload, World, finished, installer, program},
+};
 
 /// Whatever `inspect` says it takes, it takes.
 #[test]
@@ -56,7 +59,7 @@ fn checksum_makes_what_inspect_and_install_check() {
         inspect(&[]).exits(2).says(&[name, "SHA256SUMS says"]);
         payload.write(name, bytes);
     }
-    payload.write("initramfs.xz", "another");
+    payload.write("initramfs.xz", files::initramfs(b"another"));
     assert_ne!(checksum()["payload"], listed["payload"]);
     inspect(&["--strict"]).succeeds();
 }
