@@ -2,14 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use super::{
     SourceRef,
-    examine::{ChecksumPolicy, Found, PayloadError, Seen, TEXTS},
+    examine::{ChecksumPolicy, Found, PayloadError, Seen},
     image::Inspection,
     open::open_regular,
     watched::hand_out,
@@ -18,6 +18,7 @@ use crate::transfer::{PayloadFiles, Take};
 use slipway_core::payload::{
     facts::PayloadFacts,
     manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS},
+    unused::TEXTS,
     whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
 };
 
@@ -68,6 +69,15 @@ impl DirSource {
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
         self.read_all(&mut found, &installed, &mut progress)?;
         found.facts(policy, &self.source())
+    }
+
+    /// Names of all files in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+        let mut names: Vec<_> = files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
     }
 
     fn source(&self) -> SourceRef {

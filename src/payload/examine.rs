@@ -14,8 +14,10 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::{
         manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+        unused::{TEXTS, is_small, is_used},
         whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head, is_initramfs},
     },
+    text::{is_printable, printable},
 };
 
 // Limit on memory for `cmdline`, `os-release`, `SHA256SUMS` and `manifest.json`; real ones are far smaller.
@@ -36,7 +38,7 @@ pub enum PayloadError {
     Unbootable { path: PathBuf, why: Unbootable },
     #[error("{path}: {source}", path = path.display())]
     Sums { path: PathBuf, source: SumsError },
-    #[error("{path}: {why}", path = path.display())]
+    #[error("{path}: {}", printable(why), path = path.display())]
     Manifest { path: PathBuf, why: String },
     /// SHA256SUMS lacks a file of the payload, or lists one that does not exist.
     #[error("{path}: {why} {name}; run `installer checksum` again after changing a payload", path = path.display())]
@@ -53,9 +55,6 @@ impl PayloadError {
     }
 }
 
-/// The optional text files of a payload.
-pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumPolicy {
     Compared,
@@ -70,16 +69,8 @@ impl ChecksumPolicy {
     }
 }
 
-fn is_small(name: &str) -> bool {
-    name == SHA256SUMS || name == MANIFEST || TEXTS.contains(&name)
-}
-
-pub fn is_used(name: &str) -> bool {
-    is_installed(name) || is_small(name)
-}
-
 fn is_installed(name: &str) -> bool {
-    name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name)
+    name == KERNEL || name == ROOTFS || is_initramfs(name)
 }
 
 /// One file of a source, read to its end.
@@ -173,7 +164,7 @@ impl Found {
         Ok(PayloadFacts {
             source: source.to_string(),
             arch,
-            version: self.text("os-release")?.and_then(version_id),
+            version: self.version()?,
             files,
             cmdline: self.text("cmdline")?.map(|text| text.trim().to_owned()),
             checksums: sums.is_some(),
@@ -215,6 +206,9 @@ impl Found {
                 None => {}
             }
         }
+        if manifest.version.as_deref().is_some_and(|version| !is_printable(version)) {
+            return Err(wrong("its version has control characters in it".to_owned()));
+        }
         let cmdline = match (&manifest.cmdline, self.text("cmdline")?.map(str::trim)) {
             (Some(own), Some(text)) if own != text => {
                 return Err(wrong("its cmdline differs from the file cmdline".to_owned()));
@@ -226,6 +220,15 @@ impl Found {
         };
         let Manifest { arch, version, files, .. } = manifest;
         Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
+    }
+
+    fn version(&self) -> Result<Option<String>, PayloadError> {
+        match self.text("os-release")?.and_then(version_id) {
+            Some(version) if !is_printable(&version) => {
+                Err(self.wrong("os-release", "its VERSION_ID has control characters in it: take them out"))
+            }
+            version => Ok(version),
+        }
     }
 
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {

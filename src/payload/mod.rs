@@ -10,6 +10,7 @@ mod source_ref;
 mod watched;
 
 pub use dir::DirSource;
-pub use examine::{ChecksumPolicy, PayloadError, TEXTS};
+pub use examine::{ChecksumPolicy, PayloadError};
+pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};
 pub use source_ref::SourceRef;

@@ -121,7 +121,7 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot) -> SlotFacts {
         Err(e) => Some(e.to_string()),
     };
     SlotFacts {
-        manifest: small(MANIFEST).and_then(|bytes| Manifest::parse(&bytes).ok()),
+        manifest: small(MANIFEST).and_then(|bytes| Manifest::of_slot(&bytes).ok()),
         marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
         marker_at: one_sector(disk, &volume, MARKER),
         verifies: problem.is_none(),

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     payload::{
         SourceRef,
-        examine::{ChecksumPolicy, Found, PayloadError, Seen, is_used},
+        examine::{ChecksumPolicy, Found, PayloadError, Seen},
         watched,
     },
     transfer::{PayloadFiles, Take},
@@ -32,6 +32,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::{
         facts::PayloadFacts,
+        unused::is_used,
         whole::{HEAD_BYTES, check_head},
     },
 };
@@ -75,6 +76,11 @@ impl ImageSource {
     /// Compressed size of all layers, as the manifest claims.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
+    }
+
+    /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.expected.digests.keys().cloned().collect()
     }
 
     /// Inspect the payload. `progress` gets the number of bytes read from its files.
