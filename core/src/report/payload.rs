@@ -27,7 +27,7 @@ pub struct InspectReport {
     pub cmdline: Option<String>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
-    /// Digest that names the payload.
+    /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
@@ -81,7 +81,7 @@ pub struct ChecksumReport {
     /// The payload directory.
     pub dir: String,
     pub version: Option<String>,
-    /// Digest that names the payload.
+    /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Files that were written.
     pub written: Vec<String>,
