@@ -53,7 +53,8 @@ fn a_version_is_refused() {
 fn a_manifest_in_an_image_is_refused() {
     let world = World::new();
     Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap()])).succeeds();
-    let edits: [(fn(&mut serde_json::Value), &str); 2] = [
+    type Edit = fn(&mut serde_json::Value);
+    let edits: [(Edit, &str); 2] = [
         (|m| m["version"] = json!(HOSTILE), "manifest.json: its version has control characters in it"),
         (|m| m[HOSTILE] = json!(1), "manifest.json: unknown field `1\\x1b[31m\\nerror: fake"),
     ];

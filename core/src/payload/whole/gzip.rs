@@ -8,7 +8,7 @@ use miniz_oxide::{
     inflate::stream::{InflateState, inflate},
 };
 
-use super::part::Next;
+use super::next::Next;
 
 pub struct Gzip {
     at: At,

@@ -4,7 +4,8 @@ use crate::prelude::*;
 
 use super::{
     Unbootable,
-    part::{MAGIC_BYTES, Next, Part},
+    next::Next,
+    part::{MAGIC_BYTES, Part},
 };
 
 /// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.

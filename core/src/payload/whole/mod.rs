@@ -11,6 +11,7 @@
 mod gzip;
 mod initramfs;
 mod kernel;
+mod next;
 mod part;
 mod squashfs;
 mod xz;

@@ -4,22 +4,7 @@
 //! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
 //! to pass over to the one that follows.
 
-use super::{gzip::Gzip, le32, xz::Xz};
-
-/// What a part wants after a heading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Pass over `skip` bytes; the next `need` bytes are a heading.
-    Heading { skip: u64, need: usize },
-    /// Every byte: [`Part::stream`] finds the next heading in them.
-    Stream,
-    /// The part ends behind `skip` more bytes.
-    End { skip: u64 },
-    /// Nothing is known of what follows.
-    Unknown,
-    /// The heading is none.
-    Damaged,
-}
+use super::{gzip::Gzip, le32, next::Next, xz::Xz};
 
 /// As many bytes as it takes to know a part by.
 pub const MAGIC_BYTES: usize = 6;
@@ -38,6 +23,9 @@ pub enum Part {
     Ended(&'static str),
 }
 
+/// What a part begins with, and the size of its first heading.
+type Magic = (&'static [u8], fn() -> Part, usize);
+
 /// A file inside an archive.
 pub enum Cpio {
     Header,
@@ -49,7 +37,7 @@ pub enum Cpio {
 
 impl Part {
     /// The magics that Linux knows (`compressed_formats` in lib/decompress.c), and newc's two.
-    const MAGICS: [(&'static [u8], fn() -> Part, usize); 9] = [
+    const MAGICS: [Magic; 9] = [
         (b"070701", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
         (b"070702", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
         (b"\x1f\x8b", || Part::Gzip(Gzip::new()), Gzip::HEADER_BYTES),
