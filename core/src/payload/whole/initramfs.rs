@@ -18,8 +18,8 @@ use super::{
 /// | lz4 (`lz4 -l`) | except between two blocks of 8 MiB: the format has no end mark |
 /// | bzip2, lzma, lzop | only below the size of the shortest stream |
 ///
-/// A cut between two parts is not found, and neither is one behind a part of the last row. What follows the first part
-/// and is in no format passes: Linux keeps what it has unpacked until there.
+/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. What
+/// follows the first part and is in no format passes: Linux keeps what it has unpacked until there.
 pub struct InitramfsWatch {
     at: u64,
     // Bytes to pass over before the next heading.

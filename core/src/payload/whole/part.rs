@@ -55,9 +55,10 @@ impl Part {
         Self::MAGICS.iter().find(|(m, ..)| magic.starts_with(m)).map(|(_, part, need)| (part(), *need))
     }
 
-    /// Whether a part may begin with these bytes, which are too few to tell.
+    /// Whether a part begins with these bytes, which are too few to tell for sure. One byte tells nothing: anything may
+    /// stand behind the last part.
     pub fn may_begin(bytes: &[u8]) -> bool {
-        Self::MAGICS.iter().any(|(magic, ..)| magic.starts_with(bytes) || bytes.starts_with(magic))
+        bytes.len() > 1 && Self::MAGICS.iter().any(|(magic, ..)| magic.starts_with(bytes) || bytes.starts_with(magic))
     }
 
     pub const fn name(&self) -> &'static str {
