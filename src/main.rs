@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    io::{stderr, stdout},
+    io::{IsTerminal as _, stderr, stdout},
     os::unix::ffi::OsStringExt,
     path::Path,
     process::ExitCode,
@@ -15,7 +15,7 @@ use slipway::{
     commands,
     error::{Failure, OrFail as _},
 };
-use slipway_core::report::{FailureKind, Report};
+use slipway_core::report::{FailureKind, MetaReport, Report};
 
 /// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large
 /// free, and then every thread keeps as much as the window of a zstd layer.
@@ -65,7 +65,7 @@ fn failed(failure: &Failure) -> ExitCode {
 
 /// Writes the last line of a failed run. If stderr is closed or full, the exit code must be enough.
 fn say(text: &str) {
-    let _ = output::write(&stderr(), format!("{text}\n").as_bytes(), output::PATIENCE);
+    let _ = output::write(&stderr(), output::human(text).as_bytes(), output::PATIENCE);
 }
 
 /// Maps clap's errors to the public exit codes.
@@ -80,13 +80,15 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 fn print(report: &Report, output: Output) -> ExitCode {
     let text = match (output, report) {
-        (Output::Json, Report::Text(text)) => serde_json::to_string(text),
-        (Output::Json, report) => serde_json::to_string_pretty(report),
-        (Output::Human, report) => Ok(report.to_string()),
+        (Output::Json, Report::Text(text)) => serde_json::to_string(text).map(|text| output::json(&text)),
+        (Output::Json, report) => serde_json::to_string_pretty(report).map(|text| output::json(&text)),
+        // A script gets the value of a tag as it is.
+        (Output::Human, Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
+            Ok(format!("{report}\n"))
+        }
+        (Output::Human, report) => Ok(output::human(&report.to_string())),
     };
-    let written = text
-        .map_err(Into::into)
-        .and_then(|text| output::write(&stdout(), format!("{text}\n").as_bytes(), output::PATIENCE));
+    let written = text.map_err(Into::into).and_then(|text| output::write(&stdout(), text.as_bytes(), output::PATIENCE));
     match written {
         Ok(()) if report.is_bad() => ExitCode::from(FailureKind::Install.exit_code()),
         Ok(()) => ExitCode::SUCCESS,

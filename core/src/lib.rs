@@ -13,6 +13,7 @@
 //! | [`media`] | formats of disk images and live media, imager profiles |
 //! | [`plan`] | what to do, decided from what was asked and what was found |
 //! | [`report`] | what a command answers, its progress events, and the picture of a disk |
+//! | [`text`] | what comes from outside and is shown to people |
 //! | [`yaml`], [`units`], [`rate`], [`digest`] | values that all of these share |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,5 +35,6 @@ pub mod plan;
 mod prelude;
 pub mod rate;
 pub mod report;
+pub mod text;
 pub mod units;
 pub mod yaml;

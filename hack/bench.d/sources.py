@@ -4,9 +4,11 @@ registry with TLS on loopback."""
 import atexit
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import tarfile
 import time
@@ -19,16 +21,22 @@ OCI = "application/vnd.oci.image"
 
 
 def make_payload(directory, mib, installer, version="1.0.0"):
-    """Incompressible files with the right magics, and checksums: kernel 8 MiB, initramfs 12 MiB, the rest squashfs."""
+    """Incompressible files with the right headers, and checksums: kernel 8 MiB, initramfs 12 MiB, the rest squashfs."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     kernel = bytearray(os.urandom(8 * MIB))
+    kernel[:2] = b"\xea\x05"
+    kernel[0x1F1] = 1
+    kernel[0x1F4:0x1F8] = struct.pack("<I", (len(kernel) - 1024) // 16)
     kernel[0x1FE:0x200] = b"\x55\xaa"
     kernel[0x202:0x206] = b"HdrS"
     (directory / "vmlinuz").write_bytes(kernel)
-    (directory / "initramfs.xz").write_bytes(os.urandom(12 * MIB))
+    initramfs = lzma.compress(os.urandom(12 * MIB), check=lzma.CHECK_CRC32, preset=0)
+    (directory / "initramfs.xz").write_bytes(initramfs)
     with (directory / "rootfs.squashfs").open("wb") as rootfs:
-        rootfs.write(b"hsqs" + os.urandom(MIB - 4))
+        head = bytearray(os.urandom(MIB))
+        struct.pack_into("<4s8xI6xH4xHH8xQ", head, 0, b"hsqs", 1 << 17, 17, 4, 0, (mib - 20) * MIB)
+        rootfs.write(head)
         for _ in range(mib - 21):
             rootfs.write(os.urandom(MIB))
     write_checksums(directory, installer, version)

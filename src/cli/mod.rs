@@ -165,7 +165,7 @@ pub struct SourceArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
-    /// Use HTTP for the registry, not HTTPS.
+    /// Use HTTP for the registry, not HTTPS, and let credentials go to mirrors without TLS.
     #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub plain_http: bool,
     /// Check the registry's certificate.

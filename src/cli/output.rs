@@ -16,6 +16,26 @@ use nix::{
     sys::stat::{SFlag, fstat},
     unistd,
 };
+use slipway_core::text::printable_lines;
+
+/// A text for people on its way out, with escapes in place of what a terminal would obey. None of our texts has any;
+/// names, versions and messages from outside may.
+pub fn human(text: &str) -> String {
+    printable_lines(text) + "\n"
+}
+
+/// JSON on its way out. It has escapes for most control characters; a terminal obeys DEL and those of C1, too. They can
+/// only be inside of its strings.
+pub fn json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown + "\n"
+}
 
 /// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller
 /// must get the exit code even if nobody reads.

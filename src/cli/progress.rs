@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::output;
 use slipway_core::{
     report::{Event, EventLine, Observer},
+    text::printable_lines,
     units::approx,
 };
 
@@ -71,7 +72,7 @@ impl Progress {
         match self.mode {
             ProgressMode::Plain => self.line(sentence),
             ProgressMode::Bars if bytes > 0 => {
-                let bar = ProgressBar::new(bytes).with_message(sentence.to_owned());
+                let bar = ProgressBar::new(bytes).with_message(printable_lines(sentence));
                 let template = "{msg}\n  [{bar:40}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
                 if let Ok(style) = ProgressStyle::with_template(template) {
                     bar.set_style(style.progress_chars("=> "));
@@ -94,7 +95,8 @@ impl Progress {
             }
             self.dropped = 0;
         }
-        match output::write(&stderr(), format!("{text}\n").as_bytes(), Duration::ZERO) {
+        let text = if self.mode == ProgressMode::Json { output::json(text) } else { output::human(text) };
+        match output::write(&stderr(), text.as_bytes(), Duration::ZERO) {
             Err(e) if e.kind() == std::io::ErrorKind::TimedOut => self.dropped += 1,
             _ => {}
         }

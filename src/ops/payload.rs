@@ -73,6 +73,9 @@ impl OpenSource {
             observer.advance(bytes);
         });
         let facts = facts.map_err(|e| failure(&self.named, e))?;
+        if let Some(note) = self.source.unused() {
+            observer.note(&note);
+        }
         Ok(Payload { source: self.source, facts })
     }
 }

@@ -2,20 +2,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::{self, Read as _},
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use super::{
     SourceRef,
-    examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, TEXTS, magic},
+    examine::{ChecksumPolicy, Found, PayloadError, Seen},
     image::Inspection,
     open::open_regular,
+    watched::hand_out,
 };
 use crate::transfer::{PayloadFiles, Take};
-use slipway_core::payload::facts::PayloadFacts;
-use slipway_core::payload::manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS};
+use slipway_core::payload::{
+    facts::PayloadFacts,
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS},
+    unused::TEXTS,
+    whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
+};
 
 #[derive(Clone, Debug)]
 pub struct DirSource {
@@ -66,6 +71,15 @@ impl DirSource {
         found.facts(policy, &self.source())
     }
 
+    /// Names of all files in it, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+        let mut names: Vec<_> = files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
     fn source(&self) -> SourceRef {
         SourceRef::Dir(self.dir.clone())
     }
@@ -82,8 +96,8 @@ impl DirSource {
         names.filter(|name| self.is_there(name)).collect()
     }
 
-    /// The recorded facts, if they fit the files by name, size and first bytes. If they do not, the full inspection
-    /// that follows finds out why.
+    /// The recorded facts, if they fit the files by name, size and what these say of their own length. If they do not,
+    /// the full inspection that follows finds out why.
     fn declared(&self, found: &Found, installed: &[&str]) -> Result<Option<PayloadFacts>, PayloadError> {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
@@ -93,13 +107,16 @@ impl DirSource {
             return Ok(None);
         }
         for file in &facts.files {
-            let mut head = Vec::new();
-            let opened = self.open(&file.name).and_then(|opened| {
+            let fits = self.open(&file.name).and_then(|mut opened| {
+                let mut head = Vec::new();
                 (&opened).take(HEAD_BYTES).read_to_end(&mut head)?;
-                opened.metadata()
+                let size = opened.metadata()?.len();
+                let arch = check_head(&file.name, &head, size);
+                Ok(size == file.size
+                    && arch.is_ok_and(|arch| arch.is_none_or(|arch| arch == facts.arch))
+                    && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?))
             });
-            let size = opened.map_err(|source| self.io_error(&file.name, source))?.len();
-            if size != file.size || !magic(&file.name, &head).is_ok_and(|arch| arch.is_none_or(|a| a == facts.arch)) {
+            if !fits.map_err(|source| self.io_error(&file.name, source))? {
                 return Ok(None);
             }
         }
@@ -137,7 +154,29 @@ impl PayloadFiles for DirSource {
         let there = |name: &&&str| !TEXTS.contains(*name) || self.is_there(name);
         names.iter().filter(there).try_for_each(|name| {
             let mut file = self.open(name).map_err(|source| self.io_error(name, source))?;
-            take(name, &mut file)
+            hand_out(name, &mut file, take).map_err(|error| match error.downcast() {
+                Ok(why) => PayloadError::Unbootable { path: self.dir.join(name), why }.into(),
+                Err(other) => other,
+            })
         })
     }
+}
+
+/// Reads the headings of an initramfs. What cannot be told without decompressing it shows while it is written.
+fn goes_on_to_its_end(file: &mut File, size: u64) -> io::Result<bool> {
+    const READ_BYTES: usize = 16 << 10;
+    let (mut at, mut watch, mut buf) = (0, InitramfsWatch::default(), vec![0; READ_BYTES]);
+    while at < size && !watch.wants_all() {
+        let passed = watch.passes_over().min(size - at);
+        watch.pass(passed);
+        at += passed;
+        file.seek(SeekFrom::Start(at))?;
+        let n = file.read(&mut buf)?;
+        if n == 0 {
+            break;
+        }
+        watch.see(&buf[..n]);
+        at += n as u64;
+    }
+    Ok(watch.wants_all() || watch.finish().is_ok())
 }

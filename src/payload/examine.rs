@@ -12,15 +12,16 @@ use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::arch::Arch,
-    payload::manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+    payload::{
+        manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+        unused::{TEXTS, is_small, is_used},
+        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head, is_initramfs},
+    },
+    text::{is_printable, printable},
 };
 
-// Superblock of squashfs 4.0 (Documentation/filesystems/squashfs.rst).
-const SQUASHFS_MAGIC: &[u8] = b"hsqs";
 // Limit on memory for `cmdline`, `os-release`, `SHA256SUMS` and `manifest.json`; real ones are far smaller.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
-/// How much is kept of other files: enough for their magics.
-pub const HEAD_BYTES: u64 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
@@ -33,9 +34,11 @@ pub enum PayloadError {
     /// The content is not what the file's name says.
     #[error("{path}: {why}", path = path.display())]
     WrongContent { path: PathBuf, why: &'static str },
+    #[error("{path}: {why}", path = path.display())]
+    Unbootable { path: PathBuf, why: Unbootable },
     #[error("{path}: {source}", path = path.display())]
     Sums { path: PathBuf, source: SumsError },
-    #[error("{path}: {why}", path = path.display())]
+    #[error("{path}: {}", printable(why), path = path.display())]
     Manifest { path: PathBuf, why: String },
     /// SHA256SUMS lacks a file of the payload, or lists one that does not exist.
     #[error("{path}: {why} {name}; run `installer checksum` again after changing a payload", path = path.display())]
@@ -52,9 +55,6 @@ impl PayloadError {
     }
 }
 
-/// The optional text files of a payload.
-pub const TEXTS: [&str; 2] = ["cmdline", "os-release"];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumPolicy {
     Compared,
@@ -69,30 +69,9 @@ impl ChecksumPolicy {
     }
 }
 
-fn is_small(name: &str) -> bool {
-    name == SHA256SUMS || name == MANIFEST || TEXTS.contains(&name)
-}
-
-pub fn is_used(name: &str) -> bool {
-    is_installed(name) || is_small(name)
-}
-
 fn is_installed(name: &str) -> bool {
-    name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name)
+    name == KERNEL || name == ROOTFS || is_initramfs(name)
 }
-
-/// Check the first bytes of a kernel or squashfs; return the architecture of a kernel. Other files always pass.
-pub fn magic(name: &str, head: &[u8]) -> Result<Option<Arch>, &'static str> {
-    match name {
-        KERNEL => Arch::of_kernel(head).map(Some).ok_or(NO_KERNEL),
-        ROOTFS if !head.starts_with(SQUASHFS_MAGIC) => Err(NO_SQUASHFS),
-        _ => Ok(None),
-    }
-}
-
-const NO_KERNEL: &str = "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56; one that \
-     is compressed as a whole, such as Image.gz, has to be unpacked)";
-const NO_SQUASHFS: &str = "not a squashfs (no magic `hsqs` at byte 0)";
 
 /// One file of a source, read to its end.
 #[derive(Clone, Debug)]
@@ -101,18 +80,24 @@ pub struct Seen {
     pub sha256: Sha256,
     // The first bytes. Of a small file all of them; one byte over the limit shows that it is too large.
     head: Vec<u8>,
+    // Whether an initramfs goes on to its end. Of other files the first bytes tell.
+    to_its_end: Result<(), Unbootable>,
 }
 
 impl Seen {
     pub fn read(name: &str, reader: &mut dyn FileReader, progress: &mut dyn FnMut(u64)) -> io::Result<Self> {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
+        let mut watch = is_initramfs(name).then(InitramfsWatch::default);
         let (sha256, size) = digest_file(reader, |bytes| {
+            if let Some(watch) = &mut watch {
+                watch.see(bytes);
+            }
             let more = bytes.len().min(keep as usize - head.len());
             head.extend_from_slice(&bytes[..more]);
             progress(bytes.len() as u64);
         })?;
-        Ok(Seen { size, sha256, head })
+        Ok(Seen { size, sha256, head, to_its_end: watch.map_or(Ok(()), InitramfsWatch::finish) })
     }
 
     pub fn small(&self) -> Option<&[u8]> {
@@ -122,6 +107,12 @@ impl Seen {
     /// The content of a small file without white space around it: a final newline does not change kernel arguments.
     pub fn trimmed(&self) -> Option<&[u8]> {
         self.small().map(<[u8]>::trim_ascii)
+    }
+
+    /// The architecture of a kernel; an error for a file that cannot boot.
+    fn check(&self, name: &str) -> Result<Option<Arch>, Unbootable> {
+        let arch = check_head(name, &self.head, self.size)?;
+        self.to_its_end.clone().map(|()| arch)
     }
 
     fn info(&self, name: &str) -> FileInfo {
@@ -149,7 +140,8 @@ impl Found {
         Ok(self.sums()?.unwrap_or_default().0.into_iter().chain(found).collect())
     }
 
-    /// The facts, after every file was read and hashed. Checks magics, and digests against SHA256SUMS.
+    /// The facts, after every file was read and hashed. Checks that every file is whole, and digests against
+    /// SHA256SUMS.
     pub fn facts(&self, policy: ChecksumPolicy, source: &SourceRef) -> Result<PayloadFacts, PayloadError> {
         let sums = if policy == ChecksumPolicy::Ignored { None } else { self.sums()? };
         if policy == ChecksumPolicy::Required && sums.is_none() {
@@ -162,17 +154,17 @@ impl Found {
             if seen.size == 0 {
                 return Err(PayloadError::Empty { path: self.place.join(name) });
             }
-            arch = arch.or(magic(name, &seen.head).map_err(|why| self.wrong(name, why))?);
+            arch = arch.or(self.check(name, seen)?);
             files.push(seen.info(name));
         }
-        let arch = arch.ok_or_else(|| self.wrong(KERNEL, NO_KERNEL))?;
+        let arch = arch.ok_or_else(|| self.unbootable(KERNEL, Unbootable::NotKernel))?;
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
         Ok(PayloadFacts {
             source: source.to_string(),
             arch,
-            version: self.text("os-release")?.and_then(version_id),
+            version: self.version()?,
             files,
             cmdline: self.text("cmdline")?.map(|text| text.trim().to_owned()),
             checksums: sums.is_some(),
@@ -204,10 +196,18 @@ impl Found {
         self.compare_listed(&sums, &manifest.files)?;
         for (name, seen) in &self.files {
             match sums.0.get(name) {
-                Some(expected) => self.matches(name, *expected, seen.sha256)?,
+                Some(expected) => {
+                    self.matches(name, *expected, seen.sha256)?;
+                    if names.contains(&name.as_str()) {
+                        self.check(name, seen)?;
+                    }
+                }
                 None if is_used(name) && name != SHA256SUMS => return Err(self.incomplete("does not list", name)),
                 None => {}
             }
+        }
+        if manifest.version.as_deref().is_some_and(|version| !is_printable(version)) {
+            return Err(wrong("its version has control characters in it".to_owned()));
         }
         let cmdline = match (&manifest.cmdline, self.text("cmdline")?.map(str::trim)) {
             (Some(own), Some(text)) if own != text => {
@@ -220,6 +220,15 @@ impl Found {
         };
         let Manifest { arch, version, files, .. } = manifest;
         Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
+    }
+
+    fn version(&self) -> Result<Option<String>, PayloadError> {
+        match self.text("os-release")?.and_then(version_id) {
+            Some(version) if !is_printable(&version) => {
+                Err(self.wrong("os-release", "its VERSION_ID has control characters in it: take them out"))
+            }
+            version => Ok(version),
+        }
     }
 
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {
@@ -273,6 +282,14 @@ impl Found {
             Some(seen) if seen.size > SMALL_FILE_BYTES => Err(self.wrong(name, "larger than 64 KiB")),
             seen => Ok(seen.map(|seen| &seen.head[..])),
         }
+    }
+
+    fn check(&self, name: &str, seen: &Seen) -> Result<Option<Arch>, PayloadError> {
+        seen.check(name).map_err(|why| self.unbootable(name, why))
+    }
+
+    fn unbootable(&self, name: &str, why: Unbootable) -> PayloadError {
+        PayloadError::Unbootable { path: self.place.join(name), why }
     }
 
     fn wrong(&self, name: &str, why: &'static str) -> PayloadError {

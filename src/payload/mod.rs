@@ -7,8 +7,10 @@ mod open;
 pub mod registry;
 mod source;
 mod source_ref;
+mod watched;
 
 pub use dir::DirSource;
-pub use examine::{ChecksumPolicy, PayloadError, TEXTS};
+pub use examine::{ChecksumPolicy, PayloadError};
+pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};
 pub use source_ref::SourceRef;

@@ -6,7 +6,10 @@ use super::{
     registry::{Options, Registry},
 };
 use crate::transfer::{PayloadFiles, Take};
-use slipway_core::{kernel::arch::Arch, payload::facts::PayloadFacts};
+use slipway_core::{
+    kernel::arch::Arch,
+    payload::{facts::PayloadFacts, unused::unused},
+};
 
 pub enum Source {
     Dir(DirSource),
@@ -38,6 +41,14 @@ impl Source {
             (_, Inspection::Declared) => 0,
             (Source::Dir(dir), Inspection::Everything) => dir_bytes(dir.path()),
             (Source::Image(image), Inspection::Everything) => image.bytes(),
+        }
+    }
+
+    /// A note on files beside the payload's that nothing uses, after an inspection.
+    pub fn unused(&self) -> Option<String> {
+        match self {
+            Source::Dir(dir) => unused(&dir.names()),
+            Source::Image(image) => unused(&image.names()),
         }
     }
 

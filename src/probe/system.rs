@@ -173,7 +173,7 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot, known: Option<&Slo
 fn manifest(volume: &FatVolume) -> Option<Manifest> {
     let small = |name| volume.read_small(name, MIB).ok().flatten();
     let (bytes, sums) = (small(MANIFEST)?, Sums::parse(&small(SHA256SUMS)?).ok()?);
-    (sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes))).then(|| Manifest::parse(&bytes).ok()).flatten()
+    (sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes))).then(|| Manifest::of_slot(&bytes).ok()).flatten()
 }
 
 /// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and

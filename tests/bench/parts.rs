@@ -19,6 +19,7 @@ use slipway::{
     transfer::{checksum::Checksum, sha256::Hasher},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
+use slipway_test_support::files;
 
 /// What is read, decompressed and written in one round, bytes.
 const BYTES: usize = 64 << 20;
@@ -76,11 +77,11 @@ const PAYLOAD_DIR: &str = "usr/install";
 
 /// A payload with a squashfs of this many bytes, by path in an image.
 fn payload(seed: u64, rootfs: usize) -> Vec<(String, Vec<u8>)> {
-    let mut kernel = noise(seed, 1 << 20);
-    kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    kernel[0x202..0x206].copy_from_slice(b"HdrS");
-    let rootfs = [b"hsqs".to_vec(), noise(seed, rootfs)].concat();
-    let files = [("vmlinuz", kernel), ("initramfs.xz", noise(seed, 1 << 20)), ("rootfs.squashfs", rootfs)];
+    let files = [
+        ("vmlinuz", files::kernel(noise(seed, 1 << 20))),
+        ("initramfs.xz", files::initramfs(&noise(seed, 1 << 20))),
+        ("rootfs.squashfs", files::squashfs(noise(seed, rootfs))),
+    ];
     files.map(|(name, bytes)| (format!("{PAYLOAD_DIR}/{}/{name}", Arch::Amd64), bytes)).into()
 }
 

@@ -6,6 +6,7 @@
 mod bad_input;
 mod contract;
 mod help;
+mod hostile_text;
 mod inspect_disk;
 mod install;
 mod meta;

@@ -2,7 +2,11 @@
 
 use serde_json::json;
 use slipway_core::units::MIB;
-use slipway_test_support::world::{Outcome, Payload, World, finished, installer, program};
+use slipway_test_support::{
+    files,
+    images::{Layout, Pack, built},
+    world::{Outcome, Payload, World, finished, installer, program},
+};
 
 /// Whatever `inspect` says it takes, it takes.
 #[test]
@@ -56,9 +60,57 @@ fn checksum_makes_what_inspect_and_install_check() {
         inspect(&[]).exits(2).says(&[name, "SHA256SUMS says"]);
         payload.write(name, bytes);
     }
-    payload.write("initramfs.xz", "another");
+    payload.write("initramfs.xz", files::initramfs(b"another"));
     assert_ne!(checksum()["payload"], listed["payload"]);
     inspect(&["--strict"]).succeeds();
+}
+
+/// A misspelt name would be found when the system does not start.
+#[test]
+fn files_that_nothing_uses_are_named() {
+    let world = World::new();
+    let payload = &world.payload;
+    payload.write("rootfs.sqfs", "x");
+    payload.write("cmd-line", "quiet\n");
+    payload.write("initramfs.zst", "x");
+    payload.write("note\x1b[2J\nto.txt", "x");
+    payload.remove(Payload::ROOTFS);
+    std::fs::create_dir(payload.path("efi")).unwrap();
+    let note = "note: nothing uses these files of the payload: cmd-line (did you mean cmdline?), initramfs.zst \
+                (initramfs.xz is used instead), note\\x1b[2J\\nto.txt, rootfs.sqfs (did you mean rootfs.squashfs?)\n";
+    let dir = payload.dir().to_str().unwrap();
+    let image = world.image();
+    let path = image.to_str().unwrap();
+    let source = payload.source();
+    let out = world.path("out.raw");
+    let install = ["--format-data=false", "--slot-size=64MiB"];
+    for (verb, more) in [
+        (&["inspect", &source][..], &[][..]),
+        (&["checksum", dir], &[]),
+        (&["inspect", &source, "--strict"], &[]),
+        (&["install", "--disk", path, "--source", &source], &install),
+        (&["image", "--kind=raw", "--out", out.to_str().unwrap(), "--disk-size=600MiB", "--source", &source], &install),
+    ] {
+        let outcome = Outcome::of(installer(verb).args(more)).succeeds();
+        assert!(outcome.stderr.contains(note), "{verb:?}: {}", outcome.stderr);
+    }
+    // A payload of which all is used has nothing to say.
+    let whole = World::new();
+    let outcome = Outcome::of(&mut installer(["inspect", &whole.payload.source()])).succeeds();
+    assert!(!outcome.stderr.contains("note:"), "{}", outcome.stderr);
+}
+
+/// Those beside the payload in an image.
+#[test]
+fn files_of_an_image_that_nothing_uses_are_named() {
+    let world = World::new();
+    world.payload.write("cmd-line", "quiet\n");
+    Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap()])).succeeds();
+    let layout = Layout::new(&world.path("image"));
+    built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
+    let note = "note: nothing uses these files of the payload: cmd-line (did you mean cmdline?)\n";
+    let outcome = Outcome::of(&mut installer(["inspect", &layout.source()])).succeeds();
+    assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
 }
 
 #[test]

@@ -10,7 +10,11 @@ use std::{
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INSTALL},
-    world::{Content, Node, Outcome, Payload, World, assert_clean_fat, extract, json_of, noise, on_disk, partition},
+    files,
+    world::{
+        Content, Node, Outcome, Payload, World, assert_clean_fat, extract, installer, json_of, noise, on_disk,
+        partition, read_at, write_at,
+    },
 };
 
 fn status(node: &Node) -> Value {
@@ -92,13 +96,58 @@ fn a_trial_that_came_back_is_bad() {
     node.grub_tries();
     node.upgrade().exits(INSTALL).says(&["failed its trial on this disk, or was rolled back"]);
     // Another payload may take its place, and the first one is still known.
-    node.next.write("cmdline", "other");
     let kernel = node.next.read(Payload::KERNEL);
     node.next.write(Payload::KERNEL, [kernel.as_slice(), &[1]].concat());
     node.upgrade().succeeds();
     node.next.write(Payload::KERNEL, kernel);
     node.upgrade().exits(INSTALL).says(&["failed its trial on this disk, or was rolled back"]);
     node.upgrade_with(&["--retry-bad"]).succeeds();
+}
+
+/// Where the trial failed for its command line, that is mended: in the payload, or in what the user adds.
+#[test]
+fn a_trial_that_failed_for_its_command_line() {
+    const REFUSED: [&str; 2] = ["with this kernel command line the payload failed its trial", "--retry-bad"];
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.write("cmdline", "root=/dev/nosuch");
+    node.upgrade().succeeds();
+    node.grub_tries();
+    node.upgrade().exits(INSTALL).says(&REFUSED);
+    node.next.write("cmdline", "quiet");
+    node.upgrade_with(&["--extra-kernel-arg=init=/nosuch"]).succeeds();
+    node.grub_tries();
+    node.upgrade_with(&["--extra-kernel-arg=init=/nosuch"]).exits(INSTALL).says(&REFUSED);
+    // Neither of both is tried again, and what is right now is.
+    node.next.write("cmdline", "root=/dev/nosuch");
+    node.upgrade().exits(INSTALL).says(&REFUSED);
+    node.next.write("cmdline", "quiet");
+    node.upgrade().succeeds();
+    assert_eq!(status(&node)["boot_env"]["bad"].as_array().unwrap().len(), 2);
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    assert_eq!(next_boot(&node), ("B".into(), false));
+}
+
+/// An earlier version remembered the files alone: such a payload is refused whatever its command line is.
+#[test]
+fn what_an_earlier_version_remembered() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    let inspect = Outcome::of(&mut installer(["inspect", "--output=json", &node.next.source()])).succeeds().json();
+    let files = inspect["payload"].as_str().unwrap();
+    for at in node.boot_envs() {
+        let sector = String::from_utf8(read_at(&node.disk, at, 512)).unwrap();
+        let text = format!("{}bad={files}\n", sector.trim_end_matches('#'));
+        write_at(&node.disk, at, format!("{text:#<512}").as_bytes());
+    }
+    for extra in [&[][..], &["--extra-kernel-arg=quiet"]] {
+        node.upgrade_with(extra).exits(INSTALL).says(&["failed its trial on this disk", "--retry-bad"]);
+    }
+    node.upgrade_with(&["--retry-bad"]).succeeds();
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    assert_eq!(status(&node)["boot_env"]["bad"], json!([]), "it works, so it is forgotten");
 }
 
 #[test]
@@ -154,7 +203,7 @@ fn the_two_halves() {
 fn staging_keeps_to_a_limit() {
     let world = World::new();
     let node = Node::installed(&world);
-    node.next.write("rootfs.squashfs", [b"hsqs".to_vec(), noise(9, 4 << 20)].concat());
+    node.next.write("rootfs.squashfs", files::squashfs(noise(9, 4 << 20)));
     let source = node.next.source();
     let plan_hash = |extra: &[&str]| {
         let args = [&["stage", "--dry-run", "--output=json", "--source", &source], extra].concat();

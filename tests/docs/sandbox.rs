@@ -126,7 +126,7 @@ impl Sandbox {
     }
 }
 
-/// A payload with the magics of one; `n` makes its bytes its own.
+/// A payload with the headers of one; `n` makes its bytes its own.
 fn payload(dir: &Path, version: &str, n: u8) {
     let payload = Payload::new(dir);
     for name in Payload::FILES {

@@ -7,6 +7,7 @@
 mod command_definition;
 mod fuzz_seeds;
 mod image_profile;
+mod initramfs;
 mod install_plan;
 mod layers;
 mod machine_config;

@@ -9,11 +9,12 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
+    digest::Sha256,
     disk::{
         layout::Part,
         meta::{ADV_BYTES, Adv, Meta},
     },
-    payload::version::Version,
+    payload::{facts::PayloadFacts, manifest::Manifest, version::Version},
     plan::{self, ActivateRequest, Goal, Plan, RunsFrom, Step, SystemFacts, UpgradeRequest, WipeRequest},
     units::SectorSize,
 };
@@ -76,13 +77,75 @@ fn texts() {
     golden("confirm.txt", &plan::confirm(&base(3), &trial()).unwrap());
     golden("give-up.txt", &plan::rollback(&base(3), &trial()).unwrap());
     let mut confirmed = trial();
-    let env = confirmed.env.unwrap().confirmed(Slot::B, None, 3);
+    let env = confirmed.env.unwrap().confirmed(Slot::B, &[], 3);
     confirmed.slots.b.marker = Some(Marker { state: SlotState::Good, seq: env.seq });
     confirmed.env_copies = [Some(env.clone()), Some(env.clone())];
     confirmed.env = Some(env);
     golden("rollback.txt", &plan::rollback(&base(4), &confirmed).unwrap());
     let wipe = WipeRequest { base: base(3), parts: vec![Part::State, Part::Ephemeral], format: None };
     golden("wipe.txt", &plan::wipe(&wipe, &facts).unwrap());
+}
+
+/// Slot B was tried with payload 1 and came back.
+fn came_back() -> SystemFacts {
+    let mut facts = staged();
+    let mut env = facts.env.unwrap().armed(Slot::B, 2);
+    (env.once, env.states[Slot::B]) = (None, SlotState::Tried);
+    facts.env_copies = [Some(env.clone()), Some(env.clone())];
+    facts.env = Some(env);
+    facts
+}
+
+/// What failed was these files with this command line. Whoever mends the command line has another system; the files
+/// alone are remembered where an earlier version did it.
+#[test]
+fn a_mended_command_line_is_another_system() {
+    let refused = |facts: &SystemFacts, args: &[&str], cmdline: &str| {
+        let mut request = system::upgrade();
+        request.args.extra = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let payload = PayloadFacts { cmdline: Some(cmdline.to_owned()), ..payload(1) };
+        match plan::upgrade(&request, facts, &payload) {
+            Ok(_) => false,
+            Err(refusals) => {
+                assert!(refusals.to_string().contains("--retry-bad"), "{refusals}");
+                true
+            }
+        }
+    };
+    let facts = came_back();
+    let cmdline = payload(1).cmdline.unwrap();
+    assert!(refused(&facts, &[], &cmdline));
+    assert!(!refused(&facts, &["quiet"], &cmdline), "another argument of the user");
+    assert!(!refused(&facts, &[], "console=ttyS1"), "another cmdline in the payload");
+    // It is remembered when something else takes its place.
+    let mut later = facts.clone();
+    let plan = plan::upgrade(&system::upgrade(), &facts, &payload(2)).unwrap();
+    let env = plan.steps.iter().find_map(|step| match step {
+        Step::WriteBootEnv { env, .. } => Some(env.clone()),
+        _ => None,
+    });
+    let env = env.unwrap();
+    assert_eq!(env.bad, [facts.slots.b.system().unwrap()]);
+    later.slots.b = system::blank();
+    later.env_copies = [Some(env.clone()), Some(env.clone())];
+    later.env = Some(env.clone());
+    assert!(refused(&later, &[], &cmdline) && !refused(&later, &["quiet"], &cmdline));
+    // As earlier versions wrote it.
+    let old = BootEnv { bad: vec![payload(1).manifest().payload_digest()], ..env };
+    later.env_copies = [Some(old.clone()), Some(old.clone())];
+    later.env = Some(old);
+    assert!(refused(&later, &[], &cmdline) && refused(&later, &["quiet"], &cmdline));
+    // Once it works, it is forgotten under both names.
+    let mut works = came_back();
+    works.running = Running::This { slot: Slot::B, trial: true };
+    let names = works.slots.b.names();
+    let env = BootEnv { bad: [&names[..], &[Sha256([9; 32])]].concat(), ..works.env.unwrap() };
+    works.env_copies = [Some(env.clone()), Some(env.clone())];
+    works.env = Some(env);
+    let plan = plan::confirm(&base(4), &works).unwrap();
+    let said =
+        plan.steps.iter().any(|step| matches!(step, Step::WriteBootEnv { env, .. } if env.bad == [Sha256([9; 32])]));
+    assert!(said, "{plan}");
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -216,8 +279,10 @@ fn payload_laws(
     let [_, retry_bad, allow_any_version, _] = flags;
     if let (Some(system), Some(kept)) = (&plan.system, kept) {
         prop_assert_eq!(system.slot, !kept);
-        let digest = payload(n).manifest().payload_digest();
-        let bad = facts.env.as_ref().is_some_and(|env| env.bad.contains(&digest));
+        let held = Manifest { cmdline: Some(system.cmdline.clone()), ..payload(n).manifest() };
+        // The second is the name that earlier versions wrote.
+        let names = [held.system_digest(), held.payload_digest()];
+        let bad = facts.env.as_ref().is_some_and(|env| names.iter().any(|name| env.bad.contains(name)));
         prop_assert!(!bad || retry_bad);
         let version = facts.slots[kept].manifest.as_ref().and_then(|m| Version::parse(m.version.as_deref()?));
         let new = payload(n).version.as_deref().and_then(Version::parse);

@@ -13,6 +13,7 @@ use assert_cmd::Command;
 use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
+    files,
     world::{
         self, Loop, Mount, NOBODY, Nobody, Outcome, Payload, SLOT, SLOT_4096, SmallFs, World, assets, extract,
         installer, json_of, noise, on_disk, partition, program, read_at, real_kernel, tool,
@@ -243,7 +244,7 @@ fn other_inputs_make_other_guids() {
         guid("6", &["--seed=two"]),
     ];
     assert_eq!(guid("7", &["--seed=one", "--disk-size=601MiB"]), all[3], "a seed decides alone");
-    world.payload.write(Payload::ROOTFS, [b"hsqs".to_vec(), noise(9, 70_000)].concat());
+    world.payload.write(Payload::ROOTFS, files::squashfs(noise(9, 70_004)));
     all.extend([plain, guid("8", &[])]);
     all.sort();
     all.dedup();

@@ -6,6 +6,7 @@ use std::{fs, net::TcpListener, path::Path};
 use serde_json::json;
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
+    files,
     images::{self, Layout, Pack, built},
     registry::{
         self, Authority, Debian, auth_file,
@@ -17,7 +18,7 @@ use slipway_test_support::{
 /// A disk to upgrade, and a layout with the image to upgrade to, as `1`; its squashfs has 3 MiB.
 fn prepared(world: &World) -> (Node<'_>, Layout) {
     let node = Node::installed(world);
-    node.next.write("rootfs.squashfs", [b"hsqs".to_vec(), noise(7, 3 << 20)].concat());
+    node.next.write("rootfs.squashfs", files::squashfs(noise(7, 3 << 20)));
     Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
     let layout = Layout::new(&world.path("image"));
     built(node.next.dir(), Pack::Gzip).write(&layout, "1");

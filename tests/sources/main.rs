@@ -5,6 +5,7 @@
 
 mod bad_payload;
 mod container_image;
+mod cut_payload;
 mod from_registry;
 mod hostile_images;
 mod layouts;

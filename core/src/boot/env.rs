@@ -37,7 +37,8 @@ pub struct BootEnv {
     pub since: PerSlot<Option<u64>>,
     /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
-    /// Payloads that failed their trial or were rolled back, latest first. An upgrade refuses them by default.
+    /// Systems (files and kernel command line) that failed their trial or were rolled back, latest first. An upgrade
+    /// refuses them by default. Earlier versions wrote the digest of the payload's files, which still counts.
     pub bad: Vec<Sha256>,
     /// EPHEMERAL is being wiped and must become XFS. Set until done, so that a run after a power loss finishes it.
     pub format_ephemeral: bool,
@@ -203,25 +204,25 @@ impl BootEnv {
         self.changed(|next| next.once = None)
     }
 
-    /// The trial of the running `slot`, which holds `payload`, succeeded: it is the default from now on.
-    pub fn confirmed(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+    /// The trial of the running `slot` succeeded: it is the default from now on. What it holds goes by these digests.
+    pub fn confirmed(&self, slot: Slot, names: &[Sha256], now: u64) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (slot, None);
             next.set(slot, SlotState::Good, now);
             // It works now, so it may be installed again.
-            next.bad.retain(|bad| Some(*bad) != payload);
+            next.forget_bad(names);
         })
     }
 
-    /// The trial of the running `slot` failed: it is not tried again.
-    pub fn given_up(&self, slot: Slot, payload: Option<Sha256>, now: u64) -> Self {
+    /// The trial of `system` in the running `slot` failed: it is not tried again.
+    pub fn given_up(&self, slot: Slot, system: Option<Sha256>, now: u64) -> Self {
         self.changed(|next| {
             next.set(slot, SlotState::Bad, now);
-            next.remember_bad(payload);
+            next.remember_bad(system);
         })
     }
 
-    /// Back to `to`, the default from now on; `left` is the payload of the other slot.
+    /// Back to `to`, the default from now on; `left` is the system in the other slot.
     pub fn rolled_back(&self, to: Slot, left: Option<Sha256>) -> Self {
         self.changed(|next| {
             (next.default, next.once) = (to, None);
@@ -229,13 +230,18 @@ impl BootEnv {
         })
     }
 
-    /// Record that this payload failed its trial or was rolled back.
-    pub fn remember_bad(&mut self, payload: Option<Sha256>) {
-        if let Some(payload) = payload {
-            self.bad.retain(|bad| *bad != payload);
-            self.bad.insert(0, payload);
+    /// Record that this system failed its trial or was rolled back.
+    pub fn remember_bad(&mut self, system: Option<Sha256>) {
+        if let Some(system) = system {
+            self.forget_bad(&[system]);
+            self.bad.insert(0, system);
             self.bad.truncate(MAX_BAD);
         }
+    }
+
+    /// What goes by one of these digests works after all.
+    pub fn forget_bad(&mut self, names: &[Sha256]) {
+        self.bad.retain(|bad| !names.contains(bad));
     }
 }
 
@@ -389,16 +395,16 @@ mod tests {
         assert_eq!((armed.once, armed.states.b, armed.last_trial), (Some(Slot::B), Trial, Some(Slot::B)));
         assert_eq!((armed.disarmed().once, armed.disarmed().states.b), (None, Trial));
         let tried = env(Slot::A, None, Good, Tried);
-        let c = tried.confirmed(Slot::B, digest, 8);
+        let c = tried.confirmed(Slot::B, digest.as_slice(), 8);
         assert_eq!((c.default, c.states.a, c.states.b), (Slot::B, Good, Good));
         let g = tried.given_up(Slot::B, digest, 8);
         assert_eq!((g.default, g.states.b, g.bad.as_slice()), (Slot::A, Bad, digest.as_slice()));
-        assert_eq!(g.confirmed(Slot::B, digest, 9).bad, []);
+        assert_eq!(g.confirmed(Slot::B, digest.as_slice(), 9).bad, []);
         let r = c.rolled_back(Slot::A, digest);
         assert_eq!((r.default, r.states.a, r.states.b, r.bad.len()), (Slot::A, Good, Good, 1));
         // A live medium left in the machine must not install over a system that was upgraded since.
         let by = e.installed_by(MediumId(5));
-        let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, None, 8);
+        let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, &[], 8);
         let later = later.rolled_back(Slot::A, None).given_up(Slot::B, None, 9).disarmed().wiped();
         assert_eq!((by.seq, by.medium, later.medium), (8, Some(MediumId(5)), Some(MediumId(5))));
     }

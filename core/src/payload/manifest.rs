@@ -9,6 +9,7 @@ use crate::kernel::arch::Arch;
 use crate::{
     boot::env_block::EnvBlock,
     digest::{Sha256, Sums},
+    text::printable,
 };
 
 /// File name of the squashfs in payloads and slots.
@@ -96,11 +97,40 @@ impl Manifest {
         }
     }
 
-    /// The digest that names this payload, made from the digests of its files. Equal files give an equal digest.
-    pub fn payload_digest(&self) -> Sha256 {
-        let sums = Sums(self.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
-        Sha256::of(sums.render().as_bytes())
+    /// The manifest of a slot. It must stay readable whatever its version is: the slot may be the way back. So control
+    /// characters in the version, which earlier installers took, become escapes here.
+    pub fn of_slot(bytes: &[u8]) -> Result<Self, String> {
+        let mut manifest = Self::parse(bytes)?;
+        manifest.version = manifest.version.as_deref().map(printable);
+        Ok(manifest)
     }
+
+    /// The digest that names this payload's files. Equal files give an equal digest, whatever command line they boot
+    /// with.
+    pub fn payload_digest(&self) -> Sha256 {
+        Sha256::of(sums(&self.files).render().as_bytes())
+    }
+
+    /// In a slot: the digest that names what boots from it, see [`system_digest`].
+    pub fn system_digest(&self) -> Sha256 {
+        match &self.cmdline {
+            Some(cmdline) => system_digest(&self.files, cmdline),
+            None => self.payload_digest(),
+        }
+    }
+}
+
+/// The digest that names a system: all that decides how it boots, which is its files and its finished kernel command
+/// line. A slot is tried, and given up, under this name. So the same files with a command line that was mended are
+/// another system.
+pub fn system_digest(files: &[FileInfo], cmdline: &str) -> Sha256 {
+    let mut sums = sums(files);
+    sums.0.insert("cmdline".to_owned(), Sha256::of(cmdline.as_bytes()));
+    Sha256::of(sums.render().as_bytes())
+}
+
+fn sums(files: &[FileInfo]) -> Sums {
+    Sums(files.iter().map(|f| (f.name.clone(), f.sha256)).collect())
 }
 
 /// `slot.cfg`: a GRUB environment block that GRUB only reads.
@@ -166,6 +196,36 @@ mod tests {
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");
         assert!(Manifest::parse(newer.as_bytes()).unwrap_err().contains("format 2"));
         assert!(Manifest::parse(b"{}").is_err());
+    }
+
+    #[test]
+    fn a_system_is_its_files_and_its_command_line() {
+        let file = |n: u8| FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(&[n]) };
+        let slot = |n: u8, cmdline: Option<&str>| Manifest {
+            format: 1,
+            version: None,
+            arch: Arch::Amd64,
+            files: vec![file(n)],
+            cmdline: cmdline.map(ToOwned::to_owned),
+            kernel_args: None,
+        };
+        let system = |n, cmdline| slot(n, Some(cmdline)).system_digest();
+        assert_eq!(system(1, "quiet"), system_digest(&[file(1)], "quiet"));
+        assert_eq!(
+            system(1, "quiet"),
+            Manifest { version: Some("2".into()), ..slot(1, Some("quiet")) }.system_digest()
+        );
+        assert_ne!(system(1, "quiet"), system(1, "quiet splash"));
+        assert_ne!(system(1, "quiet"), system(2, "quiet"));
+        assert_eq!(slot(1, Some("a")).payload_digest(), slot(1, None).payload_digest());
+        assert_ne!(slot(1, None).system_digest(), system(1, ""));
+    }
+
+    #[test]
+    fn a_slot_stays_readable_whatever_its_version_is() {
+        let text = r#"{"format": 1, "version": "1\u001b[31m\n2", "arch": "amd64", "files": []}"#;
+        assert_eq!(Manifest::of_slot(text.as_bytes()).unwrap().version.as_deref(), Some("1\\x1b[31m\\n2"));
+        assert_eq!(Manifest::parse(text.as_bytes()).unwrap().version.as_deref(), Some("1\x1b[31m\n2"));
     }
 
     #[test]

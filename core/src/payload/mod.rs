@@ -3,4 +3,6 @@
 pub mod facts;
 pub mod image_ref;
 pub mod manifest;
+pub mod unused;
 pub mod version;
+pub mod whole;

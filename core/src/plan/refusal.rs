@@ -94,8 +94,11 @@ pub enum Refusal {
     /// The payload's version may not follow the running one.
     #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
     Version { from: String, to: String, why: &'static str },
-    /// The payload was tried on this disk and given up.
-    #[error("payload {0} failed its trial on this disk, or was rolled back; --retry-bad tries it again")]
+    /// The payload was tried on this disk with the same command line, and given up.
+    #[error(
+        "with this kernel command line the payload failed its trial on this disk, or was rolled back (system {0}); \
+         --retry-bad tries it again"
+    )]
     KnownBad(Sha256),
     /// The kernel arguments that an upgrade keeps cannot be read.
     #[error(

@@ -25,15 +25,15 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
     let mut copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
     let env = copies.env.clone();
     let back = Back::of(&env, system)?;
-    let payload = |slot: Slot| system.slots[slot].payload();
+    let held = |slot: Slot| system.slots[slot].system();
     let next = match back {
         Back::Cancel(_) => env.disarmed(),
-        Back::GiveUp(slot) => env.given_up(slot, payload(slot), base.now),
+        Back::GiveUp(slot) => env.given_up(slot, held(slot), base.now),
         Back::To(slot) => {
-            // If the slot is damaged on the disk, its payload is not to blame and must not be remembered as bad.
-            let left = payload(!slot).filter(|_| system.slots[!slot].damage().is_none());
+            // If the slot is damaged on the disk, its system is not to blame and must not be remembered as bad.
+            let left = held(!slot).filter(|_| system.slots[!slot].damage().is_none());
             let mut next = env.rolled_back(slot, left);
-            next.bad.retain(|bad| Some(*bad) != payload(slot));
+            next.forget_bad(&system.slots[slot].names());
             next
         }
         Back::Already => env.clone(),

@@ -42,7 +42,11 @@ use crate::{
     digest::Sha256,
     disk::layout::Part,
     kernel::arch::Arch,
-    payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{KernelArgs, system_digest},
+        version::Version,
+    },
 };
 
 /// An upgrade with every choice made; planning interprets nothing.
@@ -58,7 +62,7 @@ pub struct UpgradeRequest {
     pub preserve: bool,
     /// If EPHEMERAL is not kept, leave it blank, because the OS encrypts it.
     pub blank_ephemeral: bool,
-    /// Accept a payload that was tried on this disk and given up.
+    /// Accept a system that was tried on this disk and given up.
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
@@ -83,6 +87,7 @@ struct Candidate<'a> {
     request: &'a UpgradeRequest,
     system: &'a SystemFacts,
     payload: &'a PayloadFacts,
+    /// Names the files with this command line.
     digest: Sha256,
     volume: Volume,
     cmdline: String,
@@ -102,7 +107,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
         marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
     };
     let (volume, cmdline) = content.volume()?;
-    let digest = payload.manifest().payload_digest();
+    let digest = system_digest(&payload.files, &cmdline);
     let new = Candidate { request, system, payload, digest, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
@@ -118,12 +123,10 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
 }
 
 impl Candidate<'_> {
-    /// Whether a slot holds this payload with this command line, undamaged on the disk.
+    /// Whether a slot holds these files with this command line, undamaged on the disk.
     fn is_in(&self, slot: Slot) -> bool {
         let facts = &self.system.slots[slot];
-        facts.payload() == Some(self.digest)
-            && facts.manifest.as_ref().and_then(|m| m.cmdline.as_ref()) == Some(&self.cmdline)
-            && facts.whole == Some(Ok(()))
+        facts.system() == Some(self.digest) && facts.whole == Some(Ok(()))
     }
 
     /// Collects all reasons against this payload, so that one run reports them all.
@@ -135,7 +138,10 @@ impl Candidate<'_> {
         }
         let target = &self.system.slots[slots.target];
         let came_back = matches!(env.states[slots.target], SlotState::Tried | SlotState::Bad);
-        let bad = env.bad.contains(&self.digest) || (came_back && target.payload() == Some(self.digest));
+        // Earlier versions remembered the files alone.
+        let names = [self.digest, payload.manifest().payload_digest()];
+        let bad =
+            names.iter().any(|name| env.bad.contains(name)) || (came_back && target.system() == Some(self.digest));
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad(self.digest));
         }
@@ -224,10 +230,10 @@ impl Candidate<'_> {
         if before.states[kept] == SlotState::Good && !marked {
             draft.mark_good(kept, before.seq);
         }
-        // This write erases the target's `tried` state, so remember now that its payload failed.
+        // This write erases the target's `tried` state, so remember now that its system failed.
         let mut inactive = before.deactivated(target, now);
         if matches!(before.states[target], SlotState::Tried | SlotState::Bad) {
-            inactive.remember_bad(system.slots[target].payload());
+            inactive.remember_bad(system.slots[target].system());
         }
         draft.extend(Part::Esp, slots.copies.write(&inactive, false));
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];

@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::meta::Meta;
+use crate::{disk::meta::Meta, text::printable};
 
 /// The tags in META.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -72,7 +72,7 @@ impl fmt::Display for MetaReport {
         let mut lines: Vec<String> = self
             .tags
             .iter()
-            .map(|t| format!("{}={}{}", t.key, t.value, if t.legacy { "   (legacy area)" } else { "" }))
+            .map(|t| format!("{}={}{}", t.key, printable(&t.value), if t.legacy { "   (legacy area)" } else { "" }))
             .collect();
         if lines.is_empty() {
             lines.push("no tags".to_owned());

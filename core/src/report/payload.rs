@@ -10,6 +10,7 @@ use crate::{
     digest::Sha256,
     kernel::arch::Arch,
     payload::manifest::FileInfo,
+    text::printable,
     units::{ByteSize, approx},
 };
 
@@ -26,7 +27,7 @@ pub struct InspectReport {
     pub cmdline: Option<String>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
-    /// Digest that names the payload.
+    /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
     pub min_slot_bytes: u64,
@@ -34,14 +35,14 @@ pub struct InspectReport {
 
 impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "source   {}", self.source)?;
-        writeln!(f, "version  {}", self.version.as_deref().unwrap_or("-"))?;
+        writeln!(f, "source   {}", printable(&self.source))?;
+        writeln!(f, "version  {}", printable(self.version.as_deref().unwrap_or("-")))?;
         writeln!(f, "arch     {}", self.arch)?;
         writeln!(f, "payload  {}", self.payload)?;
         for file in &self.files {
             writeln!(f, "file     {} {:>12} {}", file.sha256, file.size, file.name)?;
         }
-        writeln!(f, "cmdline  {}", self.cmdline.as_deref().unwrap_or("(built-in)"))?;
+        writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
         write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
     }
@@ -80,7 +81,7 @@ pub struct ChecksumReport {
     /// The payload directory.
     pub dir: String,
     pub version: Option<String>,
-    /// Digest that names the payload.
+    /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Files that were written.
     pub written: Vec<String>,

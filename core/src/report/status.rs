@@ -16,6 +16,7 @@ use crate::{
     },
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
+    text::printable,
     units::{Extent, approx},
 };
 
@@ -101,7 +102,7 @@ impl fmt::Display for StatusReport {
         }
         writeln!(f, "rollback   {}", self.rollback)?;
         for (tag, value) in &self.meta {
-            writeln!(f, "META {tag}  {value}")?;
+            writeln!(f, "META {tag}  {}", printable(value))?;
         }
         for problem in &self.problems {
             writeln!(f, "problem    {problem}")?;

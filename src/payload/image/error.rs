@@ -1,22 +1,25 @@
 use std::io;
 
-/// Why an image cannot be used. The variants differ in the exit code they lead to.
+use slipway_core::text::printable;
+
+/// Why an image cannot be used. The variants differ in the exit code they lead to. Much of the text comes from images
+/// and registries.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The image or a part of it does not exist: the reference is wrong.
-    #[error("{what}: not found{hint}")]
+    #[error("{}: not found{}", printable(what), printable(hint))]
     NotFound {
         what: String,
         /// Empty, or text that begins with `; ` and says what exists instead.
         hint: String,
     },
     /// Content, structure, digest or size is wrong.
-    #[error("{what}: {why}")]
+    #[error("{}: {}", printable(what), printable(why))]
     Invalid { what: String, why: String },
     /// The registry refused, failed, or cannot be reached.
-    #[error("{what}: {why}")]
+    #[error("{}: {}", printable(what), printable(why))]
     Fetch { what: String, why: String },
-    #[error("{what}: {source}")]
+    #[error("{}: {source}", printable(what))]
     Io { what: String, source: io::Error },
 }
 

@@ -22,11 +22,20 @@ use super::{
 use crate::{
     payload::{
         SourceRef,
-        examine::{ChecksumPolicy, Found, HEAD_BYTES, PayloadError, Seen, is_used, magic},
+        examine::{ChecksumPolicy, Found, PayloadError, Seen},
+        watched,
     },
     transfer::{PayloadFiles, Take},
 };
-use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::facts::PayloadFacts};
+use slipway_core::{
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::{
+        facts::PayloadFacts,
+        unused::is_used,
+        whole::{HEAD_BYTES, check_head},
+    },
+};
 
 // An inspection reads layers up to this size to their end, which verifies their digest before anything is written.
 // Larger layers (an image with everything in one) are read only as far as needed; the write verifies them.
@@ -67,6 +76,11 @@ impl ImageSource {
     /// Compressed size of all layers, as the manifest claims.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
+    }
+
+    /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.expected.digests.keys().cloned().collect()
     }
 
     /// Inspect the payload. `progress` gets the number of bytes read from its files.
@@ -186,12 +200,10 @@ impl ImageSource {
         if content.left() != size {
             bail!("it has {} bytes in its layer, but manifest.json says {size}", content.left());
         }
-        match magic(name, content.peek(HEAD_BYTES)?) {
-            Err(why) => bail!(why),
-            Ok(Some(other)) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
-            Ok(_) => {}
+        match check_head(name, content.peek(HEAD_BYTES)?, size)? {
+            Some(other) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
+            _ => watched::hand_out(name, content, take),
         }
-        take(name, content)
     }
 
     /// Compare a file that is not installed with what the inspection found.

@@ -26,11 +26,24 @@ pub struct Lookup {
     pub origin: CredentialsFrom,
 }
 
+impl Lookup {
+    /// Without the credentials: anybody on the network path could read them.
+    pub fn withheld(self) -> Self {
+        let origin = match self.origin {
+            CredentialsFrom::Entry(key, file) => CredentialsFrom::Withheld(key, file),
+            other => other,
+        };
+        Lookup { credentials: None, origin }
+    }
+}
+
 /// Displays as the reason why a registry refused us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialsFrom {
     /// The key of an entry, and the file it is in.
     Entry(String, PathBuf),
+    /// The same, but they are not sent: the connection has no TLS, and nobody has asked for that.
+    Withheld(String, PathBuf),
     /// No file has an entry for the registry.
     Nowhere {
         looked: Vec<PathBuf>,
@@ -44,6 +57,13 @@ impl fmt::Display for CredentialsFrom {
         let (looked, helper) = match self {
             CredentialsFrom::Entry(key, file) => {
                 return write!(f, "the credentials for {key} in {} were refused", file.display());
+            }
+            CredentialsFrom::Withheld(key, file) => {
+                return write!(
+                    f,
+                    "the credentials for {key} in {} are not sent without TLS: write https://, or --plain-http allows it",
+                    file.display()
+                );
             }
             CredentialsFrom::Nowhere { looked, helper } => (looked, helper),
         };

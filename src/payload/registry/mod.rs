@@ -67,6 +67,8 @@ impl Registry {
         let mut list = Vec::new();
         for (base, name) in bases.chain([(own, image.host.clone())]) {
             let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
+            let open = !base.origin.tls && !options.plain_http;
+            let lookup = if open { lookup.withheld() } else { lookup };
             let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
             let tls = tls_roots::tls_config(&name, options)?;

@@ -4,7 +4,8 @@ use super::{MinimumSpeed, Mirror};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `--plain-http`: http instead of https. Redirects may then lead from TLS to plain HTTP, too.
+    /// `--plain-http`: http instead of https. Redirects may then lead from TLS to plain HTTP, too, and credentials go to
+    /// mirrors without TLS.
     pub plain_http: bool,
     /// `--tls-verify=false`
     pub insecure_tls: bool,

@@ -16,7 +16,7 @@ use slipway::payload::{
 };
 use slipway_test_support::{
     registry::{
-        at, auth_file, blob, plain, registry, says,
+        at, auth_file, blob, options, plain, registry, says,
         server::{ME, Server, blob_head, challenge, reply, token_service},
     },
     world::noise,
@@ -73,6 +73,52 @@ fn credentials_go_to_the_token_service_and_nowhere_else() {
     let error = at(server.port).root().unwrap_err();
     let place = format!("http://127.0.0.1:{} answers 401", service.port);
     assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "fetch");
+}
+
+/// Credentials for a mirror without TLS, for which nobody has asked: anybody on the way could read them.
+#[test]
+fn a_mirror_without_tls_gets_no_credentials() {
+    let dir = TempDir::new().unwrap();
+    let service = token_service("token", true);
+    let offers = ["Basic realm=x".to_owned(), challenge(&service)];
+    for offer in offers {
+        let accepted = if offer.starts_with("Basic") { "Basic bWU6c2VjcmV0" } else { "Bearer t" };
+        let mirror = Server::new(move |request, out| match request.header("authorization") {
+            Some(header) if header.starts_with(accepted) => reply(out, 200, &[], b"hello"),
+            _ => reply(out, 401, &[("WWW-Authenticate", &offer)], b""),
+        });
+        let host = format!("127.0.0.1:{}", mirror.port);
+        let mirrors = vec![format!("127.0.0.1:1=http://{host}").parse().unwrap()];
+        let auth_file = Some(auth_file(dir.path(), &host, "me", "secret"));
+        let open = Options { mirrors, auth_file, ..options() };
+        let error = registry("127.0.0.1:1/a/b:1", &open).root().unwrap_err();
+        let file = dir.path().join("auth.json").display().to_string();
+        let why = format!("the credentials for {host} in {file} are not sent without TLS");
+        assert_eq!(says(&error, &[&format!("http://{host}"), &why, "--plain-http allows it"]), "fetch");
+        let sent = |server: &Server| {
+            let requests = server.requests();
+            requests.iter().filter(|r| r.header("authorization").is_some()).count()
+        };
+        assert_eq!((sent(&mirror), sent(&service)), (0, 0), "nobody was told");
+        let plain = Options { plain_http: true, ..open };
+        assert_eq!(registry("127.0.0.1:1/a/b:1", &plain).root().unwrap().bytes, b"hello");
+        assert!(sent(&mirror) > 0);
+    }
+}
+
+/// What anybody gets needs no credentials, and the registry's own go to it alone.
+#[test]
+fn a_mirror_without_tls_may_serve_what_is_public() {
+    let dir = TempDir::new().unwrap();
+    let mirror = Server::new(|_, out| reply(out, 200, &[], b"hello"));
+    let host = format!("127.0.0.1:{}", mirror.port);
+    let mirrors = vec![format!("r.example=http://{host}").parse().unwrap()];
+    for key in [host.as_str(), "r.example"] {
+        let auth_file = Some(auth_file(dir.path(), key, "me", "secret"));
+        let open = Options { mirrors: mirrors.clone(), auth_file, ..options() };
+        assert_eq!(registry("r.example/a/b:1", &open).root().unwrap().bytes, b"hello");
+    }
+    assert!(mirror.requests().iter().all(|r| r.header("authorization").is_none()));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 use slipway_core::{digest::Sha256, media::live::MAX_INITRAMFS_BYTES, units::MIB};
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
+    files,
     images::{self, Layout, Pack, built},
     world::{self, Nobody, Outcome, Payload, SmallFs, World, assets, noise, tool},
 };
@@ -74,7 +75,7 @@ fn a_broken_payload() {
     let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
     images::Image::new(vec![images::layer(&files, &names, Pack::Gzip)]).write(&layout, "1");
     let source = format!("--source={}", layout.source());
-    world.payload.write(Payload::ROOTFS, [b"hsqs".to_vec(), noise(9, 70_000)].concat());
+    world.payload.write(Payload::ROOTFS, files::squashfs(noise(9, 70_004)));
     for kind in KINDS {
         let out = world.path("live");
         refused(&world, INPUT, &["rootfs.squashfs", "SHA-256"], || live(&world, kind, &out, &[]));

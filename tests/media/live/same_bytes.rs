@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, thread, time::Duration};
 
-use slipway_test_support::world::{NOBODY, Nobody, Outcome, Payload, World, noise, tool};
+use slipway_test_support::{
+    files,
+    world::{NOBODY, Nobody, Outcome, Payload, World, noise, tool},
+};
 
 use super::{KINDS, as_nobody, command, made};
 
@@ -46,7 +49,7 @@ fn other_inputs_make_another_medium() {
         id("iso", "4", &["--seed=one"]),
         id("iso", "5", &["--seed=two"]),
     ];
-    world.payload.write(Payload::ROOTFS, [b"hsqs".to_vec(), noise(9, 70_000)].concat());
+    world.payload.write(Payload::ROOTFS, files::squashfs(noise(9, 70_004)));
     all.push(id("iso", "6", &[]));
     assert_eq!(id("iso", "7", &[]), all[5]);
     all.sort();

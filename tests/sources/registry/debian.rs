@@ -111,6 +111,23 @@ fn an_auth_file_lets_in() {
     assert_eq!(says(&error, &["401", "no credentials", "auth.json"]), "fetch");
 }
 
+/// As a mirror of another registry.
+#[test]
+fn an_auth_file_lets_in_to_a_mirror_with_tls_or_when_asked() {
+    let (dir, image) = (TempDir::new().unwrap(), Image::new());
+    fs::write(dir.path().join("users"), run("htpasswd", &["-nbB", "me", "secret"])).unwrap();
+    let auth = format!("auth: {{htpasswd: {{realm: x, path: {}}}}}", dir.path().join("users").display());
+    let debian = Debian::new(dir.path(), &image, "", &auth, &["--dest-tls-verify=false", "--dest-creds=me:secret"]);
+    let host = format!("127.0.0.1:{}", debian.port);
+    let mirrors = vec![format!("127.0.0.1:1=http://{host}").parse().unwrap()];
+    let auth_file = Some(auth_file(dir.path(), &host, "me", "secret"));
+    let open = Options { mirrors, auth_file, ..options() };
+    let error = registry("127.0.0.1:1/a/b:1", &open).root().unwrap_err();
+    assert_eq!(says(&error, &["401", &host, "are not sent without TLS", "--plain-http"]), "fetch");
+    assert!(!error.to_string().contains("secret"));
+    image.comes_from(&registry("127.0.0.1:1/a/b:1", &Options { plain_http: true, ..open }));
+}
+
 #[test]
 fn connections_to_a_real_registry_that_break_are_resumed() {
     let (dir, image) = (TempDir::new().unwrap(), Image::new());

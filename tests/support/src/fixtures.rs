@@ -17,6 +17,8 @@ use slipway_core::{
 };
 use uuid::Uuid;
 
+use crate::{files, world::noise};
+
 /// Just enough for the smallest slots, bytes.
 pub const DISK_BYTES: u64 = 600 * MIB;
 
@@ -36,15 +38,12 @@ pub fn assets() -> Assets {
     Assets::load_from(&dir, Arch::Amd64).expect("boot assets: run hack/test, which builds them")
 }
 
-/// A payload of a few ten KiB with the right magics; its content depends on `n`.
+/// A payload of a few ten KiB with the right headers; its content depends on `n`.
 pub fn payload(dir: &Path, n: u8) -> DirSource {
     fs::create_dir(dir).unwrap();
-    let mut kernel = vec![n ^ 0x5a; 40_000];
-    kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-    kernel[0x202..0x206].copy_from_slice(b"HdrS");
-    fs::write(dir.join("vmlinuz"), kernel).unwrap();
-    fs::write(dir.join("initramfs.xz"), vec![n ^ 0x33; 9_000]).unwrap();
-    fs::write(dir.join("rootfs.squashfs"), [b"hsqs".to_vec(), vec![n ^ 0x77; 70_000]].concat()).unwrap();
+    fs::write(dir.join("vmlinuz"), files::kernel(vec![n ^ 0x5a; 40_000])).unwrap();
+    fs::write(dir.join("initramfs.xz"), files::initramfs_of(9_000, &noise(n.into(), 9_000))).unwrap();
+    fs::write(dir.join("rootfs.squashfs"), files::squashfs(vec![n ^ 0x77; 70_004])).unwrap();
     fs::write(dir.join("os-release"), format!("VERSION_ID={n}.0\n")).unwrap();
     DirSource::new(dir)
 }

@@ -4,6 +4,7 @@
 
 pub mod container_image;
 pub mod exit_code;
+pub mod files;
 pub mod fixtures;
 pub mod golden;
 pub mod grub_emu;

@@ -64,7 +64,9 @@ prop_compose! {
             env.states[default] = SlotState::Good;
             env.states[!default] = if armed { SlotState::Trial } else { env.states[!default] };
         }
-        bad.into_iter().for_each(|n| env.remember_bad(Some(payload(n).manifest().payload_digest())));
+        // Some as earlier versions wrote it.
+        let held = |n| super::slot(&super::gpt(SectorSize::S512), Slot::A, &payload(n), None);
+        bad.into_iter().for_each(|n| env.remember_bad(if n % 2 == 0 { held(n).system() } else { held(n).payload() }));
         env
     }
 }

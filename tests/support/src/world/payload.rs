@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{finished, program};
+use crate::files;
 
 /// Bytes without a pattern, the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -19,7 +20,7 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next() as u8).collect()
 }
 
-/// Not a system, but it has the magics of one.
+/// Not a system, but its files have the headers of one.
 pub struct Payload(PathBuf);
 
 impl Payload {
@@ -34,12 +35,9 @@ impl Payload {
     pub fn new(dir: &Path) -> Self {
         fs::create_dir(dir).unwrap();
         let payload = Payload(dir.canonicalize().unwrap());
-        let mut kernel = noise(1, 40_000);
-        kernel[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-        kernel[0x202..0x206].copy_from_slice(b"HdrS");
-        payload.write(Self::KERNEL, kernel);
-        payload.write(Self::INITRAMFS, noise(2, 9_000));
-        payload.write(Self::ROOTFS, [b"hsqs".to_vec(), noise(3, 70_000)].concat());
+        payload.write(Self::KERNEL, files::kernel(noise(1, 40_000)));
+        payload.write(Self::INITRAMFS, files::initramfs_of(9_000, &noise(2, 9_000)));
+        payload.write(Self::ROOTFS, files::squashfs(noise(3, 70_004)));
         payload.write("os-release", "ID=test\nVERSION_ID=1.2.3\n");
         payload
     }

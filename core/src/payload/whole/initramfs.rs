@@ -1,0 +1,181 @@
+//! Watches an initramfs go by and says whether it goes on to its end.
+
+use crate::prelude::*;
+
+use super::{
+    Unbootable,
+    next::Next,
+    part::{MAGIC_BYTES, Part},
+};
+
+/// Watches the bytes of an initramfs, in pieces of any size. It keeps no more than one heading of them.
+///
+/// What it finds, by the format of each part:
+///
+/// | format | a file that was cut is found |
+/// |---|---|
+/// | cpio (newc), zstd, xz, gzip | wherever it was cut inside the part |
+/// | lz4 (`lz4 -l`) | except between two blocks of 8 MiB: the format has no end mark |
+/// | bzip2, lzma, lzop | only below the size of the shortest stream |
+///
+/// A cut between two parts, give or take a byte, is not found, and neither is one behind a part of the last row. What
+/// follows the first part and is in no format passes: Linux keeps what it has unpacked until there.
+pub struct InitramfsWatch {
+    at: u64,
+    // Bytes to pass over before the next heading.
+    skip: u64,
+    heading: Vec<u8>,
+    need: usize,
+    state: State,
+}
+
+enum State {
+    /// Before a part; and whether one came already.
+    Between(bool),
+    In(Part),
+    /// In a part that wants every byte.
+    Streaming(Part),
+    /// The rest of the file passes.
+    Settled,
+    Wrong(Unbootable),
+}
+
+impl Default for InitramfsWatch {
+    fn default() -> Self {
+        InitramfsWatch { at: 0, skip: 0, heading: Vec::new(), need: MAGIC_BYTES, state: State::Between(false) }
+    }
+}
+
+impl InitramfsWatch {
+    /// Whether an initramfs may begin with these bytes.
+    pub fn begins(head: &[u8]) -> Result<(), Unbootable> {
+        let mut watch = InitramfsWatch::default();
+        watch.see(head);
+        match watch.state {
+            State::Wrong(why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next bytes of the file.
+    pub fn see(&mut self, mut bytes: &[u8]) {
+        loop {
+            let passed = self.passes_over().min(bytes.len() as u64);
+            self.pass(passed);
+            bytes = &bytes[passed as usize..];
+            if self.skip > 0 || self.is_settled() {
+                return;
+            }
+            if let State::Streaming(part) = &mut self.state {
+                if bytes.is_empty() {
+                    return;
+                }
+                let (taken, next) = part.stream(bytes);
+                self.at += taken as u64;
+                bytes = &bytes[taken..];
+                self.go_on(next, self.at);
+                continue;
+            }
+            if let (State::Between(_), true) = (&self.state, self.heading.is_empty()) {
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                self.at += zeros as u64;
+                bytes = &bytes[zeros..];
+            }
+            let more = bytes.len().min(self.need - self.heading.len());
+            self.heading.extend_from_slice(&bytes[..more]);
+            self.at += more as u64;
+            bytes = &bytes[more..];
+            if self.heading.len() < self.need {
+                return;
+            }
+            self.read_heading();
+        }
+    }
+
+    /// How many of the next bytes need not be shown: say [`Self::pass`] in place of them.
+    pub const fn passes_over(&self) -> u64 {
+        if self.is_settled() { u64::MAX } else { self.skip }
+    }
+
+    /// Whether it is in a part that has to be decompressed, so that every byte must be shown.
+    pub const fn wants_all(&self) -> bool {
+        matches!(self.state, State::Streaming(_))
+    }
+
+    /// So many bytes go by unseen, as [`Self::passes_over`] allows.
+    pub const fn pass(&mut self, bytes: u64) {
+        self.at = self.at.saturating_add(bytes);
+        self.skip = self.skip.saturating_sub(bytes);
+    }
+
+    const fn is_settled(&self) -> bool {
+        matches!(self.state, State::Settled | State::Wrong(_))
+    }
+
+    fn read_heading(&mut self) {
+        let heading = core::mem::take(&mut self.heading);
+        let begins = self.at - heading.len() as u64;
+        match &mut self.state {
+            State::Between(came) => match Part::of(&heading) {
+                Some((part, need)) => {
+                    (self.state, self.need) = (State::In(part), need);
+                    // What was read is the beginning of the first heading.
+                    self.heading = heading;
+                }
+                None if *came => self.state = State::Settled,
+                None => self.state = State::Wrong(Unbootable::NotInitramfs),
+            },
+            State::In(part) => {
+                let next = part.next(&heading);
+                self.go_on(next, begins);
+            }
+            _ => {}
+        }
+    }
+
+    // `at` is where in the file the part said what is next.
+    fn go_on(&mut self, next: Next, at: u64) {
+        let part = match core::mem::replace(&mut self.state, State::Settled) {
+            State::In(part) | State::Streaming(part) => part,
+            other => {
+                self.state = other;
+                return;
+            }
+        };
+        self.state = match next {
+            Next::Heading { skip, need } => {
+                (self.skip, self.need) = (skip, need);
+                State::In(part)
+            }
+            Next::Stream => State::Streaming(part),
+            Next::End { skip: 0 } => {
+                self.need = MAGIC_BYTES;
+                State::Between(true)
+            }
+            // The part is over when these have come, too.
+            Next::End { skip } => {
+                (self.skip, self.need) = (skip, 0);
+                State::In(Part::Ended(part.name()))
+            }
+            Next::Unknown => State::Settled,
+            Next::Damaged => State::Wrong(Unbootable::Damaged { what: part.name(), at }),
+        };
+    }
+
+    /// The verdict, after the last byte.
+    pub fn finish(mut self) -> Result<(), Unbootable> {
+        // A heading of no bytes may be due.
+        self.see(&[]);
+        let missing = self.skip.saturating_add(self.need.saturating_sub(self.heading.len()) as u64).max(1);
+        let cut = |what| Unbootable::Cut { what, needs: self.at.saturating_add(missing), has: self.at };
+        match self.state {
+            State::Wrong(why) => Err(why),
+            State::Settled => Ok(()),
+            State::Between(false) => Err(Unbootable::NotInitramfs),
+            State::Between(true) if self.heading.is_empty() || !Part::may_begin(&self.heading) => Ok(()),
+            State::Between(true) => Err(cut("last part")),
+            State::In(part) if self.skip == 0 && part.may_end(&self.heading) => Ok(()),
+            State::In(part) | State::Streaming(part) => Err(cut(part.name())),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The length of a kernel, by its headers: `setup_sects` and `syssize` on x86 (Documentation/arch/x86/boot.rst), and the
+//! sections of the PE program that it is for UEFI (Microsoft, "PE Format"; the same on arm64).
+//!
+//! A kernel may be longer: a signature for Secure Boot stands behind what the headers count. `image_size` of arm64 is no
+//! help, because it counts memory that the file does not fill.
+
+use super::{Unbootable, cut, le16, le32};
+use crate::kernel::arch::Arch;
+
+// `setup_sects` of 0 means 4, for the sake of very old kernels.
+const DEFAULT_SETUP_SECTORS: u64 = 4;
+// `syssize` counts these, rounded up.
+const PARAGRAPH_BYTES: u64 = 16;
+const SECTION_BYTES: usize = 40;
+
+pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
+    let arch = Arch::of_kernel(head).ok_or(Unbootable::NotKernel)?;
+    if arch == Arch::Amd64 {
+        cut("header", setup_and_system(head).unwrap_or(0), size)?;
+    }
+    cut("table of sections", end_of_sections(head).unwrap_or(0), size)?;
+    Ok(arch)
+}
+
+fn setup_and_system(head: &[u8]) -> Option<u64> {
+    let setup = match *head.get(0x1f1)? {
+        0 => DEFAULT_SETUP_SECTORS,
+        sectors => u64::from(sectors),
+    };
+    // The last paragraph may be an incomplete one.
+    let system = (le32(head, 0x1f4)? * PARAGRAPH_BYTES).saturating_sub(PARAGRAPH_BYTES - 1);
+    Some((setup + 1) * 512 + system)
+}
+
+/// Where the last section ends in the file. None if there are no sections, or if they are not in the head.
+fn end_of_sections(head: &[u8]) -> Option<u64> {
+    let pe = usize::try_from(le32(head, 0x3c)?).ok()?;
+    if !head.starts_with(b"MZ") || head.get(pe..)?.get(..4)? != b"PE\0\0" {
+        return None;
+    }
+    let (count, optional) = (le16(head, pe + 6)? as usize, le16(head, pe + 20)? as usize);
+    let table = head.get(pe + 24 + optional..)?.chunks_exact(SECTION_BYTES).take(count);
+    // Bytes in the file, and where they begin.
+    table.filter_map(|section| Some(le32(section, 16)? + le32(section, 20)?)).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    fn x86(setup: u8, paragraphs: u32) -> Vec<u8> {
+        let mut head = vec![0; 1024];
+        head[0x1f1] = setup;
+        head[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
+        head[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+        head[0x202..0x206].copy_from_slice(b"HdrS");
+        head
+    }
+
+    fn with_sections(mut head: Vec<u8>, sections: &[(u32, u32)]) -> Vec<u8> {
+        head[..2].copy_from_slice(b"MZ");
+        head[0x3c] = 0x40;
+        head[0x40..0x44].copy_from_slice(b"PE\0\0");
+        head[0x46] = sections.len() as u8;
+        head[0x54] = 160;
+        for (n, (bytes, at)) in sections.iter().enumerate() {
+            let section = 0x40 + 24 + 160 + n * SECTION_BYTES;
+            head[section + 16..section + 20].copy_from_slice(&bytes.to_le_bytes());
+            head[section + 20..section + 24].copy_from_slice(&at.to_le_bytes());
+        }
+        head
+    }
+
+    fn needs(head: &[u8]) -> u64 {
+        match check(head, 0) {
+            Err(Unbootable::Cut { needs, .. }) => needs,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn x86_by_its_header() {
+        for (setup, paragraphs, bytes) in [(1, 10, 1024 + 145), (27, 1, 28 * 512 + 1), (0, 0, 5 * 512)] {
+            let head = x86(setup, paragraphs);
+            assert_eq!(needs(&head), bytes);
+            assert_eq!(check(&head, bytes), Ok(Arch::Amd64));
+            assert!(check(&head, bytes - 1).is_err());
+            assert_eq!(check(&head, bytes + 5000), Ok(Arch::Amd64), "a signature follows");
+        }
+        assert_eq!(needs(&x86(255, u32::MAX)), 256 * 512 + u64::from(u32::MAX) * 16 - 15, "no number overflows");
+    }
+
+    #[test]
+    fn by_the_sections() {
+        let head = with_sections(x86(1, 10), &[(512, 512), (4096, 1024), (0, 0)]);
+        assert_eq!(check(&head, 5120), Ok(Arch::Amd64));
+        assert_eq!(check(&head, 5119), Err(Unbootable::Cut { what: "table of sections", needs: 5120, has: 5119 }));
+        let mut arm = vec![0; 1024];
+        arm[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        arm[56..60].copy_from_slice(b"ARM\x64");
+        assert_eq!(check(&arm, 1024), Ok(Arch::Arm64), "image_size is one of memory");
+        let arm = with_sections(arm, &[(u32::MAX, u32::MAX), (512, 512)]);
+        assert_eq!(needs(&arm), 2 * u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn sections_elsewhere_are_not_looked_for() {
+        for pe in [u32::MAX, 1023, 1000, 0] {
+            let mut head = with_sections(x86(1, 0), &[(u32::MAX, 0)]);
+            head[0x3c..0x40].copy_from_slice(&pe.to_le_bytes());
+            assert_eq!(check(&head, 1024), Ok(Arch::Amd64), "{pe}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a file of a payload says of its own length, compared with what there is.
+//!
+//! A payload that was cut off on its way has the right beginning, and `installer checksum` would make it official. So
+//! every file is asked where it ends:
+//!
+//! - A kernel and a squashfs say it in their first 1 KiB: [`check_head`].
+//! - An initramfs says it piece by piece. [`InitramfsWatch`] sees the bytes go by and keeps none of them.
+//!
+//! None of this finds a byte that changed. Checksums do.
+
+mod gzip;
+mod initramfs;
+mod kernel;
+mod next;
+mod part;
+mod squashfs;
+mod xz;
+
+pub use initramfs::InitramfsWatch;
+
+use super::manifest::{INITRAMFS, KERNEL, ROOTFS};
+use crate::kernel::arch::Arch;
+
+/// What [`check_head`] must see of a file that is longer, bytes.
+pub const HEAD_BYTES: u64 = 1024;
+
+/// Why a file of a payload cannot boot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the variants are")]
+pub enum Unbootable {
+    #[error(
+        "not a Linux kernel: neither x86 (`HdrS` at byte 514) nor arm64 (`ARM\\x64` at byte 56; one that is compressed \
+         as a whole, such as Image.gz, has to be unpacked)"
+    )]
+    NotKernel,
+    #[error("not a squashfs (no magic `hsqs` at byte 0)")]
+    NotSquashfs,
+    #[error("a squashfs that Linux does not mount: {0}")]
+    OtherSquashfs(&'static str),
+    #[error(
+        "not an initramfs: it begins neither as a cpio archive of the format newc nor as what Linux unpacks (gzip, xz, \
+         zstd, lz4 -l, lzop, bzip2, lzma)"
+    )]
+    NotInitramfs,
+    /// The file ends too early. Sizes are bytes.
+    #[error(
+        "cut off: by its {what} it has {needs} bytes or more, but there are {has}; copy it again, then run `installer \
+         checksum`"
+    )]
+    Cut { what: &'static str, needs: u64, has: u64 },
+    #[error("damaged: its {what} makes no sense at byte {at}; copy or make it again, then run `installer checksum`")]
+    Damaged { what: &'static str, at: u64 },
+}
+
+/// Whether the contents of this file are watched to their end.
+pub fn is_initramfs(name: &str) -> bool {
+    INITRAMFS.contains(&name)
+}
+
+/// Check what the first [`HEAD_BYTES`] of a file say: its format, and for a kernel and a squashfs its length. `size` is
+/// that of the file. Returns the architecture of a kernel. Files of other names always pass.
+pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Unbootable> {
+    match name {
+        KERNEL => kernel::check(head, size).map(Some),
+        ROOTFS => squashfs::check(head, size).map(|()| None),
+        _ if is_initramfs(name) && size > head.len() as u64 => InitramfsWatch::begins(head).map(|()| None),
+        _ => Ok(None),
+    }
+}
+
+// Sizes that a file claims: what does not fit is too large for any file.
+const fn cut(what: &'static str, needs: u64, has: u64) -> Result<(), Unbootable> {
+    if needs > has { Err(Unbootable::Cut { what, needs, has }) } else { Ok(()) }
+}
+
+fn le16(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 2).map(|b| u64::from(u16::from_le_bytes([b[0], b[1]])))
+}
+
+fn le32(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..at + 4).map(|b| u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])))
+}
+
+fn le64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(le32(bytes, at)? | (le32(bytes, at + 4)? << 32))
+}

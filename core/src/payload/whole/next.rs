@@ -1,0 +1,16 @@
+//! What a part of an initramfs says of the bytes that follow.
+
+/// What a part wants after a heading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Pass over `skip` bytes; the next `need` bytes are a heading.
+    Heading { skip: u64, need: usize },
+    /// Every byte: `Part::stream` finds the next heading in them.
+    Stream,
+    /// The part ends behind `skip` more bytes.
+    End { skip: u64 },
+    /// Nothing is known of what follows.
+    Unknown,
+    /// The heading is none.
+    Damaged,
+}

@@ -1,0 +1,185 @@
+//! The parts that an initramfs is made of. Linux unpacks one after the other; zeros may stand between them
+//! (Documentation/driver-api/early-userspace/buffer-format.rst, `unpack_to_rootfs` in init/initramfs.c).
+//!
+//! A part is read like a book of which only the headings matter: [`Part::next`] gets a heading and says how many bytes
+//! to pass over to the one that follows.
+
+use super::{gzip::Gzip, le32, next::Next, xz::Xz};
+
+/// As many bytes as it takes to know a part by.
+pub const MAGIC_BYTES: usize = 6;
+
+pub enum Part {
+    Cpio(Cpio),
+    Gzip(Gzip),
+    Xz(Xz),
+    Zstd {
+        checksum: Option<bool>,
+    },
+    Lz4,
+    /// A format whose blocks cannot be told without decompressing it.
+    Other(&'static str),
+    /// All headings were seen; the end comes behind what is passed over.
+    Ended(&'static str),
+}
+
+/// What a part begins with, and the size of its first heading.
+type Magic = (&'static [u8], fn() -> Part, usize);
+
+/// A file inside an archive.
+pub enum Cpio {
+    Header,
+    /// Its name may be that of the last entry; its content has so many bytes.
+    Name {
+        content: u64,
+    },
+}
+
+impl Part {
+    /// The magics that Linux knows (`compressed_formats` in lib/decompress.c), and newc's two.
+    const MAGICS: [Magic; 9] = [
+        (b"070701", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
+        (b"070702", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
+        (b"\x1f\x8b", || Part::Gzip(Gzip::new()), Gzip::HEADER_BYTES),
+        (b"\xfd7zXZ\0", || Part::Xz(Xz::new()), Xz::HEADER_BYTES),
+        (b"\x28\xb5\x2f\xfd", || Part::Zstd { checksum: None }, MAGIC_BYTES),
+        (b"\x02\x21\x4c\x18", || Part::Lz4, 8),
+        // Of these, what their shortest form has.
+        (b"BZh", || Part::Other("bzip2 stream"), 14),
+        (b"\x5d\0", || Part::Other("lzma stream"), 18),
+        (b"\x89LZO", || Part::Other("lzop stream"), 38),
+    ];
+
+    /// The part that begins so, and the size of its first heading, which these bytes are a part of.
+    pub fn of(magic: &[u8]) -> Option<(Self, usize)> {
+        Self::MAGICS.iter().find(|(m, ..)| magic.starts_with(m)).map(|(_, part, need)| (part(), *need))
+    }
+
+    /// Whether a part begins with these bytes, which are too few to tell for sure. One byte tells nothing: anything may
+    /// stand behind the last part.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        bytes.len() > 1 && Self::MAGICS.iter().any(|(magic, ..)| magic.starts_with(bytes) || bytes.starts_with(magic))
+    }
+
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Part::Cpio(_) => "cpio archive",
+            Part::Gzip(_) => "gzip stream",
+            Part::Xz(_) => "xz stream",
+            Part::Zstd { .. } => "zstd stream",
+            Part::Lz4 => "lz4 stream",
+            Part::Other(name) | Part::Ended(name) => name,
+        }
+    }
+
+    /// Whether the file may end where this heading would begin. `begun` is what there is of it.
+    pub fn may_end(&self, begun: &[u8]) -> bool {
+        // The blocks of lz4 have no end mark.
+        matches!(self, Part::Lz4) && begun.iter().all(|byte| *byte == 0)
+    }
+
+    pub fn next(&mut self, heading: &[u8]) -> Next {
+        match self {
+            Part::Cpio(cpio) => cpio.next(heading),
+            Part::Gzip(gzip) => gzip.next(heading),
+            Part::Xz(xz) => xz.next(heading),
+            Part::Zstd { checksum } => match checksum {
+                None => zstd_frame(heading, checksum),
+                Some(checksum) => zstd_block(heading, *checksum),
+            },
+            Part::Lz4 => lz4_block(heading),
+            Part::Other(_) => Next::Unknown,
+            Part::Ended(_) => Next::End { skip: 0 },
+        }
+    }
+
+    /// Hand over bytes until the part wants something else than [`Next::Stream`]; how many were taken.
+    pub fn stream(&mut self, bytes: &[u8]) -> (usize, Next) {
+        match self {
+            Part::Gzip(gzip) => gzip.inflate(bytes),
+            _ => (bytes.len(), Next::Unknown),
+        }
+    }
+}
+
+impl Cpio {
+    /// cpio(5), "New ASCII Format": the magic and 13 numbers of eight hex digits.
+    const HEADER_BYTES: usize = 110;
+    const TRAILER: &[u8] = b"TRAILER!!!\0";
+
+    fn next(&mut self, heading: &[u8]) -> Next {
+        match self {
+            Cpio::Header => {
+                let number = |n: usize| {
+                    let digits = core::str::from_utf8(heading.get(6 + 8 * n..14 + 8 * n)?).ok()?;
+                    u64::from_str_radix(digits, 16).ok()
+                };
+                let magic = heading.starts_with(b"070701") || heading.starts_with(b"070702");
+                let (true, Some(content), Some(name)) = (magic, number(6), number(11)) else { return Next::Damaged };
+                if name == Self::TRAILER.len() as u64 {
+                    *self = Cpio::Name { content };
+                    return Next::Heading { skip: 0, need: Self::TRAILER.len() };
+                }
+                Self::after(name, content)
+            }
+            // Zeros that fill the last entry up, or a block, count as those that may stand between two parts.
+            Cpio::Name { .. } if heading == Self::TRAILER => Next::End { skip: 0 },
+            Cpio::Name { content } => {
+                let (name, content) = (Self::TRAILER.len() as u64, *content);
+                *self = Cpio::Header;
+                match Self::after(name, content) {
+                    Next::Heading { skip, need } => Next::Heading { skip: skip - name, need },
+                    other => other,
+                }
+            }
+        }
+    }
+
+    // Header with name, and content, are filled up to multiples of 4.
+    const fn after(name: u64, content: u64) -> Next {
+        let header = Self::HEADER_BYTES as u64;
+        let named = (header + name).next_multiple_of(4) - header;
+        Next::Heading { skip: named + content.next_multiple_of(4), need: Self::HEADER_BYTES }
+    }
+}
+
+// RFC 8878, section 3.1.1.1: the descriptor tells which fields follow it.
+fn zstd_frame(heading: &[u8], checksum: &mut Option<bool>) -> Next {
+    let descriptor = heading[4];
+    let single = descriptor & 0x20 != 0;
+    let content_size = match descriptor >> 6 {
+        0 => u64::from(single),
+        flag => 1 << flag,
+    };
+    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let header = 5 + u64::from(!single) + dictionary + content_size;
+    *checksum = Some(descriptor & 4 != 0);
+    Next::Heading { skip: header - heading.len() as u64, need: 3 }
+}
+
+// RFC 8878, section 3.1.1.2: one bit, two bits and 21 bits; then the block, or the one byte that it repeats.
+fn zstd_block(heading: &[u8], checksum: bool) -> Next {
+    let fields = u64::from(heading[0]) | (u64::from(heading[1]) << 8) | (u64::from(heading[2]) << 16);
+    let size = match (fields >> 1) & 3 {
+        0 | 2 => fields >> 3,
+        1 => 1,
+        _ => return Next::Damaged,
+    };
+    match fields & 1 {
+        0 => Next::Heading { skip: size, need: 3 },
+        _ => Next::End { skip: size + 4 * u64::from(checksum) },
+    }
+}
+
+// doc/lz4_Frame_format.md, "Legacy frame": blocks of up to 8 MiB, each behind its size. Another archive may follow.
+fn lz4_block(heading: &[u8]) -> Next {
+    const MAGIC: u64 = 0x184c_2102;
+    // Of 8 MiB that cannot be compressed (`LZ4_COMPRESSBOUND`).
+    const MOST_BYTES: u64 = (8 << 20) + (8 << 20) / 255 + 16;
+    match le32(heading, heading.len() - 4) {
+        Some(0) => Next::End { skip: 0 },
+        Some(MAGIC) => Next::Heading { skip: 0, need: 4 },
+        Some(size) if size <= MOST_BYTES => Next::Heading { skip: size, need: 4 },
+        _ => Next::Unknown,
+    }
+}

@@ -1,0 +1,58 @@
+//! Text from outside on its way to people: versions, names, values, messages of servers.
+//!
+//! Anybody can write control characters into these. A terminal obeys them, and a line break begins a line that looks
+//! like one of ours. JSON needs none of this: it has escapes of its own.
+
+use crate::prelude::*;
+
+use core::fmt::Write as _;
+
+/// Whether a character must not reach a terminal: the control characters of C0 and C1, and those that change the order
+/// in which others are shown.
+fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a text can be shown as it is, in one line.
+pub fn is_printable(text: &str) -> bool {
+    !text.contains(is_obeyed)
+}
+
+/// A value from outside, in one line: escapes such as `\n` and `\x1b` in place of what a terminal would obey.
+pub fn printable(text: &str) -> String {
+    escaped(text, &[])
+}
+
+/// A text of ours with such values in it: the same, except that line breaks and tabs are ours.
+pub fn printable_lines(text: &str) -> String {
+    escaped(text, &['\n', '\t'])
+}
+
+fn escaped(text: &str, kept: &[char]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Writing into a string cannot fail.
+        let _ = match c {
+            _ if !is_obeyed(c) || kept.contains(&c) => shown.write_char(c),
+            '\n' => shown.write_str("\\n"),
+            '\r' => shown.write_str("\\r"),
+            '\t' => shown.write_str("\\t"),
+            '\0'..='\x7f' => write!(shown, "\\x{:02x}", u32::from(c)),
+            _ => write!(shown, "\\u{{{:x}}}", u32::from(c)),
+        };
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown() {
+        let text = "1\x1b[31m\nfake\r\tä\u{9b}31m\u{7f}\0\u{202e}漢";
+        assert_eq!(printable(text), "1\\x1b[31m\\nfake\\r\\tä\\u{9b}31m\\x7f\\x00\\u{202e}漢");
+        assert_eq!(printable_lines("a\x1bb\n\tc\r\n"), "a\\x1bb\n\tc\\r\n");
+        assert!(is_printable("1.2.3-ä (漢)") && is_printable(&printable(text)) && !is_printable("a\nb"));
+    }
+}

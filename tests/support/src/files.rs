@@ -1,0 +1,67 @@
+//! Files of a payload that say the truth about themselves: kernel, initramfs and squashfs with the headers of real ones
+//! around any content.
+
+use std::io::Write as _;
+
+use liblzma::{
+    stream::{Check, Stream},
+    write::XzEncoder,
+};
+use slipway_core::kernel::cpio::{ALIGN, Newc};
+
+/// Makes these bytes a kernel for amd64: their header counts all of them, but for less than 16.
+pub fn kernel(mut bytes: Vec<u8>) -> Vec<u8> {
+    let paragraphs = (bytes.len() as u32).checked_sub(1024).expect("a kernel has more than 1 KiB") / 16;
+    // Not a program for UEFI, whatever the bytes are.
+    bytes[..2].copy_from_slice(&[0xea, 5]);
+    bytes[0x1f1] = 1;
+    bytes[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
+    bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    bytes
+}
+
+/// An archive with one file of these bytes.
+pub fn cpio(content: &[u8]) -> Vec<u8> {
+    let mut archive = Newc::new(0, 0);
+    let file = archive.file("init", content.len() as u32);
+    let mut bytes = file.header;
+    bytes.resize(file.content_at as usize, 0);
+    bytes.extend_from_slice(content);
+    let (trailer, end) = archive.finish();
+    bytes.resize(trailer.at as usize, 0);
+    bytes.extend_from_slice(&trailer.header);
+    bytes.resize(end.next_multiple_of(ALIGN) as usize, 0);
+    bytes
+}
+
+/// The same, compressed by xz.
+pub fn initramfs(content: &[u8]) -> Vec<u8> {
+    // Linux knows no other check.
+    let stream = Stream::new_easy_encoder(0, Check::Crc32).expect("xz has a preset 0");
+    let mut encoder = XzEncoder::new_stream(Vec::new(), stream);
+    encoder.write_all(&cpio(content)).expect("memory can be written");
+    encoder.finish().expect("memory can be written")
+}
+
+/// An initramfs of just so many bytes, with zeros behind it; `content` is cut to what fits.
+pub fn initramfs_of(bytes: usize, content: &[u8]) -> Vec<u8> {
+    // More than all headers take.
+    let room = bytes.checked_sub(500).expect("an initramfs has more than 500 bytes");
+    let mut initramfs = initramfs(&content[..room.min(content.len())]);
+    assert!(initramfs.len() <= bytes, "{} bytes instead of {bytes}", initramfs.len());
+    initramfs.resize(bytes, 0);
+    initramfs
+}
+
+/// Makes these bytes a squashfs: its superblock counts all of them.
+pub fn squashfs(mut bytes: Vec<u8>) -> Vec<u8> {
+    const BLOCK_LOG: u16 = 17;
+    let used = bytes.len() as u64;
+    bytes[..4].copy_from_slice(b"hsqs");
+    bytes[12..16].copy_from_slice(&(1_u32 << BLOCK_LOG).to_le_bytes());
+    bytes[22..24].copy_from_slice(&BLOCK_LOG.to_le_bytes());
+    bytes[28..32].copy_from_slice(&[4, 0, 0, 0]);
+    bytes[40..48].copy_from_slice(&used.to_le_bytes());
+    bytes
+}
