@@ -10,5 +10,6 @@ mod fat_volume;
 mod installed;
 mod interrupted;
 mod odd_disks;
+mod other_disks;
 mod unattended;
 mod upgrade;
