@@ -80,6 +80,8 @@ pub struct Disk {
     // Held open for their `O_EXCL` claims.
     parts: Mutex<Vec<File>>,
     size: u64,
+    // Of a block device, if the kernel counts.
+    sequence: Option<u64>,
     sector: SectorSize,
     // A flush has failed: what is on the disk is unknown from then on.
     lost: AtomicBool,
@@ -112,21 +114,20 @@ impl Disk {
     /// Open this disk again with another access: through its descriptor, because the path may mean another disk by now.
     /// The lock is given up for a moment, so look again at what was found before.
     pub fn reopen(self, access: Access, sector: Option<SectorSize>, patience: Duration) -> Result<Self, OpenError> {
-        let Disk { node, lock: old, size, .. } = self;
+        let Disk { node, lock: old, size, sequence, .. } = self;
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access != Access::Read;
         let file = open_node(&node, &PathBuf::from(format!("/proc/self/fd/{}", old.as_raw_fd())), write, 0)?;
-        // Two descriptors of one process exclude each other, too. Held open until then: its number is not given away.
-        let old = old.unlock().map_err(|(_, e)| io(e.into()))?;
+        // Two descriptors of one process exclude each other, too. The old one stays open, so that nobody gets its number.
+        let _old = old.unlock().map_err(|(_, e)| io(e.into()))?;
         let lock = lock(file, &name, write, patience)?;
-        let another =
-            || io(io::Error::other("it means another disk now than when it was looked at: nothing was written"));
-        if !same_file(&lock, &node.path).is_ok_and(|same| same) || ioctl::sequence(&lock) != ioctl::sequence(&old) {
-            return Err(another());
-        }
+        let same_path = same_file(&lock, &node.path).is_ok_and(|same| same);
         let disk = Self::of_locked(node, lock, access, sector)?;
-        if disk.size == size { Ok(disk) } else { Err(another()) }
+        if same_path && (disk.size, disk.sequence) == (size, sequence) {
+            return Ok(disk);
+        }
+        Err(io(io::Error::other("it means another disk now than when it was looked at: nothing was written")))
     }
 
     /// Whether a path means this disk, or one that this disk is made of: a path of a multipath disk, a member of an array.
@@ -148,6 +149,7 @@ impl Disk {
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access != Access::Read;
+        let sequence = ioctl::sequence(&lock);
         let (size, own_sector, read_only) = geometry(&lock, node.disk.kind, sector).map_err(io)?;
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
@@ -177,6 +179,7 @@ impl Disk {
             claim: Mutex::new(claim),
             parts: Mutex::new(Vec::new()),
             size: round_down(size, sector.bytes()),
+            sequence,
             sector,
             lost: AtomicBool::new(false),
         })

@@ -9,6 +9,7 @@ mod fat_reader;
 mod fat_volume;
 mod installed;
 mod interrupted;
+mod many_disks;
 mod odd_disks;
 mod other_disks;
 mod unattended;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use nix::fcntl::{Flock, FlockArg};
+use slipway::device::{Access, Disk};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
     world::{self, Loop, Node, Outcome, World, tool, write_at},
@@ -194,6 +195,19 @@ fn a_disk_that_matches_and_cannot_be_looked_at() {
     outcome.says(&[text(machine.installed()), "matches what the machine config selects", "cannot be looked at"]);
 }
 
+/// The list says one thing, and the node that has its name by now another.
+#[test]
+fn a_name_that_comes_to_mean_another_disk_before_it_is_opened() {
+    let world = World::new();
+    let file = world.sparse("disk.img", world::DISK_BYTES);
+    let disk = Loop::attach(&file, &[]);
+    let name = disk.node.file_name().unwrap().display();
+    let script = format!("echo X1 >{name}/serial");
+    let live = Live { disks: vec![disk.node.clone()], sys: &script, ..Live::new(&world) };
+    let outcome = untouched(&[&file], || live.run(MEDIUM, ANY, &[])).exits(INSTALL);
+    outcome.says(&[text(&disk.node), "another disk has taken its name in the meantime"]);
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Disks that can be read and leave doubt.
 
@@ -275,7 +289,8 @@ fn is_open_elsewhere(disk: &Path, for_writing: bool) -> bool {
     let disk = id(disk).unwrap();
     let entries = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     let processes = entries("/proc".into()).filter(|process| {
-        process.file_name().to_string_lossy().parse().is_ok_and(|number: u32| number != process::id())
+        // Others look at a device that appears, too.
+        fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == "installer")
     });
     // proc_pid_fdinfo(5): the access mode is in the two lowest bits.
     let writes = |process: &Path, fd: &OsStr| {
@@ -333,6 +348,22 @@ fn a_link_that_comes_to_mean_another_disk() {
     assert_eq!(medium_of(&target), "00000000000000a1");
 }
 
+/// As when a card is changed in its reader: the node is the same, the disk behind it is not. A loop device that is
+/// read-only can do that, too (loop(4), `LOOP_CHANGE_FD`).
+#[test]
+fn another_disk_behind_the_same_node() {
+    let world = World::new();
+    let [one, two] = ["one.img", "two.img"].map(|name| world.sparse(name, 8 << 20));
+    let device = Loop::attach(&one, &["--read-only"]);
+    let open = || Disk::open(&device.node, Access::Read, None, Duration::ZERO).unwrap();
+    open().reopen(Access::Read, None, Duration::ZERO).unwrap();
+    let disk = open();
+    let change = r#"open(L, "<", $ARGV[0]) && open(F, "<", $ARGV[1]) && ioctl(L, 0x4C06, fileno(F)) or die $!"#;
+    tool!("perl", "-e", change, &device.node, &two);
+    let error = disk.reopen(Access::Read, None, Duration::ZERO).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("it means another disk now"), "{error}");
+}
+
 /// Another program has installed there in the meantime.
 #[test]
 fn a_disk_that_changes_after_it_was_looked_at() {
@@ -345,4 +376,10 @@ fn a_disk_that_changes_after_it_was_looked_at() {
     let outcome = meanwhile(&world, Moment::Claims, &target, &words, copy);
     outcome.exits(INSTALL).says(&[text(&target), "it changed after it was looked at", "nothing was written"]);
     assert!(world::Content::of(&target) == world::Content::of(&made));
+
+    let grown = world.image();
+    let longer = || OpenOptions::new().write(true).open(&grown).unwrap().set_len(world::IMAGE_BYTES + 4096).unwrap();
+    let outcome = meanwhile(&world, Moment::Claims, &grown, MEDIUM, longer);
+    outcome.exits(INSTALL).says(&[text(&grown), "it means another disk now", "nothing was written"]);
+    assert_eq!(fs::metadata(&grown).unwrap().blocks(), 0, "it was written to");
 }
