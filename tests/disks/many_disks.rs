@@ -4,7 +4,7 @@
 use std::{
     env,
     fs::{self, File, OpenOptions},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use nix::fcntl::{Flock, FlockArg};
@@ -67,19 +67,20 @@ struct Machine {
 }
 
 prop_compose! {
-    fn any_disk()(
+    /// `healthy`: for each disk with a certain trouble there are that many without any.
+    fn any_disk(healthy: u32)(
         kind in prop_oneof![
             2 => Just(Kind::Empty),
-            2 => Just(Kind::Data),
+            3 => Just(Kind::Data),
             1 => Just(Kind::Talos),
             1 => Just(Kind::LiveMedium),
             1 => Just(Kind::Ours),
-            2 => Just(Kind::Theirs),
+            3 => Just(Kind::Theirs),
             2 => Just(Kind::Clone),
             1 => Just(Kind::HalfWritten),
         ],
         trouble in prop_oneof![
-            12 => Just(Trouble::None),
+            healthy => Just(Trouble::None),
             1 => Just(Trouble::Locked),
             1 => Just(Trouble::Unreadable),
             1 => Just(Trouble::DeadTail),
@@ -93,12 +94,14 @@ prop_compose! {
 
 prop_compose! {
     fn any_machine()(
-        disks in prop::collection::vec(any_disk(), 1..=5),
+        target in any_disk(16),
+        others in prop::collection::vec(any_disk(5), 0..5),
         preserve in prop_oneof![1 => Just(None), 2 => Just(Some(true)), 3 => Just(Some(false))],
         halt: bool,
         has_name in prop::bool::weighted(0.8),
         named in prop_oneof![4 => Just(Named::ByPath), 2 => Just(Named::ByItsSize), 1 => Just(Named::LikeAll)],
     ) -> Machine {
+        let disks = [vec![target], others].concat();
         Machine { disks, preserve, halt, has_name, named }
     }
 }
@@ -111,11 +114,15 @@ struct Disk {
     lock: Option<Flock<File>>,
 }
 
+/// Disks to copy.
 struct Workshop {
     world: World,
     ours: PathBuf,
-    theirs: PathBuf,
-    boot_envs: [Vec<u64>; 2],
+    theirs: [PathBuf; 5],
+    clone: PathBuf,
+    data: PathBuf,
+    talos: PathBuf,
+    boot_envs: Vec<u64>,
     next: Payload,
 }
 
@@ -127,42 +134,54 @@ impl Workshop {
             Live::new(&world).onto(&file, words).succeeds();
             file
         };
-        let (ours, theirs) = (made("ours.img", MEDIUM), made("theirs.img", OTHER_MEDIUM));
-        let boot_envs = {
-            let mut node = Node::installed(&world);
-            [&ours, &theirs].map(|file| {
-                node.disk.clone_from(file);
-                node.boot_envs()
-            })
+        let mut node = Node::installed(&world);
+        node.disk = made("ours.img", MEDIUM);
+        // Where they lie depends on the size of the disk alone.
+        let boot_envs = node.boot_envs();
+        let tables = |name: &str, label: &str| {
+            let file = world.sparse(name, DISK_BYTES);
+            tool!("sgdisk", "--new=1:2048:+1M", format!("--change-name=1:{label}"), &file);
+            file
         };
         let next = Payload::new(&world.path("newer"));
         flip(&next.path(Payload::KERNEL), 20_000);
         next.write("os-release", "VERSION_ID=1.3.0\n");
-        Workshop { ours, theirs, boot_envs, next, world }
+        Workshop {
+            ours: node.disk.clone(),
+            theirs: ["0", "1", "2", "3", "4"].map(|name| made(name, OTHER_MEDIUM)),
+            clone: made("clone.img", OTHER_MEDIUM),
+            data: tables("data.img", "data"),
+            talos: tables("talos.img", "META"),
+            boot_envs,
+            next,
+            world,
+        }
     }
 
     fn disk(&self, n: usize, (kind, trouble): (Kind, Trouble)) -> Disk {
         // The first one is larger than the others.
         let bytes = if n == 0 { DISK_BYTES + MIB } else { DISK_BYTES };
         let file = self.world.path(&format!("disk{n}.img"));
-        let copy = |from: &Path| drop(tool!("cp", "--sparse=always", from, &file));
-        match kind {
-            Kind::Ours => copy(&self.ours),
-            Kind::Theirs | Kind::Clone | Kind::HalfWritten => copy(&self.theirs),
-            Kind::Empty | Kind::Data | Kind::Talos | Kind::LiveMedium => drop(File::create(&file).unwrap()),
+        let template = match kind {
+            Kind::Empty | Kind::LiveMedium => None,
+            Kind::Ours => Some(&self.ours),
+            Kind::Theirs | Kind::HalfWritten => Some(&self.theirs[n]),
+            Kind::Clone => Some(&self.clone),
+            Kind::Data => Some(&self.data),
+            Kind::Talos => Some(&self.talos),
+        };
+        match template {
+            Some(template) => drop(tool!("cp", "--sparse=always", template, &file)),
+            None => drop(File::create(&file).unwrap()),
         }
         OpenOptions::new().write(true).open(&file).unwrap().set_len(bytes).unwrap();
         match kind {
-            Kind::Ours | Kind::Theirs => drop(tool!("sgdisk", "--randomize-guids", &file)),
-            Kind::Data => drop(tool!("sgdisk", "--new=1:2048:+100M", "--change-name=1:data", &file)),
-            Kind::Talos => drop(tool!("sgdisk", "--new=1:2048:+1M", "--change-name=1:META", &file)),
             Kind::LiveMedium => write_at(&file, 32769, b"CD001"),
             Kind::HalfWritten => write_at(&file, 0, &[0; 512]),
-            Kind::Empty | Kind::Clone => {}
+            _ => {}
         }
         if trouble == Trouble::NoBootState {
-            let at = &self.boot_envs[usize::from(kind != Kind::Ours)];
-            at.iter().for_each(|at| write_at(&file, *at, &[0; 512]));
+            self.boot_envs.iter().for_each(|at| write_at(&file, *at, &[0; 512]));
         }
         let device = Loop::attach(&file, &[]);
         let cut = |at| OpenOptions::new().write(true).open(&file).unwrap().set_len(at).unwrap();
@@ -293,14 +312,14 @@ fn check(machine: &Machine, disks: &[Disk], kept: Option<&[u8]>, outcome: &Outco
 
 #[test]
 fn only_the_disk_that_is_meant_and_never_in_doubt() {
-    let cases = env::var("SLIPWAY_MACHINES").map_or(30, |cases| cases.parse().unwrap());
+    let cases = env::var("SLIPWAY_MACHINES").map_or(60, |cases| cases.parse().unwrap());
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() };
     let workshop = Workshop::new();
     let mut came_to = [("refused", 0), ("nothing", 0), ("installed", 0), ("upgraded", 0)];
     let counts = std::cell::RefCell::new(&mut came_to);
     let result = TestRunner::new(config).run(&any_machine(), |machine| {
         let disks: Vec<Disk> = machine.disks.iter().enumerate().map(|(n, disk)| workshop.disk(n, *disk)).collect();
-        let slot = partition(&workshop.theirs, "BOOT-A");
+        let slot = partition(&workshop.clone, "BOOT-A");
         let readable = fs::metadata(&disks[0].file).unwrap().len() >= slot.offset + slot.len;
         let kept = readable.then(|| read_at(&disks[0].file, slot.offset, slot.len as usize));
         let outcome = workshop.run(&machine, &disks);

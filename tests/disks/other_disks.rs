@@ -176,10 +176,10 @@ fn disks_that_only_the_kernel_knows() {
     let selected = || live.run(&format!("{OTHER_MEDIUM} {OVERWRITE}"), ANY, &[]);
     untouched(&[one, two], selected).exits(INPUT).says(&["/dev/gone: its size cannot be read"]);
 
-    let harmless = "mkdir -p ram0 zram0 fd0 sr0 loop99 reader/device dm-0/dm dm-1/dm dm-2/dm nvme0c0n1 \
-        && for d in ram0 zram0 fd0 sr0 dm-0 dm-1 dm-2 nvme0c0n1; do echo 8 >$d/size; done \
-        && echo 0 >loop99/size && echo 0 >reader/size && echo 1 >reader/removable && echo 1 >nvme0c0n1/hidden \
-        && echo LVM-x >dm-0/dm/uuid && echo CRYPT-x >dm-1/dm/uuid && echo mpath-x >dm-2/dm/uuid";
+    let harmless = "mkdir -p ram99 zram99 fd99 sr99 loop999 reader/device dm-97/dm dm-98/dm dm-99/dm nvme9c9n9 \
+        && for d in ram99 zram99 fd99 sr99 dm-97 dm-98 dm-99 nvme9c9n9; do echo 8 >$d/size; done \
+        && echo 0 >loop999/size && echo 0 >reader/size && echo 1 >reader/removable && echo 1 >nvme9c9n9/hidden \
+        && echo LVM-x >dm-97/dm/uuid && echo CRYPT-x >dm-98/dm/uuid && echo mpath-x >dm-99/dm/uuid";
     let live = Live { sys: harmless, ..machine.live() };
     came_to(&live.run(&words, "", &[]).succeeds(), "installed", "reboot");
 }
