@@ -137,7 +137,8 @@ pub enum LeftAlone {
     /// Another disk may be the one that this live medium has installed.
     #[error(
         "{disk} {why}, so it may be what this live medium has installed, and device names move: nothing is overwritten \
-         unattended; detach {disk}, or use `installer install --force`"
+         or upgraded unattended; detach {disk}, or do it by hand: `installer install --force`, or `installer upgrade` \
+         inside the installed system"
     )]
     Doubt {
         /// Path of that disk.
