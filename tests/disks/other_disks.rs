@@ -4,6 +4,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
+    io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
     process, thread,
@@ -355,6 +356,13 @@ fn another_disk_behind_the_same_node() {
     let world = World::new();
     let [one, two] = ["one.img", "two.img"].map(|name| world.sparse(name, 8 << 20));
     let device = Loop::attach(&one, &["--read-only"]);
+    if !Path::new("/sys/block").join(device.node.file_name().unwrap()).join("diskseq").exists() {
+        // Past what catches the output of tests that pass.
+        io::stderr()
+            .write_all(b"NOT RUN: another_disk_behind_the_same_node: this kernel is older than 5.15\n")
+            .unwrap();
+        return;
+    }
     let open = || Disk::open(&device.node, Access::Read, None, Duration::ZERO).unwrap();
     open().reopen(Access::Read, None, Duration::ZERO).unwrap();
     let disk = open();
