@@ -2,6 +2,7 @@
 
 mod claim;
 mod lock;
+mod same;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -85,6 +86,8 @@ pub struct Disk {
     parts: Mutex<Vec<File>>,
     access: Access,
     size: u64,
+    // Of a block device, if the kernel counts.
+    sequence: Option<u64>,
     sector: SectorSize,
     // A flush has failed: what is on the disk is unknown from then on.
     lost: AtomicBool,
@@ -123,6 +126,7 @@ impl Disk {
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access != Access::Read;
+        let sequence = ioctl::sequence(&lock);
         let (size, own_sector, read_only) = geometry(&lock, node.disk.kind, sector).map_err(io)?;
         if write && read_only {
             return Err(OpenError::ReadOnly(name));
@@ -160,6 +164,7 @@ impl Disk {
             parts: Mutex::new(Vec::new()),
             access,
             size: round_down(size, sector.bytes()),
+            sequence,
             sector,
             lost: AtomicBool::new(false),
         })

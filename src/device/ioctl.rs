@@ -14,6 +14,7 @@ mod raw {
     nix::ioctl_read!(blkgetsize64, 0x12, 114, usize);
     nix::ioctl_read_bad!(blksszget, nix::request_code_none!(0x12, 104), nix::libc::c_int);
     nix::ioctl_read_bad!(blkroget, nix::request_code_none!(0x12, 94), nix::libc::c_int);
+    nix::ioctl_read!(blkgetdiskseq, 0x12, 128, u64);
     nix::ioctl_none!(blkrrpart, 0x12, 95);
     nix::ioctl_none!(blkflsbuf, 0x12, 97);
     nix::ioctl_write_ptr_bad!(blkdiscard, nix::request_code_none!(0x12, 119), [u64; 2]);
@@ -68,6 +69,14 @@ pub fn read_only(file: &File) -> io::Result<bool> {
     let mut flag = 0;
     unsafe { raw::blkroget(file.as_raw_fd(), &raw mut flag) }?;
     Ok(flag != 0)
+}
+
+/// Counts the disks and media of the running kernel: another one behind the same device node has another number. None
+/// before Linux 5.15.
+pub fn sequence(file: &File) -> Option<u64> {
+    let mut number = 0;
+    unsafe { raw::blkgetdiskseq(file.as_raw_fd(), &raw mut number) }.ok()?;
+    Some(number)
 }
 
 /// Fails with `EBUSY` while a partition is in use.

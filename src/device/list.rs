@@ -9,33 +9,73 @@ use std::{
 use super::identity::read_trimmed;
 use slipway_core::config::DiskTraits;
 
-/// All whole disks with a size above zero, sorted by name. Loop devices and the like are listed with an empty
-/// transport.
-pub fn disks() -> io::Result<Vec<DiskTraits>> {
-    let links = links();
-    let mut names: Vec<String> =
-        fs::read_dir("/sys/block")?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    // sysfs also lists the single paths of a multipath NVMe disk. They are hidden and have no node.
-    let hidden =
-        |name: &String| read_trimmed(&Path::new("/sys/block").join(name).join("hidden")).as_deref() == Some("1");
-    let disks = names.iter().filter(|name| !hidden(name)).map(|name| traits(name, &links));
-    Ok(disks.filter(|disk| disk.size > 0).collect())
+const SYS_BLOCK: &str = "/sys/block";
+/// Devices that are no disks to install onto, by their names without a number.
+const NEVER: [&str; 3] = ["ram", "zram", "fd"];
+
+/// The disks of this machine.
+#[derive(Default)]
+pub struct DiskList {
+    /// Sorted by name. Loop devices and the like are listed with an empty transport.
+    pub disks: Vec<DiskTraits>,
+    /// Disks that the kernel lists and does not know the size of: their paths, and why. Nothing is known of them.
+    pub unknown: Vec<(String, String)>,
 }
 
-fn traits(name: &str, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
-    let sys = Path::new("/sys/block").join(name);
+/// All whole disks. Not listed are drives without a medium, devices without content, and what loses its content when
+/// the power goes (RAM disks, zram), or is too small for a system (floppies).
+pub fn disks() -> io::Result<DiskList> {
+    let (links, mut list) = (links(), DiskList::default());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(SYS_BLOCK)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    for name in names {
+        let sys = Path::new(SYS_BLOCK).join(&name);
+        let flag = |file: &str| read_trimmed(&sys.join(file)).as_deref() == Some("1");
+        // sysfs also lists the single paths of a multipath NVMe disk. They are hidden and have no node.
+        let numbered = |kind: &str| name.strip_prefix(kind).is_some_and(|number| number.parse::<u32>().is_ok());
+        if flag("hidden") || NEVER.into_iter().any(numbered) {
+            continue;
+        }
+        match fs::read_to_string(sys.join("size")).map(|text| text.trim().parse()) {
+            Ok(Ok(0)) if flag("removable") || !sys.join("device").exists() => {}
+            // As a SCSI disk is listed that does not tell its capacity.
+            Ok(Ok(0)) => list.unknown.push((dev_path(&name), "its size is 0: the drive does not answer".to_owned())),
+            Ok(Ok(blocks)) => list.disks.push(traits(&name, blocks, &links)),
+            Ok(Err(e)) => list.unknown.push((dev_path(&name), format!("its size cannot be read: {e}"))),
+            Err(e) => list.unknown.push((dev_path(&name), format!("its size cannot be read: {e}"))),
+        }
+    }
+    Ok(list)
+}
+
+/// Whether firmware can start from such a disk only through the disks below it, which are listed, too: a logical or
+/// encrypted volume, a mapped partition, and what unites the paths to one disk.
+pub fn lies_on_others(disk: &DiskTraits) -> bool {
+    let name = disk.dev_path.trim_start_matches("/dev/");
+    let uuid = read_trimmed(&Path::new(SYS_BLOCK).join(name).join("dm/uuid")).unwrap_or_default();
+    ["LVM-", "CRYPT-", "part", "mpath-"].iter().any(|prefix| uuid.starts_with(prefix))
+}
+
+// sysfs writes the `/` of a name as `!`.
+fn dev_path(name: &str) -> String {
+    format!("/dev/{}", name.replace('!', "/"))
+}
+
+fn traits(name: &str, blocks: u64, links: &BTreeMap<PathBuf, Vec<String>>) -> DiskTraits {
+    let sys = Path::new(SYS_BLOCK).join(name);
     let text = |names: &[&str]| names.iter().find_map(|n| read_trimmed(&sys.join(n))).unwrap_or_default();
     let number = |name: &str| text(&[name]).parse().unwrap_or(0u64);
     // Two levels above the disk is what it is attached to: …/block/sda, …/nvme0/nvme0n1.
     let place = fs::canonicalize(&sys).unwrap_or_default();
     let bus = place.parent().and_then(Path::parent).and_then(|p| p.strip_prefix("/sys/devices").ok());
     let bus_path = bus.map_or_else(String::new, |p| format!("/{}", p.display()));
-    // sysfs writes the `/` of a name as `!`.
-    let dev_path = format!("/dev/{}", name.replace('!', "/"));
+    let dev_path = dev_path(name);
     DiskTraits {
         // sysfs counts in 512-byte units, whatever the sector size.
-        size: number("size").saturating_mul(512),
+        size: blocks.saturating_mul(512),
         io_size: number("queue/optimal_io_size"),
         sector_size: number("queue/logical_block_size"),
         readonly: number("ro") == 1,

@@ -14,5 +14,5 @@ pub use aligned_buf::AlignedBuf;
 pub use block_io::{BlockIo, CHUNK_BYTES};
 pub use disk::{Access, Disk, OpenError};
 pub use firmware::kernel_args as firmware_kernel_args;
-pub use list::disks;
+pub use list::{DiskList, disks, lies_on_others};
 pub use rate_limit::{RateLimited, RateLimiter};

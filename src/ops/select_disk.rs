@@ -8,8 +8,17 @@ use slipway_core::{
     units::approx,
 };
 
-/// Refuses if none or several match. `by` names the origin of the selector in messages.
-pub fn the_one(selector: &Selector, disks: &[DiskTraits], by: &str) -> anyhow::Result<PathBuf> {
+use crate::device::DiskList;
+
+/// Refuses if none or several match, or if it is not known which do. `by` names the origin of the selector in messages.
+pub fn the_one(selector: &Selector, list: &DiskList, by: &str) -> anyhow::Result<PathBuf> {
+    let DiskList { disks, unknown } = list;
+    if let Some((path, why)) = unknown.first() {
+        return Err(anyhow!(
+            "{path}: {why}; so it is not known whether it is the disk that {by} selects, {selector}; nothing was \
+             written. Detach it, or name the disk by its path"
+        ));
+    }
     let (selected, others): (Vec<_>, Vec<_>) =
         disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
     let lines = |disks: Vec<(&DiskTraits, Option<String>)>| {
@@ -57,7 +66,8 @@ mod tests {
 
     #[test]
     fn exactly_one_disk_is_taken() {
-        let disks = [disk("/dev/sda", 1), disk("/dev/sdb", 2), disk("/dev/sdc", 3)];
+        let disks = vec![disk("/dev/sda", 1), disk("/dev/sdb", 2), disk("/dev/sdc", 3)];
+        let disks = DiskList { disks, unknown: vec![] };
         let one = |expression: &str| the_one(&selector(expression), &disks, "the machine config");
         assert_eq!(one("disk.size == 2u").unwrap(), Path::new("/dev/sdb"));
         let none = one("disk.size > 9u").unwrap_err().to_string();
@@ -70,5 +80,9 @@ mod tests {
         let two = one("disk.size > 1u").unwrap_err().to_string();
         assert!(two.contains("more than one disk") && two.contains("/dev/sdb") && two.contains("/dev/sdc"), "{two}");
         assert!(!two.contains("/dev/sda") && two.contains("by its path"), "{two}");
+        let unknown = vec![("/dev/sdd".to_owned(), "its size cannot be read".to_owned())];
+        let doubt = the_one(&selector("disk.size == 2u"), &DiskList { unknown, ..disks }, "the machine config");
+        let doubt = doubt.unwrap_err().to_string();
+        assert!(doubt.starts_with("/dev/sdd: its size cannot be read; so it is not known"), "{doubt}");
     }
 }

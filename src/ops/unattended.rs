@@ -1,24 +1,21 @@
 //! Unattended installation in a live system: finds the disk, and decides between install, upgrade and nothing.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{mem, path::Path, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use slipway_core::{
     config::{
         DiskChoice, DiskTraits, MachineConfig, Selector,
         unattended::{Instructions, Then},
     },
-    plan::{self, Action, DiskHolds, RunsFrom},
+    plan::{self, Action, DiskHolds, LeftAlone, RunsFrom},
     report::{FailureKind, Observer, Outcome, UnattendedReport},
     units::SectorSize,
 };
 
 use super::{
-    ChangeOptions, DiskRequest, SystemRequest,
-    install::{self, Identifiers},
+    ChangeOptions, SystemRequest,
+    install::{self, Identifiers, Toolbox},
     kernel_args::add_extra_kernel_args,
     the_one,
     upgrade::{self, Afterwards, UpgradeArgs},
@@ -49,126 +46,190 @@ pub fn run(request: Request, observer: &mut dyn Observer) -> Result<UnattendedRe
         let outcome = Outcome::Nothing(why.to_owned());
         return Ok(UnattendedReport { then: Then::Stay, asked_by: None, disk: None, medium: None, outcome });
     };
-    let machine = Machine { cmdline, request };
-    let path = match &instructions.disk {
-        DiskChoice::Path(path) => path.into(),
-        DiskChoice::Selector(selector) => machine.selected(selector, instructions.by, observer)?,
-    };
-    let name = path.display().to_string();
-    observer.note(&format!("{} asks for an installation onto {name}", instructions.by));
-    let (held, path) = machine.held(&path, machine.request.system.sector)?;
-    let others = machine.others(&path, observer)?;
-    let action = plan::unattended(&instructions, &held, &others);
-    let action = action.with_context(|| name.clone()).or_fail(FailureKind::Install)?;
-    let outcome = machine.act(action, path, &instructions, observer)?;
+    let live = LiveSystem { cmdline, request, instructions };
+    let (disk, name) = live.target(observer)?;
+    let others = live.others(&disk, observer)?;
+    let action = live.decide(&disk, &others).with_context(|| name.clone()).or_fail(FailureKind::Install)?;
+    let outcome = live.act(action, disk, &others, observer)?;
+    let Instructions { by, then, medium, .. } = live.instructions;
     // A reboot when there was nothing to do would start the live system again, in an endless loop.
-    let then = if outcome.changed() { instructions.then } else { Then::Stay };
-    let (asked_by, disk) = (Some(instructions.by.to_owned()), Some(name));
-    Ok(UnattendedReport { then, asked_by, disk, medium: instructions.medium, outcome })
+    let then = if outcome.changed() { then } else { Then::Stay };
+    Ok(UnattendedReport { then, asked_by: Some(by.to_owned()), disk: Some(name), medium, outcome })
 }
 
-struct Machine {
+struct LiveSystem {
     cmdline: String,
     request: Request,
+    instructions: Instructions,
 }
 
-impl Machine {
+impl LiveSystem {
     fn open(&self, path: &Path, sector: Option<SectorSize>) -> Result<Disk, device::OpenError> {
         Disk::open(path, Access::Read, sector, self.request.lock_timeout)
     }
 
-    /// Also returns the path with links resolved, to tell whether two names mean the same disk.
-    fn held(&self, path: &Path, sector: Option<SectorSize>) -> Result<(DiskHolds, PathBuf), Failure> {
-        let disk = self.open(path, sector).or_fail(FailureKind::Install)?;
-        let path = disk.path().to_owned();
-        let held = probe::holding(&disk, &self.cmdline).with_context(|| path.display().to_string());
-        Ok((held.or_fail(FailureKind::Install)?, path))
-    }
-
-    /// Never selects an optical drive or a live medium, such as the stick that this system was started from.
-    fn selected(&self, selector: &Selector, by: &str, observer: &mut dyn Observer) -> Result<PathBuf, Failure> {
-        let mut disks = device::disks().or_fail(FailureKind::Environment)?;
-        disks.retain(|disk| !disk.cdrom && (selector.against(disk).is_some() || !self.is_medium(disk, observer)));
-        the_one(selector, &disks, by).or_fail(FailureKind::Input)
-    }
-
-    fn is_medium(&self, disk: &DiskTraits, observer: &mut dyn Observer) -> bool {
-        let path = &disk.dev_path;
-        let opened = self.open(Path::new(path), None).map_err(anyhow::Error::from);
-        match opened.and_then(|disk| Ok(probe::is_medium(&disk)?)) {
-            Ok(true) => {
-                observer
-                    .note(&format!("{path} begins with an ISO 9660 image, as live media do: it cannot be selected"));
-                true
+    /// The disk that is asked for, and what it is called. It stays open from here on, because its path may come to mean
+    /// another disk.
+    fn target(&self, observer: &mut dyn Observer) -> Result<(Disk, String), Failure> {
+        let begins = |name: &str| format!("{} asks for an installation onto {name}", self.instructions.by);
+        match &self.instructions.disk {
+            DiskChoice::Path(path) => {
+                observer.note(&begins(path));
+                let disk = self.open(path.as_ref(), self.request.system.sector).or_fail(FailureKind::Install)?;
+                Ok((disk, path.clone()))
             }
-            Ok(false) => false,
-            Err(e) => {
-                observer.note(&format!("cannot tell whether {path} is a live medium: {e:#}"));
-                false
+            DiskChoice::Selector(selector) => {
+                let (disk, name) = self.selected(selector, observer)?;
+                observer.note(&begins(&name));
+                Ok((disk, name))
             }
         }
     }
 
-    fn others(&self, target: &Path, observer: &mut dyn Observer) -> Result<Vec<(String, DiskHolds)>, Failure> {
-        let mut found = Vec::new();
-        for disk in device::disks().or_fail(FailureKind::Environment)?.iter().filter(|disk| !disk.cdrom) {
+    /// Never selects an optical drive or a live medium, such as the stick that this system was started from.
+    fn selected(&self, selector: &Selector, observer: &mut dyn Observer) -> Result<(Disk, String), Failure> {
+        let by = self.instructions.by;
+        let mut list = device::disks().or_fail(FailureKind::Environment)?;
+        let mut candidates = Vec::new();
+        for disk in mem::take(&mut list.disks).into_iter().filter(|disk| !disk.cdrom) {
             let path = &disk.dev_path;
-            match self.held(Path::new(path), None) {
-                Ok((_, same)) if same == target => {}
-                Ok((held, _)) => found.push((path.clone(), held)),
-                Err(e) => observer.note(&format!("cannot tell whether {path} holds an installation: {e}")),
+            if selector.against(&disk).is_none() {
+                let looked = self.candidate(&disk).with_context(|| {
+                    format!(
+                        "{path} matches what {by} selects, and cannot be looked at; nothing was written. Detach it, or \
+                         make the selector narrower"
+                    )
+                });
+                let Some(candidate) = looked.or_fail(FailureKind::Install)? else {
+                    observer.note(&format!(
+                        "{path} begins with an ISO 9660 image, as live media do: it cannot be selected"
+                    ));
+                    continue;
+                };
+                candidates.push((candidate, path.clone()));
+            }
+            list.disks.push(disk);
+        }
+        let path = the_one(selector, &list, by).or_fail(FailureKind::Input)?;
+        let one = candidates.into_iter().find(|(_, name)| Path::new(name) == path);
+        one.ok_or_else(|| anyhow!("{}: it is gone", path.display())).or_fail(FailureKind::Install)
+    }
+
+    /// None if it is a live medium.
+    fn candidate(&self, listed: &DiskTraits) -> anyhow::Result<Option<Disk>> {
+        let disk = self.open(Path::new(&listed.dev_path), None)?;
+        let found = disk.identity();
+        let found = [&found.model, &found.serial, &found.wwid].map(|text| text.as_deref().unwrap_or_default());
+        if found != [&*listed.model, &*listed.serial, &*listed.wwid] {
+            return Err(anyhow!("another disk has taken its name in the meantime"));
+        }
+        Ok((!probe::is_medium(&disk)?).then_some(disk))
+    }
+
+    /// What the other disks hold that firmware could start.
+    fn others(&self, target: &Disk, observer: &mut dyn Observer) -> Result<Vec<(String, DiskHolds)>, Failure> {
+        let list = device::disks().or_fail(FailureKind::Environment)?;
+        let mut found = Vec::new();
+        for DiskTraits { dev_path, .. } in list.disks.iter().filter(|d| !d.cdrom && !device::lies_on_others(d)) {
+            let path = Path::new(dev_path);
+            if target.covers(path) {
+                continue;
+            }
+            let held = match self.open(path, None) {
+                Ok(disk) => probe::holding(&disk, &self.cmdline),
+                Err(e) if e.is_no_medium() => continue,
+                Err(e) => DiskHolds::Unknown(e.to_string()),
+            };
+            found.push((dev_path.clone(), held));
+        }
+        let unknown = list.unknown.into_iter().filter(|(path, _)| !target.covers(Path::new(path)));
+        found.extend(unknown.map(|(path, why)| (path.clone(), DiskHolds::Unknown(format!("{path}: {why}")))));
+        for (path, held) in &found {
+            if let DiskHolds::Unknown(why) = held {
+                observer.note(&format!("cannot tell whether {path} holds an installation: {why}"));
             }
         }
         Ok(found)
     }
 
+    fn decide(&self, disk: &Disk, others: &[(String, DiskHolds)]) -> Result<Action, LeftAlone> {
+        plan::unattended(&self.instructions, &probe::holding(disk, &self.cmdline), others)
+    }
+
+    /// Claim the disk, and look again: others could write to it in the meantime.
+    fn claim(&self, disk: Disk, decided: &Action, others: &[(String, DiskHolds)]) -> Result<Disk, Failure> {
+        let Request { lock_timeout, system, .. } = &self.request;
+        let disk = disk.reopen(Access::Whole, system.sector, *lock_timeout).or_fail(FailureKind::Install)?;
+        if self.decide(&disk, others).as_ref() == Ok(decided) {
+            return Ok(disk);
+        }
+        let error = anyhow!("it changed after it was looked at: nothing was written; run the same command again");
+        Err(error.context(disk.path().display().to_string())).or_fail(FailureKind::Install)
+    }
+
     fn act(
-        self,
+        &self,
         action: Action,
-        disk: PathBuf,
-        instructions: &Instructions,
+        disk: Disk,
+        others: &[(String, DiskHolds)],
         observer: &mut dyn Observer,
     ) -> Result<Outcome, Failure> {
-        let Request { lock_timeout, retry_bad, allow_any_version, system, config } = self.request;
-        let target = DiskRequest { path: disk, lock_timeout };
-        match action {
+        let name = disk.path().display().to_string();
+        match &action {
             Action::Done { elsewhere, slot } => {
-                let disk = elsewhere.unwrap_or_else(|| target.path.display().to_string());
+                let disk = elsewhere.clone().unwrap_or(name);
                 let boots = slot.map_or_else(String::new, |slot| format!(", slot {slot}"));
                 let what = "this live medium has already installed or upgraded the system there: boot from that disk";
                 Ok(Outcome::Nothing(format!("{disk}: {what}{boots}")))
             }
-            Action::Install { force } => {
-                let mut system = system;
-                if let Some(config) = &config {
-                    system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
+            Action::Install { force, despite } => {
+                for doubt in despite {
+                    observer.note(&format!(
+                        "{doubt}, so it may be what this live medium has installed; {name} is empty, and is installed all \
+                         the same"
+                    ));
                 }
-                let request = install::Request {
-                    kernel_args: system.kernel_args.fresh_here(),
-                    force,
-                    zero: config.is_some_and(|config| config.wipe == Some(true)),
-                    medium: instructions.medium,
-                    identifiers: Identifiers::Fresh,
-                    system,
-                };
-                Ok(Outcome::Installed(Box::new(install::run(&target, &request, observer)?)))
+                let request = self.install(*force, observer);
+                let tools = Toolbox::open(&request)?;
+                let disk = self.claim(disk, &action, others)?;
+                Ok(Outcome::Installed(Box::new(install::onto(&disk, disk.path(), &request, &tools, observer)?)))
             }
             Action::Upgrade => {
-                // Kernel arguments that are not requested here are taken from the kept slot.
-                let request = upgrade::Request {
-                    runs_from: RunsFrom::Medium(instructions.medium),
-                    source: system.source,
-                    afterwards: Afterwards::Activated { preserve: true, blank_ephemeral: false },
-                    kernel_args: UpgradeArgs::Kept(system.kernel_args),
-                    meta: system.meta,
-                    retry_bad,
-                    allow_any_version,
-                    arch: system.arch,
-                    limit_rate: None,
-                };
-                let options = ChangeOptions { dry_run: system.dry_run, plan_hash: None };
-                Ok(Outcome::Upgraded(upgrade::run(&target, &request, options, observer)?))
+                let disk = self.claim(disk, &action, others)?;
+                let options = ChangeOptions { dry_run: self.request.system.dry_run, plan_hash: None };
+                Ok(Outcome::Upgraded(upgrade::onto(&disk, disk.path(), &self.upgrade(), options, observer)?))
             }
+        }
+    }
+
+    fn install(&self, force: bool, observer: &mut dyn Observer) -> install::Request {
+        let Request { config, mut system, .. } = self.request.clone();
+        if let Some(config) = &config {
+            system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
+        }
+        install::Request {
+            kernel_args: system.kernel_args.fresh_here(),
+            force,
+            zero: config.is_some_and(|config| config.wipe == Some(true)),
+            medium: self.instructions.medium,
+            identifiers: Identifiers::Fresh,
+            system,
+        }
+    }
+
+    fn upgrade(&self) -> upgrade::Request {
+        let Request { retry_bad, allow_any_version, system, .. } = self.request.clone();
+        upgrade::Request {
+            runs_from: RunsFrom::Medium(self.instructions.medium),
+            source: system.source,
+            afterwards: Afterwards::Activated { preserve: true, blank_ephemeral: false },
+            // Kernel arguments that are not requested here are taken from the kept slot.
+            kernel_args: UpgradeArgs::Kept(system.kernel_args),
+            meta: system.meta,
+            retry_bad,
+            allow_any_version,
+            arch: system.arch,
+            limit_rate: None,
         }
     }
 }

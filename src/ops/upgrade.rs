@@ -1,5 +1,7 @@
 //! Writes a payload into the target slot. Then the next boot tries it once, or it stays staged.
 
+use std::path::Path;
+
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
@@ -10,9 +12,9 @@ use slipway_core::{
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, installed_disk, payload};
+use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, payload};
 use crate::{
-    device::{self, Access},
+    device::{self, Access, Disk},
     error::Failure,
     execute::Sources,
     payload::{ChecksumPolicy, image::Inspection},
@@ -136,7 +138,19 @@ pub fn run(
     let wipes = matches!(request.afterwards, Afterwards::Activated { preserve: false, .. });
     let access = if wipes || request.runs_from != RunsFrom::Inside { Access::Whole } else { Access::Write };
     let opened = disk.open(access)?;
-    let mut installed = installed_disk::look(disk, &opened)?;
+    onto(&opened, &disk.path, request, options, observer)
+}
+
+/// `name` is what the user calls the disk.
+pub fn onto(
+    disk: &Disk,
+    name: &Path,
+    request: &Request,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let (identity, name) = (disk.identity().clone(), name.display().to_string());
+    let mut installed = InstalledDisk::look(disk, identity, &name, &super::kernel_cmdline()?)?;
     installed.limit(request.limit_rate);
     let source = payload::open(&request.source, request.arch)?;
     // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.

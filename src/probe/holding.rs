@@ -11,7 +11,11 @@ use slipway_core::{
 };
 
 /// `cmdline` is the command line of the running kernel.
-pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
+pub fn holding(disk: &dyn BlockIo, cmdline: &str) -> DiskHolds {
+    look(disk, cmdline).unwrap_or_else(|e| DiskHolds::Unknown(e.to_string()))
+}
+
+fn look(disk: &dyn BlockIo, cmdline: &str) -> Result<DiskHolds, ProbeError> {
     if is_medium(disk)? {
         return Ok(DiskHolds::Medium);
     }

@@ -10,6 +10,8 @@ mod fat_volume;
 mod half_dead;
 mod installed;
 mod interrupted;
+mod many_disks;
 mod odd_disks;
+mod other_disks;
 mod unattended;
 mod upgrade;

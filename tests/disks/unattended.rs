@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use assert_cmd::Command;
 use serde_json::{Value, json};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
@@ -15,27 +16,34 @@ use slipway_test_support::{
     },
 };
 
-const MEDIUM: &str = "slipway.medium=00000000000000a1";
-const OTHER_MEDIUM: &str = "slipway.medium=00000000000000b2";
+pub const MEDIUM: &str = "slipway.medium=00000000000000a1";
+pub const OTHER_MEDIUM: &str = "slipway.medium=00000000000000b2";
 
 /// A live system: its kernel command line, and a machine without disks, or with loop devices for disks.
-struct Live<'w> {
-    world: &'w World,
-    payload: &'w Payload,
-    disks: Vec<PathBuf>,
+pub struct Live<'w> {
+    pub world: &'w World,
+    pub payload: &'w Payload,
+    pub disks: Vec<PathBuf>,
+    /// What else there is in /sys/block: a shell script that runs in it.
+    pub sys: &'w str,
 }
 
 impl<'w> Live<'w> {
-    fn new(world: &'w World) -> Self {
-        Live { world, payload: &world.payload, disks: vec![] }
+    pub fn new(world: &'w World) -> Self {
+        Live { world, payload: &world.payload, disks: vec![], sys: "true" }
     }
 
     /// The same that brings another payload.
-    fn with(world: &'w World, payload: &'w Payload) -> Self {
+    pub fn with(world: &'w World, payload: &'w Payload) -> Self {
         Live { payload, ..Live::new(world) }
     }
 
-    fn run(&self, cmdline: &str, config: &str, args: &[&str]) -> Outcome {
+    pub fn run(&self, cmdline: &str, config: &str, args: &[&str]) -> Outcome {
+        Outcome::of(self.command(cmdline, args).write_stdin(config.to_owned()))
+    }
+
+    /// The same, not run yet.
+    pub fn command(&self, cmdline: &str, args: &[&str]) -> Command {
         let file = self.world.path("live-cmdline");
         fs::write(&file, format!("quiet {cmdline}\n")).unwrap();
         let mut script = format!("mount --bind {} /proc/cmdline && mount -t tmpfs none /sys/block", file.display());
@@ -43,21 +51,21 @@ impl<'w> Live<'w> {
             let (node, name) = (disk.display(), disk.file_name().unwrap().display());
             script += &format!(" && mkdir /sys/block/{name} && blockdev --getsz {node} >/sys/block/{name}/size");
         }
-        script += " && exec \"$@\"";
+        script += &format!(" && (cd /sys/block && {}) && exec \"$@\"", self.sys);
         let source = format!("--source={}", self.payload.source());
         let all = [&["unattended", "--progress=plain", "--output=json", &source, SLOT, "--format-data=false"], args];
-        Outcome::of(installer_in(&script, all.concat()).write_stdin(config.to_owned()))
+        installer_in(&script, all.concat())
     }
 
     /// Instructions for a disk by its path.
-    fn onto(&self, disk: &Path, words: &str) -> Outcome {
+    pub fn onto(&self, disk: &Path, words: &str) -> Outcome {
         self.run(&format!("slipway.install={} {words}", disk.display()), "", &[])
     }
 }
 
 /// Nothing is written, and these words say why.
 #[track_caller]
-fn untouched(disks: &[&Path], attempt: impl FnOnce() -> Outcome) -> Outcome {
+pub fn untouched(disks: &[&Path], attempt: impl FnOnce() -> Outcome) -> Outcome {
     let before: Vec<_> = disks.iter().map(|disk| Content::of(disk)).collect();
     let outcome = attempt();
     for (disk, before) in disks.iter().zip(before) {
@@ -68,7 +76,7 @@ fn untouched(disks: &[&Path], attempt: impl FnOnce() -> Outcome) -> Outcome {
 
 /// What it did, and what is to come: `nothing`, `installed`, `upgraded`, and `then`.
 #[track_caller]
-fn came_to(outcome: &Outcome, what: &str, then: &str) {
+pub fn came_to(outcome: &Outcome, what: &str, then: &str) {
     let report = outcome.json();
     let keys: Vec<_> = report["outcome"].as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(
@@ -77,7 +85,7 @@ fn came_to(outcome: &Outcome, what: &str, then: &str) {
     );
 }
 
-fn medium_of(disk: &Path) -> Value {
+pub fn medium_of(disk: &Path) -> Value {
     json_of(disk, &["status"])["boot_env"]["medium"].clone()
 }
 
@@ -401,7 +409,7 @@ fn the_disk_that_runs_is_not_upgraded_from_outside() {
 // ---------------------------------------------------------------------------------------------------
 // A machine with disks.
 
-const ANY: &str = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nreboot: false\nprovisioning:\n  \
+pub const ANY: &str = "kind: UnattendedInstallConfig\napiVersion: v1alpha1\nreboot: false\nprovisioning:\n  \
     diskSelector: {match: disk.size > 1u}\n";
 
 #[test]

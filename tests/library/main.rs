@@ -15,4 +15,5 @@ mod model_check;
 mod picture;
 mod registry;
 mod report_schema;
+mod unattended;
 mod upgrade_plan;

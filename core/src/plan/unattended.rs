@@ -3,10 +3,15 @@
 
 use crate::prelude::*;
 
+use core::iter;
+
+use uuid::Uuid;
+
 use super::SystemFacts;
 use crate::{
     boot::slot::Slot,
     config::unattended::{ExistingInstallation, Instructions},
+    media::medium_id::MediumId,
 };
 
 /// What a disk holds, seen from a live system.
@@ -22,6 +27,8 @@ pub enum DiskHolds {
     Talos,
     /// Anything else, described for people.
     Something(String),
+    /// It cannot be looked at, and why: it may hold anything.
+    Unknown(String),
 }
 
 impl DiskHolds {
@@ -33,7 +40,35 @@ impl DiskHolds {
                 None => "an installation that does not boot".to_owned(),
             }),
             DiskHolds::Talos => Some("an installation of Talos or similar: it has a META partition".to_owned()),
-            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Something(_) => None,
+            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Something(_) | DiskHolds::Unknown(_) => None,
+        }
+    }
+
+    /// Whether the live medium `medium` has installed or upgraded it; None if it is not known.
+    fn made_by(&self, medium: Option<MediumId>) -> Option<bool> {
+        match self {
+            DiskHolds::Unknown(_) => None,
+            DiskHolds::System(system) => {
+                let env = system.env.as_ref()?;
+                match medium? {
+                    medium if env.medium == Some(medium) => Some(true),
+                    // It was made anew after it was lost, and whoever did that did not know the medium.
+                    _ if env.rebuilt => None,
+                    _ => Some(false),
+                }
+            }
+            DiskHolds::Nothing | DiskHolds::Medium | DiskHolds::Talos | DiskHolds::Something(_) => Some(false),
+        }
+    }
+
+    /// What leaves it unknown whether a live medium has made it, for people.
+    fn why_unknown(&self) -> String {
+        match self {
+            DiskHolds::Unknown(why) => format!("cannot be looked at ({why})"),
+            DiskHolds::System(system) if system.env.as_ref().is_none_or(|env| env.rebuilt) => {
+                "holds an installation whose boot state was lost".to_owned()
+            }
+            _ => "holds an installation, and slipway.medium= is not on the kernel command line".to_owned(),
         }
     }
 }
@@ -45,6 +80,9 @@ pub enum Action {
     Install {
         /// Overwrite a disk that is not empty.
         force: bool,
+        /// Other disks that may hold what this live medium has installed, for people. Only an empty disk is installed
+        /// all the same.
+        despite: Vec<String>,
     },
     /// Upgrade the slot that does not boot by default.
     Upgrade,
@@ -84,6 +122,44 @@ pub enum LeftAlone {
         /// What it holds.
         what: String,
     },
+    /// Another disk cannot be looked at, and `talos.halt_if_installed=1` is given.
+    #[error(
+        "{disk} cannot be looked at ({why}), so it may hold an installation, and talos.halt_if_installed=1 is on the \
+         kernel command line: detach that disk, or add slipway.install.preserve=true or =false to the command line, or \
+         leave talos.halt_if_installed out"
+    )]
+    MayBeElsewhere {
+        /// Path of that disk.
+        disk: String,
+        /// What went wrong.
+        why: String,
+    },
+    /// Another disk may be the one that this live medium has installed.
+    #[error(
+        "{disk} {why}, so it may be what this live medium has installed, and device names move: nothing is overwritten \
+         or upgraded unattended; detach {disk}, or do it by hand: `installer install --force`, or `installer upgrade` \
+         inside the installed system"
+    )]
+    Doubt {
+        /// Path of that disk.
+        disk: String,
+        /// What leaves it unknown.
+        why: String,
+    },
+    /// Another disk is a copy of this one.
+    #[error(
+        "{disk} has the same disk GUID, {guid}: it is a clone, or the same disk on a second path, and after an upgrade \
+         nobody could say which of them boots; detach {disk}, or upgrade from inside the installed system"
+    )]
+    Clone {
+        /// Path of the other disk.
+        disk: String,
+        /// GUID of both.
+        guid: Uuid,
+    },
+    /// The disk itself.
+    #[error("it cannot be looked at: {0}")]
+    Unknown(String),
     /// The disk is not empty, though it holds no installation.
     #[error("not empty: it holds {0}; slipway.install.preserve=false on the kernel command line installs over it")]
     NotEmpty(String),
@@ -102,46 +178,76 @@ pub enum LeftAlone {
 }
 
 /// Decide what to do with `disk`. `others` are the machine's other disks, by path.
+///
+/// Device names move: today's /dev/sda need not be the disk that the words mean, nor the one that this medium has
+/// installed. So a disk that is not empty is only written to when every other disk has been looked at, and none of them
+/// may be that one.
 pub fn unattended(
     orders: &Instructions,
     disk: &DiskHolds,
     others: &[(String, DiskHolds)],
 ) -> Result<Action, LeftAlone> {
-    let ours = |system: &SystemFacts| {
-        let by = system.env.as_ref().and_then(|env| env.medium);
-        orders.medium.is_some() && orders.medium == by
-    };
-    // Device names move: today's /dev/sda need not be the disk that this medium installed to.
-    for (name, held) in others {
-        if let DiskHolds::System(system) = held
-            && ours(system)
-        {
-            return Ok(Action::Done { elsewhere: Some(name.clone()), slot: system.next.slot });
+    // A medium left in the drive must neither destroy its own work nor undo a later upgrade. An interrupted installation
+    // does not name the medium yet, so it is done again.
+    let all = iter::once((None, disk)).chain(others.iter().map(|(path, held)| (Some(path), held)));
+    for (elsewhere, held) in all {
+        if let (DiskHolds::System(system), Some(true)) = (held, held.made_by(orders.medium)) {
+            return Ok(Action::Done { elsewhere: elsewhere.cloned(), slot: system.next.slot });
         }
     }
-    let mut installed = others.iter().filter_map(|(name, held)| Some((name.clone(), held.installation()?)));
-    if let (ExistingInstallation::Refuse, true, Some((disk, what))) =
-        (orders.existing, orders.halt_if_installed, installed.next())
-    {
-        return Err(LeftAlone::Elsewhere { disk, what });
+    if orders.halt_if_installed && orders.existing == ExistingInstallation::Refuse {
+        none_installed(others)?;
     }
-    match (disk, orders.existing) {
-        (DiskHolds::Medium, _) => Err(LeftAlone::Medium),
-        (DiskHolds::Nothing, _) => Ok(Action::Install { force: false }),
-        // A medium left in the drive must neither destroy its own work nor undo a later upgrade. An interrupted
-        // installation does not name the medium yet, so it is done again.
-        (DiskHolds::System(system), _) if ours(system) => Ok(Action::Done { elsewhere: None, slot: system.next.slot }),
-        (DiskHolds::System(_), ExistingInstallation::Preserve) => Ok(Action::Upgrade),
-        (DiskHolds::System(_), ExistingInstallation::Overwrite) if orders.medium.is_none() => Err(LeftAlone::NoName),
-        (DiskHolds::System(system), ExistingInstallation::Overwrite)
-            if system.env.as_ref().is_none_or(|env| env.rebuilt) =>
-        {
-            Err(LeftAlone::StateLost)
+    let doubts = others.iter().filter(|(_, held)| held.made_by(orders.medium).is_none());
+    let mut doubts = doubts.map(|(path, held)| (path.clone(), held.why_unknown()));
+    let action = match (disk, orders.existing) {
+        (DiskHolds::Unknown(why), _) => return Err(LeftAlone::Unknown(why.clone())),
+        (DiskHolds::Medium, _) => return Err(LeftAlone::Medium),
+        // Nothing is lost, and one dead disk must not keep a machine from being installed.
+        (DiskHolds::Nothing, _) => {
+            let despite = doubts.map(|(path, why)| format!("{path} {why}")).collect();
+            return Ok(Action::Install { force: false, despite });
         }
-        (_, ExistingInstallation::Overwrite) => Ok(Action::Install { force: true }),
-        (DiskHolds::Something(what), _) => Err(LeftAlone::NotEmpty(what.clone())),
+        (DiskHolds::System(system), ExistingInstallation::Preserve) => {
+            unique(system, others)?;
+            Action::Upgrade
+        }
+        (DiskHolds::System(_), ExistingInstallation::Overwrite) if orders.medium.is_none() => {
+            return Err(LeftAlone::NoName);
+        }
+        (DiskHolds::System(_), ExistingInstallation::Overwrite) if disk.made_by(orders.medium).is_none() => {
+            return Err(LeftAlone::StateLost);
+        }
+        (_, ExistingInstallation::Overwrite) => Action::Install { force: true, despite: vec![] },
+        (DiskHolds::Something(what), _) => return Err(LeftAlone::NotEmpty(what.clone())),
         (held @ (DiskHolds::System(_) | DiskHolds::Talos), _) => {
-            Err(LeftAlone::Installed(held.installation().unwrap_or_default()))
+            return Err(LeftAlone::Installed(held.installation().unwrap_or_default()));
         }
+    };
+    match doubts.next() {
+        Some((disk, why)) => Err(LeftAlone::Doubt { disk, why }),
+        None => Ok(action),
+    }
+}
+
+/// `talos.halt_if_installed=1`: no other disk holds an installation, and none may.
+fn none_installed(others: &[(String, DiskHolds)]) -> Result<(), LeftAlone> {
+    if let Some((disk, what)) = others.iter().find_map(|(path, held)| Some((path, held.installation()?))) {
+        return Err(LeftAlone::Elsewhere { disk: disk.clone(), what });
+    }
+    let unknown = |(disk, held): &(String, DiskHolds)| match held {
+        DiskHolds::Unknown(why) => Some(LeftAlone::MayBeElsewhere { disk: disk.clone(), why: why.clone() }),
+        _ => None,
+    };
+    others.iter().find_map(unknown).map_or(Ok(()), Err)
+}
+
+/// No other disk has the same GUID: after an upgrade of one of two, nobody could say which of them boots.
+fn unique(system: &SystemFacts, others: &[(String, DiskHolds)]) -> Result<(), LeftAlone> {
+    let guid = system.gpt.disk_guid;
+    let clone = |held: &DiskHolds| matches!(held, DiskHolds::System(other) if other.gpt.disk_guid == guid);
+    match others.iter().find(|(_, held)| clone(held)) {
+        Some((disk, _)) => Err(LeftAlone::Clone { disk: disk.clone(), guid }),
+        None => Ok(()),
     }
 }
