@@ -1,11 +1,15 @@
 //! Describes an installed disk: what is on it, which slot boots next, and why.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
-use super::{DiskRequest, installed_disk};
+use super::{DiskRequest, installed_disk, verify};
 use crate::{
     device::{Access, BlockIo as _, Disk},
     error::Failure,
+    probe,
 };
 use slipway_core::{
     boot::{
@@ -13,25 +17,45 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    disk::layout::Part,
-    plan::{self, GptCopies, RequestBase, SystemFacts},
-    report::{MetaTag, SlotStatus, StatusReport},
+    disk::{
+        identity::{DiskIdentity, DiskKind},
+        layout::Part,
+        meta::ADV_BYTES,
+    },
+    plan::{self, GptCopies, GptFacts, RequestBase, SystemFacts},
+    report::{MetaTag, Observer, SlotStatus, StatusReport},
 };
 
-pub fn run(request: &DiskRequest) -> Result<StatusReport, Failure> {
+/// `full`: read every file of every slot, as `verify` does.
+pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Result<StatusReport, Failure> {
     let disk = request.open(Access::Read)?;
-    let system = installed_disk::look(request, &disk)?.system;
+    let mut system = installed_disk::look(request, &disk)?.system;
+    let slots = if full { verify::slots(&disk, &system, observer) } else { BTreeMap::new() };
+    for (slot, check) in slots {
+        let problems = check.problems();
+        system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
+    }
     Ok(status(&disk, system))
 }
 
 pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
+    let boot_chain = probe::boot_chain(disk, &facts.gpt);
+    let (mut problems, mut notes) = copies(disk, &facts);
+    problems.extend(boot_chain.problems());
+    let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
+    problems.extend(Slot::BOTH.into_iter().filter(|slot| verify::is_used(&facts, *slot)).filter_map(damage));
+    let (clones, origin) = drives(disk, &facts.gpt);
+    problems.extend(clones);
+    notes.extend(origin);
     StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         sector_bytes: disk.sector_size().bytes(),
         disk_guid: facts.gpt.disk_guid,
         partitions: Part::ALL.map(|p| (p, facts.gpt.part(p))).into(),
-        problems: problems(&facts, disk.size(), disk.sector_size().bytes()),
+        boot_chain,
+        problems,
+        notes,
         slots: PerSlot::new(|s| {
             let slot = &facts.slots[s];
             SlotStatus {
@@ -41,7 +65,8 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
                 payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
                 marker: slot.marker.clone(),
                 verifies: slot.verifies,
-                problem: slot.boot_problem.clone(),
+                whole: slot.whole.as_ref().map(Result::is_ok),
+                problem: slot.damage().map(str::to_owned),
             }
         }),
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
@@ -90,15 +115,16 @@ fn rollback(facts: &SystemFacts) -> String {
     }
 }
 
-/// `bytes` is the size of the disk, `sector` that of a sector.
-pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<String> {
-    let mut problems = Vec::new();
+/// What is wrong with the copies of the partition table, and what is worth knowing. `bytes` is the size of the disk,
+/// `sector` that of a sector.
+pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>, Vec<String>) {
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
     if let Err(e) = &copies.primary {
-        problems.push(format!("the primary GPT is damaged ({e}); the backup is in use"));
+        problems.push(format!("the primary GPT, at byte {sector}, is damaged ({e}); the backup is in use"));
     }
     match (&copies.backup, copies.backup_offset) {
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
-        (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
+        (Ok(()), Some(at)) if at + sector < bytes => notes.push(format!(
             "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
              was written to it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup \
              GPT"
@@ -106,33 +132,58 @@ pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<S
         _ => {}
     }
     if copies.foreign_backup {
-        problems.push(
+        notes.push(
             "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to \
              restore it"
                 .to_owned(),
         );
     }
-    problems
+    (problems, notes)
 }
 
-fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
-    let mut problems = gpt_problems(&facts.gpt.copies, bytes, sector);
-    for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
+/// The same of everything that is on the disk twice.
+pub(super) fn copies(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<String>) {
+    let (mut problems, notes) = gpt_problems(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
+    for ((path, copy), at) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at) {
+        let at = at.map_or_else(String::new, |at| format!(" (byte {at} of the disk)"));
         match copy {
-            None => problems.push(format!("{path} on the ESP is lost or damaged")),
+            None => problems.push(format!("{path} on the ESP is lost or damaged{at}")),
             Some(copy) if facts.env.as_ref() != Some(copy) => {
-                problems.push(format!("{path} on the ESP differs from the other copy, which is in use"))
+                problems.push(format!("{path} on the ESP differs from the other copy, which is in use{at}"))
             }
             Some(_) => {}
         }
     }
-    for (n, valid) in (1..).zip(facts.meta.valid) {
+    let meta = facts.gpt.part(Part::Meta).offset;
+    for (n, valid) in facts.meta.valid.into_iter().enumerate() {
         if !valid {
-            problems.push(format!("META: ADV copy {n} is not valid"));
+            let at = meta + (n * ADV_BYTES) as u64;
+            problems.push(format!("META: ADV copy {} is not valid (byte {at} of the disk)", n + 1));
         }
     }
     if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
         problems.push("META: the two copies differ; the first one is used".to_owned());
     }
-    problems
+    (problems, notes)
+}
+
+// Disks that can be mistaken for this one, and a note if this is a copy itself.
+fn drives(disk: &Disk, gpt: &GptFacts) -> (Vec<String>, Option<String>) {
+    let (own, record) = (disk.identity(), probe::drive_record(disk, gpt));
+    let is_original = |disk: &DiskIdentity| record.as_ref().is_some_and(|drive| drive.is(disk));
+    let clones = probe::clones(disk, gpt.disk_guid).unwrap_or_default();
+    let problem = |clone: &DiskIdentity| {
+        let original = [own, clone].into_iter().find(|disk| is_original(disk));
+        let original =
+            original.map_or_else(String::new, |disk| format!(" ({} is the one that was installed)", disk.path));
+        format!(
+            "{} has the same disk GUID{original}: it is a copy of this disk, and the system cannot tell them apart by \
+             the GUID; detach one of them",
+            clone.path
+        )
+    };
+    let copied = record.as_ref().filter(|drive| own.kind == DiskKind::Disk && !drive.is(own));
+    let note =
+        copied.map(|drive| format!("the system was installed on another drive ({drive}) and copied to this one"));
+    (clones.iter().map(problem).collect(), note)
 }

@@ -11,7 +11,7 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     payload::manifest::{FileInfo, KernelArgs},
-    plan::{self, AssetFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
+    plan::{self, AssetFacts, BiosFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
     units::{Extent, GIB, MIB, SectorSize},
 };
 use slipway_test_support::{fixtures, golden::assert_golden};
@@ -37,7 +37,8 @@ fn disk(bytes: u64, sector: SectorSize, kind: DiskKind) -> DiskFacts {
 }
 
 fn assets() -> AssetFacts {
-    AssetFacts { efi: file("BOOTX64.EFI", 700_000), core: Some(file("core.img", 182_000)) }
+    let bios = BiosFacts { boot_code: Sha256::of(b"boot code"), core: file("core.img", 182_000) };
+    AssetFacts { efi: file("BOOTX64.EFI", 700_000), bios: Some(bios) }
 }
 
 fn request() -> InstallRequest {
