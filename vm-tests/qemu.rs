@@ -273,7 +273,7 @@ impl Machine {
     /// Plug in a watchdog. It resets the machine when a system has started it and feeds it no longer.
     pub fn watchdog(mut self) -> Self {
         self.shape.extend(["-device", "i6300esb", "-action", "watchdog=reset"].map(Into::into));
-        self.may_reset()
+        self
     }
 
     /// The machine can be hung.

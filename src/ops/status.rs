@@ -120,7 +120,7 @@ fn rollback(facts: &SystemFacts) -> String {
 pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     if let Err(e) = &copies.primary {
-        problems.push(format!("the primary GPT, at byte {sector}, is damaged ({e}); the backup is in use"));
+        problems.push(format!("the primary GPT is damaged ({e}, at byte {sector} of the disk); the backup is in use"));
     }
     match (&copies.backup, copies.backup_offset) {
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),

@@ -168,7 +168,7 @@ fn verify_finds_a_lost_copy() {
     let meta = partition(&image, "META").offset;
     let end = std::fs::metadata(&image).unwrap().len();
     for (at, says) in [
-        (512, "problem the primary GPT, at byte 512, is damaged (".to_owned()),
+        (512, "problem the primary GPT is damaged (no GPT signature, at byte 512 of the disk)".to_owned()),
         (end - 512, "problem the backup GPT is damaged: ".to_owned()),
         (meta, format!("problem META: ADV copy 1 is not valid (byte {meta} of the disk)\n")),
         (meta + 262_144, format!("problem META: ADV copy 2 is not valid (byte {} of the disk)\n", meta + 262_144)),
