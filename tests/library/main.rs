@@ -14,4 +14,5 @@ mod model_check;
 mod picture;
 mod registry;
 mod report_schema;
+mod torn_boot_env;
 mod upgrade_plan;
