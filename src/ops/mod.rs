@@ -6,6 +6,7 @@
 
 pub mod activate;
 pub mod checksum;
+mod clones;
 pub mod confirm;
 pub mod image;
 pub mod inspect_disk;

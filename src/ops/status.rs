@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{DiskRequest, installed_disk, verify};
+use super::{DiskRequest, clones::Clones, installed_disk, verify};
 use crate::{
     device::{Access, BlockIo as _, Disk},
     error::Failure,
@@ -17,12 +17,8 @@ use slipway_core::{
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    disk::{
-        identity::{DiskIdentity, DiskKind},
-        layout::Part,
-        meta::ADV_BYTES,
-    },
-    plan::{self, GptCopies, GptFacts, RequestBase, SystemFacts},
+    disk::{layout::Part, meta::ADV_BYTES},
+    plan::{self, GptCopies, RequestBase, SystemFacts},
     report::{MetaTag, Observer, SlotStatus, StatusReport},
 };
 
@@ -44,9 +40,9 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
     problems.extend(boot_chain.problems());
     let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
     problems.extend(Slot::BOTH.into_iter().filter(|slot| verify::is_used(&facts, *slot)).filter_map(damage));
-    let (clones, origin) = drives(disk, &facts.gpt);
-    problems.extend(clones);
-    notes.extend(origin);
+    let clones = Clones::look(disk, &facts.gpt);
+    problems.extend(clones.problems());
+    notes.extend(clones.note());
     StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
@@ -165,25 +161,4 @@ pub(super) fn copies(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<Stri
         problems.push("META: the two copies differ; the first one is used".to_owned());
     }
     (problems, notes)
-}
-
-// Disks that can be mistaken for this one, and a note if this is a copy itself.
-fn drives(disk: &Disk, gpt: &GptFacts) -> (Vec<String>, Option<String>) {
-    let (own, record) = (disk.identity(), probe::drive_record(disk, gpt));
-    let is_original = |disk: &DiskIdentity| record.as_ref().is_some_and(|drive| drive.is(disk));
-    let clones = probe::clones(disk, gpt.disk_guid).unwrap_or_default();
-    let problem = |clone: &DiskIdentity| {
-        let original = [own, clone].into_iter().find(|disk| is_original(disk));
-        let original =
-            original.map_or_else(String::new, |disk| format!(" ({} is the one that was installed)", disk.path));
-        format!(
-            "{} has the same disk GUID{original}: it is a copy of this disk, and the system cannot tell them apart by \
-             the GUID; detach one of them",
-            clone.path
-        )
-    };
-    let copied = record.as_ref().filter(|drive| own.kind == DiskKind::Disk && !drive.is(own));
-    let note =
-        copied.map(|drive| format!("the system was installed on another drive ({drive}) and copied to this one"));
-    (clones.iter().map(problem).collect(), note)
 }

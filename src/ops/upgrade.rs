@@ -10,7 +10,9 @@ use slipway_core::{
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, installed_disk, payload};
+use super::{
+    Change, ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, clones::Clones, installed_disk, payload,
+};
 use crate::{
     device::{self, Access},
     error::Failure,
@@ -137,6 +139,9 @@ pub fn run(
     let access = if wipes || request.runs_from != RunsFrom::Inside { Access::Whole } else { Access::Write };
     let opened = disk.open(access)?;
     let mut installed = installed_disk::look(disk, &opened)?;
+    if request.runs_from == RunsFrom::Inside {
+        Clones::look(&opened, &installed.system.gpt).check(observer)?;
+    }
     installed.limit(request.limit_rate);
     let source = payload::open(&request.source, request.arch)?;
     // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.

@@ -14,7 +14,7 @@ type Change = (&'static str, BootEnv);
 
 /// Every state that the verbs and GRUB leave, with every number of digits that grows.
 fn states() -> impl Iterator<Item = BootEnv> {
-    use SlotState::{Bad, Empty, Good, Tried, Trial};
+    use SlotState::{Bad, Empty, Good, Trial, Tried};
     let pairs = [
         (Slot::A, None, Good, Empty),
         (Slot::A, None, Good, Trial),
@@ -34,7 +34,7 @@ fn states() -> impl Iterator<Item = BootEnv> {
 
 /// Every change of the installer that fits this state.
 fn changes(env: &BootEnv) -> Vec<Change> {
-    use SlotState::{Good, Tried, Trial};
+    use SlotState::{Good, Trial, Tried};
     let (now, digest) = (1_000_000_000, Some(Sha256::of(b"payload")));
     let mut changes = vec![];
     for slot in Slot::BOTH {
