@@ -24,7 +24,9 @@ fn states() -> impl Iterator<Item = BootEnv> {
         (Slot::A, None, Good, Good),
         (Slot::B, None, Good, Good),
     ];
-    pairs.into_iter().flat_map(|(default, once, a, b)| {
+    // The same with the slots exchanged.
+    let mirrored = pairs.map(|(default, once, a, b)| (!default, once.map(|slot: Slot| !slot), b, a));
+    pairs.into_iter().chain(mirrored).flat_map(|(default, once, a, b)| {
         [1, 8, 9, 99, 199, 999_999_999].map(|seq| {
             let since = PerSlot { a: Some(999_999_999), b: None };
             BootEnv { seq, default, once, states: PerSlot { a, b }, since, ..BootEnv::installed(0) }
