@@ -23,6 +23,13 @@ pub enum FileState {
     Missing,
 }
 
+impl FileState {
+    /// Whether the slot is not what was installed. A file that nothing lists does no harm: fsck leaves such files.
+    pub const fn is_damage(self) -> bool {
+        matches!(self, FileState::Damaged | FileState::Missing)
+    }
+}
+
 impl fmt::Display for FileState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -51,10 +58,9 @@ pub struct FileCheck {
 }
 
 impl FileCheck {
-    /// What is wrong with it. An unlisted file damages nothing: no system reads it.
+    /// What is wrong with it.
     pub fn problem(&self) -> Option<String> {
-        let damaged = matches!(self.state, FileState::Damaged | FileState::Missing);
-        damaged.then(|| format!("{}: {}", self.name, self.finding()))
+        self.state.is_damage().then(|| format!("{}: {}", self.name, self.finding()))
     }
 
     /// The state, and where and how it differs.
