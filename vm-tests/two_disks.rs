@@ -106,3 +106,12 @@ fn a_trial_that_finds_two_disks_is_ended() {
     console.wait_for("slipway: slot A try=0: booting");
     console.wait_for(": vda (no serial), vdb (no serial)");
 }
+
+/// Not a clone: the same drive, seen twice.
+#[test]
+fn two_paths_to_one_drive_are_one_disk() {
+    let image = Image::installed(VERSION, &[]);
+    let path = || Drive::new(image.path()).world_wide_name(0x5000_c500_0000_0001);
+    let mut console = Machine::new(Firmware::Bios).drive(&path().boot_index(1)).drive(&path()).start();
+    console.expect_os(VERSION, 'A', 0);
+}
