@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::{DiskRequest, status};
+use super::{DiskRequest, copies, status};
 use crate::{
     device::{Access, BlockIo as _},
     error::{Failure, OrFail as _},
@@ -29,7 +29,7 @@ pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure>
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();
             let why = if probe::is_medium(&disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
-            let (problems, notes) = copies.map(|c| status::gpt_problems(c, bytes, sector_bytes)).unwrap_or_default();
+            let (problems, notes) = copies.map(|c| copies::of_the_table(c, bytes, sector_bytes)).unwrap_or_default();
             (None, Some(why), [problems, notes].concat())
         }
         Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),

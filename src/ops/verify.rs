@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DiskRequest, installed_disk, status};
+use super::{DiskRequest, copies, installed_disk};
 use crate::{
     device::{Access, Disk},
     error::Failure,
@@ -20,7 +20,7 @@ pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyR
     let facts = installed_disk::look(request, &disk)?.system;
     let boot_chain = probe::boot_chain(&disk, &facts.gpt);
     let slots = slots(&disk, &facts, observer);
-    let (problems, notes) = status::copies(&disk, &facts);
+    let (problems, notes) = copies::problems(&disk, &facts);
     let damage = boot_chain.problems().into_iter().chain(slots.values().flat_map(SlotCheck::problems));
     let ok = !slots.is_empty() && problems.is_empty() && damage.count() == 0;
     Ok(VerifyReport { disk: disk.identity().path.clone(), ok, boot_chain, slots, problems, notes })
