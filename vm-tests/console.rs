@@ -17,10 +17,11 @@ const LIMIT: Duration = Duration::from_secs(400);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.
-const DEAD_ENDS: [&str; 9] = [
+const DEAD_ENDS: [&str; 10] = [
     "SLIPWAY-OK",
     "SLIPWAY-RUN",
     "SLIPWAY-FAIL",
+    "SLIPWAY-STAY",
     "SLIPWAY-UNHEALTHY",
     "Kernel panic",
     "slipway: no slot can be booted",

@@ -23,6 +23,8 @@ pub const GIB: u64 = 1 << 30;
 const IMAGE_BYTES: u64 = 4 * GIB;
 /// Both copies of the boot state on the ESP, in the order in which they lie there.
 pub const BOOT_ENVS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
+/// The record of the drive that the disk was installed on, in the same place.
+const DRIVE: &str = "slipway/drive.env";
 /// A copy is one sector.
 const BOOT_ENV_BYTES: usize = 512;
 
@@ -169,10 +171,15 @@ impl Image {
         run("unshare", unshare.into_iter().chain(installer).chain([self.path.as_os_str()]).chain(args));
     }
 
-    /// The JSON report of a verb that must succeed.
+    /// The JSON report of a verb that looks at the disk. It must succeed, or tell what is wrong.
     pub fn report(&self, verb: &str) -> Value {
         let ended = self.installer(verb, &["--output", "json"]);
-        assert!(ended.code == 0, "installer {verb}: exit code {}:\n{}", ended.code, ended.stderr);
+        assert!(
+            matches!(ended.code, 0 | 7) && !ended.stdout.is_empty(),
+            "installer {verb}: exit code {}:\n{}",
+            ended.code,
+            ended.stderr
+        );
         serde_json::from_slice(&ended.stdout).expect("a report is JSON")
     }
 
@@ -256,6 +263,20 @@ impl Image {
     /// Remove a copy of the boot state.
     pub fn remove_boot_env(&self, name: &str) {
         self.remove("EFI", name);
+    }
+
+    /// Record the drive that the disk was installed on, as an install onto a drive with this serial number does.
+    pub fn record_drive(&self, serial: &str) {
+        let file = self.dir.path().join("drive.env");
+        fs::write(&file, format!("serial={serial}\n")).expect("a temporary file can be written");
+        let file = file.to_str().expect("paths of tests are UTF-8");
+        run("mcopy", ["-i", &self.volume("EFI"), file, &format!("::/{DRIVE}")]);
+    }
+
+    /// The record of the drive that the disk was installed on.
+    pub fn drive_record(&self) -> String {
+        let record = run("mtype", ["-i", &self.volume("EFI"), &format!("::/{DRIVE}")]);
+        String::from_utf8(record).expect("the record is text")
     }
 
     /// A copy of the boot state, read by mtools.

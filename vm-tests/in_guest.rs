@@ -22,11 +22,15 @@ use crate::{
 
 /// `guest/lib.sh` knows where the partitions of a disk of this size lie.
 const DISK_BYTES: u64 = 8 * GIB;
+/// Serial number of the drive that is installed onto.
+const SERIAL: &str = "in a guest";
 
 #[test]
 fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
     let disk = Image::blank(DISK_BYTES);
     run_in_guest("empty-disk.sh", &disk, &[]);
+    // The drive it was installed on. It boots from others as well, if it is the only disk with its GUID.
+    assert_eq!(disk.drive_record(), format!("serial={SERIAL}\n"));
     boots(&disk);
 }
 
@@ -110,7 +114,7 @@ fn run_in_guest(script: &str, disk: &Image, more: &[&Path]) {
     let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
     let kernel = world.payload(VERSION).join("vmlinuz");
     Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check panic=-1")
-        .drive(&Drive::new(disk.path()).kept())
+        .drive(&Drive::new(disk.path()).kept().serial(SERIAL))
         .drive(&medium.drive())
         .start()
         .expect_job();

@@ -33,3 +33,14 @@ fn a_disk_with_sectors_of_4096_bytes_boots_under_uefi() {
     let drive = Drive::new(image.path()).boot_index(1).block_bytes(4096);
     Machine::new(Firmware::Uefi).drive(&drive).start().expect_os(VERSION, 'A', 0);
 }
+
+/// GRUB checks neither the squashfs nor whether somebody reads the console: the same boot would fail for ever.
+#[test]
+fn a_disk_whose_only_system_is_damaged_says_so() {
+    let image = Image::installed(VERSION, &[]);
+    image.flip_bit_of('A', "rootfs.squashfs");
+    let mut console = Machine::new(Firmware::Bios).drive(&Drive::new(image.path()).boot_index(1)).start();
+    console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot A is not the one in SHA256SUMS");
+    console.wait_for("SLIPWAY-ROLLBACK exit=7");
+    console.wait_for("slipway: nothing else is known to boot");
+}

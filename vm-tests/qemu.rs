@@ -81,19 +81,25 @@ impl Firmware {
     }
 }
 
+/// A disk that is plugged in by itself.
+const VIRTIO: &str = "virtio-blk-pci";
+/// A disk that needs a controller.
+const SCSI: &str = "scsi-hd";
+
 /// A disk of a machine.
 pub struct Drive<'a> {
     file: &'a Path,
     log: Option<&'a Path>,
     format: &'static str,
     kept: bool,
+    model: &'static str,
     device: String,
 }
 
 impl<'a> Drive<'a> {
     /// A raw image; what the machine writes to it is thrown away at the end.
     pub fn new(file: &'a Path) -> Self {
-        Drive { file, log: None, format: "raw", kept: false, device: String::new() }
+        Drive { file, log: None, format: "raw", kept: false, model: VIRTIO, device: String::new() }
     }
 
     /// An image in another format, by QEMU's name of it.
@@ -122,6 +128,12 @@ impl<'a> Drive<'a> {
     /// What it reports as its serial number.
     pub fn serial(self, serial: &str) -> Self {
         self.option(&format!("serial={serial}"))
+    }
+
+    /// A SCSI drive with this world-wide name: two with the same one are two paths to one drive.
+    pub fn world_wide_name(mut self, name: u64) -> Self {
+        self.model = SCSI;
+        self.option(&format!("wwn={name:#x}"))
     }
 
     /// Size of its blocks, logical and physical, in bytes.
@@ -192,12 +204,16 @@ impl Machine {
         self
     }
 
-    /// Plug in a disk: the first one is `vda`.
+    /// Plug in a disk: the first one is `vda`, or `sda` with a world-wide name.
     pub fn drive(mut self, drive: &Drive) -> Self {
         let id = self.disks.len();
         let raw = drive.format == "raw";
         self.disks.push(raw.then(|| fs::metadata(drive.file).expect("the image is there").len()));
-        self.shape.extend(["-device".into(), format!("virtio-blk-pci,drive=d{id}{}", drive.device).into()]);
+        let controller = "virtio-scsi-pci,id=scsi";
+        if drive.model == SCSI && !self.shape.iter().any(|argument| argument == controller) {
+            self.shape.extend(["-device".into(), controller.into()]);
+        }
+        self.shape.extend(["-device".into(), format!("{},drive=d{id}{}", drive.model, drive.device).into()]);
         match drive.log {
             Some(log) => self.logged(id, drive.file, log),
             None => self.plain(id, drive),
@@ -273,7 +289,7 @@ impl Machine {
     /// Plug in a watchdog. It resets the machine when a system has started it and feeds it no longer.
     pub fn watchdog(mut self) -> Self {
         self.shape.extend(["-device", "i6300esb", "-action", "watchdog=reset"].map(Into::into));
-        self.may_reset()
+        self
     }
 
     /// The machine can be hung.

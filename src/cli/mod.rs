@@ -107,8 +107,14 @@ pub enum Verb {
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.
-    Status(DiskArgs),
-    /// Compare every file of every slot with its SHA256SUMS, read from the disk and not from the page cache.
+    ///
+    /// The exit code is 7 if it lists a problem.
+    Status(StatusArgs),
+    /// Compare the boot chain and every file of every slot with their digests, read from the disk and not from the page
+    /// cache.
+    ///
+    /// The boot chain is what the firmware starts: the UEFI image, the boot code and the core image. Both copies of the
+    /// partition table, of the boot state and of META are looked at, too. The exit code is 7 if anything is damaged.
     Verify(DiskArgs),
     /// Draw a disk or an image file, or show what a source would install. Writes nothing.
     ///
@@ -148,6 +154,15 @@ pub struct DiskArgs {
     /// Seconds to wait for another program's lock on the disk.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub target: DiskArgs,
+    /// Read everything that `verify` reads. Otherwise only what GRUB loads is compared with its digests.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub full: bool,
 }
 
 #[derive(Debug, Args)]

@@ -41,7 +41,10 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
         Verb::Rollback(args) => change::rollback(&args, progress),
         Verb::Repair(args) => change::repair(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
-        Verb::Status(args) => ops::status::run(&args.request()).map(|report| Report::Status(Box::new(report))),
+        Verb::Status(args) => {
+            let report = ops::status::run(&args.target.request(), args.full, progress)?;
+            Ok(Report::Status(Box::new(report)))
+        }
         Verb::Verify(args) => ops::verify::run(&args.request(), progress).map(Report::Verify),
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),

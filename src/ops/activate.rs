@@ -9,9 +9,10 @@ use slipway_core::{
 
 use super::{
     Change, ChangeOptions, DiskRequest,
+    clones::Clones,
     installed_disk::{self, first_unverified},
 };
-use crate::{device::Access, error::Failure};
+use crate::{device::Access, error::Failure, execute::Sources};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Activate {
@@ -41,5 +42,8 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let access = if request.preserve { Access::Write } else { Access::Whole };
-    installed_disk::change(disk, access, &request, options, observer)
+    let opened = disk.open(access)?;
+    let installed = installed_disk::look(disk, &opened)?;
+    Clones::look(&opened, &installed.system.gpt).check(observer)?;
+    installed.change(&request, Sources::default(), options, observer)
 }

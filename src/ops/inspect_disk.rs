@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use super::{DiskRequest, status};
+use super::{DiskRequest, copies, status};
 use crate::{
     device::{Access, BlockIo as _},
     error::{Failure, OrFail as _},
@@ -23,13 +23,14 @@ pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure>
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
     let (system, not_ours, mut problems) = match probe::system(&disk, &super::kernel_cmdline()?) {
         Ok(facts) => {
-            let StatusReport { next_boot, running, slots, problems, .. } = status::status(&disk, facts);
-            (Some(InstalledSystem { next_boot, running, slots }), None, problems)
+            let StatusReport { next_boot, running, slots, problems, notes, .. } = status::status(&disk, facts);
+            (Some(InstalledSystem { next_boot, running, slots }), None, [problems, notes].concat())
         }
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();
             let why = if probe::is_medium(&disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
-            (None, Some(why), copies.map(|c| status::gpt_problems(c, bytes, sector_bytes)).unwrap_or_default())
+            let (problems, notes) = copies.map(|c| copies::of_the_table(c, bytes, sector_bytes)).unwrap_or_default();
+            (None, Some(why), [problems, notes].concat())
         }
         Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),
     };

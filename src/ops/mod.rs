@@ -6,7 +6,9 @@
 
 pub mod activate;
 pub mod checksum;
+mod clones;
 pub mod confirm;
+mod copies;
 pub mod image;
 pub mod inspect_disk;
 pub mod inspect_payload;

@@ -1,37 +1,56 @@
 //! Describes an installed disk: what is on it, which slot boots next, and why.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
-use super::{DiskRequest, installed_disk};
+use super::{DiskRequest, clones::Clones, copies, installed_disk, verify};
 use crate::{
     device::{Access, BlockIo as _, Disk},
     error::Failure,
+    probe,
 };
 use slipway_core::{
     boot::{
-        env::PATHS,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
-    plan::{self, GptCopies, RequestBase, SystemFacts},
-    report::{MetaTag, SlotStatus, StatusReport},
+    plan::{self, RequestBase, SystemFacts},
+    report::{MetaTag, Observer, SlotStatus, StatusReport},
 };
 
-pub fn run(request: &DiskRequest) -> Result<StatusReport, Failure> {
+/// `full`: read every file of every slot, as `verify` does.
+pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Result<StatusReport, Failure> {
     let disk = request.open(Access::Read)?;
-    let system = installed_disk::look(request, &disk)?.system;
+    let mut system = installed_disk::look(request, &disk)?.system;
+    let slots = if full { verify::slots(&disk, &system, observer) } else { BTreeMap::new() };
+    for (slot, check) in slots {
+        let problems = check.problems();
+        system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
+    }
     Ok(status(&disk, system))
 }
 
 pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
+    let boot_chain = probe::boot_chain(disk, &facts.gpt);
+    let (mut problems, mut notes) = copies::problems(disk, &facts);
+    problems.extend(boot_chain.problems());
+    let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
+    problems.extend(Slot::BOTH.into_iter().filter(|slot| verify::is_used(&facts, *slot)).filter_map(damage));
+    let clones = Clones::look(disk, &facts.gpt);
+    problems.extend(clones.problems());
+    notes.extend(clones.note());
     StatusReport {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         sector_bytes: disk.sector_size().bytes(),
         disk_guid: facts.gpt.disk_guid,
         partitions: Part::ALL.map(|p| (p, facts.gpt.part(p))).into(),
-        problems: problems(&facts, disk.size(), disk.sector_size().bytes()),
+        boot_chain,
+        problems,
+        notes,
         slots: PerSlot::new(|s| {
             let slot = &facts.slots[s];
             SlotStatus {
@@ -41,7 +60,8 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
                 payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
                 marker: slot.marker.clone(),
                 verifies: slot.verifies,
-                problem: slot.boot_problem.clone(),
+                whole: slot.whole.as_ref().map(Result::is_ok),
+                problem: slot.damage().map(str::to_owned),
             }
         }),
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
@@ -88,51 +108,4 @@ fn rollback(facts: &SystemFacts) -> String {
             format!("would be refused: {}", why.join("; "))
         }
     }
-}
-
-/// `bytes` is the size of the disk, `sector` that of a sector.
-pub(super) fn gpt_problems(copies: &GptCopies, bytes: u64, sector: u64) -> Vec<String> {
-    let mut problems = Vec::new();
-    if let Err(e) = &copies.primary {
-        problems.push(format!("the primary GPT is damaged ({e}); the backup is in use"));
-    }
-    match (&copies.backup, copies.backup_offset) {
-        (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
-        (Ok(()), Some(at)) if at + sector < bytes => problems.push(format!(
-            "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup \
-             GPT"
-        )),
-        _ => {}
-    }
-    if copies.foreign_backup {
-        problems.push(
-            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to \
-             restore it"
-                .to_owned(),
-        );
-    }
-    problems
-}
-
-fn problems(facts: &SystemFacts, bytes: u64, sector: u64) -> Vec<String> {
-    let mut problems = gpt_problems(&facts.gpt.copies, bytes, sector);
-    for (path, copy) in PATHS.iter().zip(&facts.env_copies) {
-        match copy {
-            None => problems.push(format!("{path} on the ESP is lost or damaged")),
-            Some(copy) if facts.env.as_ref() != Some(copy) => {
-                problems.push(format!("{path} on the ESP differs from the other copy, which is in use"))
-            }
-            Some(_) => {}
-        }
-    }
-    for (n, valid) in (1..).zip(facts.meta.valid) {
-        if !valid {
-            problems.push(format!("META: ADV copy {n} is not valid"));
-        }
-    }
-    if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
-        problems.push("META: the two copies differ; the first one is used".to_owned());
-    }
-    problems
 }

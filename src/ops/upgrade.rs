@@ -12,7 +12,9 @@ use slipway_core::{
     report::{ChangeReport, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, payload};
+use super::{
+    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, clones::Clones, payload,
+};
 use crate::{
     device::{self, Access, Disk},
     error::Failure,
@@ -151,6 +153,9 @@ pub fn onto(
 ) -> Result<Box<ChangeReport>, Failure> {
     let (identity, name) = (disk.identity().clone(), name.display().to_string());
     let mut installed = InstalledDisk::look(disk, identity, &name, &super::kernel_cmdline()?)?;
+    if request.runs_from == RunsFrom::Inside {
+        Clones::look(disk, &installed.system.gpt).check(observer)?;
+    }
     installed.limit(request.limit_rate);
     let source = payload::open(&request.source, request.arch)?;
     // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.

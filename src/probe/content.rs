@@ -7,12 +7,14 @@ use crate::{
     device::{AlignedBuf, BlockIo, CHUNK_BYTES, Disk},
 };
 use slipway_core::{
+    digest::Sha256,
     disk::{
         gpt::{GptError, Header, is_protective_mbr},
+        layout::BIOS_OFFSET,
         magic::recognise,
     },
     kernel::arch::Arch,
-    plan::{AssetFacts, DiskFacts, Found},
+    plan::{AssetFacts, BiosFacts, DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
 };
 
@@ -27,9 +29,14 @@ pub fn disk_facts(disk: &Disk) -> io::Result<DiskFacts> {
 }
 
 pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
+    // A BIOS reads 512-byte sectors only.
+    let at = Lba(BIOS_OFFSET / SectorSize::S512.bytes());
     AssetFacts {
         efi: info(arch.efi_image(), &assets.efi),
-        core: assets.bios.as_ref().map(|bios| info("core.img", &bios.core_image(Lba(0)))),
+        bios: assets.bios.as_ref().map(|bios| BiosFacts {
+            boot_code: Sha256::of(&bios.boot_code(at)),
+            core: info("core.img", &bios.core_image(at)),
+        }),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Finds out what is on a disk. Nothing here writes.
 
+mod chain;
+mod clones;
 mod content;
 mod error;
 mod gpt;
@@ -7,6 +9,8 @@ mod holding;
 mod partitions;
 mod system;
 
+pub use chain::{boot_chain, drive_record};
+pub use clones::clones;
 pub use content::{asset_facts, disk_facts};
 pub use error::ProbeError;
 pub use gpt::gpt;

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod bad_input;
+mod boot_chain;
+mod clones;
 mod contract;
 mod help;
 mod hostile_text;

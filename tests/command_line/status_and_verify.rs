@@ -23,6 +23,10 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["boot_env"]["states"], json!({"A": "good", "B": "empty"}));
     let slot = &status["slots"]["A"];
     assert_eq!((&slot["version"], &slot["verifies"]), (&json!("1.2.3"), &json!(true)));
+    assert_eq!(
+        (&slot["whole"], &json_of(&image, &["status", "--full"])["slots"]["A"]["whole"]),
+        (&Value::Null, &json!(true))
+    );
     assert_eq!((&slot["payload"], &slot["marker"]), (&report["payload"], &json!({"state": "good", "seq": 1})));
     assert_eq!(status["slots"]["B"]["verifies"], false);
     assert_eq!(status["meta"], json!({"0x0a": "hello"}));
@@ -33,7 +37,9 @@ fn status_of_an_installed_disk() {
     assert!(humantime::parse_rfc3339(since).unwrap() <= std::time::SystemTime::now(), "{since}");
     for line in [
         "next boot  slot A: slot A is the default",
-        &format!("slot A     good (since {since}), version 1.2.3, verifies"),
+        &format!(
+            "slot A     good (since {since}), version 1.2.3, kernel and initramfs verify, the rest was not read (--full reads it)"
+        ),
         &format!("           payload {}", report["payload"].as_str().unwrap()),
         "slot B     empty, version -, no file system",
         "META 0x0a  hello",
@@ -64,9 +70,13 @@ fn status_tells_what_is_not_as_it_should_be() {
         flip(&image, copy);
     }
 
-    assert_eq!(problems(), "[]");
+    // A larger disk is no problem.
     fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(IMAGE_BYTES + 64 * MIB).unwrap();
-    assert!(problems().contains("the backup GPT is not at the end of the disk"), "{}", problems());
+    assert_eq!(problems(), "[]");
+    let human = on_disk(&image, &["status"]).succeeds().stdout;
+    assert!(human.contains("\nnote       the backup GPT is not at the end of the disk"), "{human}");
+    let notes = json_of(&image, &["verify"])["notes"].to_string();
+    assert!(notes.contains("the backup GPT is not at the end of the disk"), "{notes}");
     on_disk(&image, &["verify"]).succeeds();
     on_disk(&image, &["meta", "set", "10=x"]).succeeds();
 }
@@ -149,4 +159,47 @@ fn status_foresees_that_a_damaged_kernel_does_not_boot() {
     let status = json_of(&image, &["status"]);
     assert_eq!((&status["slots"]["A"]["verifies"], &status["next_boot"]["slot"]), (&json!(false), &Value::Null));
     assert!(status["slots"]["A"]["problem"].as_str().unwrap().starts_with("vmlinuz: damaged"), "{status}");
+    on_disk(&image, &["status"]).exits(7);
+}
+
+/// The finding: `status` said "verifies" of a slot that `verify` called damaged. It says what it has read, and `--full`
+/// reads what `verify` reads.
+#[test]
+fn status_says_what_it_has_read() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let slot_line = |args: &[&str], code| {
+        let human = on_disk(&image, args).exits(code).stdout;
+        human.lines().find(|line| line.starts_with("slot A ")).unwrap().to_owned()
+    };
+    let whole = |args: &[&str]| json_of(&image, args)["slots"]["A"]["whole"].clone();
+    assert!(slot_line(&["status", "--full"], 0).ends_with(", every file verifies"));
+
+    let files = json_of(&image, &["verify"])["slots"]["A"]["files"].clone();
+    let squashfs = files.as_array().unwrap().iter().find(|file| file["name"] == "rootfs.squashfs").unwrap();
+    flip(&image, squashfs["offset"].as_u64().unwrap() + 20_000);
+    assert!(
+        slot_line(&["status"], 0).ends_with(", kernel and initramfs verify, the rest was not read (--full reads it)")
+    );
+    assert_eq!((whole(&["status"]), whole(&["status", "--full"])), (Value::Null, json!(false)));
+    let line = slot_line(&["status", "--full"], 7);
+    assert!(line.contains(", rootfs.squashfs: damaged: its SHA-256 is not the one listed (byte "), "{line}");
+    // Both read the same, and say the same of it.
+    let verify = on_disk(&image, &["verify"]).exits(7).stdout;
+    let found = |text: &str| text[text.find("(byte ").unwrap()..].split(')').next().unwrap().to_owned();
+    assert_eq!(found(&line), found(&verify));
+}
+
+/// GRUB boots a slot with a file too many, so that is no damage; but nobody knows what it is.
+#[test]
+fn a_file_that_nobody_lists_is_told_and_is_no_damage() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let slot = partition(&image, "BOOT-A");
+    let stray = world.path("FSCK0000.REC");
+    fs::write(&stray, "stray").unwrap();
+    finished(program("mcopy").args(["-i", &format!("{}@@{}", image.display(), slot.offset)]).arg(&stray).arg("::/"));
+    let human = on_disk(&image, &["verify"]).succeeds().stdout;
+    assert!(human.contains("slot A  FSCK0000.REC     not listed: it has no checksum to compare with\n"), "{human}");
+    on_disk(&image, &["status", "--full"]).succeeds();
 }

@@ -53,7 +53,10 @@ impl<'w> Machine<'w> {
     }
 
     fn status(&self) -> Value {
-        self.run(&["status", "--output=json"]).succeeds().json()
+        let outcome = self.run(&["status", "--output=json"]);
+        let report = outcome.json();
+        outcome.exits(if report["problems"] == json!([]) { 0 } else { INSTALL });
+        report
     }
 
     /// Byte offset on the disk within the data of a slot's file.

@@ -58,6 +58,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
         "dry-run",
         "force",
         "format-data",
+        "full",
         "plain-http",
         "preserve",
         "retry-bad",

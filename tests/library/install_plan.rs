@@ -11,7 +11,7 @@ use slipway_core::{
     },
     kernel::arch::Arch,
     payload::manifest::{FileInfo, KernelArgs},
-    plan::{self, AssetFacts, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
+    plan::{self, AssetFacts, BiosFacts, Content, DiskFacts, Found, InstallRequest, Plan, Refusal, Step},
     units::{Extent, GIB, MIB, SectorSize},
 };
 use slipway_test_support::{fixtures, golden::assert_golden};
@@ -37,7 +37,8 @@ fn disk(bytes: u64, sector: SectorSize, kind: DiskKind) -> DiskFacts {
 }
 
 fn assets() -> AssetFacts {
-    AssetFacts { efi: file("BOOTX64.EFI", 700_000), core: Some(file("core.img", 182_000)) }
+    let bios = BiosFacts { boot_code: Sha256::of(b"boot code"), core: file("core.img", 182_000) };
+    AssetFacts { efi: file("BOOTX64.EFI", 700_000), bios: Some(bios) }
 }
 
 fn request() -> InstallRequest {
@@ -73,6 +74,48 @@ fn an_install_for_an_old_bios_with_an_encrypted_volume() {
     let request = InstallRequest { encrypted: vec![Part::State], bootable_mbr: true, args, ..request() };
     let plan = plan::install(&request, &facts, &payload_facts(14 * MIB, 8 * MIB, 60 * MIB), &assets()).unwrap();
     golden("install-legacy-bios.txt", &plan);
+}
+
+/// The text of a file that the plan writes to the ESP.
+fn on_esp<'p>(plan: &'p Plan, path: &str) -> Option<&'p str> {
+    let files = &plan.system.as_ref().unwrap().volumes[&Part::Esp].files;
+    match &files.iter().find(|file| file.path == path)?.from {
+        Content::Text(text) => Some(text),
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+/// What the firmware starts is listed: what the disk has of it, and nothing else.
+#[test]
+fn the_boot_chain_is_recorded() {
+    let payload = |arch| PayloadFacts { arch, ..payload_facts(MIB, MIB, MIB) };
+    let chain = |sector, arch, assets| {
+        let request = InstallRequest { arch, ..request() };
+        let plan = plan::install(&request, &disk(10 * GIB, sector, DiskKind::Disk), &payload(arch), &assets).unwrap();
+        on_esp(&plan, "slipway/chain.sha256").unwrap().to_owned()
+    };
+    let [efi, code, core] = ["BOOTX64.EFI", "boot code", "core.img"].map(|name| Sha256::of(name.as_bytes()));
+    let uefi = format!("{efi}  EFI/BOOT/BOOTX64.EFI\n");
+    let all = format!("{uefi}{code}  boot-code:440\n{core}  core-image:182000\n");
+    assert_eq!(chain(SectorSize::S512, Arch::Amd64, assets()), all);
+    assert_eq!(chain(SectorSize::S4096, Arch::Amd64, assets()), uefi);
+    let efi = Sha256::of(b"BOOTAA64.EFI");
+    let arm64 = AssetFacts { efi: file("BOOTAA64.EFI", 700_000), bios: None };
+    assert_eq!(chain(SectorSize::S512, Arch::Arm64, arm64), format!("{efi}  EFI/BOOT/BOOTAA64.EFI\n"));
+}
+
+/// The drive is recorded, but not in an image: that is written to any number of drives.
+#[test]
+fn the_drive_is_recorded() {
+    let record = |kind, serial: Option<&str>| {
+        let mut facts = disk(10 * GIB, SectorSize::S512, kind);
+        facts.identity.serial = serial.map(str::to_owned);
+        let plan = plan::install(&request(), &facts, &payload_facts(MIB, MIB, MIB), &assets()).unwrap();
+        on_esp(&plan, "slipway/drive.env").map(str::to_owned)
+    };
+    assert_eq!(record(DiskKind::Disk, Some("S1")), Some("serial=S1\n".to_owned()));
+    assert_eq!(record(DiskKind::Disk, None), None);
+    assert_eq!(record(DiskKind::Image, Some("S1")), None);
 }
 
 #[test]

@@ -15,5 +15,6 @@ mod model_check;
 mod picture;
 mod registry;
 mod report_schema;
+mod torn_boot_env;
 mod unattended;
 mod upgrade_plan;

@@ -45,6 +45,7 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
         payload: None,
         marker: None,
         verifies: version.is_some(),
+        whole: None,
         problem: None,
     }
 }

@@ -106,6 +106,8 @@ impl core::fmt::Display for Part {
 const ESP_BYTES: u64 = 300 * MIB;
 // The core image takes about a fifth of it.
 const BIOS_BYTES: u64 = MIB;
+/// Byte offset of the BIOS partition, the same on every disk: the boot code and the core image contain it.
+pub const BIOS_OFFSET: u64 = MIB + ESP_BYTES;
 /// Bytes of META; machined requires exactly this size.
 pub const META_BYTES: u64 = MIB;
 const STATE_BYTES: u64 = 100 * MIB;
@@ -238,6 +240,7 @@ mod tests {
         let at = |p| (l.part(p).offset / MIB, l.part(p).len / MIB);
         assert_eq!(at(Part::Esp), (1, 300));
         assert_eq!(at(Part::Bios), (301, 1));
+        assert_eq!(l.part(Part::Bios).offset, BIOS_OFFSET);
         assert_eq!(at(Part::BootA), (302, 1024));
         assert_eq!(at(Part::BootB), (1326, 1024));
         assert_eq!(at(Part::Meta), (2350, 1));

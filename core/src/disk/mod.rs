@@ -1,5 +1,7 @@
 //! What is on a disk: partition table, layout, META, file systems.
 
+pub mod chain;
+pub mod drive;
 pub mod fat;
 pub mod gpt;
 pub mod identity;

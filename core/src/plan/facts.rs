@@ -51,8 +51,17 @@ pub struct DiskFacts {
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AssetFacts {
     pub efi: FileInfo,
-    /// BIOS core image; x86 only.
-    pub core: Option<FileInfo>,
+    /// What a BIOS starts; x86 only.
+    pub bios: Option<BiosFacts>,
+}
+
+/// The boot assets for BIOS, as they are on a disk: each contains where the other one or its own rest begins.
+#[derive(Clone, Debug)]
+pub struct BiosFacts {
+    /// The boot code in LBA 0.
+    pub boot_code: Sha256,
+    /// The core image.
+    pub core: FileInfo,
 }
 
 /// The partition table of an installed disk.

@@ -22,7 +22,8 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    AssetFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume, VolumeFile,
+    AssetFacts, BiosFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume,
+    VolumeFile,
     content::{SlotContent, kernel_args_notes, serial},
     step::ends,
 };
@@ -32,13 +33,19 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::{
-        identity::DiskKind,
+        chain::{CHAIN, Chain, Link},
+        drive::{DRIVE, DriveRecord},
+        gpt::BOOT_CODE_BYTES,
+        identity::{DiskIdentity, DiskKind},
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},
     },
     kernel::arch::Arch,
     media::medium_id::MediumId,
-    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{FileInfo, KernelArgs},
+    },
     units::{Extent, MIB, SectorSize},
 };
 
@@ -113,7 +120,10 @@ fn contents(
     let layout = Layout::new(disk.bytes, disk.sector, request.slot_bytes, min_ephemeral).map_err(|e| vec![e.into()])?;
     let mut refusals = Vec::new();
     let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
-    let volumes = BTreeMap::from([(Part::Esp, esp(request, assets)), (Part::from(SLOT), volume)]);
+    // A BIOS cannot boot from 4096-byte sectors, so its boot code would be dead weight there.
+    let bios = assets.bios.as_ref().filter(|_| disk.sector == SectorSize::S512);
+    let esp = esp(request, &disk.identity, &assets.efi, bios);
+    let volumes = BTreeMap::from([(Part::Esp, esp), (Part::from(SLOT), volume)]);
     for (part, volume) in &volumes {
         let extent = layout.part(*part);
         if let Err(source) = volume.lay_out(*part, extent, disk.sector) {
@@ -123,8 +133,7 @@ fn contents(
             });
         }
     }
-    // A BIOS cannot boot from 4096-byte sectors, so the core image would be dead weight there.
-    let core = assets.core.clone().filter(|_| disk.sector == SectorSize::S512);
+    let core = bios.map(|bios| bios.core.clone());
     let room = layout.part(Part::Bios).len;
     if let Some(core) = core.as_ref().filter(|core| core.size > room) {
         refusals.push(Refusal::CoreTooLarge { size: core.size, room });
@@ -260,11 +269,18 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts) 
     notes
 }
 
-fn esp(request: &InstallRequest, assets: &AssetFacts) -> Volume {
+fn esp(request: &InstallRequest, disk: &DiskIdentity, efi: &FileInfo, bios: Option<&BiosFacts>) -> Volume {
     let env = BootEnv { medium: request.medium, ..BootEnv::installed(request.ids.time) }.render();
     let image = format!("EFI/BOOT/{}", request.arch.efi_image());
-    let mut files = vec![VolumeFile::copied(&image, &assets.efi, Content::EfiImage)];
+    let mut files = vec![VolumeFile::copied(&image, efi, Content::EfiImage)];
     files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
+    let mut chain = vec![(Link::File(image), efi.sha256)];
+    if let Some(BiosFacts { boot_code, core }) = bios {
+        chain.push((Link::BootCode { len: BOOT_CODE_BYTES as u64 }, *boot_code));
+        chain.push((Link::CoreImage { len: core.size }, core.sha256));
+    }
+    files.push(VolumeFile::text(CHAIN, Chain(chain).render()));
+    files.extend(DriveRecord::of(disk).map(|drive| VolumeFile::text(DRIVE, drive.render())));
     Volume { serial: serial(request.ids.part(Part::Esp)), time: request.ids.time, files }
 }
 

@@ -31,7 +31,7 @@ pub use payload::{ChecksumReport, InspectReport, PullReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use unattended::{Outcome, UnattendedReport};
-pub use verify::{FileCheck, FileState, SlotCheck, VerifyReport};
+pub use verify::{ChainCheck, FileCheck, FileState, SlotCheck, VerifyReport};
 
 use core::fmt;
 
@@ -71,9 +71,13 @@ pub enum Report {
 }
 
 impl Report {
-    /// Whether it reports damage, which means exit code 7.
+    /// Whether it reports damage or another problem, which means exit code 7.
     pub fn is_bad(&self) -> bool {
-        matches!(self, Report::Verify(VerifyReport { ok: false, .. }))
+        match self {
+            Report::Verify(report) => !report.ok,
+            Report::Status(report) => !report.problems.is_empty(),
+            _ => false,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::verify::{ChainCheck, NOT_RECORDED};
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -41,9 +42,13 @@ pub struct StatusReport {
     /// The boot.env that counts; `null` if both copies are lost.
     pub boot_env: Option<BootEnv>,
     pub slots: PerSlot<SlotStatus>,
+    /// What the firmware starts before any slot.
+    pub boot_chain: ChainCheck,
     pub meta: BTreeMap<String, String>,
-    /// Defects that do not keep the system from booting, such as one damaged copy or a misplaced backup GPT.
+    /// What needs attention: damage, a copy that is lost, a clone of the disk. If there is any, the exit code is 7.
     pub problems: Vec<String>,
+    /// What does not, such as a backup GPT that is not at the end of a larger disk.
+    pub notes: Vec<String>,
 }
 
 /// One slot.
@@ -60,7 +65,9 @@ pub struct SlotStatus {
     pub marker: Option<Marker>,
     /// Whether kernel, initramfs and slot.cfg match boot.sha256.
     pub verifies: bool,
-    /// Why they do not match.
+    /// Whether every file matches SHA256SUMS; `null` if not all were read, which only `--full` does.
+    pub whole: Option<bool>,
+    /// What does not match.
     pub problem: Option<String>,
 }
 
@@ -89,13 +96,20 @@ impl fmt::Display for StatusReport {
             };
             let version = s.version.as_deref().unwrap_or("-");
             let check = match &s.problem {
-                None => "verifies".to_owned(),
+                None if s.whole.is_some() => "every file verifies".to_owned(),
+                None => "kernel and initramfs verify, the rest was not read (--full reads it)".to_owned(),
                 Some(problem) => problem.clone(),
             };
             writeln!(f, "slot {slot}     {state}{since}, version {version}, {check}")?;
             if let Some(payload) = s.payload {
                 writeln!(f, "           payload {payload}")?;
             }
+        }
+        let (chain, links) = (&self.boot_chain, self.boot_chain.links.iter().map(|link| link.name.as_str()));
+        match (chain.recorded, chain.problems().is_empty()) {
+            (false, _) => writeln!(f, "boot chain {NOT_RECORDED}")?,
+            (true, true) => writeln!(f, "boot chain verifies: {}", links.collect::<Vec<_>>().join(", "))?,
+            (true, false) => writeln!(f, "boot chain DAMAGED")?,
         }
         if let Some(trial) = &self.last_trial {
             writeln!(f, "last trial {trial}")?;
@@ -106,6 +120,9 @@ impl fmt::Display for StatusReport {
         }
         for problem in &self.problems {
             writeln!(f, "problem    {problem}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note       {note}")?;
         }
         write!(f, "partitions")?;
         for (part, extent) in &self.partitions {

@@ -1,4 +1,4 @@
-//! The answer of `verify`: every file in the slots compared with SHA256SUMS.
+//! The answer of `verify`: the boot chain and every file in the slots compared with their digests.
 
 use crate::prelude::*;
 
@@ -57,19 +57,62 @@ pub struct FileCheck {
     pub offset: Option<u64>,
 }
 
-/// Whether every file in the slots matches SHA256SUMS.
+impl FileCheck {
+    /// What is wrong with it.
+    pub fn problem(&self) -> Option<String> {
+        self.state.is_damage().then(|| format!("{}: {}", self.name, self.finding()))
+    }
+
+    /// The state, and where and how it differs.
+    fn finding(&self) -> String {
+        match (self.state, self.expected, self.actual, self.offset) {
+            (FileState::Damaged, Some(expected), Some(actual), Some(offset)) => {
+                format!("{} (byte {offset} of the disk; listed {expected}, read {actual})", self.state)
+            }
+            _ => self.state.to_string(),
+        }
+    }
+}
+
+/// What `verify` found.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VerifyReport {
     /// Path of the disk.
     pub disk: String,
     /// Whether everything that was checked is good.
     pub ok: bool,
+    /// What the firmware starts before any slot.
+    pub boot_chain: ChainCheck,
     /// Files by slot, without slots that are empty by boot.env.
     pub slots: BTreeMap<Slot, SlotCheck>,
+    /// Copies of the partition table, of the boot state and of META that are lost.
+    pub problems: Vec<String>,
+    /// What needs nobody's attention, such as a backup GPT that is not at the end of a larger disk.
+    pub notes: Vec<String>,
+}
+
+/// The boot chain: what the firmware starts before any slot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ChainCheck {
+    /// Whether the ESP has a list of digests. A disk that an earlier version installed has none: then nothing is
+    /// compared.
+    pub recorded: bool,
+    /// The UEFI image and, on a disk that a BIOS boots, `boot code` and `core image`.
+    pub links: Vec<FileCheck>,
+    /// Why the list or a link could not be read.
+    pub errors: Vec<String>,
+}
+
+impl ChainCheck {
+    /// What is wrong with it.
+    pub fn problems(&self) -> Vec<String> {
+        let links = self.links.iter().filter_map(FileCheck::problem);
+        links.chain(self.errors.iter().cloned()).map(|problem| format!("boot chain: {problem}")).collect()
+    }
 }
 
 /// One slot, checked.
-#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotCheck {
     pub files: Vec<FileCheck>,
@@ -77,22 +120,31 @@ pub struct SlotCheck {
     pub error: Option<String>,
 }
 
+impl SlotCheck {
+    /// What is wrong with it.
+    pub fn problems(&self) -> Vec<String> {
+        self.files.iter().filter_map(FileCheck::problem).chain(self.error.clone()).collect()
+    }
+}
+
+/// Said where nothing can be compared.
+pub(super) const NOT_RECORDED: &str = "not recorded at install, nothing to compare with";
+
 impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (slot, check) in &self.slots {
-            for file in &check.files {
-                write!(f, "slot {slot}  {:<16} {}", file.name, file.state)?;
-                if let (FileState::Damaged, Some(expected), Some(actual), Some(offset)) =
-                    (file.state, file.expected, file.actual, file.offset)
-                {
-                    write!(f, " (byte {offset} of the disk; listed {expected}, read {actual})")?;
-                }
-                writeln!(f)?;
-            }
-            if let Some(error) = &check.error {
-                writeln!(f, "slot {slot}  {error}")?;
-            }
+        let mut list = |what: &str, files: &[FileCheck], errors: &[String]| {
+            files.iter().try_for_each(|file| writeln!(f, "{what}  {:<16} {}", file.name, file.finding()))?;
+            errors.iter().try_for_each(|error| writeln!(f, "{what}  {error}"))
+        };
+        list("boot  ", &self.boot_chain.links, &self.boot_chain.errors)?;
+        if !self.boot_chain.recorded {
+            list("boot  ", &[], &[NOT_RECORDED.to_owned()])?;
         }
+        for (slot, check) in &self.slots {
+            list(&format!("slot {slot}"), &check.files, check.error.as_slice())?;
+        }
+        self.problems.iter().try_for_each(|problem| writeln!(f, "problem {problem}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note    {note}"))?;
         let verdict = if self.ok { "every file is what SHA256SUMS says" } else { "DAMAGED" };
         write!(f, "{}: {verdict}", self.disk)
     }

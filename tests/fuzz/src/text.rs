@@ -8,6 +8,7 @@ use slipway_core::{
         slot::Slot,
     },
     digest::{Sha256, Sums},
+    disk::chain::{Chain, Link},
     payload::{
         image_ref::{ImageRef, is_tag},
         manifest::Manifest,
@@ -15,8 +16,20 @@ use slipway_core::{
 };
 use uuid::Uuid;
 
-/// `SHA256SUMS`.
+/// `SHA256SUMS`, and the list of the boot chain, which has the same form with other names.
 pub fn sums(bytes: &[u8]) -> bool {
+    let chain = Chain::parse(bytes);
+    if let Ok(chain) = &chain {
+        assert!(!chain.0.is_empty());
+        for (link, _) in &chain.0 {
+            match link {
+                Link::File(path) => assert!(!path.contains(|c: char| c.is_control() || c == ':'), "{path:?}"),
+                Link::BootCode { len } => assert!((1..=440).contains(len)),
+                Link::CoreImage { len } => assert!(*len > 0),
+            }
+        }
+        assert_eq!(Chain::parse(chain.render().as_bytes()).as_ref(), Ok(chain));
+    }
     let Ok(sums) = Sums::parse(bytes) else { return false };
     for name in sums.0.keys() {
         assert!(super::is_plain(name), "{name:?}");

@@ -156,9 +156,16 @@ pub fn on_disk(disk: &Path, args: &[&str]) -> Outcome {
     Outcome::of(installer(args).arg("--disk").arg(disk))
 }
 
-/// What `--output json` of a verb that takes `--disk` says.
+/// What `--output json` of a verb that takes `--disk` says. It succeeds, or is a `status` that lists problems.
+#[track_caller]
 pub fn json_of(disk: &Path, args: &[&str]) -> Value {
-    Outcome::of(installer(args).args(["--output", "json", "--disk"]).arg(disk)).succeeds().json()
+    let outcome = Outcome::of(installer(args).args(["--output", "json", "--disk"]).arg(disk));
+    if args.first() != Some(&"status") || outcome.code == 0 {
+        return outcome.succeeds().json();
+    }
+    let report = outcome.exits(7).json();
+    assert_ne!(report["problems"], Value::Array(vec![]), "exit code 7, and no problem is listed");
+    report
 }
 
 /// Offset and length of a partition, as `status` tells them.

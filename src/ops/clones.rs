@@ -1,0 +1,72 @@
+//! Disks with the disk GUID of this one: what `status` says of them, and what an upgrade does not do beside them.
+
+use anyhow::anyhow;
+use slipway_core::{
+    disk::{
+        drive::DriveRecord,
+        identity::{DiskIdentity, DiskKind},
+    },
+    plan::GptFacts,
+    report::{FailureKind, Observer},
+};
+
+use crate::{
+    device::Disk,
+    error::{Failure, OrFail as _},
+    probe,
+};
+
+pub struct Clones<'d> {
+    own: &'d DiskIdentity,
+    record: Option<DriveRecord>,
+    /// The other disks with its GUID.
+    others: Vec<DiskIdentity>,
+}
+
+impl<'d> Clones<'d> {
+    /// Where the disks of the machine cannot be listed, none is known: nothing that is refused here harms a disk.
+    pub fn look(disk: &'d Disk, gpt: &GptFacts) -> Self {
+        let others = probe::clones(disk, gpt.disk_guid).unwrap_or_default();
+        Clones { own: disk.identity(), record: probe::drive_record(disk, gpt), others }
+    }
+
+    fn is_original(&self, disk: &DiskIdentity) -> bool {
+        self.record.as_ref().is_some_and(|drive| drive.is(disk))
+    }
+
+    pub fn problems(&self) -> Vec<String> {
+        let of = |clone: &DiskIdentity| {
+            let original = [self.own, clone].into_iter().find(|disk| self.is_original(disk));
+            let original =
+                original.map_or_else(String::new, |o| format!(" ({} is the one that was installed)", o.path));
+            format!(
+                "{} has the same disk GUID{original}: one is a copy of the other, and the GUID does not tell which of \
+                 them was booted; detach one",
+                clone.path
+            )
+        };
+        self.others.iter().map(of).collect()
+    }
+
+    /// Said of a disk that is a copy, also when it is the only one left: that is what a drive is replaced by.
+    pub fn note(&self) -> Option<String> {
+        let drive = self.record.as_ref().filter(|drive| self.own.kind == DiskKind::Disk && !drive.is(self.own))?;
+        Some(format!("the system was installed on another drive ({drive}) and copied to this one"))
+    }
+
+    /// Before an upgrade: it would go to a disk that the machine does not boot, and be reported as done. The ways back
+    /// do not ask.
+    pub fn check(&self, observer: &mut dyn Observer) -> Result<(), Failure> {
+        let original = self.others.iter().find(|disk| self.is_original(disk));
+        if let Some(original) = original.filter(|_| !self.is_original(self.own)) {
+            let text = format!(
+                "it is a copy of {}, which has the same disk GUID and is the drive that was installed: name that one, or \
+                 detach it; nothing was written",
+                original.path
+            );
+            return Err(anyhow!(text).context(self.own.path.clone())).or_fail(FailureKind::Install);
+        }
+        self.problems().iter().for_each(|problem| observer.note(problem));
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What is on a disk twice: the partition table, the boot state, META. One copy of each is enough, so what is wrong with
+//! the other has to be said by somebody.
+
+use slipway_core::{
+    boot::env::PATHS,
+    disk::{layout::Part, meta::ADV_BYTES},
+    plan::{GptCopies, SystemFacts},
+};
+
+use crate::device::{BlockIo as _, Disk};
+
+/// What is wrong with the copies of the partition table, and what is worth knowing. `bytes` is the size of the disk,
+/// `sector` that of a sector.
+pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>, Vec<String>) {
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
+    if let Err(e) = &copies.primary {
+        problems.push(format!("the primary GPT is damaged ({e}, at byte {sector} of the disk); the backup is in use"));
+    }
+    match (&copies.backup, copies.backup_offset) {
+        (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
+        (Ok(()), Some(at)) if at + sector < bytes => notes.push(format!(
+            "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
+             was written to it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup \
+             GPT"
+        )),
+        _ => {}
+    }
+    if copies.foreign_backup {
+        notes.push(
+            "the end of the disk holds the backup GPT of another partition table: partitioning tools may offer to \
+             restore it"
+                .to_owned(),
+        );
+    }
+    (problems, notes)
+}
+
+/// The same of everything that is on the disk twice.
+pub fn problems(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<String>) {
+    let (mut problems, notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
+    for ((path, copy), at) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at) {
+        let at = at.map_or_else(String::new, |at| format!(" (byte {at} of the disk)"));
+        match copy {
+            None => problems.push(format!("{path} on the ESP is lost or damaged{at}")),
+            Some(copy) if facts.env.as_ref() != Some(copy) => {
+                problems.push(format!("{path} on the ESP differs from the other copy, which is in use{at}"))
+            }
+            Some(_) => {}
+        }
+    }
+    let meta = facts.gpt.part(Part::Meta).offset;
+    for (n, valid) in facts.meta.valid.into_iter().enumerate() {
+        if !valid {
+            let at = meta + (n * ADV_BYTES) as u64;
+            problems.push(format!("META: ADV copy {} is not valid (byte {at} of the disk)", n + 1));
+        }
+    }
+    if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
+        problems.push("META: the two copies differ; the first one is used".to_owned());
+    }
+    // What there is once: the ESP, and the volumes of the OS.
+    let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META"));
+    problems.extend(once.cloned());
+    (problems, notes)
+}
