@@ -31,6 +31,30 @@ under_both_firmwares! {
         let console = console.switch_off();
         assert_eq!(image.next_boot(), ('A', false), "{console}");
     };
+    // The same beside sectors that cannot be read and that nobody needs: the way back is not barred by them.
+    a_squashfs_beside_dead_sectors => |firmware| {
+        let image = Image::confirmed();
+        image.flip_bit_of('B', "rootfs.squashfs");
+        let [_, second] = image.boot_env_offsets();
+        let begin = |name| image.place(name).0;
+        let end = std::fs::metadata(image.path()).expect("the image is there").len();
+        let dead = [second, begin("META"), begin("STATE"), begin("EPHEMERAL"), end - 512];
+        let drive = Drive::new(image.path()).boot_index(1).unreadable(&dead);
+        let mut console = Machine::new(firmware).drive(&drive).may_reset().start();
+        console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS");
+        let line = console.wait_for("SLIPWAY-ROLLBACK");
+        if line != "SLIPWAY-ROLLBACK exit=0" {
+            console.fail(&line);
+        }
+        console.expect_os(VERSION, 'A', 0);
+        for told in ["the backup GPT cannot be read", "slipway/boot2.env on the ESP cannot be read", "META: ADV copy 1"] {
+            if !console.shows(told) {
+                console.fail(told);
+            }
+        }
+        let console = console.switch_off();
+        assert_eq!(image.next_boot(), ('A', false), "{console}");
+    };
     a_boot_env_that_is_missing => |firmware| {
         let image = Image::confirmed();
         image.remove_boot_env(BOOT_ENVS[0]);

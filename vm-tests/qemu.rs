@@ -94,12 +94,14 @@ pub struct Drive<'a> {
     kept: bool,
     model: &'static str,
     device: String,
+    /// Byte offsets of sectors that cannot be read.
+    bad: Vec<u64>,
 }
 
 impl<'a> Drive<'a> {
     /// A raw image; what the machine writes to it is thrown away at the end.
     pub fn new(file: &'a Path) -> Self {
-        Drive { file, log: None, format: "raw", kept: false, model: VIRTIO, device: String::new() }
+        Drive { file, log: None, format: "raw", kept: false, model: VIRTIO, device: String::new(), bad: vec![] }
     }
 
     /// An image in another format, by QEMU's name of it.
@@ -139,6 +141,12 @@ impl<'a> Drive<'a> {
     /// Size of its blocks, logical and physical, in bytes.
     pub fn block_bytes(self, bytes: u32) -> Self {
         self.option(&format!("logical_block_size={bytes},physical_block_size={bytes}"))
+    }
+
+    /// Every read of these sectors, by their byte offsets, fails: QEMU's blkdebug. The machine writes to the file itself.
+    pub fn unreadable(mut self, sectors: &[u64]) -> Self {
+        self.bad = sectors.to_vec();
+        self.kept()
     }
 
     fn option(mut self, text: &str) -> Self {
@@ -216,6 +224,7 @@ impl Machine {
         self.shape.extend(["-device".into(), format!("{},drive=d{id}{}", drive.model, drive.device).into()]);
         match drive.log {
             Some(log) => self.logged(id, drive.file, log),
+            None if !drive.bad.is_empty() => self.failing(id, drive),
             None => self.plain(id, drive),
         }
         self
@@ -268,6 +277,20 @@ impl Machine {
             OsString::from(format!("if=none,id=d{id},format={format},cache=unsafe,snapshot={snapshot},file="));
         text.push(drive.file);
         self.files.extend(["-drive".into(), text]);
+    }
+
+    fn failing(&mut self, id: usize, drive: &Drive) {
+        self.only_disks = false;
+        let rule = |(n, at): (usize, &u64)| {
+            let rule = format!("file.inject-error.{n}");
+            format!(",{rule}.event=none,{rule}.iotype=read,{rule}.errno=5,{rule}.sector={}", at / 512)
+        };
+        let rules: String = drive.bad.iter().enumerate().map(rule).collect();
+        let mut text = OsString::from(format!(
+            "driver=raw,node-name=d{id},file.driver=blkdebug{rules},file.image.driver=file,file.image.filename="
+        ));
+        text.push(drive.file);
+        self.files.extend(["-blockdev".into(), text]);
     }
 
     fn logged(&mut self, id: usize, file: &Path, log: &Path) {

@@ -44,7 +44,7 @@ fn a_lost_boot_state_is_made_again_from_a_rescue_system() {
     copies.iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
     let before = json_of(&node.disk, &["status"])["next_boot"]["slot"].clone();
     assert_eq!(before, "B", "it was confirmed last");
-    refused(&node.disk, INSTALL, &["installer repair"], || node.run_under("quiet", &["upgrade", "--source", "dir:/x"]));
+    refused(&node.disk, INSTALL, &["installer repair"], || node.run_under("quiet", &["rollback"]));
     let repaired = node.run_under("quiet", &["repair"]).succeeds();
     assert!(repaired.stdout.contains("boot.env is made again from the slots' own markers"), "{}", repaired.stdout);
     let status = json_of(&node.disk, &["status"]);

@@ -34,6 +34,7 @@ pub fn substitutions(disk: &str, registry_port: u16) -> Vec<(&'static str, Strin
 pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/architecture.md", INSTALLED),
     ("docs/upgrade-and-boot.md", INSTALLED),
+    ("docs/damage.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/troubleshooting.md", &[INSTALLED[0], "truncate -s 4G disk.raw", IMAGE]),
     ("docs/reports-and-events.md", &["truncate -s 4G disk.raw", IMAGE]),
 ];

@@ -54,9 +54,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     }
     for (name, copy) in [("primary", &system.gpt.copies.primary), ("backup", &system.gpt.copies.backup)] {
         if let Err(why) = copy {
-            draft
-                .warnings
-                .push(format!("the {name} GPT ({why}) is not repaired: `sgdisk --verify` says how it can be"));
+            draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
         }
     }
     let what = if copies.is_rebuilt {

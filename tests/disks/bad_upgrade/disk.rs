@@ -109,8 +109,12 @@ fn a_boot_env_that_is_not_there() {
     let node = Node::installed(&world);
     let esp = format!("{}@@{}", node.disk.display(), partition(&node.disk, "EFI").offset);
     tool!("mdel", "-i", &esp, "::/slipway/boot2.env");
-    for attempt in [&["confirm"][..], &["rollback"], &["upgrade", "--source", &node.next.source()]] {
-        let texts = ["slipway/boot.env or slipway/boot2.env on the ESP", "reinstall"];
+    // One copy is enough.
+    let told = node.run('A', false, &["confirm"]).succeeds().stderr;
+    assert!(told.contains("slipway/boot.env alone holds the boot state"), "{told}");
+    tool!("mdel", "-i", &esp, "::/slipway/boot.env");
+    for attempt in [&["confirm"][..], &["rollback"], &["repair"], &["upgrade", "--source", &node.next.source()]] {
+        let texts = ["neither slipway/boot.env nor slipway/boot2.env on the ESP", "reinstall"];
         // Nothing to confirm is found first only where the boot state can be told.
         refused(&node, INSTALL, &texts, || node.run('A', false, attempt));
     }
@@ -123,8 +127,9 @@ fn both_copies_of_boot_env_damaged() {
     for at in node.boot_envs() {
         write_at(&node.disk, at, &[0; 512]);
     }
-    // A trial's boot state cannot be made up.
-    refused(&node, INSTALL, &["both copies of boot.env are damaged", "reboot"], || node.run('B', true, &["confirm"]));
+    // A slot that is not whole is not made the default.
+    let texts = ["both copies of boot.env are damaged", "installer repair"];
+    refused(&node, INSTALL, &texts, || node.run('B', true, &["confirm"]));
     node.upgrade().succeeds();
     let status = json_of(&node.disk, &["status"]);
     assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
