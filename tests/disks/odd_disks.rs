@@ -126,7 +126,8 @@ fn a_boot_env_of_two_sectors() {
     };
     // It counts, for GRUB and for us, until the other copy has a higher number.
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
-    let told = node.upgrade().succeeds().stderr;
+    let source = format!("--source={}", node.next.source());
+    let told = node.run('A', false, &["upgrade", &source]).succeeds().stderr;
     assert!(told.contains("not exactly one sector: slipway/boot2.env alone holds the boot state"), "{told}");
     at(&node);
     let next = json_of(&node.disk, &["status"])["next_boot"].clone();
