@@ -69,7 +69,10 @@ impl PreparedXfs {
     /// Make a file system of `len` bytes with mkfs.xfs. Does not touch the disk.
     pub fn new(len: u64, spec: &XfsSpec) -> Result<Self, MkfsError> {
         // Freed however we end. mkfs.xfs opens it through our /proc.
-        let side = memfd_create(c"mkfs.xfs", MFdFlags::MFD_CLOEXEC).map_err(|e| MkfsError::SideFile(e.into()))?;
+        // MFD_NOEXEC_SEAL: since Linux 6.3 some machines allow no others (vm.memfd_noexec). Older kernels do not know it.
+        let sealed = MFdFlags::MFD_CLOEXEC | MFdFlags::from_bits_retain(0x8);
+        let side = memfd_create(c"mkfs.xfs", sealed).or_else(|_| memfd_create(c"mkfs.xfs", MFdFlags::MFD_CLOEXEC));
+        let side = side.map_err(|e| MkfsError::SideFile(e.into()))?;
         let side = File::from(side);
         side.set_len(len).map_err(MkfsError::SideFile)?;
         // -K: nothing to discard in a file. -f: no question about what the file holds.

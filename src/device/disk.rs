@@ -376,7 +376,10 @@ impl BlockIo for Disk {
             DiskKind::Image => Ok(()),
             DiskKind::Disk => {
                 let parts = busy::partitions(&self.node, &[extent]).unwrap_or_default();
-                parts.iter().try_for_each(|part| ioctl::flush_buffers(&File::open(&part.node)?))
+                // Without a node nobody can have it open through one.
+                let nodes = parts.iter().map(|part| File::open(&part.node));
+                let mut nodes = nodes.filter(|node| !node.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound));
+                nodes.try_for_each(|node| ioctl::flush_buffers(&node?))
             }
         }
     }

@@ -3,11 +3,19 @@
 //! and `transfer/sha256`.
 #![expect(
     unsafe_code,
-    reason = "ioctls have no safe form; each passes a pointer to a value of the type the kernel expects"
+    reason = "ioctls and statx have no safe form; each passes a pointer to a value of the type the kernel expects"
 )]
 
-use std::{fs::File, io, os::fd::AsRawFd};
+use std::{
+    ffi::CString,
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    os::{fd::AsRawFd, unix::ffi::OsStrExt as _},
+    path::Path,
+};
 
+use nix::libc;
 use slipway_core::units::Extent;
 
 mod raw {
@@ -51,6 +59,17 @@ mod raw {
 
     #[repr(C, align(8))]
     pub struct DmBuffer(pub [u8; super::DM_BUFFER]);
+}
+
+/// The type, device numbers and inode of what a path leads to, as far as the kernel knows them without asking a server: a
+/// server of NFS or FUSE may be gone.
+pub fn status_without_sync(path: &Path) -> io::Result<libc::statx> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    let (flags, mask) = (libc::AT_STATX_DONT_SYNC, libc::STATX_TYPE | libc::STATX_INO);
+    let result = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, status.as_mut_ptr()) };
+    nix::errno::Errno::result(result)?;
+    Ok(unsafe { status.assume_init() })
 }
 
 pub fn size_bytes(file: &File) -> io::Result<u64> {

@@ -49,7 +49,7 @@ impl Failed {
         };
         // The sentence of a step has columns.
         let sentence = self.sentence.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("failed: {sentence}: {:#}; the disk is faulty; {without}", self.source)
+        format!("failed: {sentence}: {:#}; {without}", self.source)
     }
 }
 
@@ -73,8 +73,9 @@ impl Executor<'_, '_> {
 
     /// Whether a reader finds what this copy, or the other one, was to hold.
     pub(super) fn is_found(&self, step: &Step) -> bool {
-        // A new disk must be able to hold everything. What was not flushed can be read, and is lost with the power.
-        if self.plan.goal == Goal::Install || self.disk.sync().is_err() {
+        // A new disk must be able to hold everything, and a second copy is what a repair is for. What was not flushed can
+        // be read, and is lost with the power.
+        if matches!(self.plan.goal, Goal::Install | Goal::Repair) || self.disk.sync().is_err() {
             return false;
         }
         match step {
@@ -97,15 +98,15 @@ impl Executor<'_, '_> {
 
     /// The tags to write.
     pub(super) fn adv(&mut self, copy: u8, offset: u64) -> anyhow::Result<Adv> {
-        let begins = self.meta.is_none();
+        let begins = !std::mem::replace(&mut self.meta_begun, true);
         let extent = meta_extent(copy, offset);
         let meta = self.look_at_meta(extent)?.clone();
         // The copy that counts goes last: which one that is was decided with the plan.
         let other_order = begins && extent.offset + meta.write_order()[0] != offset;
-        // Whoever has written both copies since has not seen the first one of ours.
+        // Whoever has written META since has not seen the first copy of ours.
         let mut bytes = vec![0; ADV_BYTES];
-        let written = meta.valid == [true, true]
-            && meta.copies_equal
+        let counts = meta.valid[usize::from(copy - 1)] && (meta.copies_equal || copy == 1 || !meta.valid[0]);
+        let written = counts
             && self.disk.read_back(offset, &mut bytes).is_ok()
             && Adv::decode(&bytes).is_some_and(|found| found != meta.adv);
         if other_order || written {

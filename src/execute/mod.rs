@@ -73,7 +73,18 @@ pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn
     // A volume is read back in a thread that runs beside the following steps, until its `verify` step.
     thread::scope(|scope| {
         let (prepared, unverified) = (BTreeMap::new(), BTreeMap::new());
-        steps(Executor { scope, plan, disk, sources, observer, prepared, unverified, meta: None, unwritten: vec![] })
+        steps(Executor {
+            scope,
+            plan,
+            disk,
+            sources,
+            observer,
+            prepared,
+            unverified,
+            meta: None,
+            meta_begun: false,
+            unwritten: vec![],
+        })
     })
 }
 
@@ -93,7 +104,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         }
         let failed = match (first.take(), failed) {
             (None, None) => continue,
-            (None, Some(failed)) if plan.is_repair(n) || !(failed.may_be_spared() || plan.is_spare(step)) => failed,
+            (None, Some(failed)) if !(failed.may_be_spared() || plan.is_spare(step)) => failed,
             (None, Some(failed)) if !plan.is_spare(step) && plan.other_copy_follows(n) => {
                 first = Some(failed);
                 continue;
@@ -133,6 +144,8 @@ struct Executor<'scope, 'a> {
     unverified: BTreeMap<Part, Unverified<'scope>>,
     /// As it was found before the first write to it.
     meta: Option<Meta>,
+    /// Whether a copy of the ADV was written, or tried to be.
+    meta_begun: bool,
     /// What could not be written: it may hold anything.
     unwritten: Vec<Extent>,
 }

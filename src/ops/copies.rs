@@ -39,6 +39,9 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
 pub fn problems(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<String>) {
     let (mut problems, notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
     for ((path, copy), at) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at) {
+        if copy.is_some() && at.is_none() {
+            problems.push(format!("{path} on the ESP is not exactly one sector: it cannot be changed safely"));
+        }
         let at = at.map_or_else(String::new, |at| format!(" (byte {at} of the disk)"));
         match copy {
             None => problems.push(format!("{path} on the ESP is lost or damaged{at}")),
@@ -59,7 +62,7 @@ pub fn problems(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<String>) 
         problems.push("META: the two copies differ; the first one is used".to_owned());
     }
     // What there is once: the ESP, and the volumes of the OS.
-    let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META"));
+    let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META: ADV"));
     problems.extend(once.cloned());
     (problems, notes)
 }

@@ -107,7 +107,9 @@ impl<'d> InstalledDisk<'d> {
             observer.note(&remark);
         }
         let now = now();
-        Ok(PlannedChange { hash: self.decide(change, 0)?.hash(), plan: self.decide(change, now)?, now })
+        // A dry run does not find all that a run may warn of.
+        let plan = self.decide(change, 0)?;
+        Ok(PlannedChange { hash: Plan { warnings: vec![], ..plan }.hash(), plan: self.decide(change, now)?, now })
     }
 
     fn decide(&self, change: &dyn Change, now: u64) -> Result<Plan, Failure> {
@@ -116,9 +118,9 @@ impl<'d> InstalledDisk<'d> {
         plan.map_err(|refusals| super::refused(refusals, name))
     }
 
-    /// Claim the partitions that the plan writes to, so that nobody can mount them, and make sure that the disk is still
-    /// what the plan was made for.
-    pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<(), Failure> {
+    /// Claim the partitions that the plan writes to, so that nobody can mount them, and plan once more for what the disk
+    /// holds then. Refuses if the two plans differ in what boots.
+    pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<Plan, Failure> {
         let (gpt, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
         // Markers need no claim: nobody else writes that sector, and a mounted slot must be confirmable.
         let bulk = planned.plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
@@ -132,13 +134,13 @@ impl<'d> InstalledDisk<'d> {
         let again = probe::look_again(self.disk, &self.kernel_cmdline, &self.system);
         self.system = again.with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)?;
         let again = self.decide(change, planned.now)?;
-        // A bad sector is not always unreadable.
-        if (Plan { warnings: planned.plan.warnings.clone(), ..again }) != planned.plan {
+        // Tags of META come and go, and a bad sector is not always unreadable.
+        if !again.boots_the_same(&planned.plan) {
             let text = "another program has changed the disk since the plan was made: nothing was written; run the \
                         same command again";
             return Err(anyhow!(text).context(self.identity.path.clone())).or_fail(FailureKind::Install);
         }
-        Ok(())
+        Ok(again)
     }
 
     /// Only after [`InstalledDisk::hold`].
@@ -173,7 +175,7 @@ impl<'d> InstalledDisk<'d> {
         options: ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
-        let planned = self.plan(change, super::now, observer)?;
+        let mut planned = self.plan(change, super::now, observer)?;
         let PlannedChange { plan, hash, .. } = &planned;
         if let Some(asked) = options.plan_hash.filter(|asked| asked != hash) {
             let text =
@@ -184,8 +186,8 @@ impl<'d> InstalledDisk<'d> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         let changed = !options.dry_run && !plan.steps.is_empty();
         if changed {
-            self.hold(change, &planned)?;
-            self.carry_out(plan, sources, observer)?;
+            planned.plan = self.hold(change, &planned)?;
+            self.carry_out(&planned.plan, sources, observer)?;
         }
         let payload = change.payload(&self.system);
         let (disk, PlannedChange { plan, hash, .. }) = (self.identity, planned);

@@ -20,12 +20,16 @@ use crate::{
 
 pub fn list(disk: &DiskRequest) -> Result<MetaReport, Failure> {
     let opened = disk.open(Access::Read)?;
-    Ok(MetaReport::new(&MetaOnDisk::look(&opened, &disk.path.display().to_string())?.meta, None, false))
+    let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
+    found.is_known(found.meta.adv.iter().next().is_some())?;
+    Ok(MetaReport::new(&found.meta, None, false))
 }
 
 pub fn get(disk: &DiskRequest, key: u8) -> Result<MetaReport, Failure> {
     let opened = disk.open(Access::Read)?;
-    let meta = MetaOnDisk::look(&opened, &disk.path.display().to_string())?.meta;
+    let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
+    found.is_known(found.meta.get(key).is_some())?;
+    let meta = found.meta;
     meta.get(key).ok_or_else(|| anyhow!("META has no tag {key:#04x}")).or_fail(FailureKind::Input)?;
     Ok(MetaReport { bare: true, ..MetaReport::new(&meta, Some(key), false) })
 }
@@ -70,6 +74,14 @@ impl<'d> MetaOnDisk<'d> {
         look().with_context(|| name.to_owned()).or_fail(FailureKind::Install)
     }
 
+    /// Fails if nothing was found and something could not be read: it may be there.
+    fn is_known(&self, found: bool) -> Result<(), Failure> {
+        if found || self.unreadable.is_empty() {
+            return Ok(());
+        }
+        Err(anyhow!("{}", self.unreadable.join("; "))).or_fail(FailureKind::Install)
+    }
+
     pub fn plan(&self, name: &str, change: &Change) -> Result<Plan, Failure> {
         let (set, remove) = match change {
             Change::Set(key, value) => ([(*key, value.clone())].into(), None),
@@ -90,6 +102,15 @@ impl<'d> MetaOnDisk<'d> {
         if found.extent != self.extent {
             let error = anyhow!("the partition table changed while META was written").context(plan.disk.clone());
             return Err(error).or_fail(FailureKind::Install);
+        }
+        let wanted = match change {
+            Change::Set(_, value) => Some(value.as_slice()),
+            Change::Delete(_) => None,
+        };
+        if found.meta.get(change.key()) != wanted {
+            let error =
+                anyhow!("another program has written META meanwhile, without this change: run the same command again");
+            return Err(error.context(plan.disk.clone())).or_fail(FailureKind::Install);
         }
         Ok(MetaReport::new(&found.meta, Some(change.key()), !plan.steps.is_empty()))
     }

@@ -138,6 +138,8 @@ impl LiveSystem {
             let held = match self.open(path, None) {
                 Ok(disk) => probe::holding(&disk, &self.cmdline),
                 Err(e) if e.is_no_medium() => continue,
+                // We install onto no such disk.
+                Err(device::OpenError::SectorSize { why, .. }) => DiskHolds::Something(why),
                 Err(e) => DiskHolds::Unknown(e.to_string()),
             };
             found.push((dev_path.clone(), held));

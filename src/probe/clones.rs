@@ -29,6 +29,13 @@ pub fn clones(disk: &Disk, guid: Uuid) -> io::Result<Vec<DiskIdentity>> {
         return Ok(vec![]);
     }
     let others = device::disks()?.disks.into_iter().filter(|other| !other.cdrom && !is_same(own, other));
+    // Firmware starts from no others, and a volume whose server is gone would be waited for.
+    let hardware = |path: &str| {
+        let name = Path::new(path).file_name().unwrap_or_default();
+        Path::new("/sys/block").join(name).join("device").exists()
+    };
+    let own_hardware = hardware(&own.path);
+    let others = others.filter(|other| !device::lies_on_others(other) && (!own_hardware || hardware(&other.dev_path)));
     Ok(others.filter(|other| guid_of(other).is_some_and(|g| g == guid)).map(identity).collect())
 }
 

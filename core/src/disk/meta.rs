@@ -161,10 +161,11 @@ pub struct Meta {
 impl Meta {
     /// The parts of the partition that are read each for itself, so that a bad sector costs one part only: name, byte
     /// offset and length.
-    pub const PARTS: [(&'static str, usize, usize); 3] = [
+    pub const PARTS: [(&'static str, usize, usize); 4] = [
         ("ADV copy 1", 0, ADV_BYTES),
         ("ADV copy 2", ADV_BYTES, ADV_BYTES),
-        ("the legacy area", LEGACY_AT, 2 * LEGACY_BYTES),
+        ("legacy copy 1", LEGACY_AT, LEGACY_BYTES),
+        ("legacy copy 2", LEGACY_AT + LEGACY_BYTES, LEGACY_BYTES),
     ];
 
     /// Decode a partition (1 MiB).

@@ -209,18 +209,34 @@ impl Plan {
         match step {
             Step::ForgetCached { .. } => true,
             Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
-                matches!(self.goal, Goal::Confirm | Goal::Rollback | Goal::Repair)
+                matches!(self.goal, Goal::Confirm | Goal::Rollback)
             }
             _ => false,
         }
     }
 
-    /// Whether step `n` (from 0) is what a repair is for: the other copy of boot.env, which holds the state already, does
-    /// not do instead.
-    pub fn is_repair(&self, n: usize) -> bool {
-        let alone =
-            !self.other_copy_follows(n) && !n.checked_sub(1).is_some_and(|before| self.other_copy_follows(before));
-        self.goal == Goal::Repair && alone && matches!(self.steps.get(n), Some(Step::WriteBootEnv { .. }))
+    /// Whether another plan of the same request leads to the same boot states, over the same ones, with the same system
+    /// in the same place. The plans may differ in META, markers and warnings.
+    pub fn boots_the_same(&self, other: &Plan) -> bool {
+        let boot = |plan: &Plan| {
+            let (mut envs, mut over) = (Vec::new(), [None, None]);
+            for step in &plan.steps {
+                let Step::WriteBootEnv { copy, env, over: before, .. } = step else { continue };
+                let n = usize::from(*copy != 1);
+                if !envs.contains(env) {
+                    // What the first write to a copy finds there; the later ones find what was written before.
+                    over[n] = over[n].clone().or_else(|| before.clone().filter(|before| !envs.contains(before)));
+                    envs.push(env.clone());
+                } else if let Some(before) = before.as_ref().filter(|before| !envs.contains(before)) {
+                    over[n] = over[n].clone().or_else(|| Some(before.clone()));
+                }
+            }
+            (envs, over)
+        };
+        let ((envs, over), (others, others_over)) = (boot(self), boot(other));
+        let conflict = over.iter().zip(&others_over).any(|(a, b)| a.is_some() && b.is_some() && a != b);
+        let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
+        same && envs == others && !conflict
     }
 
     /// Whether the step after `n` (from 0) writes the other copy of the same.

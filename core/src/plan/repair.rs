@@ -10,7 +10,7 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    Goal, Plan, Refusal, Refusals, RequestBase, Step, SystemFacts,
     meta::MetaChange,
     slots::{Draft, EnvCopies, is_marked_good},
 };
@@ -24,7 +24,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     let whole = |slot: Slot| system.slots[slot].damage().is_none();
     let good = |slot: Slot| is_marked_good(system, slot);
     let unmarked = !Slot::BOTH.into_iter().any(good);
-    let may_boot = |slot: &Slot| whole(*slot) && (unmarked || good(*slot));
+    let may_boot = |slot: &Slot| whole(*slot) && (good(*slot) || (unmarked && system.slots[*slot].marker.is_none()));
     let boots = system.next.slot.filter(may_boot).or_else(|| Slot::BOTH.into_iter().find(may_boot));
     if system.env.is_none() && boots.is_none() {
         return Err(Refusal::NothingToRepair.into());
@@ -48,7 +48,14 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     if system.meta.valid != [false, false] {
         let meta = &system.meta;
         let change = MetaChange::new(system.gpt.part(Part::Meta), meta, BTreeMap::new(), None);
-        draft.set_meta(change.map_err(Refusal::from)?);
+        let mut change = change.map_err(Refusal::from)?;
+        // The copy that counts stays as it is.
+        let lost = |step: &Step| match step {
+            Step::WriteMetaCopy { copy, .. } => !meta.valid[usize::from(*copy - 1)] || (meta.valid[0] && *copy == 2),
+            _ => true,
+        };
+        change.steps.retain(lost);
+        draft.set_meta(change);
     } else if !system.meta.blank {
         draft.warnings.push("neither copy of META is valid, and nothing else knows its tags: not repaired".to_owned());
     }

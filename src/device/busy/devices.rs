@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::libc;
+use nix::{libc, sys::stat::makedev};
 use slipway_core::units::Extent;
 
 use crate::device::{identity::read_trimmed, ioctl};
@@ -28,6 +28,19 @@ impl Store {
         match meta.file_type() {
             kind if kind.is_block_device() => Some(Store::Device(meta.rdev())),
             kind if kind.is_file() => Some(Store::File { dev: meta.dev(), inode: meta.ino() }),
+            _ => None,
+        }
+    }
+
+    /// The same of a path, without waiting for a server that is gone.
+    pub fn at(path: &Path) -> Option<Self> {
+        let status = ioctl::status_without_sync(path).ok()?;
+        let device = |major, minor| makedev(u64::from(major), u64::from(minor));
+        match u32::from(status.stx_mode) & libc::S_IFMT {
+            libc::S_IFBLK => Some(Store::Device(device(status.stx_rdev_major, status.stx_rdev_minor))),
+            libc::S_IFREG => {
+                Some(Store::File { dev: device(status.stx_dev_major, status.stx_dev_minor), inode: status.stx_ino })
+            }
             _ => None,
         }
     }
@@ -94,6 +107,8 @@ impl Devices {
                 let below: Vec<_> = below.map(|rdev| (Store::Device(rdev), ALL)).collect();
                 match below.is_empty() {
                     true => (Kind::Disk, below),
+                    // The table of an encrypted volume has its key.
+                    false if is_encrypted(&dir) => (mapping(&dir), below),
                     false => (mapping(&dir), mapped(rdev).unwrap_or(below)),
                 }
             };
@@ -201,6 +216,10 @@ fn backing(node: &Path, sys: &Path) -> Option<Backing> {
     }
     let store = Store::of(&fs::metadata(read_trimmed(&sys.join("loop/backing_file"))?).ok()?)?;
     Some(Backing { store, offset: read_trimmed(&sys.join("loop/offset"))?.parse().ok()? })
+}
+
+fn is_encrypted(sys: &Path) -> bool {
+    read_trimmed(&sys.join("dm/uuid")).is_some_and(|uuid| uuid.starts_with("CRYPT-"))
 }
 
 // Only where every piece of a mapping is a plain range of another device: the table says which.

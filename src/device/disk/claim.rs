@@ -41,6 +41,7 @@ impl Disk {
         if !users.is_empty() {
             return Err(self.claimed(users));
         }
+        let whole = self.access == Access::Whole;
         let mut held = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         for part in &parts {
             // A second claim of ours would be refused like anybody's.
@@ -51,6 +52,10 @@ impl Disk {
             // A claim on the whole disk already covers its partitions, and would refuse ours.
             let flags = if self.access == Access::Whole { 0 } else { libc::O_EXCL };
             let file = OpenOptions::new().read(true).custom_flags(flags).open(&part.node);
+            // Without a node, as in a container that was started earlier, the claim on the whole disk is enough.
+            if whole && file.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                continue;
+            }
             let file = file.map_err(|source| match source.raw_os_error() {
                 Some(libc::EBUSY) => {
                     let users = busy::opener_of(slice::from_ref(part)).into_iter().collect();
@@ -61,8 +66,11 @@ impl Disk {
             ioctl::flush_buffers(&file).map_err(io)?;
             held.push(file);
         }
+        if ways_back {
+            return Ok(());
+        }
         // Its dirty pages would be written when it closes, over what was written and verified here.
-        match busy::writer_of(&parts).filter(|_| !ways_back) {
+        match busy::writer_of(&parts) {
             Some(user) => Err(self.claimed(vec![user])),
             None => Ok(()),
         }

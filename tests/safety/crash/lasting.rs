@@ -173,6 +173,15 @@ impl Scenario {
                 let (slot, payload, trial) = ends(&self.verb, &self.judge.expect);
                 let boots = self.boots(after).0;
                 if self.verb == Verb::Repair {
+                    let copies = self.judge.machine.copies(&after.pages);
+                    let env = self.judge.machine.env(&after.pages);
+                    let lost = |copy: &Option<(Vec<u8>, u64)>| {
+                        let vars = copy.as_ref().and_then(|(bytes, _)| super::read::env_block(bytes));
+                        vars.is_none_or(|vars| env.as_ref().is_none_or(|env| vars.get("seq") != env.get("seq")))
+                    };
+                    if alive && copies.iter().any(lost) {
+                        return Err(format!("success ({}), and a copy of boot.env is lost", plan.result));
+                    }
                     return Ok("done");
                 }
                 if alive && boots != (Outcome::Boots { slot, trial }) {
@@ -198,9 +207,8 @@ impl Scenario {
             return Err(format!("nothing written is not true: {}", failed.text));
         }
         // What is only looked at must not keep anybody from going back.
-        let copy = self.env_copy(disk.bad().map_or(0, |(at, _)| at)).is_some();
-        let repairs = self.verb == Verb::Repair && copy && !self.judge.expect.env_lost;
-        if self.is_way_back() && !repairs && alive && self.must_work(disk) {
+        // A repair may fail: what it could not write is what it is for.
+        if self.is_way_back() && self.verb != Verb::Repair && alive && self.must_work(disk) {
             return Err(format!("refused: {}", failed.text));
         }
         Ok(if untouched { "refused" } else { "failed" })

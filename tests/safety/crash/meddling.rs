@@ -24,7 +24,7 @@ enum Meddling {
     EnvChanged,
     /// It sets a tag in META.
     Tag,
-    /// It moves the second slot.
+    /// It gives the disk another GUID.
     TableChanged,
 }
 
@@ -40,7 +40,7 @@ fn meddle(how: Meddling, table: &Table, pages: &mut Pages) {
     let part = |number| table.parts[&number];
     match how {
         Meddling::EnvMoved => {
-            let (env, _) = read::file(pages, part(1), ENV).unwrap();
+            let (env, old) = read::file(pages, part(1), ENV).unwrap();
             let volume = PagesVolume { pages, extent: part(1), at: 0 };
             let volume = fatfs::FileSystem::new(volume, fatfs::FsOptions::new().update_accessed_date(false)).unwrap();
             let root = volume.root_dir();
@@ -49,6 +49,10 @@ fn meddle(how: Meddling, table: &Table, pages: &mut Pages) {
             let mut keep = root.create_file(FILE.0).unwrap();
             keep.write_all(&FILE.1).unwrap();
             root.create_file(ENV).unwrap().write_all(&env).unwrap();
+            drop((keep, root));
+            volume.unmount().unwrap();
+            // What takes the old place sooner or later.
+            pages.write(old, &FILE.1);
         }
         Meddling::EnvChanged => {
             for path in [ENV, "slipway/boot2.env"] {
@@ -108,8 +112,11 @@ impl Scenario {
         let part = |number| self.judge.table.parts[&number];
         if how == Meddling::EnvMoved {
             let found = read::file(&pages, part(1), FILE.0).map(|(bytes, _)| bytes);
-            if found.ok().as_deref() != Some(&FILE.1[..]) {
-                return Err("the other program's file was written over".to_owned());
+            let (_, old) = read::file(&self.story.pages, part(1), ENV).unwrap();
+            let mut there = [0; SECTOR];
+            pages.read(old, &mut there);
+            if found.ok().as_deref() != Some(&FILE.1[..]) || there != FILE.1 {
+                return Err("what the other program wrote was written over".to_owned());
             }
         }
         let tags: BTreeMap<_, _> = self.judge.meta(&pages).ok_or("META is lost")?;

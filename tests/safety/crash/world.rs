@@ -231,8 +231,7 @@ impl World {
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
         };
         let planned = disk.plan(change, || 1_800_000_100, &mut Silent)?;
-        disk.hold(change, &planned)?;
-        Ok(planned.plan)
+        disk.hold(change, &planned)
     }
 }
 
