@@ -2,16 +2,16 @@
 //! copy where the other's sector is dead.
 
 use slipway_core::{
-    boot::env::BootEnv,
+    boot::env::{BootEnv, PATHS},
     disk::{
-        layout::META_BYTES,
+        layout::{META_BYTES, Part},
         meta::{ADV_BYTES, Adv, LEGACY_AT, Meta},
     },
     plan::{Goal, Step},
     units::Extent,
 };
 
-use super::Executor;
+use super::{Executor, Expect};
 use crate::probe;
 
 /// Another program has changed what a step was about to write over. The step wrote nothing.
@@ -71,6 +71,28 @@ impl Executor<'_, '_> {
         Ok(())
     }
 
+    /// Check that a copy of boot.env is still where it was when the plan was made: its old place may be another file's.
+    pub(super) fn still_there(&self, copy: u8, offset: u64) -> Result<(), ChangedMeanwhile> {
+        let esp = self.plan.steps.iter().find_map(|step| match step {
+            Step::ForgetCached { part: Part::Esp, extent } => Some(*extent),
+            _ => None,
+        });
+        let path = PATHS[usize::from(copy != 1)];
+        // Where the ESP cannot be read any more, nobody has moved it.
+        let moved = esp.and_then(|esp| probe::boot_env_place(self.disk, esp, path)).is_some_and(|at| at != offset);
+        if moved { Err(ChangedMeanwhile { what: path.to_owned() }) } else { Ok(()) }
+    }
+
+    pub(super) fn meta_copy(&mut self, copy: u8, offset: u64) -> anyhow::Result<Vec<Expect>> {
+        let adv = self.adv(copy, offset)?.encode();
+        self.small(offset, adv)
+    }
+
+    pub(super) fn meta_legacy(&mut self, extent: Extent) -> anyhow::Result<Vec<Expect>> {
+        let bytes = self.legacy(extent)?;
+        self.small(extent.offset, bytes)
+    }
+
     /// Whether a reader finds what this copy, or the other one, was to hold.
     pub(super) fn is_found(&self, step: &Step) -> bool {
         // A new disk must be able to hold everything, and a second copy is what a repair is for. What was not flushed can
@@ -97,7 +119,7 @@ impl Executor<'_, '_> {
     }
 
     /// The tags to write.
-    pub(super) fn adv(&mut self, copy: u8, offset: u64) -> anyhow::Result<Adv> {
+    fn adv(&mut self, copy: u8, offset: u64) -> anyhow::Result<Adv> {
         let begins = !std::mem::replace(&mut self.meta_begun, true);
         let extent = meta_extent(copy, offset);
         let meta = self.look_at_meta(extent)?.clone();
@@ -116,7 +138,7 @@ impl Executor<'_, '_> {
     }
 
     /// The legacy area without the tags that are removed.
-    pub(super) fn legacy(&mut self, extent: Extent) -> anyhow::Result<Vec<u8>> {
+    fn legacy(&mut self, extent: Extent) -> anyhow::Result<Vec<u8>> {
         let start = extent.offset - LEGACY_AT as u64;
         let removed = &self.plan.meta_removed;
         let meta = self.look_at_meta(Extent { offset: start, len: META_BYTES })?;

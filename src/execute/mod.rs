@@ -192,6 +192,7 @@ impl<'a> Executor<'_, 'a> {
             Step::WriteCore { extent } => self.small(extent.offset, self.core_image(*extent)?),
             Step::Verify { part, extent } => self.verify(*part, *extent),
             Step::WriteBootEnv { copy, offset, env, over, .. } => {
+                self.still_there(*copy, *offset)?;
                 self.still_holds(*offset, over.as_ref(), BootEnv::parse, PATHS[usize::from(*copy != 1)])?;
                 self.sector(*offset, &env.render())
             }
@@ -199,10 +200,7 @@ impl<'a> Executor<'_, 'a> {
                 self.still_holds(*offset, over.as_ref(), Marker::parse, &format!("the marker of slot {slot}"))?;
                 self.sector(*offset, &marker.render())
             }
-            Step::WriteMetaCopy { copy, offset } => {
-                let adv = self.adv(*copy, *offset)?.encode();
-                self.small(*offset, adv)
-            }
+            Step::WriteMetaCopy { copy, offset } => self.meta_copy(*copy, *offset),
             Step::Discard { part, extent } => {
                 if let Err(e) = self.disk.discard(*extent) {
                     self.observer.note(&format!("{part}: the device cannot discard ({e}); continuing without it"));
@@ -226,10 +224,7 @@ impl<'a> Executor<'_, 'a> {
                 self.small(extent.offset, [gpt.primary_header, gpt.entries].concat())
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
-            Step::WriteMetaLegacy { extent } => {
-                let bytes = self.legacy(*extent)?;
-                self.small(extent.offset, bytes)
-            }
+            Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
                     self.observer

@@ -16,4 +16,6 @@ pub use error::ProbeError;
 pub use gpt::gpt;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
-pub use system::{check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system};
+pub use system::{
+    boot_env_place, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
+};

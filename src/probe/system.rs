@@ -131,6 +131,11 @@ fn boot_env(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> [E
     })
 }
 
+/// Byte offset on the disk of a copy of boot.env, if it is found and is one whole sector.
+pub fn boot_env_place(disk: &dyn BlockIo, esp: Extent, path: &str) -> Option<u64> {
+    one_sector(disk, &FatVolume::open(disk, esp).ok()?, path)
+}
+
 // The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
 // atomically, and no other is.
 fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64> {
