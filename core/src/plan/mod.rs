@@ -44,7 +44,10 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
 use crate::{
-    boot::{env::PATHS, slot::Slot},
+    boot::{
+        env::{BootEnv, PATHS},
+        slot::Slot,
+    },
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
@@ -218,23 +221,22 @@ impl Plan {
     /// Whether another plan of the same request leads to the same boot states, over the same ones, with the same system
     /// in the same place. The plans may differ in META, markers and warnings.
     pub fn boots_the_same(&self, other: &Plan) -> bool {
-        let boot = |plan: &Plan| {
-            let (mut envs, mut over) = (Vec::new(), [None, None]);
+        let boot_envs = |plan: &Plan| {
+            let mut envs: Vec<BootEnv> = Vec::new();
+            // What is there before the plan; later writes to a copy find what the plan has written.
+            let mut before: [Option<Option<BootEnv>>; 2] = [None, None];
             for step in &plan.steps {
-                let Step::WriteBootEnv { copy, env, over: before, .. } = step else { continue };
-                let n = usize::from(*copy != 1);
-                if !envs.contains(env) {
-                    // What the first write to a copy finds there; the later ones find what was written before.
-                    over[n] = over[n].clone().or_else(|| before.clone().filter(|before| !envs.contains(before)));
-                    envs.push(env.clone());
-                } else if let Some(before) = before.as_ref().filter(|before| !envs.contains(before)) {
-                    over[n] = over[n].clone().or_else(|| Some(before.clone()));
+                if let Step::WriteBootEnv { copy, env, over, .. } = step {
+                    before[usize::from(*copy != 1)].get_or_insert_with(|| over.clone());
+                    if envs.last() != Some(env) {
+                        envs.push(env.clone());
+                    }
                 }
             }
-            (envs, over)
+            (envs, before.map(Option::flatten))
         };
-        let ((envs, over), (others, others_over)) = (boot(self), boot(other));
-        let conflict = over.iter().zip(&others_over).any(|(a, b)| a.is_some() && b.is_some() && a != b);
+        let ((envs, before), (others, others_before)) = (boot_envs(self), boot_envs(other));
+        let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
         same && envs == others && !conflict
     }

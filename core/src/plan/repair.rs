@@ -66,6 +66,8 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     }
     let what = if copies.is_rebuilt {
         "boot.env is made again from the slots' own markers"
+    } else if system.env_at.contains(&None) {
+        "boot.env has one copy only, and the other cannot be made again in place"
     } else {
         "boot.env has two copies"
     };
