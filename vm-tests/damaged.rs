@@ -21,15 +21,7 @@ under_both_firmwares! {
     a_squashfs_of_the_default_slot => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
-        let mut console = start(firmware, &image);
-        console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS");
-        let line = console.wait_for("SLIPWAY-ROLLBACK");
-        if line != "SLIPWAY-ROLLBACK exit=0" {
-            console.fail(&line);
-        }
-        console.expect_os(VERSION, 'A', 0);
-        let console = console.switch_off();
-        assert_eq!(image.next_boot(), ('A', false), "{console}");
+        rolls_back(start(firmware, &image), &image);
     };
     // The same beside sectors that cannot be read and that nobody needs: the way back is not barred by them.
     a_squashfs_beside_dead_sectors => |firmware| {
@@ -40,15 +32,7 @@ under_both_firmwares! {
         let end = std::fs::metadata(image.path()).expect("the image is there").len();
         let dead = [second, begin("META"), begin("STATE"), begin("EPHEMERAL"), end - 512];
         let drive = Drive::new(image.path()).boot_index(1).unreadable(&dead);
-        let mut console = Machine::new(firmware).drive(&drive).may_reset().start();
-        console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS");
-        let line = console.wait_for("SLIPWAY-ROLLBACK");
-        if line != "SLIPWAY-ROLLBACK exit=0" {
-            console.fail(&line);
-        }
-        console.expect_os(VERSION, 'A', 0);
-        let console = console.switch_off();
-        assert_eq!(image.next_boot(), ('A', false), "{console}");
+        rolls_back(Machine::new(firmware).drive(&drive).may_reset().start(), &image);
     };
     a_boot_env_that_is_missing => |firmware| {
         let image = Image::confirmed();
@@ -78,6 +62,18 @@ under_both_firmwares! {
         image.write_boot_env(first, &torn);
         default_boots(firmware, &image, false);
     };
+}
+
+/// The initramfs of slot B finds its squashfs damaged, and makes slot A the default.
+fn rolls_back(mut console: Console, image: &Image) {
+    console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS");
+    let line = console.wait_for("SLIPWAY-ROLLBACK");
+    if line != "SLIPWAY-ROLLBACK exit=0" {
+        console.fail(&line);
+    }
+    console.expect_os(VERSION, 'A', 0);
+    let console = console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
 }
 
 /// Slot B boots; `lost`: by what the slots say of themselves.
