@@ -36,15 +36,36 @@ need_rust() {
     need cc:gcc /usr/include/stdlib.h:libc6-dev
 }
 
+# Where the sources of crates are: in the registry of this user's Cargo, or vendored.
+crate_dirs() {
+    cargo metadata --quiet --locked --format-version 1 | grep -o '"manifest_path":"[^"]*/Cargo.toml"' |
+        sed 's,^[^:]*:"\(.*\)/[^/]*/Cargo.toml"$,\1,' | sort -u | grep -vxF -e "$top" -e "$top/tests" -e "${top%/*}" -e ''
+}
+
+# The paths of this machine that a file has in it. /src is where every container image is built, and common.
+own_paths() {
+    local path paths=()
+    for path in "$top" "${CARGO_HOME:-$HOME/.cargo}" "$HOME"; do
+        [[ $path =~ ^/?$ || $path = /src ]] || paths+=(-e "$path/")
+    done
+    { grep --text --only-matching --fixed-strings "${paths[@]}" "$1" || [[ $? = 1 ]]; } | sort -u
+}
+
 # A static release build: static_build ARGUMENTS of cargo build. It is in the directory $built then.
 # crt-static for the target only: procedural macros, which run here, cannot be static. Random numbers by the
 # system call: without libc's symbols the crate would wait for /dev/random to become ready, which on a machine
-# without a hardware source nothing makes it.
+# without a hardware source nothing makes it. Messages of panics name source files: not by this machine's paths, which
+# nobody else has.
 static_build() {
-    local target flags
+    local target dirs dir flags
+    dirs=$(crate_dirs)
     target=$(uname -m)-unknown-linux-gnu
-    flags=CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$target")_RUSTFLAGS
-    env "$flags=-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" \
+    flags=(-C target-feature=+crt-static --cfg 'getrandom_backend="linux_getrandom"')
+    # The last one that fits counts.
+    flags+=("--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" "--remap-path-prefix=$top=/src")
+    while read -r dir; do flags+=("--remap-path-prefix=$dir=/crates"); done <<<"$dirs"
+    # A path may have a space.
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
         cargo build --quiet --release --locked --target "$target" "$@"
     # shellcheck disable=SC2034 # for who sources this
     built=$top/target/$target/release

@@ -20,13 +20,16 @@
 //! * [`mkfs`]: XFS volumes, made by `mkfs.xfs`
 //! * [`bootloader`]: finds GRUB's files
 //! * [`tools`]: runs external programs
+//! * [`cleanup`]: what goes when a signal ends the program
 //! * [`atomic_file`]: files that appear under their name when they are complete
 //! * [`error`]: failures and their exit codes
+//! * [`report_failure`]: failures as JSON documents, and which identifier each has
 //!
 //! `docs/architecture.md` tells where to find what, why the order of writes is safe, and what each word means.
 
 pub mod atomic_file;
 pub mod bootloader;
+pub mod cleanup;
 pub mod cli;
 pub mod commands;
 pub mod device;
@@ -38,5 +41,6 @@ pub mod mkfs;
 pub mod ops;
 pub mod payload;
 pub mod probe;
+pub mod report_failure;
 pub mod tools;
 pub mod transfer;

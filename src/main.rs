@@ -2,20 +2,22 @@
 
 use std::{
     env,
-    io::{IsTerminal as _, stderr, stdout},
+    ffi::OsString,
+    io::{self, IsTerminal as _, stderr, stdout},
     os::unix::ffi::OsStringExt,
     path::Path,
     process::ExitCode,
 };
 
-use clap::{Parser as _, error::ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser as _, error::ErrorKind};
 use nix::libc;
 use slipway::{
-    cli::{Cli, Imager, Output, environment::Environment, output},
+    cli::{Cli, Imager, Output, argv, environment::Environment, output},
     commands,
     error::{Failure, OrFail as _},
+    report_failure,
 };
-use slipway_core::report::{FailureKind, MetaReport, Report};
+use slipway_core::report::{Document, FailureKind, FailureReport, MetaReport, Report};
 
 /// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large
 /// free, and then every thread keeps as much as the window of a zstd layer.
@@ -28,73 +30,103 @@ fn keep_no_freed_memory() {
 
 fn main() -> ExitCode {
     keep_no_freed_memory();
-    // One program under two names: Talos' images call `imager` by its own name.
-    let name = env::args_os().next().unwrap_or_default();
-    if Path::new(&name).file_name().is_some_and(|name| name == "imager") {
-        return match Imager::try_parse() {
-            Ok(imager) => ended(commands::imager(&imager), Output::Human),
-            Err(error) => usage(&error),
+    let args: Vec<OsString> = env::args_os().collect();
+    // One program under three names: Talos' images call `imager` by its own, machined calls `installer`, people `slipway`.
+    let name = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    if name == "imager" {
+        let caller = Caller { output: Output::Human, verbose: false, verb: None };
+        return match Imager::try_parse_from(&args) {
+            Ok(imager) => caller.ended(commands::imager(&imager)),
+            Err(error) => caller.usage(&error),
         };
     }
+    let caller = Caller { output: argv::output(&args), verbose: false, verb: argv::verb(&args) };
     // Read before the arguments: bad data in the environment is wrong input, even with --help.
     let environment =
         Environment::read(|name| env::var_os(name).map(OsStringExt::into_vec)).or_fail(FailureKind::Input);
     let environment = match environment {
         Ok(environment) => environment,
-        Err(failure) => return failed(&failure),
+        Err(failure) => return caller.failed(&failure),
     };
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return usage(&error),
-    };
-    let output = cli.output;
-    ended(commands::run(cli, environment), output)
-}
-
-fn ended(result: Result<Report, Failure>, output: Output) -> ExitCode {
-    match result {
-        Ok(report) => print(&report, output),
-        Err(failure) => failed(&failure),
+    let command = if name == "slipway" { Cli::command().name("slipway") } else { Cli::command() };
+    match command.try_get_matches_from(&args).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => Caller { output: cli.output, verbose: cli.verbose, ..caller }.ended(commands::run(cli, environment)),
+        Err(error) => caller.usage(&error),
     }
 }
 
-fn failed(failure: &Failure) -> ExitCode {
-    say(&format!("error: {failure}"));
-    ExitCode::from(failure.kind.exit_code())
+/// Whom the result is for. However a run ends, it puts one report on stdout or, for people, a line on stderr.
+struct Caller {
+    output: Output,
+    /// For people: with every detail.
+    verbose: bool,
+    verb: Option<String>,
+}
+
+impl Caller {
+    fn ended(&self, result: Result<Report, Failure>) -> ExitCode {
+        match result {
+            Ok(report) => self.done(report),
+            Err(failure) => self.failed(&failure),
+        }
+    }
+
+    fn done(&self, report: Report) -> ExitCode {
+        let is_bad = report.is_bad();
+        match self.print(report) {
+            Ok(()) if is_bad => ExitCode::from(FailureKind::Install.exit_code()),
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                say(&format!("error: the report cannot be written to stdout: {error}"));
+                ExitCode::from(FailureKind::Other.exit_code())
+            }
+        }
+    }
+
+    fn failed(&self, failure: &Failure) -> ExitCode {
+        say(&format!("error: {failure}"));
+        self.print_failure(report_failure::report(failure, self.verb.as_deref()));
+        ExitCode::from(failure.kind.exit_code())
+    }
+
+    /// Maps clap's errors to the public exit codes.
+    fn usage(&self, error: &clap::Error) -> ExitCode {
+        let _ = error.print();
+        let kind = match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
+            ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::MissingRequiredArgument => {
+                FailureKind::Input
+            }
+            _ => FailureKind::Other,
+        };
+        self.print_failure(report_failure::usage(&error.to_string(), kind, self.verb.as_deref()));
+        ExitCode::from(kind.exit_code())
+    }
+
+    /// For programs only: people have it on stderr. If stdout is closed or full, the exit code must be enough.
+    fn print_failure(&self, report: FailureReport) {
+        if self.output == Output::Json {
+            let _ = self.print(Report::Failure(Box::new(report)));
+        }
+    }
+
+    fn print(&self, report: Report) -> io::Result<()> {
+        let text = match (self.output, report) {
+            // Scripts and messages of `completions` and `man` are no data: they stay as they are.
+            (_, Report::Text(text)) => output::human(text.trim_end()),
+            (Output::Json, report) => output::json(&serde_json::to_string_pretty(&Document::from(report))?),
+            // A script gets the value of a tag as it is.
+            (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
+                format!("{report}\n")
+            }
+            (Output::Human, report) if self.verbose => output::human(&format!("{report:#}")),
+            (Output::Human, report) => output::human(&report.to_string()),
+        };
+        output::write(&stdout(), text.as_bytes(), output::PATIENCE)
+    }
 }
 
 /// Writes the last line of a failed run. If stderr is closed or full, the exit code must be enough.
 fn say(text: &str) {
     let _ = output::write(&stderr(), output::human(text).as_bytes(), output::PATIENCE);
-}
-
-/// Maps clap's errors to the public exit codes.
-fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation => ExitCode::from(FailureKind::Input.exit_code()),
-        _ => ExitCode::from(FailureKind::Other.exit_code()),
-    }
-}
-
-fn print(report: &Report, output: Output) -> ExitCode {
-    let text = match (output, report) {
-        (Output::Json, Report::Text(text)) => serde_json::to_string(text).map(|text| output::json(&text)),
-        (Output::Json, report) => serde_json::to_string_pretty(report).map(|text| output::json(&text)),
-        // A script gets the value of a tag as it is.
-        (Output::Human, Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
-            Ok(format!("{report}\n"))
-        }
-        (Output::Human, report) => Ok(output::human(&report.to_string())),
-    };
-    let written = text.map_err(Into::into).and_then(|text| output::write(&stdout(), text.as_bytes(), output::PATIENCE));
-    match written {
-        Ok(()) if report.is_bad() => ExitCode::from(FailureKind::Install.exit_code()),
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("error: the report cannot be written to stdout: {error}"));
-            ExitCode::from(FailureKind::Other.exit_code())
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! All external programs. No other module starts one.
 
 mod no_zeroing;
+mod signals;
 
 use std::{
     ffi::OsStr,
@@ -9,6 +10,8 @@ use std::{
     process::{ChildStdout, Command, Stdio},
     thread,
 };
+
+use crate::cleanup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
@@ -79,10 +82,11 @@ impl Tool {
         // The output must not depend on this machine's language and time zone.
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        signals::in_child(&mut command);
         if self == Tool::MkfsXfs {
             no_zeroing::in_child(&mut command);
         }
-        let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
+        let (mut child, running) = cleanup::started(|| command.spawn()).map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Read both pipes at once. If one fills up unread, the program blocks for ever.
         let text = thread::scope(|scope| {
@@ -94,6 +98,7 @@ impl Tool {
             stdout.map(take);
             errors.join().unwrap_or_default()
         });
+        drop(running);
         let status = child.wait().map_err(|e| failed(e.to_string()))?;
         if status.success() {
             return Ok(());

@@ -90,6 +90,8 @@ fn empty_trial_comes_back(firmware: Firmware) {
     console.wait_for("slipway: slot B try=1: checking");
     console.wait_for("trial of slot B failed, rebooting into the default");
     console.expect_os(VERSION, 'A', 0);
+    // GRUB says why, too.
+    let armed = [&armed[..], &["refused=B:digest".to_owned()]].concat();
     assert_try_is_spent(&image, &armed, &console.switch_off());
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::{debugger, times};
+use crate::{debugger, firmware::Connection, times};
 
 /// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -57,6 +57,7 @@ pub struct Console {
     started: Instant,
     _vars: Option<NamedTempFile>,
     debugger: Option<TempDir>,
+    pub keyboard: Option<Connection>,
 }
 
 impl Console {
@@ -65,7 +66,8 @@ impl Console {
         let (sender, output) = channel();
         forward(child.stdout.take(), sender.clone());
         forward(child.stderr.take(), sender);
-        Console { name, child, output, log: Vec::new(), seen: 0, started: Instant::now(), _vars: vars, debugger }
+        let (log, seen, started) = (Vec::new(), 0, Instant::now());
+        Console { name, child, output, log, seen, started, _vars: vars, debugger, keyboard: None }
     }
 
     /// Wait for a line with this text; the line. Fails when it cannot come any more.
@@ -90,6 +92,26 @@ impl Console {
                 Ok(bytes) => self.log.extend(bytes),
                 Err(RecvTimeoutError::Timeout) => self.fail(&format!("no `{text}` within {} s", LIMIT.as_secs())),
                 Err(RecvTimeoutError::Disconnected) => self.fail(&format!("the machine ended without `{text}`")),
+            }
+        }
+    }
+
+    /// Press these keys again and again until a text stands on the console.
+    #[track_caller]
+    pub fn press_until(&mut self, keys: &[&str], text: &str) {
+        let deadline = Instant::now() + LIMIT;
+        for key in keys.iter().cycle() {
+            if self.shows(text) {
+                return;
+            }
+            let keyboard = self.keyboard.as_mut().expect("the machine was started with a keyboard");
+            keyboard.say(&format!(
+                r#"{{"execute":"send-key","arguments":{{"keys":[{{"type":"qcode","data":"{key}"}}],"hold-time":50}}}}"#
+            ));
+            match self.output.recv_timeout(Duration::from_millis(100)) {
+                Ok(bytes) => self.log.extend(bytes),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(_) => self.fail(&format!("no `{text}`")),
             }
         }
     }

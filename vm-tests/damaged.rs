@@ -1,5 +1,7 @@
 //! A disk with two good slots, of which something is damaged later on: the machine boots the best that is left.
 
+use serde_json::json;
+
 use crate::{
     console::Console,
     image::{BOOT_ENVS, Image},
@@ -16,6 +18,9 @@ under_both_firmwares! {
         console.wait_for("slipway: slot B does not verify");
         console.wait_for("slipway: falling back to slot A");
         console.expect_os(VERSION, 'A', 0);
+        console.switch_off();
+        let status = image.report("status");
+        assert_eq!(status["boot_env"]["refused"], json!({"slot": "B", "fault": "digest"}), "{status:#}");
     };
     // Only the initramfs finds out; it makes the other slot the default.
     a_squashfs_of_the_default_slot => |firmware| {

@@ -98,7 +98,7 @@ impl Qmp {
         qmp.wait_for("query-status", "\"running\"");
     }
 
-    fn connect(self) -> Connection {
+    pub fn connect(self) -> Connection {
         let (path, began) = (self.dir.path().join("qmp"), Instant::now());
         let stream = loop {
             match UnixStream::connect(&path) {
@@ -114,13 +114,13 @@ impl Qmp {
     }
 }
 
-struct Connection {
+pub struct Connection {
     lines: BufReader<UnixStream>,
 }
 
 impl Connection {
     /// A command, and the answer to it.
-    fn say(&mut self, command: &str) -> String {
+    pub fn say(&mut self, command: &str) -> String {
         writeln!(self.lines.get_mut(), "{command}").expect("QEMU reads");
         loop {
             let mut line = String::new();

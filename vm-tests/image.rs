@@ -180,7 +180,9 @@ impl Image {
             ended.code,
             ended.stderr
         );
-        serde_json::from_slice(&ended.stdout).expect("a report is JSON")
+        let report: Value = serde_json::from_slice(&ended.stdout).expect("a report is JSON");
+        assert_ne!(report["report"], "failure", "installer {verb}: {report}");
+        report
     }
 
     /// What `installer status` says boots next: the slot, `-` for none, and whether that is a trial.

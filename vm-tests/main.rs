@@ -41,6 +41,7 @@ mod firmware;
 mod image;
 mod in_guest;
 mod installed;
+mod keyboard;
 mod larger_disk;
 mod live;
 mod machined;

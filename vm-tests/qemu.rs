@@ -171,6 +171,7 @@ pub struct Machine {
     vars: Option<NamedTempFile>,
     /// Where it listens for a debugger.
     debugger: Option<TempDir>,
+    keyboard: Option<Qmp>,
 }
 
 impl Machine {
@@ -196,8 +197,17 @@ impl Machine {
         shape.extend(["-smp", "1", "-m", "512", "-nodefaults", "-no-user-config", "-nic", "none"].map(Into::into));
         shape.extend(["-display", "none", "-serial", "stdio"].map(Into::into));
         let (files, disks) = (Vec::new(), Vec::new());
-        let machine =
-            Machine { board, shape, files, disks, only_disks: !kvm, resets: false, vars: None, debugger: None };
+        let machine = Machine {
+            board,
+            shape,
+            files,
+            disks,
+            only_disks: !kvm,
+            resets: false,
+            vars: None,
+            debugger: None,
+            keyboard: None,
+        };
         match board.flash {
             Some(flash) => machine.with_flash(flash),
             None => machine,
@@ -325,6 +335,14 @@ impl Machine {
         self
     }
 
+    /// Somebody sits at its keyboard, whose keys have names of QEMU: see `Console::hold`.
+    pub fn keyboard(mut self) -> Self {
+        let qmp = Qmp::new();
+        self.files.extend(qmp.args.clone());
+        self.keyboard = Some(qmp);
+        self
+    }
+
     /// The machine may reset itself. Without this a reset ends it, and with it the test.
     pub fn may_reset(mut self) -> Self {
         self.resets = true;
@@ -348,10 +366,11 @@ impl Machine {
         });
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("setpriv (util-linux) can be started");
-        let console = Console::new(self.board.name, child, self.vars, self.debugger);
+        let mut console = Console::new(self.board.name, child, self.vars, self.debugger);
         if let Some(qmp) = qmp {
             qmp.resume();
         }
+        console.keyboard = self.keyboard.map(Qmp::connect);
         console
     }
 

@@ -68,6 +68,9 @@ fn beside_a_clone(firmware: Firmware, original: usize) {
         console.fail(&format!("`{line}` does not name {name}"));
     }
     console.expect_os(VERSION, 'A', 0);
+    // Its agent names no disk either.
+    console.wait_for(&format!("note: of the disks with this disk GUID, /dev/{name} "));
+    console.expect_agent("CONFIRM", 0);
 }
 
 /// Without a record, or where it fits both, nobody can tell. A reboot comes to the same, so there is none: not by the
@@ -114,4 +117,5 @@ fn two_paths_to_one_drive_are_one_disk() {
     let path = || Drive::new(image.path()).world_wide_name(0x5000_c500_0000_0001);
     let mut console = Machine::new(Firmware::Bios).drive(&path().boot_index(1)).drive(&path()).start();
     console.expect_os(VERSION, 'A', 0);
+    console.expect_agent("CONFIRM", 0);
 }

@@ -44,9 +44,44 @@ fn escaped(text: &str, kept: &[char]) -> String {
     shown
 }
 
+/// A text of one line behind its label, wrapped into lines of at most `columns` characters, all but the first indented by
+/// `indent`. A word that is longer than a line stays whole: paths and digests are copied.
+pub fn wrap(label: &str, text: &str, columns: usize, indent: usize) -> Vec<String> {
+    let (mut lines, mut line, mut used) = (Vec::new(), label.to_owned(), label.chars().count());
+    let mut begun = false;
+    for word in text.split(' ') {
+        let len = word.chars().count();
+        let gap = usize::from(begun);
+        if used + gap + len > columns && (begun || used > indent) {
+            lines.push(core::mem::replace(&mut line, " ".repeat(indent)));
+            (used, begun) = (indent, false);
+        }
+        if begun {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += len;
+        begun = true;
+    }
+    lines.push(line);
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrapped() {
+        assert_eq!(wrap("a: ", "one two three", 10, 2), ["a: one two", "  three"]);
+        assert_eq!(wrap("", "one two", 7, 2), ["one two"]);
+        assert_eq!(wrap("", "a abcdefghij k", 6, 1), ["a", " abcdefghij", " k"], "a long word stays whole");
+        assert_eq!(wrap("", "ä ö ü", 3, 0), ["ä ö", "ü"], "characters count, not bytes");
+        assert_eq!(wrap("label: ", "a/long/path", 13, 2), ["label: ", "  a/long/path"]);
+        assert_eq!(wrap("a: ", "b  c", 9, 2), ["a: b  c"], "blanks may be part of a value");
+        assert_eq!(wrap("a:", "", 9, 2), ["a:"]);
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_shown() {

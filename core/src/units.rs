@@ -143,16 +143,19 @@ impl FromStr for ByteSize {
     }
 }
 
-/// A byte count for people, with one decimal place.
+/// A byte count for people: exact if that is short, otherwise to one decimal place.
 pub fn approx(bytes: u64) -> String {
-    for (name, unit) in UNITS {
-        if bytes >= unit {
-            #[expect(clippy::cast_precision_loss, reason = "one decimal place is shown")]
-            return format!("{:.1} {name}", bytes as f64 / unit as f64);
-        }
+    let exact = ByteSize(bytes).to_string();
+    if exact.len() <= SHORT {
+        return exact;
     }
-    format!("{bytes} B")
+    #[expect(clippy::cast_precision_loss, reason = "one decimal place is shown")]
+    let rounded = |(name, unit): &(&str, u64)| format!("{:.1} {name}", bytes as f64 / *unit as f64);
+    UNITS.iter().find(|(_, unit)| bytes >= *unit).map_or(exact, rounded)
 }
+
+/// Characters of an exact size such as `1644 MiB`.
+const SHORT: usize = 8;
 
 /// Round up to a multiple of `step`; `None` on overflow.
 pub fn round_up(value: u64, step: u64) -> Option<u64> {
@@ -178,6 +181,22 @@ mod tests {
         assert_eq!("64mib".parse::<ByteSize>().unwrap().0, 64 * MIB);
         for bad in ["", "GiB", "1.5GiB", "-1", "1XB", "99999999999999TiB"] {
             assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (512, "512 bytes"),
+            (16_896, "16.5 KiB"),
+            (17 << 10, "17 KiB"),
+            (1644 * MIB, "1644 MiB"),
+            (4 * GIB, "4 GiB"),
+            (4 * GIB - 1, "4.0 GiB"),
+            (8_598_323, "8.2 MiB"),
+        ] {
+            assert_eq!(approx(bytes), text);
         }
     }
 

@@ -19,11 +19,22 @@ pub struct ChangeArgs {
     pub plan_hash: Option<Sha256>,
 }
 
+/// For a disk at rest.
+#[derive(Debug, Args)]
+pub struct OfflineArg {
+    /// Nothing runs from this disk: it is served from a rescue system, or is the image of a machine that is switched off.
+    /// What counts as the running slot is then the default, which must be good and whole.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub offline: bool,
+}
+
 /// `stage`, and what `upgrade` shares with it.
 #[derive(Debug, Args)]
 pub struct StageArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
+    #[command(flatten)]
+    pub offline: OfflineArg,
     #[command(flatten)]
     pub source: SourceArgs,
     /// Write a payload again although its trial failed before.
@@ -37,7 +48,7 @@ pub struct StageArgs {
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
     /// Platform that the machine runs on [default: that of the running slot].
-    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<PlatformArg>,
     /// Value of the kernel argument talos.config; leave it empty for none [default: that of the running slot].
     #[arg(long, value_name = "VALUE")]
@@ -68,6 +79,8 @@ pub struct UpgradeArgs {
 pub struct ActivateArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
+    #[command(flatten)]
+    pub offline: OfflineArg,
     /// Keep EPHEMERAL. false erases it, and requires that nothing uses the disk.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub preserve: bool,
@@ -77,6 +90,11 @@ pub struct ActivateArgs {
 pub struct RollbackArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
+    /// Why: it is kept in the history of the disk.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    #[command(flatten)]
+    pub offline: OfflineArg,
     /// Print what it would do and stop: the same as --dry-run.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub check: bool,

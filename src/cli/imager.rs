@@ -8,7 +8,8 @@ use super::ProgressMode;
 use super::{PlatformArg, RegistryArgs, values};
 use slipway_core::kernel::arch::Arch;
 
-const HELP: &str = "\
+/// What a profile is, and how the image is named. An empty line is between the two.
+pub const IMAGER_HELP: &str = "\
 A profile is YAML:
   baseProfileName: metal      # or set all of platform, output.kind, diskSize, diskFormat, outFormat
   arch: amd64
@@ -28,7 +29,7 @@ this one cannot.";
 
 /// Makes disk images and ISOs from profiles, as Talos' imager does.
 #[derive(Debug, Parser)]
-#[command(name = "imager", version, max_term_width = 100, after_help = HELP)]
+#[command(name = "imager", version, max_term_width = 100, after_help = IMAGER_HELP)]
 pub struct Imager {
     /// Name of a base profile (iso, metal, metal-4k, aws, azure, ...), or `-` for a profile on stdin.
     #[arg(value_name = "PROFILE|-")]
@@ -58,7 +59,7 @@ pub struct ImagerOwn {
     #[arg(long, value_parser = values::arch())]
     pub arch: Option<Arch>,
     /// Platform the machine runs on [default: that of the base profile].
-    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<PlatformArg>,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
     /// one. Repeatable.

@@ -2,16 +2,22 @@
 //! `commands` turns the parsed arguments into requests.
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap prints these texts as they are: [:TAG] is not a link")]
 
+pub mod argv;
 mod change;
 pub mod environment;
 mod imager;
 pub mod output;
+mod pace;
 mod progress;
+mod signals;
+pub mod terminal;
+mod tracker;
 mod values;
 
-pub use change::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use imager::{Imager, ImagerOwn, ImagerUnsupported};
+pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
+pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
+pub use tracker::{Interruption, Tracker, name_of};
 pub use values::PlatformArg;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -25,12 +31,13 @@ use crate::payload::{SourceRef, registry::Mirror};
 use slipway_core::{
     kernel::arch::Arch,
     media::format::ImageKind,
+    report::FailureKind,
     units::{ByteSize, SectorSize},
 };
 
 /// Installs and upgrades an operating system (kernel, initramfs, squashfs) on a disk with two slots, A and B.
 #[derive(Debug, Parser)]
-#[command(name = "installer", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "installer", version, max_term_width = 100, after_help = exit_codes())]
 pub struct Cli {
     /// Format of the report on stdout.
     #[arg(long, global = true, value_enum, default_value_t = Output::Human)]
@@ -38,21 +45,23 @@ pub struct Cli {
     /// Format of the progress on stderr.
     #[arg(long, global = true, value_enum, default_value_t = ProgressMode::Auto)]
     pub progress: ProgressMode,
+    /// Show every detail, with sizes and offsets in bytes. JSON always has them.
+    #[arg(long, short, global = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub verbose: bool,
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 unknown flag or verb; 2 wrong input (a value, the environment, a machine config or a payload), nothing was written; \
-3 not supported; 4 the environment lacks something, or the version policy forbids the upgrade; 5 an external program is missing or failed, or a \
-registry did not deliver, nothing was written; 7 anything about the target disk, or the file that `image` makes: refused, already there, locked, \
-damaged, or failed part-way (the message says what is on it).";
+fn exit_codes() -> String {
+    let codes = FailureKind::ALL.map(|kind| format!("; {} {}", kind.exit_code(), kind.meaning()));
+    format!("Exit codes: 0 done{}.", codes.concat())
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Text for people.
     Human,
-    /// One JSON document, described by assets/report.schema.json.
+    /// One JSON document, described by assets/report.schema.json, also of a failure. (`man` and `completions` have none.)
     Json,
 }
 
@@ -110,6 +119,11 @@ pub enum Verb {
     ///
     /// The exit code is 7 if it lists a problem.
     Status(StatusArgs),
+    /// Show what was done to a disk: when, by whom, which version, and how each trial ended. Writes nothing.
+    ///
+    /// The last 64 changes are kept on the disk itself. A change that was interrupted before it took effect is marked.
+    /// Where the firmware keeps the last words of a kernel (pstore), they say why a trial ended in a panic.
+    History(HistoryArgs),
     /// Compare the boot chain and every file of every slot with their digests, read from the disk and not from the page
     /// cache.
     ///
@@ -137,7 +151,7 @@ pub enum Verb {
     /// Print a completion script for a shell.
     Completions {
         /// Shell to complete for.
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
     /// Write the manual pages into a directory.
     Man {
@@ -146,12 +160,20 @@ pub enum Verb {
     },
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
 #[derive(Debug, Args)]
 pub struct DiskArgs {
-    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file.
+    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: the disk that this system booted
+    /// from].
     #[arg(long, value_name = "PATH")]
-    pub disk: PathBuf,
-    /// Seconds to wait for another program's lock on the disk.
+    pub disk: Option<PathBuf>,
+    /// Seconds to wait for another program's lock on the disk. Verbs that only read do not wait.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
 }
@@ -163,6 +185,15 @@ pub struct StatusArgs {
     /// Read everything that `verify` reads. Otherwise only what GRUB loads is compared with its digests.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub full: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub target: DiskArgs,
+    /// Show only so many changes, the newest [default: all].
+    #[arg(long, value_name = "NUMBER")]
+    pub limit: Option<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -200,7 +231,7 @@ pub struct RegistryArgs {
 #[derive(Debug, Args)]
 pub struct InstallArgs {
     /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: what the machine config on stdin
-    /// names].
+    /// names; with --upgrade also the disk that this system booted from].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
     /// Seconds to wait for another program's lock on the disk.
@@ -230,7 +261,8 @@ pub struct ImageArgs {
     /// Format of the image.
     #[arg(long, value_parser = values::image_kind())]
     pub kind: ImageKind,
-    /// File to make. It is compressed if the name ends in .xz, .zst or .gz. It gets this name when it is complete.
+    /// File to make. It is compressed if the name ends in .xz, .zst or .gz. A name that promises another format is
+    /// refused. It gets this name when it is complete.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Replace a file that already exists.
@@ -294,7 +326,7 @@ pub struct SystemArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
     /// Platform that the machine runs on. It decides console and network arguments [default: metal].
-    #[arg(long, value_name = "NAME", value_parser = values::platform)]
+    #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<PlatformArg>,
     /// Value of the kernel argument talos.config; leave it empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
@@ -307,10 +339,10 @@ pub struct SystemArgs {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// Path of a disk or an image file; or a source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
-    /// docker://HOST/REPOSITORY[:TAG][@DIGEST].
+    /// docker://HOST/REPOSITORY[:TAG][@DIGEST] [default: the disk that this system booted from].
     #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
-    pub target: InspectTarget,
-    /// For a disk: seconds to wait for another program's lock on it.
+    pub target: Option<InspectTarget>,
+    /// Has no effect: reading waits for nobody's lock.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
     /// For a source: the architecture to choose if the image has several.

@@ -3,16 +3,24 @@
 //! full pipe has no room for are dropped.
 
 use std::{
-    io::{IsTerminal, stderr},
-    time::{Duration, Instant},
+    io::{ErrorKind, IsTerminal, stderr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
+use console::{Term, measure_text_width};
 
-use super::output;
+use super::{
+    output,
+    pace::{Pace, in_words},
+    terminal::{columns, cut},
+};
 use slipway_core::{
-    report::{Event, EventLine, Observer},
-    text::printable_lines,
+    report::{EVENT_SCHEMA, Event, EventLine, Observer, WriterProgress},
+    text::{printable_lines, wrap},
     units::approx,
 };
 
@@ -20,101 +28,190 @@ use slipway_core::{
 pub enum ProgressMode {
     /// Progress bars on a terminal, else plain lines.
     Auto,
-    /// Progress bars.
+    /// The same as `auto`.
     Bars,
     /// One line for each step, and one every few seconds while it runs.
     Plain,
-    /// One JSON object on each line. `seq` counts from 1; `event` is `phase`, `step`, `bytes` or `note`.
+    /// One JSON object on each line. `seq` counts from 1; `event` is `begin`, `phase`, `step`, `bytes`, `note`, `wait`,
+    /// `done` or `failed`.
     Json,
     /// No progress.
     None,
 }
 
 pub struct Progress {
-    mode: ProgressMode,
-    bar: Option<ProgressBar>,
-    seq: u64,
-    dropped: u64,
+    lines: Lines,
     total: u64,
     done: u64,
     begun: Instant,
     said: Instant,
+    pace: Pace,
+    // A bar stands on the line of the cursor.
+    drawn: bool,
+}
+
+/// Where the lines go. The thread that waits for signals has a copy, for the last one.
+#[derive(Clone)]
+pub struct Lines {
+    mode: ProgressMode,
+    seq: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
 /// Time between two lines while a step runs.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// Time between two pictures of a bar.
+const FRAME: Duration = Duration::from_millis(100);
 
 impl Progress {
     pub fn new(mode: ProgressMode) -> Self {
         let mode = match mode {
-            ProgressMode::Auto if stderr().is_terminal() => ProgressMode::Bars,
-            ProgressMode::Auto => ProgressMode::Plain,
+            ProgressMode::Auto | ProgressMode::Bars if stderr().is_terminal() => ProgressMode::Bars,
+            ProgressMode::Auto | ProgressMode::Bars => ProgressMode::Plain,
             other => other,
         };
         let now = Instant::now();
-        Progress { mode, bar: None, seq: 0, dropped: 0, total: 0, done: 0, begun: now, said: now }
+        let lines = Lines { mode, seq: Arc::default(), dropped: Arc::default() };
+        Progress { lines, total: 0, done: 0, begun: now, said: now, pace: Pace::default(), drawn: false }
+    }
+
+    pub fn lines(&self) -> Lines {
+        self.lines.clone()
     }
 
     /// Show a text of several lines unchanged.
     pub fn text(&mut self, text: &str) {
         self.finish_bar();
-        match self.mode {
-            ProgressMode::Json => self.json(Event::Note { text: text.to_owned() }),
-            ProgressMode::None => {}
-            _ => self.line(text.trim_end()),
+        self.lines.json(|| Event::Note { text: text.to_owned() });
+        if self.lines.is_for_people() {
+            self.lines.line(text.trim_end());
         }
+    }
+
+    pub fn begin_run(&self, verb: &str) {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.lines.json(|| Event::Begin { schema: EVENT_SCHEMA, verb: verb.to_owned(), version });
+    }
+
+    pub fn end_run(&mut self, event: Event) {
+        self.finish_bar();
+        self.lines.json(|| event);
     }
 
     fn begin(&mut self, sentence: &str, bytes: u64) {
         self.finish_bar();
         (self.total, self.done, self.begun) = (bytes, 0, Instant::now());
-        self.said = self.begun;
-        match self.mode {
-            ProgressMode::Plain => self.line(sentence),
-            ProgressMode::Bars if bytes > 0 => {
-                let bar = ProgressBar::new(bytes).with_message(printable_lines(sentence));
-                let template = "{msg}\n  [{bar:40}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
-                if let Ok(style) = ProgressStyle::with_template(template) {
-                    bar.set_style(style.progress_chars("=> "));
-                }
-                self.bar = Some(bar);
+        (self.said, self.pace) = (self.begun, Pace::default());
+        match self.lines.mode {
+            ProgressMode::Plain => self.lines.line(sentence),
+            ProgressMode::Bars => {
+                self.lines.line(&cut(&printable_lines(sentence), width()));
+                self.draw();
             }
-            ProgressMode::Bars => self.line(sentence),
             _ => {}
         }
     }
 
-    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader
-    // who comes back is told how many lines are missing.
-    fn line(&mut self, text: &str) {
-        if self.dropped > 0 && self.mode != ProgressMode::Json {
-            let told = format!("note: {} lines were dropped, because nobody read them\n", self.dropped);
-            if output::write(&stderr(), told.as_bytes(), Duration::ZERO).is_err() {
-                self.dropped += 1;
-                return;
-            }
-            self.dropped = 0;
-        }
-        let text = if self.mode == ProgressMode::Json { output::json(text) } else { output::human(text) };
-        match output::write(&stderr(), text.as_bytes(), Duration::ZERO) {
-            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => self.dropped += 1,
-            _ => {}
+    fn draw(&mut self) {
+        if self.lines.mode == ProgressMode::Bars && self.total > 0 {
+            self.drawn = true;
+            self.lines.bytes(&format!("\r{}\x1b[K", bar(width(), self.done, self.total, &self.pace)));
         }
     }
 
     fn finish_bar(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish();
+        if self.drawn {
+            self.draw();
+            self.lines.bytes("\n");
+            self.drawn = false;
         }
     }
 
-    fn json(&mut self, event: Event) {
+    fn say(&mut self, text: &str) {
+        self.finish_bar();
+        match self.lines.mode {
+            ProgressMode::Plain => self.lines.line(text),
+            ProgressMode::Bars => self.lines.line(&wrap("", &printable_lines(text), width(), 2).join("\n")),
+            _ => {}
+        }
+    }
+}
+
+// A terminal that is written to in its last column may go on to the next line.
+fn width() -> usize {
+    usize::from(columns(&Term::stderr()).unwrap_or(80).max(2) - 1)
+}
+
+/// `  [====>     ] 12.0 MiB of 118.4 MiB, 3.1 MiB/s, 2 min 10 s left`, with as much of it as there is room for.
+fn bar(width: usize, done: u64, total: u64, pace: &Pace) -> String {
+    const LEAST: usize = "  [>    ] ".len();
+    const LONGEST: usize = 40;
+    let percent = format!("{} %", WriterProgress::percent(done, total).unwrap_or_default());
+    let sizes = format!("{} of {}", approx(done), approx(total));
+    let rate = pace.rate().map(|rate| format!("{}/s", approx(rate)));
+    let left = pace.left(total).filter(|_| done < total).map(|left| format!("{} left", in_words(left)));
+    let texts = [
+        [Some(sizes.clone()), rate, left.clone()],
+        [Some(sizes), left.clone(), None],
+        [Some(percent.clone()), left, None],
+        [Some(percent.clone()), None, None],
+    ];
+    let texts = texts.map(|parts| parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    let Some(text) = texts.into_iter().find(|text| LEAST + measure_text_width(text) <= width) else {
+        return cut(&percent, width);
+    };
+    let inside = (width - measure_text_width(&text) - "  [] ".len()).min(LONGEST);
+    let filled = (u128::from(done.min(total)) * inside as u128 / u128::from(total.max(1))) as usize;
+    let head = if filled < inside { ">" } else { "" };
+    format!("  [{:<inside$}] {text}", format!("{}{head}", "=".repeat(filled)))
+}
+
+impl Lines {
+    fn is_for_people(&self) -> bool {
+        matches!(self.mode, ProgressMode::Plain | ProgressMode::Bars)
+    }
+
+    /// The last event of all, from another thread.
+    pub fn interrupted(&self, event: Event) {
+        if self.mode == ProgressMode::Bars {
+            self.bytes("\n");
+        }
+        self.json(|| event);
+    }
+
+    // The reader may miss a line. A closed stderr, or a pipe that nobody empties, must not stop an install. A reader
+    // who comes back is told how many lines are missing.
+    fn line(&self, text: &str) {
+        let dropped = self.dropped.load(Ordering::SeqCst);
+        if dropped > 0 && self.mode != ProgressMode::Json {
+            let told = format!("note: {dropped} lines were dropped, because nobody read them\n");
+            if output::write(&stderr(), told.as_bytes(), Duration::ZERO).is_err() {
+                self.dropped.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            self.dropped.store(0, Ordering::SeqCst);
+        }
+        let text = if self.mode == ProgressMode::Json { output::json(text) } else { output::human(text) };
+        match output::write(&stderr(), text.as_bytes(), Duration::ZERO) {
+            Err(e) if e.kind() == ErrorKind::TimedOut => {
+                self.dropped.fetch_add(1, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+    }
+
+    fn bytes(&self, text: &str) {
+        let _ = output::write(&stderr(), text.as_bytes(), Duration::ZERO);
+    }
+
+    fn json(&self, event: impl FnOnce() -> Event) {
         if self.mode != ProgressMode::Json {
             return;
         }
-        self.seq += 1;
+        let seq = self.seq.fetch_add(1, Ordering::SeqCst) + 1;
+        let time = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
         // Serialization cannot fail: the event has only strings and numbers.
-        let line = serde_json::to_string(&EventLine { seq: self.seq, event }).unwrap_or_default();
+        let line = serde_json::to_string(&EventLine { seq, time, event: event() }).unwrap_or_default();
         self.line(&line);
     }
 }
@@ -122,49 +219,76 @@ impl Progress {
 impl Observer for Progress {
     fn phase(&mut self, text: &str, bytes: u64) {
         self.begin(text, bytes);
-        self.json(Event::Phase { text: text.to_owned(), total_bytes: bytes });
+        self.lines.json(|| Event::Phase { text: text.to_owned(), total_bytes: bytes });
     }
 
     fn step(&mut self, step: usize, of: usize, text: &str, bytes: u64) {
         self.begin(&format!("[{step:>2}/{of}] {text}"), bytes);
-        self.json(Event::Step { step, of, text: text.to_owned(), total_bytes: bytes });
+        self.lines.json(|| Event::Step { step, of, text: text.to_owned(), total_bytes: bytes });
     }
 
     fn advance(&mut self, bytes: u64) {
         self.done += bytes;
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done);
-        }
-        if self.said.elapsed() < INTERVAL {
+        self.pace.at(self.begun.elapsed(), self.done);
+        let due = if self.lines.mode == ProgressMode::Bars { FRAME } else { INTERVAL };
+        if self.said.elapsed() < due {
             return;
         }
         self.said = Instant::now();
-        if self.mode == ProgressMode::Plain && self.total > 0 {
-            let (done, total) = (self.done.max(1), self.total);
-            let left = u128::from(total.saturating_sub(done)) * self.begun.elapsed().as_millis() / u128::from(done);
-            self.line(&format!(
-                "        {} of {} ({} %), about {} s left",
-                approx(done),
-                approx(total),
-                done * 100 / total,
-                left.div_ceil(1000)
-            ));
+        self.draw();
+        let (done, total) = (self.done, self.total);
+        if self.lines.mode == ProgressMode::Plain
+            && let Some(percent) = WriterProgress::percent(done, total)
+        {
+            let left =
+                self.pace.left(total).map_or_else(String::new, |left| format!(", about {} left", in_words(left)));
+            self.lines.line(&format!("        {} of {} ({percent} %){left}", approx(done), approx(total)));
         }
-        self.json(Event::Bytes { done_bytes: self.done, total_bytes: self.total });
+        self.lines.json(|| Event::Bytes { done_bytes: done, total_bytes: total });
     }
 
     fn note(&mut self, text: &str) {
-        self.finish_bar();
-        match self.mode {
-            ProgressMode::Json => self.json(Event::Note { text: text.to_owned() }),
-            ProgressMode::None => {}
-            _ => self.line(&format!("note: {text}")),
-        }
+        self.lines.json(|| Event::Note { text: text.to_owned() });
+        self.say(&format!("note: {text}"));
+    }
+
+    fn waits(&mut self, text: &str) {
+        self.lines.json(|| Event::Wait { text: text.to_owned() });
+        self.say(text);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         self.finish_bar();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_bar_fits_and_tells_what_there_is_room_for() {
+        let mut pace = Pace::default();
+        pace.at(Duration::from_secs(5), 50 * MIB);
+        let at = |width| bar(width, 50 * MIB, 1350 * MIB, &pace);
+        assert_eq!(
+            at(99),
+            format!("  [={}] 50.0 MiB of 1.3 GiB, 10.0 MiB/s, 2 min 10 s left", format_args!(">{:38}", ""))
+        );
+        assert_eq!(at(79), "  [>                         ] 50.0 MiB of 1.3 GiB, 10.0 MiB/s, 2 min 10 s left");
+        assert_eq!(at(39), "  [>             ] 3 %, 2 min 10 s left");
+        assert_eq!(at(15), "  [>      ] 3 %");
+        assert_eq!(at(5), "3 %");
+        for width in 1..200 {
+            for (done, total) in [(0, 1), (50 * MIB, 50 * MIB), (60 * MIB, 50 * MIB), (1, u64::MAX)] {
+                let text = bar(width, done, total, &pace);
+                assert!(measure_text_width(&text) <= width, "{text:?} in {width}");
+            }
+        }
+        assert_eq!(bar(30, 7, 7, &Pace::default()), "  [===============] 7 B of 7 B");
     }
 }

@@ -1,6 +1,11 @@
 //! Parsers for values whose types are in the core, which has no clap.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::ffi::OsStr;
+
+use clap::{
+    Arg, Command,
+    builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser},
+};
 use slipway_core::{
     kernel::{
         arch::Arch,
@@ -23,7 +28,23 @@ pub fn image_kind() -> impl TypedValueParser<Value = ImageKind> {
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformArg(pub Option<Platform>);
 
-pub fn platform(name: &str) -> Result<PlatformArg, UnknownPlatform> {
+/// Parses `--platform`. Old names and an empty one are taken, too, but not offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Platforms;
+
+impl TypedValueParser for Platforms {
+    type Value = PlatformArg;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<PlatformArg, clap::Error> {
+        StringValueParser::new().try_map(|name| platform(&name)).parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Platform::names().map(PossibleValue::new)))
+    }
+}
+
+fn platform(name: &str) -> Result<PlatformArg, UnknownPlatform> {
     match name {
         "" => Ok(PlatformArg(None)),
         name => Platform::settled(name).map(Some).map(PlatformArg),

@@ -12,21 +12,24 @@ use crate::{
 };
 
 pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let request = ops::activate::Activate { preserve: args.preserve };
-    ops::activate::run(&args.change.target.request(), request, args.change.options(), observer).map(Report::Change)
+    let request = ops::activate::Activate { runs_from: args.offline.runs_from(), preserve: args.preserve };
+    ops::activate::run(&args.change.target.request(observer)?, request, args.change.options(), observer)
+        .map(Report::Change)
 }
 
 pub fn confirm(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    ops::confirm::run(&args.target.request(), args.options(), observer).map(Report::Change)
+    ops::confirm::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
 }
 
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let options = ChangeOptions { dry_run: args.change.dry_run || args.check, ..args.change.options() };
-    ops::rollback::run(&args.change.target.request(), options, observer).map(Report::Change)
+    let (dry_run, reason) = (args.change.dry_run || args.check, args.reason.clone());
+    let options = ChangeOptions { dry_run, reason, ..args.change.options() };
+    let request = ops::rollback::Rollback { offline: args.offline.offline };
+    ops::rollback::run(&args.change.target.request(observer)?, request, options, observer).map(Report::Change)
 }
 
 pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    ops::repair::run(&args.target.request(), args.options(), observer).map(Report::Change)
+    ops::repair::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
 }
 
 pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -38,5 +41,5 @@ pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Fail
         DataVolume::Ephemeral => Part::Ephemeral,
     };
     let request = ops::wipe::Wipe { parts: volumes.iter().map(part).collect(), format: args.format_data };
-    ops::wipe::run(&args.change.target.request(), request, args.change.options(), observer).map(Report::Change)
+    ops::wipe::run(&args.change.target.request(observer)?, request, args.change.options(), observer).map(Report::Change)
 }

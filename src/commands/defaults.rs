@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
 use slipway_core::{
     config::{DiskChoice, MachineConfig},
     disk::layout::Part,
@@ -25,7 +24,7 @@ pub struct Defaults {
 impl Defaults {
     /// Reads stdin for a machine config.
     pub fn read(environment: Environment, observer: &mut dyn Observer) -> Result<Self, Failure> {
-        let config = stdin::machine_config()?;
+        let config = stdin::machine_config(observer)?;
         config.iter().flat_map(|config| &config.warnings).for_each(|warning| observer.note(warning));
         Ok(Defaults { environment, config })
     }
@@ -68,19 +67,19 @@ impl Defaults {
         self.config.as_ref().map_or_else(Vec::new, |config| config.encrypted.clone())
     }
 
-    pub fn disk(&self, arg: Option<&Path>, observer: &mut dyn Observer) -> Result<PathBuf, Failure> {
+    /// The disk that the argument or the config names, if one does.
+    pub fn disk(&self, arg: Option<&Path>, observer: &mut dyn Observer) -> Result<Option<PathBuf>, Failure> {
         let choice = self.config.as_ref().and_then(|config| config.disk.as_ref());
         match (arg, choice) {
-            (Some(path), _) => Ok(path.to_owned()),
-            (None, Some(DiskChoice::Path(path))) => Ok(path.into()),
+            (Some(path), _) => Ok(Some(path.to_owned())),
+            (None, Some(DiskChoice::Path(path))) => Ok(Some(path.into())),
             (None, Some(DiskChoice::Selector(selector))) => {
                 let disks = device::disks().or_fail(FailureKind::Environment)?;
                 let path = the_one(selector, &disks, "the machine config").or_fail(FailureKind::Input)?;
                 observer.note(&format!("{} is the disk that the machine config selects", path.display()));
-                Ok(path)
+                Ok(Some(path))
             }
-            (None, None) => Err(anyhow!("no disk: give --disk PATH, or a machine config on stdin that names one"))
-                .or_fail(FailureKind::Input),
+            (None, None) => Ok(None),
         }
     }
 }

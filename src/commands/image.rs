@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The time in an image if `SOURCE_DATE_EPOCH` is not set: 2026-01-01 00:00:00 UTC.
-const TIME: u32 = 1_767_225_600;
+pub const TIME: u32 = 1_767_225_600;
 
 pub fn run(args: &ImageArgs, environment: Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
     image::run(&image_request(args, environment)?, observer)
@@ -26,15 +26,15 @@ pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Image
         disk_bytes: args.disk_size.map(|size| size.0),
         seed: args.seed.clone(),
         container: args.container.clone(),
-        time: input(source_date_epoch())?,
+        time: input(source_date_epoch(TIME))?,
         system: args.system.request(&Defaults::environment(environment))?,
     })
 }
 
-/// Seconds since 1970 UTC, by <https://reproducible-builds.org/specs/source-date-epoch/>.
-pub fn source_date_epoch() -> Result<u32, String> {
+/// Seconds since 1970 UTC, by <https://reproducible-builds.org/specs/source-date-epoch/>; `time` if it is not set.
+pub fn source_date_epoch(time: u32) -> Result<u32, String> {
     const NAME: &str = "SOURCE_DATE_EPOCH";
-    let Some(value) = env::var_os(NAME) else { return Ok(TIME) };
+    let Some(value) = env::var_os(NAME) else { return Ok(time) };
     value
         .to_str()
         .and_then(|text| text.parse().ok())

@@ -4,9 +4,12 @@ use std::fs;
 
 use anyhow::{Context as _, anyhow};
 
-use super::{image::source_date_epoch, input, stdin};
+use super::{
+    image::{TIME, source_date_epoch},
+    input, stdin,
+};
 use crate::{
-    cli::{Imager, ImagerOwn, Progress},
+    cli::{Imager, ImagerOwn, Tracker},
     error::{Failure, OrFail as _},
     ops::{ImageRequest, KernelArgsRequest, SourceRequest, SystemRequest, image, is_there},
     payload::{SourceRef, image::LocalRef},
@@ -21,14 +24,13 @@ use slipway_core::{
 /// A hint for users who give a file name instead of a base profile.
 const STDIN: &str = "to use a profile from a file, run `imager - < FILE`";
 
-pub fn run(args: &Imager) -> Result<Report, Failure> {
+pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
     if let Some(flag) = args.unsupported.given() {
         return Err(anyhow!("{flag}: Talos' imager has it, but it is not supported here"))
             .or_fail(FailureKind::Unsupported);
     }
-    let mut progress = Progress::new(args.progress);
     let profile = match args.profile.as_str() {
-        "-" => of_stdin(&args.own, &mut progress)?,
+        "-" => of_stdin(&args.own, progress)?,
         base => of_base(base, &args.own)?,
     };
     progress.text(&profile.to_string());
@@ -39,7 +41,7 @@ pub fn run(args: &Imager) -> Result<Report, Failure> {
     let made = fs::create_dir_all(&args.output)
         .with_context(|| format!("--output {}: cannot create this directory", args.output.display()));
     made.or_fail(FailureKind::Install)?;
-    image::run(&request, &mut progress)
+    image::run(&request, progress)
 }
 
 pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, Failure> {
@@ -61,7 +63,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
         disk_bytes: profile.disk.map(|disk| disk.bytes),
         seed: None,
         container: None,
-        time: input(source_date_epoch())?,
+        time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
             source: SourceRequest { source: Some(source), strict: false, registry },
             dry_run: false,
@@ -86,7 +88,7 @@ fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Fai
     if let Some(flag) = own.given() {
         return input(Err(format!("{flag} has no effect beside a profile on stdin: set it in the profile")));
     }
-    let parsed = Profile::parse(&stdin::profile()?);
+    let parsed = Profile::parse(&stdin::profile(progress)?);
     let (profile, ignored) = parsed.map_err(|error| {
         let kind = kind_of(&error.fault);
         Failure { kind, error: anyhow::Error::new(error).context("profile on stdin") }

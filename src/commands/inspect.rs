@@ -1,11 +1,10 @@
-//! `installer inspect DISK` and `installer inspect SOURCE`.
+//! `installer inspect [DISK]` and `installer inspect SOURCE`.
 
-use std::env;
+use std::{path::PathBuf, time::Duration};
 
-use console::Term;
-use slipway_core::report::{Observer, Report, Style};
+use slipway_core::report::{Observer, Report};
 
-use super::input;
+use super::{input, terminal::style};
 use crate::{
     cli::{InspectArgs, InspectTarget},
     error::Failure,
@@ -15,21 +14,19 @@ use crate::{
 pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let registry = args.registry.options();
     match args.target {
-        InspectTarget::Disk(_) if args.strict => input(Err("--strict is for a source, not for a disk".to_owned())),
-        InspectTarget::Disk(path) => {
-            let request = DiskRequest { path, lock_timeout: args.lock_timeout };
-            inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
+        None | Some(InspectTarget::Disk(_)) if args.strict => {
+            input(Err("--strict is for a source, not for a disk".to_owned()))
         }
-        InspectTarget::Source(source) => {
+        None => layout(None, args.lock_timeout, observer),
+        Some(InspectTarget::Disk(path)) => layout(Some(path), args.lock_timeout, observer),
+        Some(InspectTarget::Source(source)) => {
             let request = inspect_payload::Request { source, strict: args.strict, registry, arch: args.arch };
             inspect_payload::run(&request, observer).map(Report::Inspect)
         }
     }
 }
 
-/// Width of the terminal, and whether the locale has box-drawing characters.
-fn style() -> Style {
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-    Style::of(Term::stdout().size_checked().map(|(_, columns)| columns), locale.as_deref())
+fn layout(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let request = DiskRequest::of(named, lock_timeout, observer)?;
+    inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
 }

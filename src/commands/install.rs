@@ -1,14 +1,15 @@
 //! `installer install`, and the upgrade that machined starts with `install --upgrade=true`.
 
 use slipway_core::{
+    disk::own::NoDisk,
     plan::RunsFrom,
-    report::{Observer, Report},
+    report::{FailureKind, Observer, Report},
 };
 
-use super::{defaults::Defaults, upgrade::activated};
+use super::{asked, defaults::Defaults, upgrade::activated};
 use crate::{
     cli::InstallArgs,
-    error::Failure,
+    error::{Failure, OrFail as _},
     ops::{
         self, ChangeOptions, DiskRequest, SystemRequest, add_extra_kernel_args,
         install::{self, Identifiers},
@@ -21,7 +22,11 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
     if let Some(config) = defaults.config() {
         system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
     }
-    let disk = DiskRequest { path: defaults.disk(args.disk.as_deref(), observer)?, lock_timeout: args.lock_timeout };
+    let named = defaults.disk(args.disk.as_deref(), observer)?;
+    if named.is_none() && !args.upgrade {
+        return Err(NoDisk::Install).or_fail(FailureKind::Input);
+    }
+    let disk = DiskRequest::of(named, args.lock_timeout, observer)?;
     if args.upgrade {
         if args.zero == Some(true) {
             observer.note("--zero has no effect with --upgrade");
@@ -34,6 +39,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
         zero: args.zero.unwrap_or_else(|| defaults.wipe()),
         medium: None,
         identifiers: Identifiers::Fresh,
+        by: asked::by(),
         system,
     };
     let report = ops::install::run(&disk, &request, observer)?;
@@ -48,7 +54,7 @@ fn upgrade(
     defaults: &Defaults,
     observer: &mut dyn Observer,
 ) -> Result<Report, Failure> {
-    let options = ChangeOptions { dry_run: system.dry_run, plan_hash: None };
+    let options = ChangeOptions { dry_run: system.dry_run, by: Some(asked::by()), ..ChangeOptions::default() };
     let request = upgrade::Request {
         runs_from: RunsFrom::Inside,
         source: system.source,

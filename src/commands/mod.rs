@@ -1,36 +1,46 @@
 //! Turns the arguments of each verb into a request, one short file for each. [`crate::ops`] carries the requests out.
 
+mod asked;
 mod change;
 mod checksum;
+mod completions;
 mod defaults;
-mod generate;
 mod image;
 mod imager;
 mod inspect;
 mod install;
+mod man;
 mod meta;
 mod pull;
 mod request;
 mod stdin;
+mod terminal;
 mod unattended;
 mod upgrade;
 
-use slipway_core::report::{FailureKind, Report};
+use slipway_core::report::{FailureKind, Observer, Report, StatusReport};
 
 use defaults::Defaults;
 
 use crate::{
-    cli::{Cli, Imager, Progress, Verb, environment::Environment},
+    cli::{Cli, Imager, Progress, Tracker, Verb, environment::Environment, name_of},
     error::{Failure, OrFail as _},
     ops,
 };
 
 pub use image::image_request;
 pub use imager::image_request as imager_request;
+pub use stdin::StdinError;
 
 pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
-    let progress = &mut Progress::new(cli.progress);
-    match cli.verb {
+    let mut tracker = Tracker::begin(Progress::new(cli.progress), name_of(&cli.verb));
+    let result = carry_out(cli.verb, environment, &mut tracker);
+    tracker.end(&result);
+    result
+}
+
+fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) -> Result<Report, Failure> {
+    match verb {
         Verb::Install(args) => install::run(*args, Defaults::read(environment, progress)?, progress),
         Verb::Image(args) => image::run(&args, environment, progress),
         Verb::Unattended(args) => unattended::run(&args, Defaults::read(environment, progress)?, progress),
@@ -42,22 +52,26 @@ pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
         Verb::Repair(args) => change::repair(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => {
-            let report = ops::status::run(&args.target.request(), args.full, progress)?;
-            Ok(Report::Status(Box::new(report)))
+            let report = ops::status::run(&args.target.request(progress)?, args.full, progress)?;
+            Ok(Report::Status(Box::new(StatusReport { columns: terminal::columns(), ..report })))
         }
-        Verb::Verify(args) => ops::verify::run(&args.request(), progress).map(Report::Verify),
+        Verb::History(args) => ops::history::run(&args.target.request(progress)?, args.limit).map(Report::History),
+        Verb::Verify(args) => ops::verify::run(&args.request(progress)?, progress).map(Report::Verify),
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),
-        Verb::Completions { shell } => Ok(generate::completions(shell)),
-        Verb::Man { dir } => generate::man(&dir),
+        Verb::Completions { shell } => Ok(completions::completions(shell)),
+        Verb::Man { dir } => man::man(&dir),
     }
 }
 
 /// The program under its other name, `imager`.
 pub fn imager(args: &Imager) -> Result<Report, Failure> {
-    imager::run(args)
+    let mut tracker = Tracker::begin(Progress::new(args.progress), "imager");
+    let result = imager::run(args, &mut tracker);
+    tracker.end(&result);
+    result
 }
 
 /// An argument that cannot be parsed is wrong input.

@@ -1,24 +1,30 @@
 //! Requests made from arguments that several verbs share.
 
-use slipway_core::disk::meta::parse_tag;
+use slipway_core::{disk::meta::parse_tag, plan::RunsFrom, report::Observer};
 
-use super::{defaults::Defaults, input};
+use super::{asked, defaults::Defaults, input};
 use crate::{
-    cli::{ChangeArgs, DiskArgs, RegistryArgs, SourceArgs, SystemArgs},
+    cli::{ChangeArgs, DiskArgs, OfflineArg, RegistryArgs, SourceArgs, SystemArgs},
     error::Failure,
     ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest},
     payload::registry::{Options, Patience},
 };
 
 impl DiskArgs {
-    pub fn request(&self) -> DiskRequest {
-        DiskRequest { path: self.disk.clone(), lock_timeout: self.lock_timeout }
+    pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
+        DiskRequest::of(self.disk.clone(), self.lock_timeout, observer)
     }
 }
 
 impl ChangeArgs {
-    pub const fn options(&self) -> ChangeOptions {
-        ChangeOptions { dry_run: self.dry_run, plan_hash: self.plan_hash }
+    pub fn options(&self) -> ChangeOptions {
+        ChangeOptions { dry_run: self.dry_run, plan_hash: self.plan_hash, by: Some(asked::by()), reason: None }
+    }
+}
+
+impl OfflineArg {
+    pub const fn runs_from(&self) -> RunsFrom {
+        if self.offline { RunsFrom::Offline } else { RunsFrom::Inside }
     }
 }
 

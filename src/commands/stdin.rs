@@ -11,43 +11,65 @@ use std::{
     os::fd::AsFd as _,
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
 use crate::error::{Failure, OrFail as _};
-use slipway_core::{config::MachineConfig, report::FailureKind, yaml::MAX_BYTES};
+use slipway_core::{
+    config::MachineConfig,
+    report::{FailureKind, Observer},
+    yaml::MAX_BYTES,
+};
 
 /// Longest silence in milliseconds. It can be short: machined has the config before it starts the installer.
 const PATIENCE: u16 = 10_000;
+/// Silence in milliseconds after which the user is told what is waited for.
+const WORTH_A_WORD: u16 = 500;
 
-pub fn machine_config() -> Result<Option<MachineConfig>, Failure> {
+/// Nothing that could be a config came.
+#[derive(Debug, thiserror::Error)]
+pub enum StdinError {
+    #[error("it is open, and nothing came for {} seconds: {remedy}", PATIENCE / 1000)]
+    Silent { remedy: &'static str },
+    #[error("more than {MAX_BYTES} bytes: this cannot be a config")]
+    TooLong,
+}
+
+pub fn machine_config(observer: &mut dyn Observer) -> Result<Option<MachineConfig>, Failure> {
     if io::stdin().is_terminal() {
         return Ok(None);
     }
     let remedy = "write the machine config to it and close it, or redirect stdin from /dev/null if there is none";
-    let bytes = read(remedy).context("stdin (the machine config)").or_fail(FailureKind::Input)?;
+    let bytes = read("the machine config", remedy, observer)
+        .context("stdin (the machine config)")
+        .or_fail(FailureKind::Input)?;
     MachineConfig::parse(&bytes).context("machine config on stdin").or_fail(FailureKind::Input)
 }
 
-pub fn profile() -> Result<Vec<u8>, Failure> {
+pub fn profile(observer: &mut dyn Observer) -> Result<Vec<u8>, Failure> {
     const REMEDY: &str = "write the profile to it and close it, as in `imager - < profile.yaml`";
     if io::stdin().is_terminal() {
         return Err(anyhow!("stdin is a terminal: redirect it from the profile, as in `imager - < profile.yaml`"))
             .or_fail(FailureKind::Input);
     }
-    read(REMEDY).context("stdin (the profile)").or_fail(FailureKind::Input)
+    read("the profile", REMEDY, observer).context("stdin (the profile)").or_fail(FailureKind::Input)
 }
 
 /// `remedy` is for a user whose stdin stays open without data.
-fn read(remedy: &str) -> anyhow::Result<Vec<u8>> {
+fn read(what: &str, remedy: &'static str, observer: &mut dyn Observer) -> anyhow::Result<Vec<u8>> {
     let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
+    if !is_ready(&stdin, WORTH_A_WORD)? {
+        observer.waits(&format!("waiting for {what} on stdin; up to {} s", PATIENCE / 1000));
+    }
     loop {
-        wait(&stdin, remedy)?;
+        if !is_ready(&stdin, PATIENCE)? {
+            return Err(StdinError::Silent { remedy }.into());
+        }
         match stdin.read(&mut chunk) {
             Ok(0) => return Ok(bytes),
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
@@ -57,16 +79,17 @@ fn read(remedy: &str) -> anyhow::Result<Vec<u8>> {
             Err(e) => return Err(e.into()),
         }
         if bytes.len() > MAX_BYTES {
-            bail!("more than {MAX_BYTES} bytes: this cannot be a config");
+            return Err(StdinError::TooLong.into());
         }
     }
 }
 
-fn wait(stdin: &File, remedy: &str) -> anyhow::Result<()> {
+/// Whether there is something to read, or its end, within so many milliseconds.
+fn is_ready(stdin: &File, milliseconds: u16) -> anyhow::Result<bool> {
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, PollTimeout::from(PATIENCE)) {
-        Ok(0) => Err(anyhow!("it is open, and nothing came for {} seconds: {remedy}", PATIENCE / 1000)),
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
+    match poll(&mut fds, PollTimeout::from(milliseconds)) {
+        Ok(0) => Ok(false),
+        Ok(_) | Err(Errno::EINTR) => Ok(true),
         Err(e) => Err(e.into()),
     }
 }

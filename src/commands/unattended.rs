@@ -2,7 +2,7 @@
 
 use slipway_core::report::{Observer, Report};
 
-use super::defaults::Defaults;
+use super::{asked, defaults::Defaults};
 use crate::{cli::UnattendedArgs, error::Failure, ops::unattended};
 
 pub fn run(args: &UnattendedArgs, defaults: Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -10,6 +10,7 @@ pub fn run(args: &UnattendedArgs, defaults: Defaults, observer: &mut dyn Observe
         lock_timeout: args.lock_timeout,
         retry_bad: args.retry_bad,
         allow_any_version: args.allow_any_version,
+        by: asked::by(),
         system: args.system.request(&defaults)?,
         config: defaults.into_config(),
     };

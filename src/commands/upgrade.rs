@@ -2,7 +2,6 @@
 
 use slipway_core::{
     disk::layout::Part,
-    plan::RunsFrom,
     report::{Observer, Report},
 };
 
@@ -34,7 +33,7 @@ pub fn activated(preserve: bool, defaults: &Defaults) -> Afterwards {
 
 fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Request {
     Request {
-        runs_from: RunsFrom::Inside,
+        runs_from: args.offline.runs_from(),
         source: args.source.request(),
         afterwards,
         kernel_args: KernelArgs::Kept(KernelArgsRequest {
@@ -52,6 +51,6 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
 }
 
 fn carry_out(args: &StageArgs, request: &Request, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let disk = args.change.target.request();
+    let disk = args.change.target.request(observer)?;
     ops::upgrade::run(&disk, request, args.change.options(), observer).map(Report::Change)
 }

@@ -3,10 +3,12 @@
 mod claim;
 mod lock;
 mod same;
+mod writer;
 
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    ops::Deref,
     os::{
         fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -38,8 +40,13 @@ use slipway_core::units::{Extent, SectorSize, round_down};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Takes a shared lock.
+    /// Takes a shared lock: what is read belongs together.
     Read,
+    /// Takes no lock, and does not wait: others may write meanwhile. [`Disk::writer`] tells who.
+    ///
+    /// A shared lock for as long as `verify` reads, which is minutes, would make an upgrade that comes then wait, and
+    /// fail.
+    Look,
     /// Takes an exclusive lock. Other partitions may be in use.
     Write,
     /// As `Write`, for the ways back, which write single sectors: they work where sysfs is not mounted, and beside a
@@ -49,6 +56,12 @@ pub enum Access {
     Whole,
     /// An image file that this program has just made, so that nobody can use it yet.
     New,
+}
+
+impl Access {
+    pub const fn writes(self) -> bool {
+        !matches!(self, Access::Read | Access::Look)
+    }
 }
 
 /// Nothing has been written when one of these is returned.
@@ -74,10 +87,26 @@ pub enum OpenError {
     Io { path: String, source: io::Error },
 }
 
+/// With the lock that its access wants, or without one.
+enum Opened {
+    Locked(Flock<File>),
+    Unlocked(File),
+}
+
+impl Deref for Opened {
+    type Target = File;
+    fn deref(&self) -> &File {
+        match self {
+            Opened::Locked(file) => file,
+            Opened::Unlocked(file) => file,
+        }
+    }
+}
+
 /// An open disk. The lock is held until it is dropped.
 pub struct Disk {
     node: DiskNode,
-    lock: Flock<File>,
+    lock: Opened,
     direct: Option<File>,
     // Offset and length of direct I/O must be multiples of this, bytes.
     direct_align: u64,
@@ -104,11 +133,25 @@ impl Disk {
         sector: Option<SectorSize>,
         patience: Duration,
     ) -> Result<Self, OpenError> {
+        Self::open_and_say(path, access, sector, patience, &mut |_| ())
+    }
+
+    /// The same. `says` gets a sentence if it has to wait for longer than a moment.
+    pub fn open_and_say(
+        path: &Path,
+        access: Access,
+        sector: Option<SectorSize>,
+        patience: Duration,
+        says: &mut dyn FnMut(&str),
+    ) -> Result<Self, OpenError> {
         let node = DiskNode::of(path).map_err(|why| OpenError::NotADisk { path: path.to_owned(), why })?;
         let name = node.path.display().to_string();
-        let write = access != Access::Read;
+        let write = access.writes();
         let file = open_node(&node, &node.path, write, 0)?;
-        let lock = lock(file, &name, write, patience)?;
+        let lock = match access {
+            Access::Look => Opened::Unlocked(file),
+            _ => Opened::Locked(lock(file, &name, write, patience, says)?),
+        };
         // After hot-plug the name may refer to another disk than the one we looked up.
         let io = |source| OpenError::Io { path: name.clone(), source };
         if same_file(&lock, path).map_err(io)? {
@@ -117,15 +160,10 @@ impl Disk {
         Err(io(io::Error::other("it changed while it was being opened")))
     }
 
-    fn of_locked(
-        node: DiskNode,
-        lock: Flock<File>,
-        access: Access,
-        sector: Option<SectorSize>,
-    ) -> Result<Self, OpenError> {
+    fn of_locked(node: DiskNode, lock: Opened, access: Access, sector: Option<SectorSize>) -> Result<Self, OpenError> {
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
-        let write = access != Access::Read;
+        let write = access.writes();
         let sequence = ioctl::sequence(&lock);
         let (size, own_sector, read_only) = geometry(&lock, node.disk.kind, sector).map_err(io)?;
         if write && read_only {

@@ -2,7 +2,10 @@
 //! copy where the other's sector is dead.
 
 use slipway_core::{
-    boot::env::{BootEnv, PATHS},
+    boot::{
+        env::{BootEnv, PATHS},
+        history::HISTORY,
+    },
     disk::{
         layout::{META_BYTES, Part},
         meta::{ADV_BYTES, Adv, LEGACY_AT, Meta},
@@ -20,7 +23,7 @@ use crate::probe;
     "{what} is not what it was when the plan was made: another program has written to the disk, and what it wrote is left \
      alone"
 )]
-pub(super) struct ChangedMeanwhile {
+pub struct ChangedMeanwhile {
     what: String,
 }
 
@@ -40,10 +43,11 @@ impl Failed {
     /// What is told where the plan reaches its goal without the step, or (if it is not `spare`) with the other copy.
     pub fn spared(&self, step: &Step, spare: bool) -> String {
         let without = match step {
-            Step::WriteMarker { .. } => "it counts only if both copies of boot.env are lost",
+            Step::WriteMarker { .. } => "it counts only if both copies of the boot state are lost",
             Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. } if spare => {
                 "META keeps the label of the slot to return to, which nothing in Slipway reads"
             }
+            Step::WriteHistory { .. } => "`installer history` will not show this change",
             Step::ForgetCached { .. } => "until the next boot other programs may see the old content",
             _ => "the other copy is in force; another such failure would lose both",
         };
@@ -73,14 +77,26 @@ impl Executor<'_, '_> {
 
     /// Check that a copy of boot.env is still where it was when the plan was made: its old place may be another file's.
     pub(super) fn still_there(&self, copy: u8, offset: u64) -> Result<(), ChangedMeanwhile> {
-        let esp = self.plan.steps.iter().find_map(|step| match step {
-            Step::ForgetCached { part: Part::Esp, extent } => Some(*extent),
-            _ => None,
-        });
         let path = PATHS[usize::from(copy != 1)];
         // Where the ESP cannot be read any more, nobody has moved it.
-        let moved = esp.and_then(|esp| probe::boot_env_place(self.disk, esp, path)).is_some_and(|at| at != offset);
+        let moved =
+            self.esp().and_then(|esp| probe::boot_env_place(self.disk, esp, path)).is_some_and(|at| at != offset);
         if moved { Err(ChangedMeanwhile { what: path.to_owned() }) } else { Ok(()) }
+    }
+
+    /// The same of a record of the history, which is not written where that cannot be looked up.
+    pub(super) fn is_in_history(&self, offset: u64) -> Result<(), ChangedMeanwhile> {
+        let record = Extent { offset, len: self.disk.sector_size().bytes() };
+        let found = self.esp().and_then(|esp| probe::history_place(self.disk, esp));
+        let there = found.is_some_and(|file| file.contains(record));
+        if there { Ok(()) } else { Err(ChangedMeanwhile { what: HISTORY.to_owned() }) }
+    }
+
+    fn esp(&self) -> Option<Extent> {
+        self.plan.steps.iter().find_map(|step| match step {
+            Step::ForgetCached { part: Part::Esp, extent } => Some(*extent),
+            _ => None,
+        })
     }
 
     pub(super) fn meta_copy(&mut self, copy: u8, offset: u64) -> anyhow::Result<Vec<Expect>> {

@@ -22,11 +22,13 @@ use crate::{
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
     transfer::PayloadFiles,
 };
-use copies::{ChangedMeanwhile, Failed};
+pub use copies::ChangedMeanwhile;
+use copies::Failed;
 use slipway_core::{
     boot::{
         env::{BootEnv, Marker, PATHS},
         env_block::SECTOR_BLOCK_BYTES,
+        history::{Entry, HISTORY},
     },
     disk::{
         gpt::{self, Gpt},
@@ -36,7 +38,7 @@ use slipway_core::{
     plan::{Plan, Step, Table},
     report::FailureKind,
     report::Observer,
-    units::{Extent, GIB},
+    units::{Extent, GIB, approx},
 };
 use unverified::Unverified;
 
@@ -96,6 +98,7 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
     let mut first: Option<Failed> = None;
     for (n, step) in plan.steps.iter().enumerate() {
         let sentence = plan.describe(step);
+        executor.observer.left(plan.left_by(n));
         executor.observer.step(n + 1, of, &sentence, plan.step_bytes(step));
         wrote |= !step.writes().is_empty();
         let failed = executor.durably(step).err().map(|source| Failed { n, sentence, source });
@@ -120,8 +123,11 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
         let begun = source.downcast_ref::<ChangedMeanwhile>().is_none();
         let state = if begun { plan.left_by(n) } else { plan.left_before(n) }.to_owned();
-        return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source: source.into() });
+        // Not `into`: nobody could tell the cause by its type then.
+        let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
+        return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source });
     }
+    executor.observer.left(&plan.result);
     Ok(())
 }
 
@@ -196,6 +202,13 @@ impl<'a> Executor<'_, 'a> {
                 self.still_holds(*offset, over.as_ref(), BootEnv::parse, PATHS[usize::from(*copy != 1)])?;
                 self.sector(*offset, &env.render())
             }
+            Step::WriteHistory { offset, entry, over } => {
+                self.is_in_history(*offset)?;
+                self.still_holds(*offset, over.as_ref(), Entry::parse, HISTORY)?;
+                let mut bytes = entry.render().into_bytes();
+                bytes.resize(bytes.len().next_multiple_of(self.disk.sector_size().bytes() as usize), b' ');
+                self.small(*offset, bytes)
+            }
             Step::WriteMarker { slot, offset, marker, over } => {
                 self.still_holds(*offset, over.as_ref(), Marker::parse, &format!("the marker of slot {slot}"))?;
                 self.sector(*offset, &marker.render())
@@ -236,12 +249,8 @@ impl<'a> Executor<'_, 'a> {
     }
 
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {
-        let context = || {
-            format!(
-                "no room for {} bytes at byte {} of the image file: free some, or put the file elsewhere",
-                extent.len, extent.offset
-            )
-        };
+        let context =
+            || format!("no room for {} of the image file: free some, or put the file elsewhere", approx(extent.len));
         self.disk.reserve(extent).with_context(context)
     }
 

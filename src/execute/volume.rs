@@ -5,6 +5,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::{Executor, Expect, unverified::Unverified};
 use crate::transfer::{FileReader, ReadBack, write_stream};
 use slipway_core::{
+    boot::history::new_file,
     digest::Sha256,
     disk::{
         fat::{Placed, VolumeLayout},
@@ -41,6 +42,10 @@ impl<'scope, 'a> Executor<'scope, 'a> {
             match &file.from {
                 Content::Text(text) => {
                     self.write_file(file, to, &mut text.as_bytes(), &mut unverified).with_context(context)?;
+                }
+                Content::History(first) => {
+                    let bytes = new_file(first, self.disk.sector_size().bytes() as usize);
+                    self.write_file(file, to, &mut bytes.as_bytes(), &mut unverified).with_context(context)?;
                 }
                 Content::EfiImage => {
                     let image = &self.assets()?.efi;

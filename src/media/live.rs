@@ -24,6 +24,7 @@ use slipway_core::{
         facts::PayloadFacts,
         manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
     },
+    units::approx,
 };
 
 const CHUNK_BYTES: usize = 256 << 10;
@@ -37,7 +38,7 @@ pub enum LiveError {
     /// The same for the container image.
     #[error(transparent)]
     Container(anyhow::Error),
-    #[error("the initramfs would have {bytes} bytes: GRUB cannot load more than {MAX_INITRAMFS_BYTES}")]
+    #[error("the initramfs would have {}: GRUB cannot load more than {}", approx(*bytes), approx(MAX_INITRAMFS_BYTES))]
     TooLarge { bytes: u64 },
     #[error(transparent)]
     Tool(#[from] ToolError),

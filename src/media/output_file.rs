@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::atomic_file;
+use crate::{atomic_file, cleanup};
 use slipway_core::media::format::Compression;
 
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,8 @@ impl OutputFile {
 
     /// A temporary directory beside it, removed on drop.
     pub fn side_dir(&self) -> Result<TempDir, OutputFileError> {
-        let dir = tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
+        let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&self.dir);
+        let dir = cleanup::side(make, |dir| dir.path().to_owned());
         dir.map_err(|e| self.no_file(e))
     }
 
@@ -77,7 +78,8 @@ impl OutputFile {
     /// A temporary file beside it, removed on drop unless it is published. Its mode follows the umask.
     pub fn side(&self) -> Result<NamedTempFile, OutputFileError> {
         let mut builder = tempfile::Builder::new();
-        let file = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666)).tempfile_in(&self.dir);
+        let builder = builder.prefix(".slipway-").permissions(Permissions::from_mode(0o666));
+        let file = cleanup::side(|| builder.tempfile_in(&self.dir), |file| file.path().to_owned());
         file.map_err(|e| self.no_file(e))
     }
 

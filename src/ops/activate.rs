@@ -3,7 +3,7 @@
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
-    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, SystemFacts},
+    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
     report::{ChangeReport, Observer},
 };
 
@@ -16,22 +16,25 @@ use crate::{device::Access, error::Failure, execute::Sources};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Activate {
+    /// Whether a slot of this disk is running.
+    pub runs_from: RunsFrom,
     /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use the disk.
     pub preserve: bool,
 }
 
 impl Change for Activate {
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
-        let running = system.running.slot()?;
-        first_unverified([!running, running], system)
+        let kept = self.runs_from.kept(system)?;
+        first_unverified([!kept, kept], system)
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        plan::activate(&ActivateRequest { base: base.clone(), preserve: self.preserve }, system)
+        let Activate { runs_from, preserve } = *self;
+        plan::activate(&ActivateRequest { base: base.clone(), runs_from, preserve }, system)
     }
 
     fn payload(&self, system: &SystemFacts) -> Option<Sha256> {
-        system.running.slot().and_then(|running| system.slots[!running].payload())
+        self.runs_from.kept(system).and_then(|kept| system.slots[!kept].payload())
     }
 }
 
@@ -41,9 +44,12 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let access = if request.preserve { Access::Write } else { Access::Whole };
-    let opened = disk.open(access)?;
+    let inside = request.runs_from == RunsFrom::Inside;
+    let access = if inside && request.preserve { Access::Write } else { Access::Whole };
+    let opened = disk.open(access, observer)?;
     let installed = installed_disk::look(disk, &opened)?;
-    Clones::look(&opened, &installed.system.gpt).check(observer)?;
+    if inside {
+        Clones::look(&opened, &installed.system.gpt).check(observer)?;
+    }
     installed.change(&request, Sources::default(), options, observer)
 }

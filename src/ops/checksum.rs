@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use super::payload::{self, Payload};
 use crate::{
     atomic_file::publish,
+    cleanup,
     error::{Failure, OrFail as _},
     payload::{ChecksumPolicy, SourceRef, TEXTS, image::Inspection, registry::Options},
 };
@@ -50,7 +51,8 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
 /// old list does not match the new manifest, and such a payload is refused.
 fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
-        let mut file = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir)?;
+        let make = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir);
+        let mut file = cleanup::side(make, |file| file.path().to_owned())?;
         file.write_all(text.as_bytes())?;
         // A lack of room shows here at the latest, before either file is replaced.
         file.as_file().sync_all()?;

@@ -1,6 +1,6 @@
 //! Disks with the disk GUID of this one: what `status` says of them, and what an upgrade does not do beside them.
 
-use anyhow::anyhow;
+use anyhow::Context as _;
 use slipway_core::{
     disk::{
         drive::DriveRecord,
@@ -15,6 +15,16 @@ use crate::{
     error::{Failure, OrFail as _},
     probe,
 };
+
+/// An upgrade would go to a disk that the machine does not boot. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it is a copy of {original}, which has the same disk GUID and is the drive that was installed: name that one, or \
+     detach it; nothing was written"
+)]
+pub struct IsACopy {
+    original: String,
+}
 
 pub struct Clones<'d> {
     own: &'d DiskIdentity,
@@ -48,6 +58,18 @@ impl<'d> Clones<'d> {
         self.others.iter().map(of).collect()
     }
 
+    /// Which disk to detach, and why. None if there is no other one.
+    pub fn detach(&self) -> Option<String> {
+        let other = self.others.first()?;
+        let (own, other_path) = (&self.own.path, &other.path);
+        let why = "both have the same disk GUID, and it is not certain which one the machine starts";
+        Some(match (self.is_original(self.own), self.is_original(other)) {
+            (true, false) => format!("detach {other_path}, the copy: {why}"),
+            (false, true) => format!("detach {own}, the copy of {other_path}: {why}"),
+            _ => format!("detach {own} or {other_path}: {why}"),
+        })
+    }
+
     /// Said of a disk that is a copy, also when it is the only one left: that is what a drive is replaced by.
     pub fn note(&self) -> Option<String> {
         let drive = self.record.as_ref().filter(|drive| self.own.kind == DiskKind::Disk && !drive.is(self.own))?;
@@ -59,12 +81,8 @@ impl<'d> Clones<'d> {
     pub fn check(&self, observer: &mut dyn Observer) -> Result<(), Failure> {
         let original = self.others.iter().find(|disk| self.is_original(disk));
         if let Some(original) = original.filter(|_| !self.is_original(self.own)) {
-            let text = format!(
-                "it is a copy of {}, which has the same disk GUID and is the drive that was installed: name that one, or \
-                 detach it; nothing was written",
-                original.path
-            );
-            return Err(anyhow!(text).context(self.own.path.clone())).or_fail(FailureKind::Install);
+            let copy = IsACopy { original: original.path.clone() };
+            return Err(copy).context(self.own.path.clone()).or_fail(FailureKind::Install);
         }
         self.problems().iter().for_each(|problem| observer.note(problem));
         Ok(())

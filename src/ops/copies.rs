@@ -5,9 +5,13 @@ use slipway_core::{
     boot::env::PATHS,
     disk::{layout::Part, meta::ADV_BYTES},
     plan::{GptCopies, SystemFacts},
+    report::Writer,
+    units::approx,
 };
 
 use crate::device::{BlockIo as _, Disk};
+
+const WHICH: [&str; 2] = ["first", "second"];
 
 /// What is wrong with the copies of the partition table, and what is worth knowing. `bytes` is the size of the disk,
 /// `sector` that of a sector.
@@ -19,9 +23,9 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
     match (&copies.backup, copies.backup_offset) {
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => notes.push(format!(
-            "the backup GPT is not at the end of the disk but at byte {at}: the disk is larger than the image that \
-             was written to it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup \
-             GPT"
+            "the backup GPT is not at the end of the disk but at {}: the disk is larger than the image that was written to \
+             it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup GPT",
+            approx(at),
         )),
         _ => {}
     }
@@ -35,31 +39,34 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
     (problems, notes)
 }
 
-/// The same of everything that is on the disk twice.
-pub fn problems(disk: &Disk, facts: &SystemFacts) -> (Vec<String>, Vec<String>) {
+/// The same of everything that is on the disk twice. While somebody writes, two good copies may differ: one is written
+/// after the other.
+pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
     let (mut problems, notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
-    for ((path, copy), at) in PATHS.iter().zip(&facts.env_copies).zip(facts.env_at) {
+    for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
+        let name = format!("the {which} copy of the boot state");
         if copy.is_some() && at.is_none() {
-            problems.push(format!("{path} on the ESP is not exactly one sector: it cannot be changed safely"));
+            problems.push(format!("{name} is not exactly one sector: it cannot be changed safely ({path} on the ESP)"));
         }
-        let at = at.map_or_else(String::new, |at| format!(" (byte {at} of the disk)"));
-        match copy {
-            None => problems.push(format!("{path} on the ESP is lost or damaged{at}")),
-            Some(copy) if facts.env.as_ref() != Some(copy) => {
-                problems.push(format!("{path} on the ESP differs from the other copy, which is in use{at}"))
+        let at = at.map_or_else(String::new, |at| format!(", byte {at} of the disk"));
+        let is = match copy {
+            None => "is lost or damaged",
+            Some(copy) if writer.is_none() && facts.env.as_ref() != Some(copy) => {
+                "differs from the other one, which is in use"
             }
-            Some(_) => {}
-        }
+            Some(_) => continue,
+        };
+        problems.push(format!("{name} {is} ({path} on the ESP{at})"));
     }
     let meta = facts.gpt.part(Part::Meta).offset;
     for (n, valid) in facts.meta.valid.into_iter().enumerate() {
         if !valid {
             let at = meta + (n * ADV_BYTES) as u64;
-            problems.push(format!("META: ADV copy {} is not valid (byte {at} of the disk)", n + 1));
+            problems.push(format!("the {} copy of META is not valid (byte {at} of the disk)", WHICH[n]));
         }
     }
-    if facts.meta.valid == [true, true] && !facts.meta.copies_equal {
-        problems.push("META: the two copies differ; the first one is used".to_owned());
+    if writer.is_none() && facts.meta.valid == [true, true] && !facts.meta.copies_equal {
+        problems.push("the two copies of META differ; the first one is used".to_owned());
     }
     // What there is once: the ESP, and the volumes of the OS.
     let once = facts.unreadable.iter().filter(|what| !what.contains("GPT") && !what.starts_with("META: ADV"));

@@ -25,6 +25,7 @@ use crate::{
 };
 
 pub fn run(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    request.kind.check_name(&request.out.to_string_lossy()).or_fail(FailureKind::Input)?;
     match request.kind.live() {
         Some(kind) => live_medium::run(request, kind, observer).map(|report| Report::Live(Box::new(report))),
         None => disk(request, observer),
@@ -49,6 +50,8 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
         zero: false,
         medium: None,
         identifiers: Identifiers::Seeded { seed, time },
+        // The same for everybody, so that the image is.
+        by: "image".to_owned(),
     };
     let tools = Toolbox::open(&install)?;
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;

@@ -2,33 +2,51 @@
 
 use anyhow::Context as _;
 
-use super::{DiskRequest, copies, status};
+use super::{
+    DiskRequest, copies,
+    reading::{self, Reader},
+    status,
+};
 use crate::{
-    device::{Access, BlockIo as _},
+    device::{BlockIo as _, Disk},
     error::{Failure, OrFail as _},
     probe::{self, ProbeError},
 };
 use slipway_core::{
     disk::region::misplaced,
-    report::{FailureKind, InstalledSystem, LayoutReport, StatusReport, Style},
+    report::{FailureKind, InstalledSystem, LayoutReport, StatusReport, Style, Writer},
 };
 
 const MEDIUM: &str = "it begins with an ISO 9660 image: a live medium or another CD";
 
 /// `style` says how wide the picture is, and in which characters.
 pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure> {
-    let disk = request.open(Access::Read)?;
-    let context = || request.path.display().to_string();
-    let table = probe::partitions(&disk).with_context(context).or_fail(FailureKind::Install)?;
+    let disk = request.look()?;
+    let mut reader = Reader::new(&disk)?;
+    let name = request.path.display().to_string();
+    let look = |writer: Option<&Writer>| layout(&disk, &name, &mut reader, style, writer);
+    let (report, writer) = reading::settled(&disk, look, |report| report.problems.is_empty())?;
+    Ok(LayoutReport { writer, ..report })
+}
+
+fn layout(
+    disk: &Disk,
+    name: &str,
+    reader: &mut Reader,
+    style: Style,
+    writer: Option<&Writer>,
+) -> Result<LayoutReport, Failure> {
+    let context = || name.to_owned();
+    let table = probe::partitions(disk).with_context(context).or_fail(FailureKind::Install)?;
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
-    let (system, not_ours, mut problems) = match probe::system(&disk, &super::kernel_cmdline()?) {
+    let (system, not_ours, mut problems) = match reader.look() {
         Ok(facts) => {
-            let StatusReport { next_boot, running, slots, problems, notes, .. } = status::status(&disk, facts);
+            let StatusReport { next_boot, running, slots, problems, notes, .. } = status::status(disk, facts, writer);
             (Some(InstalledSystem { next_boot, running, slots }), None, [problems, notes].concat())
         }
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();
-            let why = if probe::is_medium(&disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
+            let why = if probe::is_medium(disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
             let (problems, notes) = copies.map(|c| copies::of_the_table(c, bytes, sector_bytes)).unwrap_or_default();
             (None, Some(why), [problems, notes].concat())
         }
@@ -48,6 +66,7 @@ pub fn run(request: &DiskRequest, style: Style) -> Result<LayoutReport, Failure>
         system,
         not_ours,
         problems,
+        writer: writer.cloned(),
         style,
     })
 }

@@ -35,6 +35,8 @@ pub struct Request {
     /// The live medium that installs unattended, so that it recognizes this disk later.
     pub medium: Option<MediumId>,
     pub identifiers: Identifiers,
+    /// Who asks, for the history of the disk.
+    pub by: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +69,14 @@ impl Request {
             meta: system.meta.clone(),
             arch: system.arch,
             medium: self.medium,
+            by: self.by.clone(),
         }
     }
 }
 
 pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -> Result<InstallReport, Failure> {
     let tools = Toolbox::open(request)?;
-    let opened = disk.open_with(Access::Whole, request.system.sector)?;
+    let opened = disk.open_with(Access::Whole, request.system.sector, observer)?;
     onto(&opened, opened.path(), request, &tools, observer)
 }
 

@@ -4,22 +4,22 @@
 //! Until the partitions are claimed another program can write to them, and a raw write to the disk is possible at any
 //! time. So the plan is made a second time once they are claimed, and must be the same.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::Context as _;
 use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
-    plan::{Plan, Refusals, RequestBase, Step, SystemFacts},
+    plan::{Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
     rate::ByteRate,
     report::{ChangeReport, FailureKind, Observer},
 };
 
-use super::{ChangeOptions, DiskRequest};
+use super::{ChangeOptions, DiskRequest, pstore};
 use crate::{
     device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
     execute::{self, Sources},
-    probe,
+    probe::{self, ProbeError},
 };
 
 /// A verb that changes an installed disk. Implementations do no I/O: [`InstalledDisk`] reads for them.
@@ -28,7 +28,7 @@ pub trait Change {
     /// each slot.
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot>;
 
-    /// Called twice: the hash of the plan is made without the time of day.
+    /// Called twice: the hash of the plan is made without the time of day and without who asks.
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
 
     /// Digest of the payload that the change is about, for the report.
@@ -40,6 +40,36 @@ pub trait Change {
     fn remark(&self, _system: &SystemFacts) -> Option<String> {
         None
     }
+}
+
+/// The disk, the payload or the request is not what a plan was made for. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanChanged {
+    #[error(
+        "the disk, the payload or the request is not what it was when the plan was made: nothing was written (plan {asked}, now {now})"
+    )]
+    NotAsked { asked: Sha256, now: Sha256 },
+    #[error(
+        "another program has changed the disk since the plan was made: nothing was written; run the same command again"
+    )]
+    Disk,
+    #[error("it changed after it was looked at: nothing was written; run the same command again")]
+    Unattended,
+}
+
+/// Everything was written, but it is not known to be there.
+#[derive(Debug, thiserror::Error)]
+pub enum WrittenOver {
+    #[error("everything was written; looking at the disk once more failed")]
+    NotSeen(#[source] ProbeError),
+    #[error("another program has changed the partition table meanwhile: `installer status` shows what boots now")]
+    Table,
+    #[error("another program has changed the boot state meanwhile: `installer status` shows what boots now")]
+    BootState,
+    #[error("the partition table changed while META was written")]
+    TableUnderMeta,
+    #[error("another program has written META meanwhile, without this change: run the same command again")]
+    Meta,
 }
 
 /// The first of these slots that was not compared with its checksums yet.
@@ -60,6 +90,8 @@ pub struct InstalledDisk<'d> {
     identity: DiskIdentity,
     kernel_cmdline: String,
     limiter: Option<RateLimiter>,
+    /// For the history.
+    asked: Asked,
     pub system: SystemFacts,
 }
 
@@ -73,7 +105,7 @@ impl<'d> InstalledDisk<'d> {
     ) -> Result<Self, Failure> {
         let system = probe::system(disk, kernel_cmdline).with_context(|| name.to_owned());
         let (system, kernel_cmdline) = (system.or_fail(FailureKind::Install)?, kernel_cmdline.to_owned());
-        Ok(InstalledDisk { disk, identity, kernel_cmdline, limiter: None, system })
+        Ok(InstalledDisk { disk, identity, kernel_cmdline, limiter: None, asked: Asked::default(), system })
     }
 
     pub fn limit(&mut self, rate: Option<ByteRate>) {
@@ -108,13 +140,14 @@ impl<'d> InstalledDisk<'d> {
         }
         let now = now();
         // A dry run does not find all that a run may warn of.
-        let plan = self.decide(change, 0)?;
-        Ok(PlannedChange { hash: Plan { warnings: vec![], ..plan }.hash(), plan: self.decide(change, now)?, now })
+        let plan = self.decide(change, 0, Asked::default())?;
+        let hash = Plan { warnings: vec![], ..plan }.hash();
+        Ok(PlannedChange { hash, plan: self.decide(change, now, self.asked.clone())?, now })
     }
 
-    fn decide(&self, change: &dyn Change, now: u64) -> Result<Plan, Failure> {
+    fn decide(&self, change: &dyn Change, now: u64, asked: Asked) -> Result<Plan, Failure> {
         let name = &self.identity.path;
-        let plan = change.decide(&RequestBase { disk: name.clone(), now }, &self.system);
+        let plan = change.decide(&RequestBase { disk: name.clone(), now, asked }, &self.system);
         plan.map_err(|refusals| super::refused(refusals, name))
     }
 
@@ -133,12 +166,10 @@ impl<'d> InstalledDisk<'d> {
             .or_fail(FailureKind::Install)?;
         let again = probe::look_again(self.disk, &self.kernel_cmdline, &self.system);
         self.system = again.with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)?;
-        let again = self.decide(change, planned.now)?;
+        let again = self.decide(change, planned.now, self.asked.clone())?;
         // Tags of META come and go, and a bad sector is not always unreadable.
         if !again.boots_the_same(&planned.plan) {
-            let text = "another program has changed the disk since the plan was made: nothing was written; run the \
-                        same command again";
-            return Err(anyhow!(text).context(self.identity.path.clone())).or_fail(FailureKind::Install);
+            return Err(PlanChanged::Disk).with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install);
         }
         Ok(again)
     }
@@ -151,19 +182,18 @@ impl<'d> InstalledDisk<'d> {
     }
 
     /// Whether the boot rule will find what the plan wrote.
-    fn is_there(&self, plan: &Plan) -> anyhow::Result<()> {
-        let found = probe::look_again(self.disk, &self.kernel_cmdline, &self.system)
-            .context("everything was written; looking at the disk once more failed")?;
+    fn is_there(&self, plan: &Plan) -> Result<(), WrittenOver> {
+        let found = probe::look_again(self.disk, &self.kernel_cmdline, &self.system).map_err(WrittenOver::NotSeen)?;
         let env = plan.steps.iter().rev().find_map(|step| match step {
             Step::WriteBootEnv { env, .. } => Some(env),
             _ => None,
         });
         let (before, after) = (&self.system.gpt, &found.gpt);
         if (before.disk_guid, before.parts) != (after.disk_guid, after.parts) {
-            bail!("another program has changed the partition table meanwhile: `installer status` shows what boots now");
+            return Err(WrittenOver::Table);
         }
         if env.is_some_and(|env| found.env.as_ref() != Some(env)) {
-            bail!("another program has changed the boot state meanwhile: `installer status` shows what boots now");
+            return Err(WrittenOver::BootState);
         }
         Ok(())
     }
@@ -175,23 +205,23 @@ impl<'d> InstalledDisk<'d> {
         options: ChangeOptions,
         observer: &mut dyn Observer,
     ) -> Result<Box<ChangeReport>, Failure> {
+        let ChangeOptions { dry_run, plan_hash, by, reason } = options;
+        self.asked = Asked { by, reason, panic: pstore::panic(&self.system) };
         let mut planned = self.plan(change, super::now, observer)?;
         let PlannedChange { plan, hash, .. } = &planned;
-        if let Some(asked) = options.plan_hash.filter(|asked| asked != hash) {
-            let text =
-                "the disk, the payload or the request is not what it was when the plan was made: nothing was written";
-            let error = anyhow!("{text} (plan {asked}, now {hash})").context(self.identity.path);
-            return Err(error).or_fail(FailureKind::Install);
+        if let Some(asked) = plan_hash.filter(|asked| asked != hash) {
+            let changed = PlanChanged::NotAsked { asked, now: *hash };
+            return Err(changed).context(self.identity.path).or_fail(FailureKind::Install);
         }
         plan.warnings.iter().for_each(|warning| observer.note(warning));
-        let changed = !options.dry_run && !plan.steps.is_empty();
+        let changed = !dry_run && !plan.steps.is_empty();
         if changed {
             planned.plan = self.hold(change, &planned)?;
             self.carry_out(&planned.plan, sources, observer)?;
         }
         let payload = change.payload(&self.system);
         let (disk, PlannedChange { plan, hash, .. }) = (self.identity, planned);
-        Ok(Box::new(ChangeReport { changed, dry_run: options.dry_run, disk, payload, plan_hash: hash, plan }))
+        Ok(Box::new(ChangeReport { changed, dry_run, disk, payload, plan_hash: hash, plan }))
     }
 }
 
@@ -202,7 +232,7 @@ pub fn change(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let opened = disk.open(access)?;
+    let opened = disk.open(access, observer)?;
     look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 

@@ -10,24 +10,24 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::DiskRequest;
+use super::{DiskRequest, WrittenOver, reading};
 use crate::{
-    device::{Access, BlockIo},
+    device::{Access, BlockIo, Disk},
     error::{Failure, OrFail as _},
     execute::{self, Sources},
-    probe::{self, meta_of},
+    probe::{self, ProbeError, meta_of},
 };
 
 pub fn list(disk: &DiskRequest) -> Result<MetaReport, Failure> {
-    let opened = disk.open(Access::Read)?;
-    let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
+    let opened = disk.look()?;
+    let found = MetaOnDisk::settled(&opened, &disk.path.display().to_string())?;
     found.is_known(found.meta.adv.iter().next().is_some())?;
     Ok(MetaReport::new(&found.meta, None, false))
 }
 
 pub fn get(disk: &DiskRequest, key: u8) -> Result<MetaReport, Failure> {
-    let opened = disk.open(Access::Read)?;
-    let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
+    let opened = disk.look()?;
+    let found = MetaOnDisk::settled(&opened, &disk.path.display().to_string())?;
     found.is_known(found.meta.get(key).is_some())?;
     let meta = found.meta;
     meta.get(key).ok_or_else(|| anyhow!("META has no tag {key:#04x}")).or_fail(FailureKind::Input)?;
@@ -50,7 +50,7 @@ impl Change {
 
 /// Keeps all other tags.
 pub fn change(disk: &DiskRequest, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
-    let opened = disk.open(Access::Write)?;
+    let opened = disk.open(Access::Write, observer)?;
     let found = MetaOnDisk::look(&opened, &disk.path.display().to_string())?;
     let plan = found.plan(&opened.identity().path, change)?;
     found.carry_out(&plan, change, observer)
@@ -66,12 +66,20 @@ pub struct MetaOnDisk<'d> {
 impl<'d> MetaOnDisk<'d> {
     /// `name` is for error messages.
     pub fn look(disk: &'d dyn BlockIo, name: &str) -> Result<Self, Failure> {
-        let look = || {
-            let extent = probe::gpt(disk)?.part(Part::Meta);
-            let (meta, unreadable) = meta_of(disk, extent);
-            Ok::<_, probe::ProbeError>(MetaOnDisk { disk, extent, meta, unreadable })
-        };
-        look().with_context(|| name.to_owned()).or_fail(FailureKind::Install)
+        Self::find(disk).with_context(|| name.to_owned()).or_fail(FailureKind::Install)
+    }
+
+    fn find(disk: &'d dyn BlockIo) -> Result<Self, ProbeError> {
+        let extent = probe::gpt(disk)?.part(Part::Meta);
+        let (meta, unreadable) = meta_of(disk, extent);
+        Ok(MetaOnDisk { disk, extent, meta, unreadable })
+    }
+
+    /// While others may write.
+    fn settled(disk: &'d Disk, name: &str) -> Result<Self, Failure> {
+        let whole =
+            |found: &Self| found.unreadable.is_empty() && found.meta.valid == [true; 2] && found.meta.copies_equal;
+        reading::settled(disk, |_| Self::look(disk, name), whole).map(|(found, _)| found)
     }
 
     /// Fails if nothing was found and something could not be read: it may be there.
@@ -98,19 +106,17 @@ impl<'d> MetaOnDisk<'d> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
         execute::run(plan, self.disk, Sources::default(), observer)?;
         // Wherever META is now.
-        let found = Self::look(self.disk, &plan.disk)?;
+        let found = Self::find(self.disk).map_err(WrittenOver::NotSeen);
+        let found = found.with_context(|| plan.disk.clone()).or_fail(FailureKind::Install)?;
         if found.extent != self.extent {
-            let error = anyhow!("the partition table changed while META was written").context(plan.disk.clone());
-            return Err(error).or_fail(FailureKind::Install);
+            return Err(WrittenOver::TableUnderMeta).context(plan.disk.clone()).or_fail(FailureKind::Install);
         }
         let wanted = match change {
             Change::Set(_, value) => Some(value.as_slice()),
             Change::Delete(_) => None,
         };
         if found.meta.get(change.key()) != wanted {
-            let error =
-                anyhow!("another program has written META meanwhile, without this change: run the same command again");
-            return Err(error.context(plan.disk.clone())).or_fail(FailureKind::Install);
+            return Err(WrittenOver::Meta).context(plan.disk.clone()).or_fail(FailureKind::Install);
         }
         Ok(MetaReport::new(&found.meta, Some(change.key()), !plan.steps.is_empty()))
     }

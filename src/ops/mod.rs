@@ -9,6 +9,7 @@ pub mod checksum;
 mod clones;
 pub mod confirm;
 mod copies;
+pub mod history;
 pub mod image;
 pub mod inspect_disk;
 pub mod inspect_payload;
@@ -18,25 +19,33 @@ mod kernel_args;
 pub mod live_medium;
 pub mod meta;
 mod output;
+mod own_disk;
 mod payload;
+mod pstore;
 pub mod pull;
+mod reading;
 pub mod repair;
 mod request;
 pub mod rollback;
 mod select_disk;
+mod slot_checks;
 pub mod status;
 pub mod unattended;
 pub mod upgrade;
 pub mod verify;
 pub mod wipe;
 
-pub use installed_disk::{Change, InstalledDisk, PlannedChange};
+pub use clones::IsACopy;
+pub use installed_disk::{Change, InstalledDisk, PlanChanged, PlannedChange, WrittenOver};
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
 pub use request::{ChangeOptions, DiskRequest, ImageRequest, SourceRequest, SystemRequest};
-pub use select_disk::the_one;
+pub use select_disk::{NotTheOne, the_one};
 
-use std::{fs, time::SystemTime};
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Context as _;
 use slipway_core::{plan::Refusals, report::FailureKind};
@@ -52,6 +61,13 @@ pub fn kernel_cmdline() -> Result<String, Failure> {
 pub fn now() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())
+}
+
+/// `2026-01-31T12:00:00Z`.
+fn utc(seconds: u64) -> String {
+    // A boot.env that another program wrote may hold a number beyond the year 9999.
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.min(253_402_300_799)));
+    humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
 }
 
 /// `name` is what the user calls the disk.

@@ -6,12 +6,12 @@ use slipway_core::{
     report::{FailureKind, Observer},
 };
 
-use super::{SourceRequest, input};
+use super::SourceRequest;
 use crate::{
     device::RateLimiter,
-    error::Failure,
+    error::{Failure, OrFail as _},
     payload::{
-        ChecksumPolicy, Source, SourceRef,
+        ChecksumPolicy, PayloadError, Source, SourceRef,
         image::{ImageError, Inspection},
         registry::Options,
     },
@@ -35,12 +35,11 @@ pub fn open(request: &SourceRequest, arch: Arch) -> Result<OpenSource, Failure> 
 }
 
 /// Explains why the default payload is missing outside a container image. `other` is the flag that names another one.
-pub fn is_there(named: &SourceRef, arch: Arch, other: &str) -> Result<(), Failure> {
+pub fn is_there(named: &SourceRef, arch: Arch, other: &'static str) -> Result<(), Failure> {
     match named {
-        SourceRef::Dir(dir) if *named == SourceRef::default_of(arch) && !dir.exists() => input(Err(format!(
-            "{}: missing; only a container image with a payload has one there: name another by {other}",
-            dir.display()
-        ))),
+        SourceRef::Dir(dir) if *named == SourceRef::default_of(arch) && !dir.exists() => {
+            Err(PayloadError::NoneHere { path: dir.clone(), other }).or_fail(FailureKind::Input)
+        }
         _ => Ok(()),
     }
 }
@@ -84,9 +83,8 @@ impl OpenSource {
 /// cannot be read or written is a problem of the environment; a wrong reference or image is wrong input.
 pub fn failure(source: &SourceRef, error: anyhow::Error) -> Failure {
     let kind = match (error.downcast_ref::<ImageError>(), source) {
-        (Some(ImageError::Fetch { .. }), _) | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => {
-            FailureKind::Dependency
-        }
+        (Some(ImageError::Fetch { .. } | ImageError::Denied { .. }), _)
+        | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => FailureKind::Dependency,
         (Some(ImageError::Io { .. }), _) => FailureKind::Environment,
         _ => FailureKind::Input,
     };

@@ -32,5 +32,5 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Write, &Repair, options, observer)
+    installed_disk::change(disk, Access::BootState, &Repair, options, observer)
 }

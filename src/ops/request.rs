@@ -2,8 +2,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use anyhow::anyhow;
 use slipway_core::{
-    digest::Sha256, disk::layout::Part, kernel::arch::Arch, media::format::ImageKind, report::FailureKind,
+    digest::Sha256,
+    disk::{identity::DiskIdentity, layout::Part},
+    kernel::arch::Arch,
+    media::format::ImageKind,
+    report::{FailureKind, Observer},
     units::SectorSize,
 };
 
@@ -20,25 +25,55 @@ pub struct DiskRequest {
     pub path: PathBuf,
     /// How long to wait for another program's lock on it.
     pub lock_timeout: Duration,
+    /// What was found under this path, if it was not named by the user. It is opened only if it is still that.
+    pub found: Option<DiskIdentity>,
 }
 
 impl DiskRequest {
-    pub fn open(&self, access: Access) -> Result<Disk, Failure> {
-        self.open_with(access, None)
+    pub fn open(&self, access: Access, observer: &mut dyn Observer) -> Result<Disk, Failure> {
+        self.open_with(access, None, observer)
     }
 
     /// `sector` is the logical sector size of an image file.
-    pub fn open_with(&self, access: Access, sector: Option<SectorSize>) -> Result<Disk, Failure> {
-        Disk::open(&self.path, access, sector, self.lock_timeout).or_fail(FailureKind::Install)
+    pub fn open_with(
+        &self,
+        access: Access,
+        sector: Option<SectorSize>,
+        observer: &mut dyn Observer,
+    ) -> Result<Disk, Failure> {
+        let disk = self.opened(access, sector, &mut |text| observer.waits(text))?;
+        observer.holds(&disk.identity().path, &disk.key());
+        Ok(disk)
+    }
+
+    /// Without a lock, and without waiting for one.
+    pub fn look(&self) -> Result<Disk, Failure> {
+        self.opened(Access::Look, None, &mut |_| ())
+    }
+
+    fn opened(&self, access: Access, sector: Option<SectorSize>, says: &mut dyn FnMut(&str)) -> Result<Disk, Failure> {
+        let disk = Disk::open_and_say(&self.path, access, sector, self.lock_timeout, says);
+        let disk = disk.or_fail(FailureKind::Install)?;
+        let drive = |disk: &DiskIdentity| (disk.model.clone(), disk.serial.clone(), disk.wwid.clone());
+        if self.found.as_ref().is_some_and(|found| drive(found) != drive(disk.identity())) {
+            let text =
+                "another disk has taken its name in the meantime: nothing was written; run the same command again";
+            return Err(anyhow!(text).context(self.path.display().to_string())).or_fail(FailureKind::Install);
+        }
+        Ok(disk)
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeOptions {
     /// Stop after the plan.
     pub dry_run: bool,
     /// Carry out only the plan with this hash.
     pub plan_hash: Option<Sha256>,
+    /// Who asks, for the history of the disk.
+    pub by: Option<String>,
+    /// Why, for the same.
+    pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,4 +121,26 @@ pub struct ImageRequest {
     /// The time in the image, in seconds since 1970 UTC. The formats have 32 bits for it, which end in 2106.
     pub time: u32,
     pub system: SystemRequest,
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_core::disk::identity::DiskKind;
+
+    use super::*;
+
+    /// Between looking and opening another drive can come under the same name.
+    #[test]
+    fn only_the_disk_that_was_found_is_opened() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = |serial: Option<&str>| {
+            let path = file.path().display().to_string();
+            let serial = serial.map(str::to_owned);
+            Some(DiskIdentity { path, kind: DiskKind::Disk, model: None, serial, wwid: None })
+        };
+        let open = |found| DiskRequest { path: file.path().to_owned(), lock_timeout: Duration::ZERO, found }.look();
+        assert!(open(None).is_ok() && open(found(None)).is_ok());
+        let text = open(found(Some("S 1"))).map(drop).unwrap_err().to_string();
+        assert!(text.contains("another disk has taken its name"), "{text}");
+    }
 }

@@ -13,7 +13,10 @@ use super::{
 use crate::{device::Access, error::Failure};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Rollback;
+pub struct Rollback {
+    /// Nothing runs from the disk.
+    pub offline: bool,
+}
 
 impl Change for Rollback {
     fn to_verify(&self, system: &SystemFacts) -> Option<Slot> {
@@ -21,14 +24,16 @@ impl Change for Rollback {
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        plan::rollback(base, system)
+        if self.offline { plan::rollback_offline(base, system) } else { plan::rollback(base, system) }
     }
 }
 
 pub fn run(
     disk: &DiskRequest,
+    request: Rollback,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::BootState, &Rollback, options, observer)
+    let access = if request.offline { Access::Whole } else { Access::BootState };
+    installed_disk::change(disk, access, &request, options, observer)
 }

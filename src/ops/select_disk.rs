@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use slipway_core::{
     config::{DiskTraits, Selector},
     units::approx,
@@ -10,14 +9,26 @@ use slipway_core::{
 
 use crate::device::DiskList;
 
+/// It is not certain which disk a selector means. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTheOne {
+    /// A disk cannot be looked at.
+    #[error("{0}")]
+    Unknown(String),
+    #[error("{0}")]
+    None(String),
+    #[error("{0}")]
+    Several(String),
+}
+
 /// Refuses if none or several match, or if it is not known which do. `by` names the origin of the selector in messages.
-pub fn the_one(selector: &Selector, list: &DiskList, by: &str) -> anyhow::Result<PathBuf> {
+pub fn the_one(selector: &Selector, list: &DiskList, by: &str) -> Result<PathBuf, NotTheOne> {
     let DiskList { disks, unknown } = list;
     if let Some((path, why)) = unknown.first() {
-        return Err(anyhow!(
+        return Err(NotTheOne::Unknown(format!(
             "{path}: {why}; so it is not known whether it is the disk that {by} selects, {selector}; nothing was \
              written. Detach it, or name the disk by its path"
-        ));
+        )));
     }
     let (selected, others): (Vec<_>, Vec<_>) =
         disks.iter().map(|disk| (disk, selector.against(disk))).partition(|(_, against)| against.is_none());
@@ -31,15 +42,15 @@ pub fn the_one(selector: &Selector, list: &DiskList, by: &str) -> anyhow::Result
     };
     match selected[..] {
         [(disk, _)] => Ok(PathBuf::from(&disk.dev_path)),
-        [] => Err(anyhow!(
+        [] => Err(NotTheOne::None(format!(
             "no disk matches what {by} selects, {selector}; nothing was written. The disks of this machine:{}",
             lines(others)
-        )),
-        _ => Err(anyhow!(
+        ))),
+        _ => Err(NotTheOne::Several(format!(
             "more than one disk matches what {by} selects, {selector}; nothing was written. Make the \
              selector narrower, or name the disk by its path:{}",
             lines(selected)
-        )),
+        ))),
     }
 }
 

@@ -1,83 +1,124 @@
 //! Describes an installed disk: what is on it, which slot boots next, and why.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::collections::BTreeMap;
 
-use super::{DiskRequest, clones::Clones, copies, installed_disk, verify};
+use anyhow::Context as _;
+
+use super::{
+    DiskRequest,
+    clones::Clones,
+    copies, history,
+    reading::{self, Reader},
+    slot_checks, utc,
+};
 use crate::{
-    device::{Access, BlockIo as _, Disk},
-    error::Failure,
+    device::{BlockIo as _, Disk},
+    error::{Failure, OrFail as _},
     probe,
 };
 use slipway_core::{
     boot::{
+        env::Fault,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
-    disk::layout::Part,
-    plan::{self, RequestBase, SystemFacts},
-    report::{MetaTag, Observer, SlotStatus, StatusReport},
+    disk::{identity::DiskIdentity, layout::Part},
+    plan::{self, Asked, RequestBase, SystemFacts},
+    report::{Beside, ChainCheck, FailureKind, MetaTag, Observer, SlotStatus, StatusReport, Writer, next_step},
 };
+
+/// How many entries of the history are shown.
+const RECENT: usize = 3;
 
 /// `full`: read every file of every slot, as `verify` does.
 pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Result<StatusReport, Failure> {
-    let disk = request.open(Access::Read)?;
-    let mut system = installed_disk::look(request, &disk)?.system;
-    let slots = if full { verify::slots(&disk, &system, observer) } else { BTreeMap::new() };
-    for (slot, check) in slots {
-        let problems = check.problems();
-        system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
-    }
-    Ok(status(&disk, system))
+    let disk = request.look()?;
+    let mut reader = Reader::new(&disk)?;
+    let look = |writer: Option<&Writer>| {
+        let system = reader.look().with_context(|| request.path.display().to_string());
+        let mut system = system.or_fail(FailureKind::Install)?;
+        let slots = if full { reader.check(&system, observer) } else { BTreeMap::new() };
+        for (slot, check) in slots {
+            let problems = check.problems();
+            system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
+        }
+        Ok(status(&disk, system, writer))
+    };
+    let (report, writer) = reading::settled(&disk, look, |report| report.problems.is_empty())?;
+    Ok(StatusReport { writer, ..report })
 }
 
-pub(super) fn status(disk: &Disk, facts: SystemFacts) -> StatusReport {
-    let boot_chain = probe::boot_chain(disk, &facts.gpt);
-    let (mut problems, mut notes) = copies::problems(disk, &facts);
-    problems.extend(boot_chain.problems());
-    let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
-    problems.extend(Slot::BOTH.into_iter().filter(|slot| verify::is_used(&facts, *slot)).filter_map(damage));
+pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -> StatusReport {
+    let (problems, notes) = copies::problems(disk, &facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
-    problems.extend(clones.problems());
-    notes.extend(clones.note());
-    StatusReport {
+    let seen = Seen {
         disk: disk.identity().clone(),
         bytes: disk.size(),
-        sector_bytes: disk.sector_size().bytes(),
+        boot_chain: probe::boot_chain(disk, &facts.gpt),
+        problems: [problems, clones.problems()].concat(),
+        notes: notes.into_iter().chain(clones.note()).collect(),
+        detach: clones.detach(),
+    };
+    report(seen, facts)
+}
+
+/// What `status` has seen beside the facts that plans are made from.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct Seen {
+    pub disk: DiskIdentity,
+    /// Size of the disk.
+    pub bytes: u64,
+    pub boot_chain: ChainCheck,
+    /// Beside those of the boot chain and the slots.
+    pub problems: Vec<String>,
+    pub notes: Vec<String>,
+    /// Which disk to detach, if another one has the same disk GUID.
+    pub detach: Option<String>,
+}
+
+pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
+    let Seen { disk, bytes, boot_chain, mut problems, notes, detach } = seen;
+    problems.extend(boot_chain.problems());
+    let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
+    problems.extend(Slot::BOTH.into_iter().filter(|slot| slot_checks::is_used(&facts, *slot)).filter_map(damage));
+    let chain_damaged = !boot_chain.problems().is_empty();
+    let beside = Beside { disk: &disk.path, detach, chain_damaged, problems: !problems.is_empty() };
+    StatusReport {
+        next_step: next_step(&facts, &beside),
+        disk,
+        bytes,
+        sector_bytes: facts.sector.bytes(),
         disk_guid: facts.gpt.disk_guid,
         partitions: Part::ALL.map(|p| (p, facts.gpt.part(p))).into(),
         boot_chain,
         problems,
         notes,
-        slots: PerSlot::new(|s| {
-            let slot = &facts.slots[s];
-            SlotStatus {
-                state: facts.env.as_ref().map(|env| env.states[s]),
-                since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
-                version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
-                payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
-                marker: slot.marker.clone(),
-                verifies: slot.verifies,
-                whole: slot.whole.as_ref().map(Result::is_ok),
-                problem: slot.damage().map(str::to_owned),
-            }
-        }),
+        slots: PerSlot::new(|s| slot_status(&facts, s)),
+        writer: None,
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
         running: facts.running,
         last_trial: last_trial(&facts),
+        history: history::entries(&facts, RECENT),
         rollback: rollback(&facts),
         next_boot: facts.next,
         boot_env: facts.env,
+        columns: None,
     }
 }
 
-/// `2026-01-31T12:00:00Z`.
-fn utc(seconds: u64) -> String {
-    // A boot.env that another program wrote may hold a number beyond the year 9999.
-    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.min(253_402_300_799)));
-    humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
+fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
+    let slot = &facts.slots[s];
+    SlotStatus {
+        state: facts.env.as_ref().map(|env| env.states[s]),
+        since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
+        version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
+        payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
+        marker: slot.marker.clone(),
+        verifies: slot.verifies,
+        whole: slot.whole.as_ref().map(Result::is_ok),
+        problem: slot.damage().map(str::to_owned),
+    }
 }
 
 fn last_trial(facts: &SystemFacts) -> Option<String> {
@@ -86,6 +127,13 @@ fn last_trial(facts: &SystemFacts) -> Option<String> {
     let slot = env.once.or(tried).or(env.last_trial)?;
     let version = facts.slots[slot].version();
     let runs = facts.running == Running::This { slot, trial: true };
+    if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
+        let why = match fault {
+            Fault::Digest => "a file of it does not match its digest",
+            Fault::Load => "its kernel or initramfs does not load",
+        };
+        return Some(format!("GRUB refused slot {slot}, {version}: {why}"));
+    }
     let how = match env.states[slot] {
         SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
         SlotState::Trial => "is staged: `installer activate` has the next boot try it",
@@ -101,7 +149,7 @@ fn last_trial(facts: &SystemFacts) -> Option<String> {
 }
 
 fn rollback(facts: &SystemFacts) -> String {
-    match plan::rollback(&RequestBase { disk: String::new(), now: 0 }, facts) {
+    match plan::rollback(&RequestBase { disk: String::new(), now: 0, asked: Asked::default() }, facts) {
         Ok(plan) => plan.result,
         Err(refusals) => {
             let why: Vec<String> = refusals.0.iter().map(ToString::to_string).collect();

@@ -14,7 +14,7 @@ use slipway_core::{
 };
 
 use super::{
-    ChangeOptions, SystemRequest,
+    ChangeOptions, PlanChanged, SystemRequest,
     install::{self, Identifiers, Toolbox},
     kernel_args::add_extra_kernel_args,
     the_one,
@@ -35,6 +35,8 @@ pub struct Request {
     pub retry_bad: bool,
     /// For an upgrade: let any version follow any other.
     pub allow_any_version: bool,
+    /// Who asks, for the history of the disk.
+    pub by: String,
     pub system: SystemRequest,
 }
 
@@ -64,8 +66,14 @@ struct LiveSystem {
 }
 
 impl LiveSystem {
-    fn open(&self, path: &Path, sector: Option<SectorSize>) -> Result<Disk, device::OpenError> {
-        Disk::open(path, Access::Read, sector, self.request.lock_timeout)
+    fn open(
+        &self,
+        path: &Path,
+        sector: Option<SectorSize>,
+        observer: &mut dyn Observer,
+    ) -> Result<Disk, device::OpenError> {
+        let says = &mut |text: &str| observer.waits(text);
+        Disk::open_and_say(path, Access::Read, sector, self.request.lock_timeout, says)
     }
 
     /// The disk that is asked for, and what it is called. It stays open from here on, because its path may come to mean
@@ -75,7 +83,8 @@ impl LiveSystem {
         match &self.instructions.disk {
             DiskChoice::Path(path) => {
                 observer.note(&begins(path));
-                let disk = self.open(path.as_ref(), self.request.system.sector).or_fail(FailureKind::Install)?;
+                let disk =
+                    self.open(path.as_ref(), self.request.system.sector, observer).or_fail(FailureKind::Install)?;
                 Ok((disk, path.clone()))
             }
             DiskChoice::Selector(selector) => {
@@ -94,7 +103,7 @@ impl LiveSystem {
         for disk in mem::take(&mut list.disks).into_iter().filter(|disk| !disk.cdrom) {
             let path = &disk.dev_path;
             if selector.against(&disk).is_none() {
-                let looked = self.candidate(&disk).with_context(|| {
+                let looked = self.candidate(&disk, observer).with_context(|| {
                     format!(
                         "{path} matches what {by} selects, and cannot be looked at; nothing was written. Detach it, or \
                          make the selector narrower"
@@ -116,8 +125,8 @@ impl LiveSystem {
     }
 
     /// None if it is a live medium.
-    fn candidate(&self, listed: &DiskTraits) -> anyhow::Result<Option<Disk>> {
-        let disk = self.open(Path::new(&listed.dev_path), None)?;
+    fn candidate(&self, listed: &DiskTraits, observer: &mut dyn Observer) -> anyhow::Result<Option<Disk>> {
+        let disk = self.open(Path::new(&listed.dev_path), None, observer)?;
         let found = disk.identity();
         let found = [&found.model, &found.serial, &found.wwid].map(|text| text.as_deref().unwrap_or_default());
         if found != [&*listed.model, &*listed.serial, &*listed.wwid] {
@@ -135,7 +144,7 @@ impl LiveSystem {
             if target.covers(path) {
                 continue;
             }
-            let held = match self.open(path, None) {
+            let held = match self.open(path, None, observer) {
                 Ok(disk) => probe::holding(&disk, &self.cmdline),
                 Err(e) if e.is_no_medium() => continue,
                 // We install onto no such disk.
@@ -159,14 +168,21 @@ impl LiveSystem {
     }
 
     /// Claim the disk, and look again: others could write to it in the meantime.
-    fn claim(&self, disk: Disk, decided: &Action, others: &[(String, DiskHolds)]) -> Result<Disk, Failure> {
+    fn claim(
+        &self,
+        disk: Disk,
+        decided: &Action,
+        others: &[(String, DiskHolds)],
+        observer: &mut dyn Observer,
+    ) -> Result<Disk, Failure> {
         let Request { lock_timeout, system, .. } = &self.request;
-        let disk = disk.reopen(Access::Whole, system.sector, *lock_timeout).or_fail(FailureKind::Install)?;
+        let says = &mut |text: &str| observer.waits(text);
+        let disk = disk.reopen(Access::Whole, system.sector, *lock_timeout, says).or_fail(FailureKind::Install)?;
+        observer.holds(&disk.identity().path, &disk.key());
         if self.decide(&disk, others).as_ref() == Ok(decided) {
             return Ok(disk);
         }
-        let error = anyhow!("it changed after it was looked at: nothing was written; run the same command again");
-        Err(error.context(disk.path().display().to_string())).or_fail(FailureKind::Install)
+        Err(PlanChanged::Unattended).context(disk.path().display().to_string()).or_fail(FailureKind::Install)
     }
 
     fn act(
@@ -193,19 +209,23 @@ impl LiveSystem {
                 }
                 let request = self.install(*force, observer);
                 let tools = Toolbox::open(&request)?;
-                let disk = self.claim(disk, &action, others)?;
+                let disk = self.claim(disk, &action, others, observer)?;
                 Ok(Outcome::Installed(Box::new(install::onto(&disk, disk.path(), &request, &tools, observer)?)))
             }
             Action::Upgrade => {
-                let disk = self.claim(disk, &action, others)?;
-                let options = ChangeOptions { dry_run: self.request.system.dry_run, plan_hash: None };
+                let disk = self.claim(disk, &action, others, observer)?;
+                let options = ChangeOptions {
+                    dry_run: self.request.system.dry_run,
+                    by: Some(self.request.by.clone()),
+                    ..ChangeOptions::default()
+                };
                 Ok(Outcome::Upgraded(upgrade::onto(&disk, disk.path(), &self.upgrade(), options, observer)?))
             }
         }
     }
 
     fn install(&self, force: bool, observer: &mut dyn Observer) -> install::Request {
-        let Request { config, mut system, .. } = self.request.clone();
+        let Request { config, mut system, by, .. } = self.request.clone();
         if let Some(config) = &config {
             system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
         }
@@ -215,6 +235,7 @@ impl LiveSystem {
             zero: config.is_some_and(|config| config.wipe == Some(true)),
             medium: self.instructions.medium,
             identifiers: Identifiers::Fresh,
+            by,
             system,
         }
     }

@@ -44,7 +44,7 @@ pub enum UpgradeArgs {
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Whether a slot of this disk is running, or a live system.
+    /// Whether a slot of this disk is running.
     pub runs_from: RunsFrom,
     pub source: SourceRequest,
     pub afterwards: Afterwards,
@@ -136,10 +136,10 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    // Under a live system nothing of the disk may be in use. A wipe of EPHEMERAL requires the same.
+    // From outside nothing of the disk may be in use. A wipe of EPHEMERAL requires the same.
     let wipes = matches!(request.afterwards, Afterwards::Activated { preserve: false, .. });
     let access = if wipes || request.runs_from != RunsFrom::Inside { Access::Whole } else { Access::Write };
-    let opened = disk.open(access)?;
+    let opened = disk.open(access, observer)?;
     onto(&opened, &disk.path, request, options, observer)
 }
 

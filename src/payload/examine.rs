@@ -27,6 +27,12 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 pub enum PayloadError {
     #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS}", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
+    #[error("{path}: missing; only a container image with a payload has one there: name another by {other}", path = path.display())]
+    NoneHere {
+        path: PathBuf,
+        /// The flag that names another.
+        other: &'static str,
+    },
     #[error("{path}: {source}", path = path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{path}: empty (0 bytes)", path = path.display())]

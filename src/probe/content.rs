@@ -100,6 +100,7 @@ fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
     let names: Vec<&str> = entries.iter().map(|e| if e.name.is_empty() { "(no name)" } else { &e.name }).collect();
     Some(match names.len() {
         0 => "a GPT without partitions, and data beside it".to_owned(),
+        1 => format!("a GPT with 1 partition: {}", names[0]),
         n => format!("a GPT with {n} partitions: {}", names.join(", ")),
     })
 }

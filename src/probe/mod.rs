@@ -10,12 +10,13 @@ mod partitions;
 mod system;
 
 pub use chain::{boot_chain, drive_record};
-pub use clones::clones;
+pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};
 pub use error::ProbeError;
 pub use gpt::gpt;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
 pub use system::{
-    boot_env_place, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
+    boot_env_place, check_files, check_slot, history_place, look_again, meta_of, slot_bytes, slot_is_whole,
+    slot_volume, system, written_first,
 };

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use uuid::Uuid;
+
 use super::{
     error::{ProbeError, read},
     gpt::gpt,
@@ -15,6 +17,7 @@ use slipway_core::{
     boot::{
         env::{BootEnv, MARKER, Marker, PATHS},
         env_block::SECTOR_BLOCK_BYTES,
+        history::{HISTORY, History, RECORDS},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot},
@@ -56,7 +59,7 @@ fn look(
             unreadable.push(format!("the {name} GPT {e}"));
         }
     }
-    let [first, second] = boot_env(disk, gpt.part(Part::Esp), &mut unreadable);
+    let ([first, second], history) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot(gpt.part(s.into()), s));
@@ -67,7 +70,15 @@ fn look(
     let data = data(disk, &gpt, &mut unreadable);
     let running = Running::of(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
-    Ok(SystemFacts { sector, gpt, running, env_at, env_copies, env, slots, next, meta, data, unreadable })
+    Ok(SystemFacts { sector, gpt, running, env_at, env_copies, env, history, slots, next, meta, data, unreadable })
+}
+
+/// What a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META. Equal values mean that
+/// nobody began to replace a slot in between. None without a partition table of ours.
+pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], Meta)> {
+    let gpt = gpt(disk).ok()?;
+    let ([first, second], _) = esp(disk, gpt.part(Part::Esp), &mut vec![]);
+    Some((gpt.disk_guid, [first.1, second.1], meta_of(disk, gpt.part(Part::Meta)).0))
 }
 
 // What STATE and EPHEMERAL hold. LUKS1 and LUKS2 begin with the same magic (LUKS2 On-Disk Format, 2.1).
@@ -109,18 +120,18 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Res
 /// Byte offset and content of a copy of boot.env.
 type EnvCopy = (Option<u64>, Option<BootEnv>);
 
-// Both copies of boot.env. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
-fn boot_env(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> [EnvCopy; 2] {
+// Both copies of boot.env, and the history. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
+fn esp(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<History>) {
     let volume = match FatVolume::open(disk, esp) {
         Ok(volume) => volume,
         Err(e) => {
             if matches!(e, ReadError::Io { .. }) {
                 unreadable.push(format!("the ESP cannot be read: {e}"));
             }
-            return [(None, None), (None, None)];
+            return ([(None, None), (None, None)], None);
         }
     };
-    PATHS.map(|path| {
+    let copies = PATHS.map(|path| {
         let bytes = volume.read_small(path, 64 << 10).unwrap_or_else(|e| {
             if matches!(e, ReadError::Io { .. }) {
                 unreadable.push(format!("{path} on the ESP cannot be read: {e}"));
@@ -128,7 +139,37 @@ fn boot_env(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> [E
             None
         });
         (one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b)))
-    })
+    });
+    (copies, history(disk, &volume))
+}
+
+// The records that cannot be read are lost, and the others are not.
+fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<History> {
+    let file = in_one_piece(disk, volume)?;
+    let mut bytes = vec![0; file.len as usize];
+    if read(disk, file.offset, &mut bytes).is_err() {
+        let sector = disk.sector_size().bytes();
+        for (sector, at) in bytes.chunks_mut(sector as usize).zip((file.offset..).step_by(sector as usize)) {
+            if read(disk, at, sector).is_err() {
+                sector.fill(0);
+            }
+        }
+    }
+    History::decode(file.offset, &bytes)
+}
+
+/// Where the history lies on the disk, if it can be written in place: whole sectors, one behind the other.
+pub fn history_place(disk: &dyn BlockIo, esp: Extent) -> Option<Extent> {
+    in_one_piece(disk, &FatVolume::open(disk, esp).ok()?)
+}
+
+fn in_one_piece(disk: &dyn BlockIo, volume: &FatVolume) -> Option<Extent> {
+    let (file, sector) = (volume.find(HISTORY).ok()??, disk.sector_size().bytes());
+    let records = u64::from(RECORDS);
+    match file.extents.as_slice() {
+        [one] if one.len == records * sector && one.offset.is_multiple_of(sector) => Some(*one),
+        _ => None,
+    }
 }
 
 /// Byte offset on the disk of a copy of boot.env, if it is found and is one whole sector.

@@ -170,8 +170,11 @@ fn verify_finds_a_lost_copy() {
     for (at, says) in [
         (512, "problem the primary GPT is damaged (no GPT signature, at byte 512 of the disk)".to_owned()),
         (end - 512, "problem the backup GPT is damaged: ".to_owned()),
-        (meta, format!("problem META: ADV copy 1 is not valid (byte {meta} of the disk)\n")),
-        (meta + 262_144, format!("problem META: ADV copy 2 is not valid (byte {} of the disk)\n", meta + 262_144)),
+        (meta, format!("problem the first copy of META is not valid (byte {meta} of the disk)\n")),
+        (
+            meta + 262_144,
+            format!("problem the second copy of META is not valid (byte {} of the disk)\n", meta + 262_144),
+        ),
     ] {
         let sector = read_at(&image, at, 512);
         write_at(&image, at, &[0; 512]);

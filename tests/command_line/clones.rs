@@ -35,7 +35,7 @@ fn status_names_a_clone_that_is_attached() {
 
 /// Run the program where these loop devices have serial numbers, as drives do. What of the kernel's is copied for that is
 /// only what it says of the devices.
-fn with_serials(world: &World, drives: &[(&Loop, &str)], cmdline: &str, args: &[&str]) -> Outcome {
+pub fn with_serials(world: &World, drives: &[(&Loop, &str)], cmdline: &str, args: &[&str]) -> Outcome {
     let mut script = String::new();
     for (drive, serial) in drives {
         let name = drive.node.file_name().unwrap().to_str().unwrap();

@@ -1,10 +1,10 @@
-//! Help, completions and manual pages.
+//! Help.
 
-use std::fs;
+use std::os::unix::fs::symlink;
 
 use slipway_test_support::{
     verbs::verbs,
-    world::{Outcome, World, finished, installer, installer_in, program},
+    world::{Outcome, World, installer, installer_in, installer_path, program},
 };
 
 /// Hosts run it without mounts and environment to see whether an image is an installer.
@@ -35,31 +35,26 @@ fn help_tells_the_exit_codes() {
     }
 }
 
+/// The name by which people call it; machined keeps `installer`.
 #[test]
-fn completions_for_every_shell() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = Outcome::of(&mut installer(["completions", shell])).succeeds().stdout;
-        for word in ["installer", "install", "format-data", "meta"] {
-            assert!(script.contains(word), "{shell}: {word:?} is missing");
-        }
-    }
-    let bash = Outcome::of(&mut installer(["completions", "bash"])).succeeds().stdout;
-    finished(program("bash").arg("-n").write_stdin(bash));
-    Outcome::of(&mut installer(["completions", "nosuch"])).exits(2).says(&["nosuch", "bash"]);
-}
-
-#[test]
-fn man_pages_for_every_verb() {
+fn as_slipway_it_says_slipway() {
     let world = World::new();
-    let dir = world.path("new/man");
-    Outcome::of(installer(["man"]).arg(&dir)).succeeds();
-    for words in verbs() {
-        let page =
-            dir.join(["installer".to_owned()].iter().chain(&words).cloned().collect::<Vec<_>>().join("-") + ".1");
-        let text = fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
-        assert!(text.contains(".TH installer"), "{}", page.display());
+    let link = world.path("slipway");
+    symlink(installer_path(), &link).unwrap();
+    let slipway = |args: &[&str]| Outcome::of(program(link.to_str().unwrap()).args(args));
+    assert_eq!(slipway(&["--version"]).succeeds().stdout, concat!("slipway ", env!("CARGO_PKG_VERSION"), "\n"));
+    for (args, usage) in [
+        (&["--help"][..], "Usage: slipway [OPTIONS]"),
+        (&["upgrade", "--help"], "Usage: slipway upgrade [OPTIONS]"),
+        (&["meta", "get", "-h"], "Usage: slipway meta get "),
+    ] {
+        let help = slipway(args).succeeds().stdout;
+        assert!(help.contains(usage) && !help.contains("Usage: installer"), "{args:?}: {help}");
     }
-    let file = world.path("file");
-    fs::write(&file, "").unwrap();
-    Outcome::of(installer(["man"]).arg(&file)).exits(2).says(&[file.to_str().unwrap()]);
+    let refused = slipway(&["nosuch"]).exits(1).says(&["'nosuch'", "Usage: slipway"]);
+    assert!(!refused.stderr.contains("installer"), "{}", refused.stderr);
+    slipway(&["install", "--lock-timeout=x"]).exits(2).says(&["--lock-timeout", "x"]);
+    let disk = world.image();
+    slipway(&["status", "--disk", disk.to_str().unwrap()]).exits(7);
+    slipway(&["completions", "bash"]).succeeds();
 }

@@ -109,7 +109,7 @@ fn a_version_on_the_disk_is_shown_with_escapes() {
     write_at(&node.disk, slot + sums as u64, new.to_string().as_bytes());
 
     let outcome = on_disk(&node.disk, &["status"]).succeeds();
-    assert!(outcome.stdout.contains("version 1.2.3\\x1b[31m\\n e: fake!"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("slot A     1.2.3\\x1b[31m\\n e: fake!, good"), "{}", outcome.stdout);
     harmless(&outcome);
     assert_eq!(json_of(&node.disk, &["status"])["slots"]["A"]["version"], "1.2.3\\x1b[31m\\n e: fake!");
     on_disk(&node.disk, &["verify"]).succeeds();
@@ -129,7 +129,7 @@ fn values_of_meta() {
     let world = World::new();
     let image = world.installed(&[]);
     on_disk(&image, &["meta", "set", &format!("0x0a={HOSTILE}")]).succeeds();
-    for verb in [&["meta", "list"][..], &["status"]] {
+    for verb in [&["meta", "list"][..], &["status", "--verbose"]] {
         let outcome = on_disk(&image, verb).succeeds();
         assert!(outcome.stdout.contains(SHOWN), "{}", outcome.stdout);
         harmless(&outcome);

@@ -6,12 +6,17 @@
 mod bad_input;
 mod boot_chain;
 mod clones;
+mod completions;
 mod contract;
+mod failures;
 mod help;
 mod hostile_text;
 mod inspect_disk;
 mod install;
+mod manual;
 mod meta;
+mod own_disk;
 mod payload_verbs;
 mod report_and_progress;
 mod status_and_verify;
+mod terminal;

@@ -24,13 +24,9 @@ fn stdout_carries_the_report_and_nothing_else() {
     let json = |args: &[&str]| Outcome::of(installer(args).arg("--output=json")).succeeds().json();
     assert_eq!(json(&["inspect", &source])["report"], "inspect");
     assert_eq!(json(&["checksum", world.payload.dir().to_str().unwrap()])["report"], "checksum");
-    assert!(json(&["completions", "bash"]).is_string());
 
     let silent = world.install(&image, &["--progress=none", "--force"]).succeeds();
     assert_eq!(silent.stderr, "");
-    let failed = world.install(&image, &["--output=json"]).exits(7);
-    assert_eq!(failed.stdout, "");
-    assert!(failed.stderr.starts_with("error: "), "{}", failed.stderr);
 }
 
 /// Numbered without a gap, so that a reader knows it has seen all.
@@ -45,7 +41,15 @@ fn progress_as_json_lines() {
         let line: EventLine = serde_json::from_value(event.clone()).unwrap();
         assert_eq!(serde_json::to_value(line).unwrap(), *event, "it is read back as what it was");
     }
-    assert_eq!(events[0]["event"], "phase");
+    assert_eq!((&events[0]["event"], &events[0]["schema"]), (&json!("begin"), &json!(1)));
+    assert_eq!((&events[0]["verb"], &events[0]["version"]), (&json!("install"), &json!(env!("CARGO_PKG_VERSION"))));
+    assert_eq!(events[1]["event"], "phase");
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["exit_code"]), (&json!("done"), &json!(0)));
+    for event in &events {
+        let time = event["time"].as_str().unwrap();
+        assert!(time.len() == "2026-01-31T12:00:00.000Z".len() && humantime::parse_rfc3339(time).is_ok(), "{time}");
+    }
     let notes: Vec<&Value> = events.iter().filter(|e| e["event"] == "note").map(|e| &e["text"]).collect();
     assert_eq!(notes, run.json()["plan"]["warnings"].as_array().unwrap().iter().collect::<Vec<_>>());
     let steps: Vec<&Value> = events.iter().filter(|e| e["event"] == "step").collect();
@@ -56,5 +60,25 @@ fn progress_as_json_lines() {
         assert!(step["text"].is_string() && step["total_bytes"].is_u64(), "{step}");
     }
     let verify = on_disk(&image, &["verify", "--progress=json"]).succeeds();
-    assert_eq!(serde_json::from_str::<Value>(verify.stderr.trim()).unwrap()["seq"], 1);
+    assert_eq!(serde_json::from_str::<Value>(verify.stderr.lines().next().unwrap()).unwrap()["seq"], 1);
+    // A failure is the last event, and the last line says it to people.
+    let failed = world.install(&image, &["--progress=json"]).exits(7);
+    let (events, message) = failed.stderr.split_once("error: ").unwrap();
+    let event: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    assert_eq!((&event["event"], &event["exit_code"]), (&json!("failed"), &json!(7)));
+    assert_eq!(event["message"], message.trim_end());
+}
+
+/// What earlier versions wrote.
+#[test]
+fn events_without_a_time_are_read() {
+    for line in [
+        r#"{"seq":1,"event":"phase","text":"verify     BOOT-A","total_bytes":121243}"#,
+        r#"{"seq":2,"event":"step","step":1,"of":12,"text":"write      META","total_bytes":0}"#,
+        r#"{"seq":3,"event":"bytes","done_bytes":7,"total_bytes":9}"#,
+        r#"{"seq":4,"event":"note","text":"x"}"#,
+    ] {
+        let event: EventLine = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_string(&event).unwrap(), line);
+    }
 }

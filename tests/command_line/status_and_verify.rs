@@ -32,22 +32,31 @@ fn status_of_an_installed_disk() {
     assert_eq!(status["meta"], json!({"0x0a": "hello"}));
     assert_eq!(status["problems"], json!([]));
 
-    let human = on_disk(&image, &["status"]).succeeds().stdout;
     let since = status["slots"]["A"]["since"].as_str().unwrap();
     assert!(humantime::parse_rfc3339(since).unwrap() <= std::time::SystemTime::now(), "{since}");
-    for line in [
-        "next boot  slot A: slot A is the default",
-        &format!(
-            "slot A     good (since {since}), version 1.2.3, kernel and initramfs verify, the rest was not read (--full reads it)"
-        ),
-        &format!("           payload {}", report["payload"].as_str().unwrap()),
-        "slot B     empty, version -, no file system",
-        "META 0x0a  hello",
-    ] {
-        assert!(human.lines().any(|l| l == line), "{line:?} is not in {human}");
-    }
+    assert_eq!(status["next_step"], json!({"command": null, "why": "nothing to do"}));
+
+    let short = on_disk(&image, &["status"]).succeeds().stdout;
     // Nobody runs this disk.
-    assert!(human.contains("\nrollback   would be refused: the running system is not a system"), "{human}");
+    let rollback = "rollback   would be refused: the running system is not a system that Slipway's boot rule started";
+    let payload = format!("           payload {}", report["payload"].as_str().unwrap());
+    for verbose in ["-v", "--verbose", "--verbose=true"] {
+        let human = on_disk(&image, &["status", verbose]).succeeds().stdout;
+        for line in [rollback, &payload, "META       0x0a hello", "partition  1 EFI          300 MiB at byte 1048576"] {
+            assert!(human.lines().any(|l| l.starts_with(line)), "{line:?} is not in {human}");
+            assert!(!short.contains(line), "{line:?} is a detail: {short}");
+        }
+    }
+    for line in [
+        "running    nothing of this disk",
+        "next boot  slot A: slot A is the default",
+        &format!("slot A     1.2.3, good since {since}, kernel and initramfs checked"),
+        "slot B     empty",
+        "next step: nothing to do",
+    ] {
+        assert!(short.lines().any(|l| l == line), "{line:?} is not in {short}");
+    }
+    assert!(short.lines().count() <= 8, "{short}");
 }
 
 /// What does not keep the system from booting is told all the same.
@@ -59,13 +68,21 @@ fn status_tells_what_is_not_as_it_should_be() {
 
     let meta = partition(&image, "META").offset;
     flip(&image, meta);
-    assert!(problems().contains("META: ADV copy 1 is not valid"), "{}", problems());
+    assert!(problems().contains("the first copy of META is not valid"), "{}", problems());
     flip(&image, meta);
 
     for (n, path) in ["slipway/boot.env", "slipway/boot2.env"].into_iter().enumerate() {
         let copy = find(&image, partition(&image, "EFI"), b"# GRUB Environment Block\nseq=", n);
         flip(&image, copy);
-        assert!(problems().contains(&format!("{path} on the ESP is lost or damaged")), "{}", problems());
+        let which = ["first", "second"][n];
+        let says = format!(
+            "the {which} copy of the boot state is lost or damaged ({path} on the ESP, byte {copy} of the disk)"
+        );
+        assert!(problems().contains(&says), "{says}: {}", problems());
+        assert_eq!(
+            json_of(&image, &["status"])["next_step"]["command"],
+            format!("installer repair --disk {}", image.display())
+        );
         assert_eq!(json_of(&image, &["status"])["next_boot"]["slot"], "A");
         flip(&image, copy);
     }
@@ -168,22 +185,22 @@ fn status_foresees_that_a_damaged_kernel_does_not_boot() {
 fn status_says_what_it_has_read() {
     let world = World::new();
     let image = world.installed(&[]);
-    let slot_line = |args: &[&str], code| {
+    let line = |args: &[&str], code, begins: &str| {
         let human = on_disk(&image, args).exits(code).stdout;
-        human.lines().find(|line| line.starts_with("slot A ")).unwrap().to_owned()
+        human.lines().find(|line| line.starts_with(begins)).unwrap().to_owned()
     };
+    let slot_line = |args: &[&str], code| line(args, code, "slot A ");
     let whole = |args: &[&str]| json_of(&image, args)["slots"]["A"]["whole"].clone();
-    assert!(slot_line(&["status", "--full"], 0).ends_with(", every file verifies"));
+    assert!(slot_line(&["status", "--full"], 0).ends_with(", every file checked"));
 
     let files = json_of(&image, &["verify"])["slots"]["A"]["files"].clone();
     let squashfs = files.as_array().unwrap().iter().find(|file| file["name"] == "rootfs.squashfs").unwrap();
     flip(&image, squashfs["offset"].as_u64().unwrap() + 20_000);
-    assert!(
-        slot_line(&["status"], 0).ends_with(", kernel and initramfs verify, the rest was not read (--full reads it)")
-    );
+    assert!(slot_line(&["status"], 0).ends_with(", kernel and initramfs checked"));
     assert_eq!((whole(&["status"]), whole(&["status", "--full"])), (Value::Null, json!(false)));
-    let line = slot_line(&["status", "--full"], 7);
-    assert!(line.contains(", rootfs.squashfs: damaged: its SHA-256 is not the one listed (byte "), "{line}");
+    assert!(slot_line(&["status", "--full"], 7).ends_with(", DAMAGED"));
+    let line = line(&["status", "--full"], 7, "problem ");
+    assert!(line.contains("slot A: rootfs.squashfs: damaged: its SHA-256 is not the one listed (byte "), "{line}");
     // Both read the same, and say the same of it.
     let verify = on_disk(&image, &["verify"]).exits(7).stdout;
     let found = |text: &str| text[text.find("(byte ").unwrap()..].split(')').next().unwrap().to_owned();

@@ -46,7 +46,11 @@ fn a_lost_boot_state_is_made_again_from_a_rescue_system() {
     assert_eq!(before, "B", "it was confirmed last");
     refused(&node.disk, INSTALL, &["installer repair"], || node.run_under("quiet", &["rollback"]));
     let repaired = node.run_under("quiet", &["repair"]).succeeds();
-    assert!(repaired.stdout.contains("boot.env is made again from the slots' own markers"), "{}", repaired.stdout);
+    assert!(
+        repaired.stdout.contains("the boot state is made again from the slots' own markers"),
+        "{}",
+        repaired.stdout
+    );
     let status = json_of(&node.disk, &["status"]);
     assert_eq!((&status["next_boot"]["slot"], &status["boot_env"]["default"]), (&before, &before));
     assert_eq!(status["boot_env"]["states"], serde_json::json!({"A": "good", "B": "good"}));
@@ -80,7 +84,7 @@ fn one_copy_of_the_boot_state_is_enough() {
     let removed = program("mdel").args(["-i", &esp]).arg(format!("::{}", PATHS[1])).output().unwrap();
     assert!(removed.status.success(), "{removed:?}");
     let repaired = node.run('B', false, &["repair"]).succeeds();
-    assert!(repaired.stdout.contains("boot.env has one copy only"), "{}", repaired.stdout);
+    assert!(repaired.stdout.contains("the boot state has one copy only"), "{}", repaired.stdout);
     let back = node.run('B', false, &["rollback"]).succeeds();
     assert!(back.stderr.contains("slipway/boot.env alone holds the boot state"), "{}", back.stderr);
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");

@@ -19,13 +19,13 @@ use slipway_test_support::{
 };
 
 /// A run of the program that can be watched.
-struct Run {
-    child: Child,
-    events: BufReader<std::process::ChildStderr>,
+pub struct Run {
+    pub child: Child,
+    pub events: BufReader<std::process::ChildStderr>,
 }
 
 impl Run {
-    fn start(world: &World, node: &Node, slot: char, trial: bool, args: &[&str]) -> Self {
+    pub fn start(world: &World, node: &Node, slot: char, trial: bool, args: &[&str]) -> Self {
         let cmdline = world.path("cmdline-of-a-run");
         fs::write(&cmdline, node.cmdline(slot, trial)).unwrap();
         let script = format!("mount --bind {} /proc/cmdline && exec \"$@\"", cmdline.display());
@@ -38,7 +38,7 @@ impl Run {
     }
 
     /// Wait until step `n` (from 1) begins; false if the run ended before.
-    fn reaches(&mut self, n: u64) -> bool {
+    pub fn reaches(&mut self, n: u64) -> bool {
         let mut line = String::new();
         while self.events.read_line(&mut line).unwrap() > 0 {
             let event: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -57,7 +57,7 @@ impl Run {
     }
 
     /// Wait for the end.
-    fn ends(mut self) -> (i32, String) {
+    pub fn ends(mut self) -> (i32, String) {
         let mut text = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
         self.events.read_to_string(&mut text).unwrap();
@@ -66,7 +66,7 @@ impl Run {
 }
 
 /// Slot and whether it is a trial. Where it is one, the slot is whole.
-fn next_boot(node: &Node) -> (String, bool) {
+pub fn next_boot(node: &Node) -> (String, bool) {
     let next = json_of(&node.disk, &["status"])["next_boot"].clone();
     let slot = next["slot"].as_str().unwrap_or_else(|| panic!("nothing boots: {next}")).to_owned();
     let report = on_disk(&node.disk, &["verify", "--output=json", "--progress=none"]).json();

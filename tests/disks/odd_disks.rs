@@ -146,7 +146,10 @@ fn an_esp_that_is_damaged() {
     let before = Content::of(&node.disk);
     let status = json_of(&node.disk, &["status"]);
     assert_eq!(status["next_boot"]["slot"], "A");
-    assert!(status["problems"].to_string().contains("slipway/boot2.env on the ESP is lost or damaged"), "{status}");
+    assert!(
+        status["problems"].to_string().contains("the second copy of the boot state is lost or damaged"),
+        "{status}"
+    );
     for verb in ["confirm", "rollback"] {
         node.run('A', false, &[verb]).exits(INSTALL).says(&["on the ESP is there and exactly one sector", "reinstall"]);
     }

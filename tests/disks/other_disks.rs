@@ -364,11 +364,11 @@ fn another_disk_behind_the_same_node() {
         return;
     }
     let open = || Disk::open(&device.node, Access::Read, None, Duration::ZERO).unwrap();
-    open().reopen(Access::Read, None, Duration::ZERO).unwrap();
+    open().reopen(Access::Read, None, Duration::ZERO, &mut |_| ()).unwrap();
     let disk = open();
     let change = r#"open(L, "<", $ARGV[0]) && open(F, "<", $ARGV[1]) && ioctl(L, 0x4C06, fileno(F)) or die $!"#;
     tool!("perl", "-e", change, &device.node, &two);
-    let error = disk.reopen(Access::Read, None, Duration::ZERO).map(|_| ()).unwrap_err().to_string();
+    let error = disk.reopen(Access::Read, None, Duration::ZERO, &mut |_| ()).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("it means another disk now"), "{error}");
 }
 

@@ -247,7 +247,7 @@ fn disks_of_others() {
     let xfs = world.sparse("xfs.img", world::IMAGE_BYTES);
     tool!("mkfs.xfs", "-q", &xfs);
     for (disk, text) in [
-        (&foreign, "not empty: it holds a GPT with 1 partitions: data"),
+        (&foreign, "not empty: it holds a GPT with 1 partition: data"),
         (&talos, "an installation of Talos"),
         (&xfs, "not empty: it holds an XFS file system"),
     ] {
@@ -382,7 +382,7 @@ fn an_installation_that_is_not_at_rest() {
         write_at(&node.disk, at, &(sector.replace("\nb=good\n", "\nb=tried\n") + "####").as_bytes()[..512]);
     }
     let attempt = || Live::new(&world).onto(&node.disk, &preserve);
-    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["is not settled", "its default, slot B, is tried"]);
+    untouched(&[&node.disk], attempt).exits(INSTALL).says(&["is not settled", "its default, slot B, is unconfirmed"]);
 }
 
 #[test]

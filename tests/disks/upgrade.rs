@@ -51,7 +51,7 @@ fn the_whole_way_and_back() {
     assert_eq!((next_boot(&node), states(&node)), (("A".into(), false), pair("good", "tried")));
     assert!(status(&node)["last_trial"].as_str().unwrap().contains("was tried and never confirmed"));
     let running = node.run('B', true, &["status"]).succeeds().stdout;
-    assert!(running.contains("running    slot B of this disk, as a trial"), "{running}");
+    assert!(running.contains("running    slot B, 1.3.0, on trial"), "{running}");
     assert!(running.contains("runs and is not confirmed"), "{running}");
 
     node.run('B', true, &["confirm"]).succeeds();

@@ -28,6 +28,7 @@ pub struct Sandbox {
     // Fields drop in this order.
     registry: Option<(Debian, Authority)>,
     disk: Loop,
+    _second: Option<Loop>,
     _dir: TempDir,
 }
 
@@ -66,14 +67,19 @@ impl Sandbox {
         symlink("../payload-arm64", dir.join("out/payload-arm64")).unwrap();
         let registry = (named("registry.example") || named("oci")).then(|| registry(&dir));
         let port = registry.as_ref().map_or(0, |(debian, _)| debian.port);
-        let file = dir.join(".disk");
-        File::create(&file).unwrap().set_len(DISK_BYTES).unwrap();
-        let disk = Loop::attach(&file, &[]);
-        let substitutions = substitutions(disk.node.to_str().unwrap(), port);
+        let attached = |name: &str| {
+            let file = dir.join(name);
+            File::create(&file).unwrap().set_len(DISK_BYTES).unwrap();
+            Loop::attach(&file, &[])
+        };
+        let disk = attached(".disk");
+        let second = named("/dev/sdb").then(|| attached(".disk-b"));
+        let node = |disk: &Loop| disk.node.to_str().unwrap().to_owned();
+        let substitutions = substitutions(&node(&disk), &second.as_ref().map(node).unwrap_or_default(), port);
         let config = format!("version: v1alpha1\nmachine:\n  install:\n    disk: {}\n", disk.node.display());
         fs::write(dir.join("machine-config.yaml"), &config).unwrap();
         fs::write(dir.join("config.yaml"), &config).unwrap();
-        Sandbox { dir, substitutions, registry, disk, _dir: temporary }
+        Sandbox { dir, substitutions, registry, disk, _second: second, _dir: temporary }
     }
 
     /// Run these in one shell, to the end or until it ends.
@@ -117,12 +123,13 @@ impl Sandbox {
 
     /// Output under the names that the documents use.
     pub fn as_documented(&self, output: &str) -> String {
-        let reverse = |text: String, (from, to): &(&str, String)| text.replace(to, from);
         let text = output.replace(self.dir.to_str().unwrap(), "/srv");
-        self.substitutions
-            .iter()
-            .filter(|(from, _)| from.contains('.') || from.starts_with("/dev/"))
-            .fold(text, reverse)
+        let mut reverse: Vec<_> =
+            self.substitutions.iter().filter(|(from, _)| from.contains('.') || from.starts_with("/dev/")).collect();
+        // /dev/loop1 is the beginning of /dev/loop12.
+        reverse.sort_by_key(|(_, to)| std::cmp::Reverse(to.len()));
+        let shown = reverse.into_iter().filter(|(_, to)| !to.is_empty());
+        shown.fold(text, |text, (from, to)| text.replace(to, from))
     }
 }
 
@@ -147,7 +154,7 @@ fn payload(dir: &Path, version: &str, n: u8) {
 fn programs(dir: &Path) {
     let installer = format!("#!/bin/bash\nexec -a \"$(basename \"$0\")\" {} \"$@\"\n", env!("CARGO_BIN_EXE_installer"));
     let reboot = include_str!("reboot").replace("SANDBOX", dir.to_str().unwrap());
-    for (name, text) in [("installer", installer), ("reboot", reboot)] {
+    for (name, text) in [("installer", installer.clone()), ("slipway", installer), ("reboot", reboot)] {
         let path = dir.join(".bin").join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

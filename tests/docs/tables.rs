@@ -16,11 +16,13 @@ pub const IMAGES: [(&str, &str); 2] = [("1.2", "payload-1.2"), ("1.3", "payload-
 pub const DISK_BYTES: u64 = 8 << 30;
 
 /// What the documents say, and what is run in its place.
-pub fn substitutions(disk: &str, registry_port: u16) -> Vec<(&'static str, String)> {
+pub fn substitutions(disk: &str, second: &str, registry_port: u16) -> Vec<(&'static str, String)> {
     let registry = format!("127.0.0.1:{registry_port}");
     vec![
         // A loop device of 8 GiB.
         ("/dev/sda", disk.to_owned()),
+        // Another one, where a document names it.
+        ("/dev/sdb", second.to_owned()),
         // Debian's registry, with TLS. It is its own mirror.
         ("registry.example", registry.clone()),
         ("mirror.example", registry),
@@ -33,14 +35,16 @@ pub fn substitutions(disk: &str, registry_port: u16) -> Vec<(&'static str, Strin
 /// What a document takes for granted: commands that are run before its own.
 pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/architecture.md", INSTALLED),
-    ("docs/upgrade-and-boot.md", INSTALLED),
+    ("docs/upgrade-and-boot.md", &[INSTALLED[0], INSTALLED[1], "truncate -s 4G node.raw", NODE]),
     ("docs/damage.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/troubleshooting.md", &[INSTALLED[0], "truncate -s 4G disk.raw", IMAGE]),
     ("docs/reports-and-events.md", &["truncate -s 4G disk.raw", IMAGE]),
+    ("docs/runbook.md", INSTALLED),
 ];
 /// A system that was installed and runs from its disk.
 const INSTALLED: &[&str] = &["installer install --disk /dev/sda --source dir:payload", "reboot"];
 const IMAGE: &str = "installer install --disk disk.raw --source dir:payload";
+const NODE: &str = "installer install --disk node.raw --source dir:payload";
 
 /// A command that no test machine can run, or that runs this test.
 pub struct NotRun {
@@ -67,6 +71,12 @@ pub const NOT_RUN: &[NotRun] = &[
     not_run("cargo test -p slipway-core", "it builds and runs the tests of core, as hack/test does", &["hack/test"]),
     not_run("hack/build", BUILDS, &["hack/test"]),
     not_run("hack/build amd64 arm64", BUILDS, &["hack/test"]),
+    not_run("CARGO_NET_OFFLINE=true hack/build", BUILDS, &["hack/build", "Containerfile"]),
+    not_run(
+        "cargo vendor --locked --versioned-dirs vendor",
+        "it fetches all crates; hack/image does it before each build",
+        &["hack/image", "tests/sources/container_image.rs"],
+    ),
     not_run("hack/image", BUILDS, &["hack/test", "tests/sources/container_image.rs"]),
     not_run("hack/payload out/payload --version 1.0.0", BUILDS, &["hack/lib.sh", "hack/test"]),
     not_run("hack/payload out/payload-arm64 --version 1.0.0 --arch arm64", BUILDS, &["hack/test", "vm-tests/main.rs"]),
@@ -118,7 +128,9 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
     ("--dump", "sfdisk"),
     ("--entrypoint", "docker"),
+    ("--flushbufs", "blockdev"),
     ("--json", "hack/bench"),
+    ("--locked", "cargo"),
     ("--network", "podman"),
     ("--pid", "podman"),
     ("--privileged", "podman"),
@@ -128,5 +140,6 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--states", "hack/crash"),
     ("--tar-to-stdout", "Talos' imager"),
     ("--test", "cargo"),
+    ("--versioned-dirs", "cargo"),
     ("--no-such-flag", "nobody: what happens then is shown"),
 ];

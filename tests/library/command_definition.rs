@@ -35,10 +35,20 @@ fn every_boolean_flag_takes_its_value_or_none() {
         };
         for flag in command.get_arguments().filter(boolean).map(|arg| arg.get_long().unwrap()) {
             seen.push(flag.to_owned());
-            let required: &[&str] = match words[0].as_str() {
+            let typed: Vec<&str> = words.iter().map(String::as_str).collect();
+            let required: &[&str] = match typed.first().copied().unwrap_or_default() {
+                "" => &["status", "--disk=x"],
                 "image" => &["--kind=raw", "--out=x"],
                 "inspect" => &["dir:x"],
-                "unattended" => &[],
+                "unattended" | "checksum" => &[],
+                "completions" => &["bash"],
+                "man" => &["x"],
+                "meta" => match typed[1..] {
+                    [] => &["list", "--disk=x"],
+                    ["list"] => &["--disk=x"],
+                    ["set"] => &["--disk=x", "1=x"],
+                    _ => &["--disk=x", "1"],
+                },
                 "pull" => &["oci:x", "oci:y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
@@ -59,12 +69,14 @@ fn every_boolean_flag_takes_its_value_or_none() {
         "force",
         "format-data",
         "full",
+        "offline",
         "plain-http",
         "preserve",
         "retry-bad",
         "strict",
         "tls-verify",
         "upgrade",
+        "verbose",
         "zero",
     ];
     assert_eq!(seen, flags);

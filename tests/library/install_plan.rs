@@ -151,6 +151,7 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::Verify { .. }
         | Step::ForgetCached { .. }
         | Step::WriteBootEnv { .. }
+        | Step::WriteHistory { .. }
         | Step::WriteMarker { .. }
         | Step::Discard { .. }
         | Step::DropPartitions

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 16] = [
+const LAYERS: [(&str, u8); 17] = [
     ("error", 1),
     ("device", 2),
     ("transfer", 2),
@@ -19,6 +19,7 @@ const LAYERS: [(&str, u8); 16] = [
     ("ops", 4),
     ("cli", 5),
     ("commands", 5),
+    ("report_failure", 5),
     ("main", 5),
 ];
 

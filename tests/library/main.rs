@@ -5,16 +5,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod command_definition;
+mod failure_report;
 mod fuzz_seeds;
+mod history;
 mod image_profile;
 mod initramfs;
 mod install_plan;
 mod layers;
 mod machine_config;
 mod model_check;
+mod next_step;
 mod picture;
 mod registry;
+mod report_fixtures;
 mod report_schema;
+mod status_text;
 mod torn_boot_env;
 mod unattended;
 mod upgrade_plan;

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use schemars::Schema;
-use slipway_core::report::{EventLine, Report};
+use slipway_core::report::{Document, EventLine};
 
 #[track_caller]
 fn is_current(name: &str, schema: &Schema) {
@@ -20,7 +20,7 @@ fn is_current(name: &str, schema: &Schema) {
 
 #[test]
 fn the_documented_schema_is_current() {
-    is_current("report.schema.json", &schemars::schema_for!(Report));
+    is_current("report.schema.json", &schemars::schema_for!(Document));
 }
 
 #[test]

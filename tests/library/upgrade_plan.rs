@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
-        env::{BootEnv, Marker},
+        env::{BootEnv, Fault, Marker, Refused},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -70,9 +70,11 @@ fn texts() {
     let live = SystemFacts { running: Running::Unknown, ..facts.clone() };
     let from_medium = UpgradeRequest { runs_from: RunsFrom::Medium(Some(MEDIUM)), ..request.clone() };
     golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
+    let offline = UpgradeRequest { runs_from: RunsFrom::Offline, ..request.clone() };
+    golden("upgrade-offline.txt", &plan::upgrade(&offline, &live, &payload(1)).unwrap());
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
-    let activate = ActivateRequest { base: base(3), preserve: true };
+    let activate = ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true };
     golden("activate.txt", &plan::activate(&activate, &staged()).unwrap());
     golden("confirm.txt", &plan::confirm(&base(3), &trial()).unwrap());
     golden("give-up.txt", &plan::rollback(&base(3), &trial()).unwrap());
@@ -82,6 +84,8 @@ fn texts() {
     confirmed.env_copies = [Some(env.clone()), Some(env.clone())];
     confirmed.env = Some(env);
     golden("rollback.txt", &plan::rollback(&base(4), &confirmed).unwrap());
+    confirmed.running = Running::Unknown;
+    golden("rollback-offline.txt", &plan::rollback_offline(&base(4), &confirmed).unwrap());
     let wipe = WipeRequest { base: base(3), parts: vec![Part::State, Part::Ephemeral], format: None };
     golden("wipe.txt", &plan::wipe(&wipe, &facts).unwrap());
 }
@@ -146,6 +150,28 @@ fn a_mended_command_line_is_another_system() {
     let said =
         plan.steps.iter().any(|step| matches!(step, Step::WriteBootEnv { env, .. } if env.bad == [Sha256([9; 32])]));
     assert!(said, "{plan}");
+}
+
+/// A wrong digest is damage on the disk, which the next upgrade mends. A kernel that does not load is the system's own.
+#[test]
+fn what_grub_refused_for_a_wrong_digest_may_come_again() {
+    for (fault, bad) in [(Fault::Digest, false), (Fault::Load, true)] {
+        for (slot, blamed) in [(Slot::B, bad), (Slot::A, true)] {
+            let mut facts = came_back();
+            let env = BootEnv { refused: Some(Refused { slot, fault }), ..facts.env.unwrap() };
+            facts.env_copies = [Some(env.clone()), Some(env.clone())];
+            facts.env = Some(env);
+            let again = plan::upgrade(&system::upgrade(), &facts, &payload(1));
+            assert_eq!(again.is_err(), blamed, "{slot} {fault:?}");
+            let other = plan::upgrade(&system::upgrade(), &facts, &payload(2)).unwrap();
+            for step in &other.steps {
+                if let Step::WriteBootEnv { env, .. } = step {
+                    assert_eq!(env.bad.len(), usize::from(blamed), "{slot} {fault:?}");
+                    assert_eq!(env.fault(Slot::B), None);
+                }
+            }
+        }
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -322,6 +348,32 @@ fn medium_laws(plan: &Plan, facts: &SystemFacts, from_medium: bool) -> Result<()
     Ok(())
 }
 
+/// What is not settled is not upgraded; and where a trial pends, only that trial is armed again.
+fn offline_laws(plan: &Plan, facts: &SystemFacts, flags: [bool; 4]) -> Result<(), TestCaseError> {
+    let env = facts.env.as_ref().unwrap();
+    if plan.goal == Goal::Rollback {
+        let last = plan.steps.iter().rev().find_map(|step| match step {
+            Step::WriteBootEnv { env, .. } => Some(env),
+            _ => None,
+        });
+        if let Some(after) = last {
+            prop_assert_eq!(after.once, None);
+            let default = &facts.slots[after.default];
+            prop_assert!(default.damage().is_none(), "back to what is damaged: {}", plan);
+            prop_assert!(after.default == env.default || after.states[after.default] == SlotState::Good);
+        }
+        return Ok(());
+    }
+    let default = &facts.slots[env.default];
+    prop_assert!(default.damage().is_none() && env.states[env.default] == SlotState::Good, "{}", plan);
+    if let (Some(trial), true) = (env.once, flags[0]) {
+        prop_assert!(plan.system.is_none(), "a pending trial is overwritten: {}", plan);
+        let keeps = |step: &Step| !matches!(step, Step::WriteBootEnv { env, .. } if env.once != Some(trial));
+        prop_assert!(plan.steps.iter().all(keeps), "a pending trial is cancelled: {}", plan);
+    }
+    Ok(())
+}
+
 fn arms(step: &Step) -> bool {
     matches!(step, Step::WriteBootEnv { env, .. } if env.once.is_some())
 }
@@ -330,10 +382,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn laws(mut facts in random_system(), verb in 0u8..7, flags: [bool; 4], n in 0u8..3) {
-        let from_medium = verb == 6;
+    fn laws(mut facts in random_system(), verb in 0u8..11, flags: [bool; 4], n in 0u8..3) {
+        let (from_medium, offline) = (verb == 6, verb > 6);
         // A live system runs from no disk; a few times it is asked for from the disk itself.
-        if from_medium && !flags[0] {
+        if (from_medium && !flags[0]) || (offline && n > 0) {
             facts.running = Running::Unknown;
         }
         let plan = match decide(verb, flags, n, &facts) {
@@ -345,6 +397,7 @@ proptest! {
             }
         };
         prop_assert_eq!(&plan, &decide(verb, flags, n, &facts).unwrap(), "the same inputs give the same plan");
+        prop_assert!(!offline || facts.running.slot().is_none(), "a disk that runs is not offline");
         let json = serde_json::to_string(&plan).unwrap();
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).unwrap(), &plan);
         for step in &plan.steps {
@@ -370,7 +423,10 @@ proptest! {
         prop_assert!(plan.steps.iter().all(|s| allowed(s, &facts) != Some(Part::State)));
         boot_state_laws(&plan, &facts)?;
         order_laws(&plan, &facts)?;
-        let kept = if from_medium { facts.env.as_ref().map(|env| env.default) } else { facts.running.slot() };
+        if offline {
+            offline_laws(&plan, &facts, flags)?;
+        }
+        let kept = if from_medium || offline { facts.env.as_ref().map(|env| env.default) } else { facts.running.slot() };
         payload_laws(&plan, &facts, kept, flags, n)?;
         always_boots(&plan, &facts)?;
         medium_laws(&plan, &facts, from_medium)?;

@@ -19,7 +19,7 @@ use slipway::{
 };
 use slipway_core::{
     boot::{
-        env::{BootEnv, MARKER, Marker, PATHS},
+        env::{BootEnv, Fault, MARKER, Marker, PATHS, Refused},
         slot::{PerSlot, Slot, SlotState},
     },
     digest::Sha256,
@@ -29,7 +29,7 @@ use slipway_core::{
 };
 use slipway_test_support::{
     fixtures,
-    grub_emu::{Booted, GrubEmu},
+    grub_emu::{Booted, GrubEmu, outcome},
 };
 use tempfile::TempDir;
 
@@ -41,6 +41,7 @@ struct Rig {
     env: [u64; 2],
     markers: PerSlot<u64>,
     kernels: PerSlot<u64>,
+    cfgs: PerSlot<u64>,
 }
 
 impl Rig {
@@ -70,6 +71,7 @@ impl Rig {
             env: PATHS.map(|p| at(Part::Esp, p)),
             markers: PerSlot::new(|s| at(s.into(), MARKER)),
             kernels: PerSlot::new(|s| at(s.into(), "vmlinuz")),
+            cfgs: PerSlot::new(|s| at(s.into(), "slot.cfg")),
             grub: GrubEmu::on(&path),
             disk: path,
             _dir: dir,
@@ -92,6 +94,14 @@ impl Rig {
         self.env.iter().for_each(|at| self.write(*at, env.render().as_bytes()));
     }
 
+    fn copies(&self) -> [[u8; 512]; 2] {
+        self.env.map(|at| self.read(at))
+    }
+
+    fn set_copies(&self, copies: &[[u8; 512]; 2]) {
+        self.env.iter().zip(copies).for_each(|(at, bytes)| self.write(*at, bytes));
+    }
+
     /// Damage the kernel of a slot in one byte, or mend it.
     fn set_kernel(&self, slot: Slot, whole: bool) {
         let byte = [if whole { 0x5b } else { 0x5a }];
@@ -110,6 +120,14 @@ fn foreseen(rig: &Rig) -> Booted {
     let disk = Disk::open(&rig.disk, Access::Read, None, Duration::from_secs(5)).unwrap();
     let next = probe::system(&disk, "").unwrap().next;
     Booted { slot: next.slot, trial: next.trial }
+}
+
+/// The slot that GRUB wants to start first, if it is damaged: the trial, or what comes first without one.
+fn refused(env: &BootEnv, whole: &PerSlot<bool>) -> Option<Refused> {
+    let good = |slot| env.states[slot] == SlotState::Good;
+    let first = if good(!env.default) && !good(env.default) { !env.default } else { env.default };
+    let slot = env.once.unwrap_or(first);
+    (env.check && !whole[slot]).then_some(Refused { slot, fault: Fault::Digest })
 }
 
 #[test]
@@ -145,13 +163,18 @@ fn grub_decides_what_the_model_foresees() {
         Slot::BOTH.iter().for_each(|s| rig.set_kernel(*s, whole[*s]));
         let foreseen = foreseen(&rig);
         assert_eq!(rig.boot(), foreseen, "case {n}: {env:?}, whole: {whole:?}");
-        // A try is spent on the medium, in both copies.
+        // A try is spent on the medium, and what was refused is recorded, in both copies. Nothing else changes.
+        let mut after = BootEnv { once: None, refused: refused(env, &whole), ..env.clone() };
         if let Some(trial) = env.once {
-            for at in rig.env {
-                let after = BootEnv::parse(&rig.read(at)).unwrap();
-                assert_eq!((after.once, after.states[trial]), (None, SlotState::Tried), "case {n}");
-            }
+            after.states[trial] = SlotState::Tried;
+        }
+        let copies = rig.copies();
+        for copy in &copies {
+            assert_eq!(BootEnv::parse(copy).as_ref(), Some(&after), "case {n}: {env:?}, whole: {whole:?}");
+        }
+        if env.once.is_some() || after.refused.is_some() {
             assert!(!rig.boot().trial, "case {n}: tried twice");
+            assert!(env.once.is_some() || rig.copies() == copies, "case {n}: recorded twice");
         }
     }
 }
@@ -183,8 +206,128 @@ fn a_save_keeps_what_grub_does_not_know() {
         }
         // And what the installer makes of it.
         let disk = Disk::open(&rig.disk, Access::Read, None, Duration::from_secs(5)).unwrap();
-        assert_eq!(probe::system(&disk, "").unwrap().env_copies, [Some(spent.clone()), Some(spent)]);
+        assert_eq!(probe::system(&disk, "").unwrap().env_copies, [Some(spent.clone()), Some(spent.clone())]);
+        // There is room for the mark, too.
+        rig.set_env(&env);
+        rig.write(rig.cfgs.b, &[0; 512]);
+        assert_eq!(rig.boot(), Booted { slot: Some(Slot::A), trial: false });
+        let fault = if check { Fault::Digest } else { Fault::Load };
+        let marked = BootEnv { refused: Some(Refused { slot: Slot::B, fault }), ..spent };
+        assert_eq!(rig.copies().map(|copy| BootEnv::parse(&copy)), [Some(marked.clone()), Some(marked)]);
+        rig.write(rig.cfgs.b, &rig.read(rig.cfgs.a));
     }
+}
+
+fn two_good(seq: u64, default: Slot) -> BootEnv {
+    let states = PerSlot { a: SlotState::Good, b: SlotState::Good };
+    BootEnv { seq, default, states, ..BootEnv::installed(0) }
+}
+
+/// Whatever becomes of the two writes of the mark, the same boots.
+#[test]
+fn a_mark_that_is_cut_short_changes_nothing_that_boots() {
+    let rig = Rig::new();
+    rig.set_kernel(Slot::B, false);
+    let boots = Booted { slot: Some(Slot::A), trial: false };
+    rig.set_env(&two_good(7, Slot::B));
+    let before = rig.copies();
+    assert_eq!(rig.boot(), boots);
+    let after = rig.copies();
+    assert_ne!(before, after);
+    let torn = |n: usize| {
+        let mut sector = before[n];
+        // In the middle of the mark.
+        let cut = (0..512).find(|at| before[n][*at] != after[n][*at]).unwrap() + 9;
+        sector[..cut].copy_from_slice(&after[n][..cut]);
+        sector
+    };
+    let noise = [0xa5; 512];
+    for (n, left) in [
+        [after[0], before[1]],
+        [before[0], after[1]],
+        [torn(0), before[1]],
+        [noise, before[1]],
+        [after[0], noise],
+        [after[0], torn(1)],
+    ]
+    .iter()
+    .enumerate()
+    {
+        rig.set_copies(left);
+        assert_eq!(rig.boot(), boots, "case {n}");
+        // Where only one copy is left, or the first one has the mark, GRUB leaves it at that.
+        if n != 1 && n != 2 {
+            assert_eq!(rig.copies(), *left, "case {n}");
+        }
+    }
+}
+
+/// No room in the block, copies that differ, a copy that is lost: what counts is not put at risk for a mark.
+#[test]
+fn a_mark_is_left_out_where_it_could_do_harm() {
+    let rig = Rig::new();
+    rig.set_kernel(Slot::B, false);
+    let sector = |env: &BootEnv| <[u8; 512]>::try_from(env.render().as_bytes()).unwrap();
+    let now = two_good(7, Slot::B);
+    let mut full = sector(&now);
+    let room = full.iter().rposition(|b| *b != b'#').unwrap() + 1;
+    full[room..room + 3].copy_from_slice(b"new");
+    full[room + 3] = b'=';
+    full[room + 4..500].fill(b'x');
+    full[500] = b'\n';
+    let older = sector(&two_good(6, Slot::B));
+    for (n, copies) in
+        [[full, full], [sector(&now), older], [older, sector(&now)], [[0; 512], sector(&now)]].iter().enumerate()
+    {
+        rig.set_copies(copies);
+        assert_eq!(rig.boot(), Booted { slot: Some(Slot::A), trial: false }, "case {n}");
+        assert_eq!(rig.copies(), *copies, "case {n}");
+    }
+}
+
+const ESC: &str = "\x1b";
+const OFFER: &str = "press Esc within 30 s to boot slot";
+
+#[test]
+fn a_key_offers_the_other_slot_and_changes_nothing() {
+    use SlotState::{Empty, Good, Trial};
+    let rig = Rig::new();
+    let booted = |log: &str| outcome(log).unwrap_or_else(|| panic!("{log}"));
+    let trial_of_b = BootEnv { once: Some(Slot::B), states: PerSlot { a: Good, b: Trial }, ..two_good(9, Slot::A) };
+    for (env, slot) in [(two_good(7, Slot::B), Slot::A), (two_good(7, Slot::A), Slot::B), (trial_of_b.clone(), Slot::A)]
+    {
+        rig.set_env(&env);
+        let before = rig.copies();
+        let log = rig.grub.run_with_keys(ESC, Some((OFFER, ESC)));
+        assert_eq!(booted(&log), Booted { slot: Some(slot), trial: false }, "{env:?}: {log}");
+        assert_eq!(rig.copies(), before, "{env:?}");
+        assert_eq!(foreseen(&rig).trial, env.once.is_some());
+    }
+    // Nobody answers, other keys do not count, and a key that is stuck does not choose: the rule goes on.
+    rig.set_env(&two_good(7, Slot::B));
+    let stuck = ESC.repeat(1000);
+    for (first, then, asked) in [
+        (ESC, None, true),
+        (ESC, Some((OFFER, "qwertzce\r\n")), true),
+        ("qwertzce\r\n", None, false),
+        (&*stuck, None, false),
+    ] {
+        let log = rig.grub.run_with_keys(first, then);
+        assert_eq!(booted(&log), Booted { slot: Some(Slot::B), trial: false }, "{log}");
+        assert_eq!(log.contains(OFFER), asked, "{log}");
+    }
+    rig.set_env(&trial_of_b);
+    let log = rig.grub.run_with_keys(ESC, None);
+    assert_eq!(booted(&log), Booted { slot: Some(Slot::B), trial: true }, "{log}");
+    // What does not verify is not offered, nor what is being written.
+    rig.set_env(&two_good(7, Slot::A));
+    rig.set_kernel(Slot::B, false);
+    let log = rig.grub.run_with_keys(ESC, None);
+    assert_eq!((booted(&log).slot, log.contains(OFFER)), (Some(Slot::A), false), "{log}");
+    rig.set_kernel(Slot::B, true);
+    rig.set_env(&BootEnv { states: PerSlot { a: Good, b: Empty }, ..two_good(7, Slot::A) });
+    let log = rig.grub.run_with_keys(ESC, None);
+    assert_eq!((booted(&log).slot, log.contains(OFFER)), (Some(Slot::A), false), "{log}");
 }
 
 #[test]

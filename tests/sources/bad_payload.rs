@@ -246,6 +246,7 @@ fn a_file_too_large_for_fat() {
         meta: vec![],
         arch: Arch::Amd64,
         medium: None,
+        by: String::new(),
     };
     let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64).unwrap();
     let facts = probe::disk_facts(&disk).unwrap();
@@ -290,7 +291,7 @@ fn one_byte_too_large_for_a_slot() {
 #[track_caller]
 fn refused_with_numbers(world: &World, image: &Path, flags: &[&str]) -> [u64; 3] {
     let mut text = String::new();
-    let texts = ["does not fit into a slot of 36.0 MiB", "use a larger --slot-size"];
+    let texts = ["does not fit into a slot of 36 MiB", "use a larger --slot-size"];
     refused(image, INPUT, &texts, || {
         let outcome = world.install(image, flags);
         text.clone_from(&outcome.stderr);

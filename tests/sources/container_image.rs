@@ -97,7 +97,10 @@ fn its_layers_are_small_and_tell_nothing_of_where_they_were_made() {
             names.insert(name);
         }
     }
-    for name in ["usr/bin/installer", "usr/bin/imager", "usr/sbin/mkfs.xfs", "usr/install/", "tmp/"] {
+    let files = ["usr/bin/installer", "usr/bin/imager", "usr/bin/slipway", "usr/sbin/mkfs.xfs", "usr/install/", "tmp/"];
+    let licences = ["copyright", "third-party.txt", "sources.txt"].map(|name| format!("usr/share/doc/slipway/{name}"));
+    let common = ["GPL-2", "GPL-3", "LGPL-2.1"].map(|name| format!("usr/share/common-licenses/{name}"));
+    for name in files.map(str::to_owned).iter().chain(&licences).chain(&common) {
         assert!(names.contains(name), "{name} is missing");
     }
     let wanted = ["bin", "sbin", "lib", "lib64", "tmp/", "usr/"];
@@ -170,7 +173,9 @@ fn it_helps_where_there_is_nothing() {
     let version = Bundle::isolated(&image).entrypoint(&["--version"]).succeeds();
     assert_eq!(version.stdout, concat!("installer ", env!("CARGO_PKG_VERSION"), "\n"));
     // It looks like one that was started by this name; what imager does is not for the image to say.
-    assert_eq!(fs::read_link(image.rootfs.join("bin/imager")).unwrap(), Path::new("installer"));
+    for name in ["bin/imager", "bin/slipway"] {
+        assert_eq!(fs::read_link(image.rootfs.join(name)).unwrap(), Path::new("installer"));
+    }
     assert_eq!(fs::metadata(image.rootfs.join("bin/imager")).unwrap().permissions().mode() & 0o777, 0o755);
 }
 

@@ -8,6 +8,7 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::refused::{Fault, Refused};
 use super::slot::{PerSlot, Slot, SlotState};
 use crate::{boot::env_block::EnvBlock, digest::Sha256, media::medium_id::MediumId};
 
@@ -37,6 +38,9 @@ pub struct BootEnv {
     pub since: PerSlot<Option<u64>>,
     /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
+    /// The slot that GRUB was to start and did not, and why. It counts until the installer changes the slot's state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
     /// Systems (files and kernel command line) that failed their trial or were rolled back, latest first. An upgrade
     /// refuses them by default. Earlier versions wrote the digest of the payload's files, which still counts.
     pub bad: Vec<Sha256>,
@@ -49,6 +53,9 @@ pub struct BootEnv {
     /// Both copies were lost and rebuilt from the slots' markers, so `medium` is not known.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub rebuilt: bool,
+    /// The number of the last entry of the history that took effect ([`crate::boot::history`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<u32>,
 }
 
 impl BootEnv {
@@ -62,10 +69,12 @@ impl BootEnv {
             check: true,
             since: PerSlot { a: Some(now), b: None },
             last_trial: None,
+            refused: None,
             bad: Vec::new(),
             format_ephemeral: false,
             medium: None,
             rebuilt: false,
+            history: None,
         }
     }
 
@@ -93,10 +102,12 @@ impl BootEnv {
             check: block.get("check") != Some("off"),
             since: PerSlot { a: time("a_since"), b: time("b_since") },
             last_trial: slot("last_trial"),
+            refused: block.get("refused").and_then(Refused::parse),
             bad: block.get("bad").unwrap_or_default().split(',').filter_map(|d| d.parse().ok()).take(MAX_BAD).collect(),
             format_ephemeral: block.get("format") == Some("ephemeral"),
             medium: block.get("medium").and_then(|v| v.parse().ok()),
             rebuilt: block.get("rebuilt") == Some("yes"),
+            history: block.get("history").and_then(parse_seq).and_then(|n| n.try_into().ok()),
         })
     }
 
@@ -127,6 +138,9 @@ impl BootEnv {
         if self.rebuilt {
             pairs.push(("rebuilt", "yes".to_owned()));
         }
+        pairs.extend(self.history.map(|n| ("history", n.to_string())));
+        // Last, where GRUB adds it.
+        pairs.extend(self.refused.map(|refused| ("refused", refused.to_string())));
         // The longest form is below 512 bytes, so it always fits.
         EnvBlock::new(pairs).render_sector().unwrap_or_default()
     }
@@ -167,6 +181,7 @@ impl BootEnv {
     fn set(&mut self, slot: Slot, state: SlotState, now: u64) {
         self.states[slot] = state;
         self.since[slot] = Some(now);
+        self.refused = self.refused.filter(|refused| refused.slot != slot);
     }
 
     /// Before `target` is written: it must not boot any more. The other slot, which is running, becomes the default.
@@ -239,6 +254,18 @@ impl BootEnv {
         }
     }
 
+    /// Whether the system in this slot failed its trial. What GRUB refused for a wrong digest was never started: the
+    /// disk is to blame.
+    pub fn came_back(&self, slot: Slot) -> bool {
+        let state = self.states[slot];
+        state == SlotState::Bad || (state == SlotState::Tried && self.fault(slot) != Some(Fault::Digest))
+    }
+
+    /// What GRUB found wrong with this slot.
+    pub fn fault(&self, slot: Slot) -> Option<Fault> {
+        self.refused.filter(|refused| refused.slot == slot).map(|refused| refused.fault)
+    }
+
     /// What goes by one of these digests works after all.
     pub fn forget_bad(&mut self, names: &[Sha256]) {
         self.bad.retain(|bad| !names.contains(bad));
@@ -303,7 +330,8 @@ mod tests {
                     let mut e = env(Slot::B, once, a, b);
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
                     e.check = false;
-                    (e.medium, e.rebuilt) = (Some(MediumId(0xbeef)), true);
+                    (e.medium, e.rebuilt, e.history) = (Some(MediumId(0xbeef)), true, Some(7));
+                    e.refused = Some(Refused { slot: Slot::A, fault: Fault::Load });
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
                 }
             }
@@ -337,13 +365,14 @@ mod tests {
     fn the_longest_state_fits_into_a_sector() {
         let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
         e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
-        (e.medium, e.rebuilt) = (Some(MediumId(u64::MAX)), true);
+        (e.medium, e.rebuilt, e.history) = (Some(MediumId(u64::MAX)), true, Some(999_999_999));
         e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
         for n in 0..9 {
             e.remember_bad(Some(Sha256([n; 32])));
         }
         assert_eq!(e.bad.len(), MAX_BAD);
         assert_eq!(e.bad[0], Sha256([8; 32]), "the latest is kept");
+        e.refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
         let text = e.render();
         assert_eq!(text.len(), 512);
         assert!(text.contains("##"), "GRUB needs room to save");
@@ -407,5 +436,27 @@ mod tests {
         let later = by.deactivated(Slot::B, 5).staged(Slot::B, 6).armed(Slot::B, 7).confirmed(Slot::B, &[], 8);
         let later = later.rolled_back(Slot::A, None).given_up(Slot::B, None, 9).disarmed().wiped();
         assert_eq!((by.seq, by.medium, later.medium), (8, Some(MediumId(5)), Some(MediumId(5))));
+    }
+
+    #[test]
+    fn a_mark_of_grub_lasts_until_its_slot_changes() {
+        let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+        let e = BootEnv { refused, ..env(Slot::A, None, SlotState::Good, SlotState::Tried) };
+        let text = e.render();
+        assert!(text.contains("\nrefused=B:digest\n#"), "{text}");
+        assert_eq!(BootEnv::parse(text.as_bytes()), Some(e.clone()));
+        for odd in ["B", "B:", "C:load", "B:loads", "B:load:digest", ""] {
+            let text = text.replace("B:digest", odd);
+            assert_eq!(BootEnv::parse(text.as_bytes()), Some(BootEnv { refused: None, ..e.clone() }), "{odd:?}");
+        }
+        let b = Slot::B;
+        for gone in [e.deactivated(b, 1), e.staged(b, 1), e.armed(b, 1), e.confirmed(b, &[], 1), e.given_up(b, None, 1)]
+        {
+            assert_eq!(gone.fault(b), None);
+        }
+        let a = Slot::A;
+        for stays in [e.deactivated(a, 1), e.confirmed(a, &[], 1), e.rolled_back(a, None), e.disarmed(), e.wiped()] {
+            assert_eq!((stays.fault(b), stays.fault(a)), (Some(Fault::Digest), None));
+        }
     }
 }

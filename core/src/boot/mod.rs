@@ -2,6 +2,8 @@
 
 pub mod env;
 pub mod env_block;
+pub mod history;
+pub mod refused;
 pub mod rule;
 pub mod running;
 pub mod slot;

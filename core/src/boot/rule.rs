@@ -61,12 +61,13 @@ pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
                 (false, SlotState::Good) => {
                     format!("{failed}the default, slot {default}, does not verify; slot {slot} is good")
                 }
-                (false, s) => format!("{failed}the default, slot {default}, is {s}; slot {slot} is good"),
+                (false, s) => format!("{failed}the default, slot {default}, is {}; slot {slot} is good", s.plain()),
             };
             return NextBoot { slot: Some(slot), trial: false, why };
         }
     }
-    let why = format!("{failed}slot {default} is the default but does not verify, slot {other} is {}", state(other));
+    let why =
+        format!("{failed}slot {default} is the default but does not verify, slot {other} is {}", state(other).plain());
     NextBoot { slot: None, trial: false, why }
 }
 
@@ -85,10 +86,10 @@ fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
     let slot = order.into_iter().find(|s| slots[*s].verifies);
     let why = match slot {
         Some(s) if good[s].is_some() => {
-            format!("both copies of boot.env are lost; slot {s} is marked good and verifies")
+            format!("both copies of the boot state are lost; slot {s} is marked good and verifies")
         }
-        Some(s) => format!("both copies of boot.env are lost and no slot is marked good; slot {s} verifies"),
-        None => "both copies of boot.env are lost and no slot that may boot verifies".to_owned(),
+        Some(s) => format!("both copies of the boot state are lost and no slot is marked good; slot {s} verifies"),
+        None => "both copies of the boot state are lost and no slot that may boot verifies".to_owned(),
     };
     NextBoot { slot, trial: false, why }
 }

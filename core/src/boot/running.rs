@@ -31,15 +31,10 @@ pub enum Running {
 impl Running {
     /// Read the kernel command line, as seen from the disk with this GUID.
     pub fn of(cmdline: &str, disk: Uuid) -> Self {
-        // The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
-        let value = |key: &str| {
-            let words = cmdline.split_ascii_whitespace();
-            words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).next_back()
-        };
         let found = || {
-            let guid: Uuid = value("slipway.disk")?.parse().ok()?;
-            let slot: Slot = value("slipway.slot")?.parse().ok()?;
-            let trial = match value("slipway.try")? {
+            let guid = booted_disk(cmdline)?;
+            let slot: Slot = value(cmdline, "slipway.slot")?.parse().ok()?;
+            let trial = match value(cmdline, "slipway.try")? {
                 "0" => false,
                 "1" => true,
                 _ => return None,
@@ -56,6 +51,17 @@ impl Running {
             _ => None,
         }
     }
+}
+
+/// GUID of the disk that the running system was booted from, by the kernel command line.
+pub fn booted_disk(cmdline: &str) -> Option<Uuid> {
+    value(cmdline, "slipway.disk")?.parse().ok()
+}
+
+// The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
+fn value<'c>(cmdline: &'c str, key: &str) -> Option<&'c str> {
+    let words = cmdline.split_ascii_whitespace();
+    words.filter_map(|word| word.strip_prefix(key)?.strip_prefix('=')).next_back()
 }
 
 impl fmt::Display for Running {
@@ -95,5 +101,9 @@ mod tests {
             assert_eq!(of(&bad), Running::Unknown, "{bad}");
         }
         assert_eq!(of(&format!("slipway.slot=A slipway.disk={guid}")), Running::Unknown);
+        assert_eq!(booted_disk(&format!("slipway.disk={other} x slipway.disk={guid}")), Some(disk));
+        for bad in ["slipway.disk=", "slipway.disk=sda", "slipway.disks=1", ""] {
+            assert_eq!(booted_disk(bad), None, "{bad}");
+        }
     }
 }

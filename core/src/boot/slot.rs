@@ -72,6 +72,17 @@ impl SlotState {
         (SlotState::Good, "good"),
         (SlotState::Bad, "bad"),
     ];
+
+    /// The state in a word for people; its name is for files and programs.
+    pub const fn plain(self) -> &'static str {
+        match self {
+            SlotState::Empty => "empty",
+            SlotState::Trial => "untried",
+            SlotState::Tried => "unconfirmed",
+            SlotState::Good => "good",
+            SlotState::Bad => "given up",
+        }
+    }
 }
 
 impl fmt::Display for SlotState {

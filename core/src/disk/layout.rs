@@ -8,7 +8,7 @@ use uuid::{Uuid, uuid};
 
 use crate::{
     boot::slot::Slot,
-    units::{ByteSize, Extent, GIB, MIB, SectorSize, round_down},
+    units::{ByteSize, Extent, GIB, MIB, SectorSize, approx, round_down},
 };
 
 /// One of the seven partitions.
@@ -136,9 +136,9 @@ pub struct Layout {
 pub enum LayoutError {
     /// The disk is too small for the partitions.
     #[error(
-        "the disk is too small: {need} bytes are needed ({}), it has {have} bytes ({} short). Needed: 1 MiB partition table \
-         + 300 MiB EFI + 1 MiB BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} bytes backup GPT; a smaller --slot-size needs less",
-        crate::units::approx(*need), need - have, ByteSize(*slot), ByteSize(*ephemeral), backup
+        "the disk is too small: {} MiB are needed, it has {} MiB ({} short). Needed: 1 MiB partition table + 300 MiB EFI + 1 MiB \
+         BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} backup GPT; a smaller --slot-size needs less",
+        need.div_ceil(MIB), have / MIB, approx(need - have), ByteSize(*slot), ByteSize(*ephemeral), approx(*backup)
     )]
     TooSmall {
         /// Bytes needed.
@@ -260,7 +260,8 @@ mod tests {
             assert!(Layout::new(need, sector, slot, MIN_EPHEMERAL_IMAGE).is_ok());
             let short = need - sector.bytes();
             let text = Layout::new(short, sector, slot, MIN_EPHEMERAL_IMAGE).unwrap_err().to_string();
-            assert!(text.contains(&need.to_string()) && text.contains(&short.to_string()), "{text}");
+            let says = format!("{} MiB are needed, it has {} MiB (", need.div_ceil(MIB), short / MIB);
+            assert!(text.contains(&says), "{says}: {text}");
         }
     }
 

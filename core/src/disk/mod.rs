@@ -9,5 +9,6 @@ pub mod layout;
 pub mod magic;
 pub mod mbr;
 pub mod meta;
+pub mod own;
 pub mod partition_type;
 pub mod region;

@@ -7,7 +7,7 @@ use alloc::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::units::Extent;
+use crate::units::{Extent, approx};
 
 /// Kind of partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -110,7 +110,7 @@ pub fn misplaced(disk_bytes: u64, regions: &[Region]) -> Vec<String> {
         } else if extent.end() > disk_bytes {
             // It may also start beyond the end: count only its own bytes.
             let beyond = extent.end() - disk_bytes.max(extent.offset).min(extent.end());
-            problems.push(format!("partition {number} lies beyond the end of the disk, by {beyond} bytes"));
+            problems.push(format!("partition {number} lies beyond the end of the disk, by {}", approx(beyond)));
         }
         if let Some(other) = furthest.filter(|other| other.extent.end() > extent.offset && extent.len > 0) {
             problems.push(format!("partitions {} and {number} overlap", other.number));

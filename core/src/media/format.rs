@@ -1,5 +1,7 @@
 //! The formats of disk images and live media, and how images are made reproducible.
 
+use crate::prelude::*;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -123,6 +125,87 @@ impl Compression {
     }
 }
 
+/// The name of a file promises another format than the one that would be in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--out {path}: .{ending} is {promised}, and this is --kind {}: {remedy}", kind.name())]
+pub struct WrongName {
+    path: String,
+    ending: String,
+    promised: &'static str,
+    kind: ImageKind,
+    remedy: String,
+}
+
+/// What endings of file names stand for, in lower case, and the formats whose images are that. Other endings (`img`,
+/// `bin`) promise nothing.
+const ENDINGS: [(&str, &str, &[ImageKind]); 35] = [
+    ("raw", "the bytes of a disk", &[ImageKind::Raw]),
+    ("qcow2", "QEMU's format", &[ImageKind::Qcow2]),
+    ("vhd", "a VHD", &[ImageKind::Vhd]),
+    ("vmdk", "a VMDK", &[ImageKind::Vmdk]),
+    ("ova", "an OVA", &[ImageKind::Ova]),
+    ("iso", "an ISO", &[ImageKind::Iso]),
+    ("tar", "a tar archive", &[ImageKind::Pxe, ImageKind::Ova]),
+    ("pxe", "a PXE archive", &[ImageKind::Pxe]),
+    // No image of ours is one of these.
+    ("qcow", "QEMU's old format", &[]),
+    ("qed", "QEMU's old format", &[]),
+    ("vhdx", "a VHDX", &[]),
+    ("vdi", "VirtualBox's own format", &[]),
+    ("ovf", "the description in an OVA", &[]),
+    ("dmg", "a disk image of macOS", &[]),
+    ("wim", "a disk image of Windows", &[]),
+    ("xz", "compressed with xz", &[]),
+    ("gz", "compressed with gzip", &[]),
+    ("zst", "compressed with zstd", &[]),
+    ("zstd", "compressed with zstd", &[]),
+    ("bz2", "compressed with bzip2", &[]),
+    ("lz", "compressed with lzip", &[]),
+    ("lz4", "compressed with lz4", &[]),
+    ("lzma", "compressed with lzma", &[]),
+    ("lzo", "compressed with lzop", &[]),
+    ("br", "compressed with brotli", &[]),
+    ("z", "compressed with compress", &[]),
+    ("zip", "a zip archive", &[]),
+    ("7z", "a 7-Zip archive", &[]),
+    ("rar", "a RAR archive", &[]),
+    ("cpio", "a cpio archive", &[]),
+    ("tgz", "a compressed tar archive", &[]),
+    ("txz", "a compressed tar archive", &[]),
+    ("tzst", "a compressed tar archive", &[]),
+    ("tbz", "a compressed tar archive", &[]),
+    ("tbz2", "a compressed tar archive", &[]),
+];
+
+impl ImageKind {
+    /// The ending that images of this format have by custom.
+    const fn ending(self) -> &'static str {
+        match self {
+            ImageKind::Pxe => "tar",
+            other => other.name(),
+        }
+    }
+
+    /// Refuse a name that promises another format or compression than it would get. `path` is that of the image.
+    pub fn check_name(self, path: &str) -> Result<(), WrongName> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let inner = match Compression::of(name) {
+            Some(_) => name.rsplit_once('.').map_or(name, |(inner, _)| inner),
+            None => name,
+        };
+        let Some((_, ending)) = inner.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) else { return Ok(()) };
+        let lower = ending.to_ascii_lowercase();
+        let Some((_, promised, kinds)) = ENDINGS.iter().find(|(known, ..)| *known == lower) else { return Ok(()) };
+        if kinds.contains(&self) {
+            return Ok(());
+        }
+        let own = self.ending();
+        let other = kinds.first().map_or_else(String::new, |kind| format!(", or give --kind {}", kind.name()));
+        let remedy = format!("end the name in .{own}, or in .{own}.xz, .{own}.zst or .{own}.gz to compress it{other}");
+        Err(WrongName { path: path.to_owned(), ending: ending.to_owned(), promised, kind: self, remedy })
+    }
+}
+
 /// Size of a VHD's footer in bytes.
 pub const VHD_FOOTER_BYTES: usize = 512;
 
@@ -206,6 +289,48 @@ mod tests {
         }
         assert!(stamp_vmdk(&mut b"version=1\nCID=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
         assert!(stamp_vmdk(&mut b"version=1\nparentCID=ffffffff\n".to_vec(), STAMP).is_err());
+    }
+
+    #[test]
+    fn a_name_promises_what_is_in_the_file() {
+        for (kind, _) in ImageKind::ALL {
+            for name in
+                ["os", "os.img", "a.iso/os", "a.zip/os.disk", "os-1.2", ".raw", ".iso.xz", "os.qcow2.img.gz", ""]
+            {
+                assert_eq!(kind.check_name(name), Ok(()), "{kind:?} {name}");
+            }
+            for end in ["", ".xz", ".zst", ".gz"] {
+                let name = format!("dir/os.{}{end}", kind.ending());
+                assert_eq!(kind.check_name(&name), Ok(()));
+                assert_eq!(kind.check_name(&name.replace(kind.ending(), kind.name())), Ok(()));
+                let others = ImageKind::ALL.into_iter().filter(|(other, _)| *other != kind);
+                for (other, _) in others {
+                    let refused = other.check_name(&name);
+                    assert_eq!(
+                        refused.is_err(),
+                        !(other == ImageKind::Ova && kind == ImageKind::Pxe),
+                        "{other:?} {name}"
+                    );
+                }
+            }
+            for name in
+                ["os.bz2", "os.raw.zip", "os.ZIP", "os.raw.XZ", "os.xz.gz", "os.raw.xz.zst", "os.tgz", "os.vhdx"]
+            {
+                assert!(kind.check_name(name).is_err(), "{kind:?} {name}");
+            }
+        }
+        let text = |kind: ImageKind, name: &str| kind.check_name(name).unwrap_err().to_string();
+        assert_eq!(
+            text(ImageKind::Iso, "x.qcow2"),
+            "--out x.qcow2: .qcow2 is QEMU's format, and this is --kind iso: end the name in .iso, or in .iso.xz, .iso.zst \
+             or .iso.gz to compress it, or give --kind qcow2"
+        );
+        assert_eq!(
+            text(ImageKind::Raw, "x.bz2"),
+            "--out x.bz2: .bz2 is compressed with bzip2, and this is --kind raw: end the name in .raw, or in .raw.xz, \
+             .raw.zst or .raw.gz to compress it"
+        );
+        assert!(text(ImageKind::Raw, "x.tar.gz").contains("or give --kind pxe"));
     }
 
     #[test]

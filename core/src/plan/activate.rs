@@ -13,13 +13,15 @@ use crate::{boot::slot::SlotState, disk::layout::Part};
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct ActivateRequest {
     pub base: RequestBase,
+    /// Whether the installer runs on this disk.
+    pub runs_from: RunsFrom,
     /// Keep EPHEMERAL.
     pub preserve: bool,
 }
 
 /// Plan the activation, or say why not.
 pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut slots = Slots::of(RunsFrom::Inside, system, request.base.now)?;
+    let mut slots = Slots::of(request.runs_from, system, request.base.now)?;
     let (target, env) = (slots.target, slots.copies.env.clone());
     if env.states[target] != SlotState::Trial || env.default == target {
         return Err(Refusal::NotStaged { slot: target, state: env.states[target] }.into());
@@ -28,6 +30,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         return Err(Refusal::NotWhole { slot: target, why: why.to_owned() }.into());
     }
     let mut draft = Draft::new(&request.base, system);
+    draft.is_about_slot(target);
     // An earlier run has armed the trial already, and there is nothing to wipe.
     if env.once == Some(target) && request.preserve {
         draft.extend(Part::Esp, slots.copies.heal());

@@ -21,7 +21,7 @@ use crate::{
 /// Plan the confirmation, or say why there is nothing to confirm.
 pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     let Running::This { slot, trial } = system.running else {
-        return Err(Refusal::NotRunning(system.running).into());
+        return Err(Refusal::NotTrial(format!("the running system is {}", system.running)).into());
     };
     // The trial that runs may be the only system that is left.
     let mut copies = EnvCopies::or_rebuilt(system, base.now, || {
@@ -31,6 +31,7 @@ pub fn confirm(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusal
     let env = copies.env.clone();
     let already = is_confirmed(&env, system, slot, trial)?;
     let mut draft = Draft::new(base, system);
+    draft.is_about_slot(slot);
     let facts = &system.slots[slot];
     if already {
         draft.extend(Part::Esp, copies.heal());
@@ -69,8 +70,8 @@ fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) ->
         }
         (_, SlotState::Good) => return Ok(true),
         (true, SlotState::Bad) => "the trial was given up".to_owned(),
-        (true, state) => format!("slot {slot} is {state}: it was changed after it was booted"),
-        (false, state) => format!("slot {slot} was not booted as a trial, and is {state}"),
+        (true, state) => format!("slot {slot} is {}: it was changed after it was booted", state.plain()),
+        (false, state) => format!("slot {slot} was not booted as a trial, and is {}", state.plain()),
     };
     Err(Refusal::NotTrial(why))
 }

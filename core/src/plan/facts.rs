@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::{
     boot::{
         env::{BootEnv, Marker},
+        history::History,
         rule::NextBoot,
         running::Running,
         slot::PerSlot,
@@ -166,6 +167,8 @@ pub struct SystemFacts {
     pub env_copies: [Option<BootEnv>; 2],
     /// The copy that counts.
     pub env: Option<BootEnv>,
+    /// The history; `None` on a disk of an earlier version, or where it cannot be found or written in place.
+    pub history: Option<History>,
     pub slots: PerSlot<SlotFacts>,
     pub next: NextBoot,
     pub meta: Meta,

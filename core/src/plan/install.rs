@@ -30,13 +30,14 @@ use super::{
 use crate::{
     boot::{
         env::{BootEnv, Marker, PATHS},
+        history::{Entry, HISTORY, Verb},
         slot::{Slot, SlotState},
     },
     disk::{
         chain::{CHAIN, Chain, Link},
         drive::{DRIVE, DriveRecord},
         gpt::BOOT_CODE_BYTES,
-        identity::{DiskIdentity, DiskKind},
+        identity::DiskKind,
         layout::{Layout, MIN_EPHEMERAL_DISK, MIN_EPHEMERAL_IMAGE, Part, gpt_bytes},
         meta::{ADV_BYTES, Adv},
     },
@@ -69,6 +70,8 @@ pub struct InstallRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
+    /// Who asked for it: for the history.
+    pub by: String,
     /// The live medium, if it installs unattended. boot.env records it, so that it does not install twice.
     pub medium: Option<MediumId>,
 }
@@ -122,7 +125,7 @@ fn contents(
     let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
     // A BIOS cannot boot from 4096-byte sectors, so its boot code would be dead weight there.
     let bios = assets.bios.as_ref().filter(|_| disk.sector == SectorSize::S512);
-    let esp = esp(request, &disk.identity, &assets.efi, bios);
+    let esp = esp(request, disk, &assets.efi, bios, payload.version.as_ref());
     let volumes = BTreeMap::from([(Part::Esp, esp), (Part::from(SLOT), volume)]);
     for (part, volume) in &volumes {
         let extent = layout.part(*part);
@@ -269,8 +272,16 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts) 
     notes
 }
 
-fn esp(request: &InstallRequest, disk: &DiskIdentity, efi: &FileInfo, bios: Option<&BiosFacts>) -> Volume {
-    let env = BootEnv { medium: request.medium, ..BootEnv::installed(request.ids.time) }.render();
+fn esp(
+    request: &InstallRequest,
+    disk: &DiskFacts,
+    efi: &FileInfo,
+    bios: Option<&BiosFacts>,
+    version: Option<&String>,
+) -> Volume {
+    let first = first_entry(request, version);
+    let env = BootEnv { medium: request.medium, history: Some(first.n), ..BootEnv::installed(request.ids.time) };
+    let env = env.render();
     let image = format!("EFI/BOOT/{}", request.arch.efi_image());
     let mut files = vec![VolumeFile::copied(&image, efi, Content::EfiImage)];
     files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
@@ -280,8 +291,15 @@ fn esp(request: &InstallRequest, disk: &DiskIdentity, efi: &FileInfo, bios: Opti
         chain.push((Link::CoreImage { len: core.size }, core.sha256));
     }
     files.push(VolumeFile::text(CHAIN, Chain(chain).render()));
-    files.extend(DriveRecord::of(disk).map(|drive| VolumeFile::text(DRIVE, drive.render())));
+    files.extend(DriveRecord::of(&disk.identity).map(|drive| VolumeFile::text(DRIVE, drive.render())));
+    files.push(VolumeFile::history(HISTORY, first, disk.sector));
     Volume { serial: serial(request.ids.part(Part::Esp)), time: request.ids.time, files }
+}
+
+/// Of the history.
+fn first_entry(request: &InstallRequest, version: Option<&String>) -> Entry {
+    let (slot, version, by) = (Some(SLOT), version.cloned(), Some(request.by.clone()));
+    Entry { slot, version, by, ..Entry::new(1, request.ids.time, Verb::Install) }.fitted()
 }
 
 fn slot(request: &InstallRequest, payload: &PayloadFacts) -> Result<(Volume, String), Refusal> {

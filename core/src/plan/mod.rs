@@ -9,6 +9,7 @@ mod activate;
 mod confirm;
 mod content;
 mod facts;
+mod history;
 mod install;
 mod meta;
 mod refusal;
@@ -25,15 +26,16 @@ pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
 pub use content::kernel_args_notes;
 pub use facts::{AssetFacts, BiosFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
+pub use history::Asked;
 pub use install::{InstallRequest, install};
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use repair::repair;
-pub use rollback::rollback;
+pub use rollback::{rollback, rollback_offline};
 pub use slots::{RequestBase, RunsFrom};
 pub use step::Step;
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
-pub use upgrade::{UpgradeRequest, upgrade};
+pub use upgrade::{UpgradeRequest, takes_an_upgrade, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
 pub use wipe::{WipeRequest, wipe};
 
@@ -46,12 +48,13 @@ use uuid::Uuid;
 use crate::{
     boot::{
         env::{BootEnv, PATHS},
+        history::HISTORY,
         slot::Slot,
     },
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
-    units::{Extent, approx},
+    units::{Extent, MIB, approx},
 };
 
 /// All that would otherwise be random or depend on the clock.
@@ -205,12 +208,13 @@ impl Plan {
         }
     }
 
-    /// Whether the plan reaches its goal without this step. A cache counts until the next boot only. The ways back also
+    /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and the history
+    /// tells of a change without being needed for it. The ways back also
     /// work without META, where they only drop a label, and without a marker, which counts only where both copies of
     /// boot.env are lost. An upgrade is not begun without one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
-            Step::ForgetCached { .. } => true,
+            Step::ForgetCached { .. } | Step::WriteHistory { .. } => true,
             Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
                 matches!(self.goal, Goal::Confirm | Goal::Rollback)
             }
@@ -308,7 +312,15 @@ impl Plan {
 
     /// One step as a line of a dry run.
     pub fn describe(&self, step: &Step) -> String {
-        let at = |e: &Extent| format!("{} at byte {}", approx(e.len), e.offset);
+        // Partitions begin at whole MiB, and two plans differ where a place does.
+        let place = |offset: u64| match offset.is_multiple_of(MIB) {
+            true => format!("{} MiB", offset / MIB),
+            false => approx(offset),
+        };
+        self.described(step, |extent| format!("{} at {}", approx(extent.len), place(extent.offset)))
+    }
+
+    fn described(&self, step: &Step, at: impl Fn(&Extent) -> String) -> String {
         let core = self.table.as_ref().and_then(|t| t.core.as_ref());
         let files = |part| match self.volume(part) {
             Some(v) => format!("{} files, {}", v.files.len(), approx(v.bytes())),
@@ -344,6 +356,7 @@ impl Plan {
             Step::WriteMarker { slot, marker, .. } => {
                 format!("write      slot {slot}: its own marker, state={} seq={}", marker.state, marker.seq)
             }
+            Step::WriteHistory { entry, .. } => format!("write      {HISTORY}: entry {}, {}", entry.n, entry.verb),
             Step::WriteMetaCopy { copy, .. } => {
                 format!("write      META: ADV copy {copy} of 2{}", self.meta_change())
             }
@@ -367,15 +380,18 @@ impl Plan {
     }
 }
 
+/// With `{:#}` places in bytes.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exactly = |extent: &Extent| format!("{} bytes at byte {}", extent.len, extent.offset);
         write!(f, "{} on {}", self.goal, self.disk)?;
         if let Some(system) = &self.system {
             write!(f, ": {} into slot {}", system.version.as_deref().unwrap_or("(no version)"), system.slot)?;
         }
         writeln!(f)?;
         for (n, step) in (1..).zip(&self.steps) {
-            writeln!(f, "  {n:>2}. {}", self.describe(step))?;
+            let line = if f.alternate() { self.described(step, exactly) } else { self.describe(step) };
+            writeln!(f, "  {n:>2}. {line}")?;
         }
         if let Some(system) = &self.system {
             writeln!(f, "  kernel command line: {}", system.cmdline)?;

@@ -10,7 +10,7 @@ use crate::{
     digest::Sha256,
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
     kernel::{arch::Arch, cmdline::QuoteError, platform::UnknownPlatform},
-    report::FailureKind,
+    report::{FailureId, FailureKind},
     units::approx,
 };
 
@@ -34,7 +34,7 @@ pub enum Refusal {
     #[error("the EFI system partition: {0}")]
     Esp(FatError),
     /// The BIOS core image is larger than its partition.
-    #[error("the BIOS core image has {size} bytes, but its partition only {room}")]
+    #[error("the BIOS core image has {}, but its partition only {}", approx(*size), approx(*room))]
     CoreTooLarge { size: u64, room: u64 },
     /// The payload is for another architecture.
     #[error("the payload's kernel is for {have}, not for {want}: give --arch {have}, or a payload for {want}")]
@@ -51,9 +51,15 @@ pub enum Refusal {
     /// It is not known which slot runs.
     #[error(
         "the running system is {0}, so it is not known which slot is safe to write; run this inside the system that was \
-         booted from this disk"
+         booted from this disk, or give --offline if nothing runs from this disk"
     )]
     NotRunning(Running),
+    /// The disk is not at rest.
+    #[error(
+        "slot {0} of this disk, or of a copy of it, is running by the kernel command line, and --offline is for a disk that \
+         nothing runs from: leave it out"
+    )]
+    NotOffline(Slot),
     /// The running trial is not confirmed.
     #[error(
         "slot {0}, which runs, is an unconfirmed trial, and the other slot is its fallback: run `installer confirm` \
@@ -64,7 +70,7 @@ pub enum Refusal {
     #[error("slot {default} is the default and boots next, but slot {running} is running: reboot first")]
     NotDefault { running: Slot, default: Slot },
     /// The running slot cannot serve as the fallback.
-    #[error("slot {slot}, which runs, is {state} by boot.env, so it cannot be the fallback: reinstall")]
+    #[error("slot {slot}, which runs, is {}, so it cannot be the fallback: reinstall", state.plain())]
     NotGood { slot: Slot, state: SlotState },
     /// The running slot is damaged, so the other is the only one that boots.
     #[error(
@@ -72,10 +78,11 @@ pub enum Refusal {
          is not overwritten: boot it first (with `installer rollback`, unless it boots next anyway)"
     )]
     OnlyWayBack { running: Slot, target: Slot, why: String },
-    /// From a live medium: it is not certain what the disk boots.
+    /// From a live medium, or offline: it is not certain what the disk boots.
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
-         Boot the disk and settle it there (`installer status` shows the state)"
+         Boot the disk and settle it there, or settle it with `installer rollback --offline` (a trial, a damaged default) or \
+         `installer repair` (a lost boot.env). `installer status` shows the state"
     )]
     Unsettled(String),
     /// boot.env cannot be written in place.
@@ -112,7 +119,7 @@ pub enum Refusal {
     )]
     MetaDamaged,
     /// There is no staged system to activate.
-    #[error("slot {slot} is {state}, not staged: run `installer stage` or `installer upgrade` first")]
+    #[error("slot {slot} is {}, not staged: run `installer stage` or `installer upgrade` first", state.plain())]
     NotStaged { slot: Slot, state: SlotState },
     /// The slot that is to boot is damaged.
     #[error(
@@ -130,7 +137,7 @@ pub enum Refusal {
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
     /// There is no good system to go back to.
-    #[error("slot {slot} is {state}: there is no good system to go back to")]
+    #[error("slot {slot} is {}: there is no good system to go back to", state.plain())]
     NoWayBack { slot: Slot, state: SlotState },
 }
 
@@ -170,10 +177,11 @@ const fn if_full(error: &FatError, remedy: &'static str) -> &'static str {
 
 impl Refusal {
     /// Whether the disk, the environment or the input is at fault.
-    const fn kind(&self) -> FailureKind {
+    pub const fn kind(&self) -> FailureKind {
         match self {
             Refusal::Version { .. } => FailureKind::Environment,
             Refusal::NotRunning(_)
+            | Refusal::NotOffline(_)
             | Refusal::Unconfirmed(_)
             | Refusal::NotDefault { .. }
             | Refusal::NotGood { .. }
@@ -201,5 +209,127 @@ impl Refusal {
             | Refusal::Platform(_)
             | Refusal::Meta(_) => FailureKind::Input,
         }
+    }
+}
+
+/// For programs.
+impl Refusal {
+    /// What this is, for programs to decide by. No two reasons share one.
+    pub const fn id(&self) -> FailureId {
+        match self {
+            Refusal::InUse(_) => FailureId::DiskInUse,
+            Refusal::NotEmpty(_) => FailureId::DiskNotEmpty,
+            Refusal::Layout(LayoutError::TooSmall { .. }) => FailureId::DiskTooSmall,
+            Refusal::Layout(LayoutError::SlotSize { .. }) => FailureId::SlotSize,
+            Refusal::SlotFull { .. } => FailureId::SlotFull,
+            Refusal::Esp(_) => FailureId::EspFull,
+            Refusal::CoreTooLarge { .. } => FailureId::CoreImageTooLarge,
+            Refusal::Arch { .. } => FailureId::WrongArchitecture,
+            Refusal::Cmdline(_) => FailureId::KernelArguments,
+            Refusal::Meta(_) => FailureId::MetaTags,
+            Refusal::Platform(_) => FailureId::UnknownPlatform,
+            Refusal::NotRunning(_) => FailureId::RunningUnknown,
+            Refusal::NotOffline(_) => FailureId::RunningFromDisk,
+            Refusal::Unconfirmed(_) => FailureId::TrialUnconfirmed,
+            Refusal::NotDefault { .. } => FailureId::RunningNotDefault,
+            Refusal::NotGood { .. } => FailureId::RunningNotGood,
+            Refusal::OnlyWayBack { .. } => FailureId::RunningDamaged,
+            Refusal::Unsettled(_) => FailureId::BootStateUnsettled,
+            Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
+            Refusal::BootEnvLost => FailureId::BootEnvLost,
+            Refusal::Version { .. } => FailureId::VersionPolicy,
+            Refusal::KnownBad(_) => FailureId::KnownBad,
+            Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
+            Refusal::MetaDamaged => FailureId::MetaDamaged,
+            Refusal::NotStaged { .. } => FailureId::NotStaged,
+            Refusal::NotWhole { .. } => FailureId::SlotDamaged,
+            Refusal::NothingToRepair => FailureId::NothingToRepair,
+            Refusal::NotTrial(_) => FailureId::NoTrial,
+            Refusal::NoWayBack { .. } => FailureId::NoWayBack,
+        }
+    }
+
+    /// The message in two: why not, and what to do.
+    pub fn reason_and_remedy(&self) -> (String, Option<String>) {
+        let text = self.to_string();
+        match self.before_remedy().and_then(|mark| text.rsplit_once(mark)) {
+            Some((reason, remedy)) => (reason.to_owned(), Some(remedy.to_owned())),
+            None => (text, None),
+        }
+    }
+
+    /// What stands in the message between the reason and the remedy, if it has one.
+    const fn before_remedy(&self) -> Option<&'static str> {
+        match self {
+            Refusal::InUse(_)
+            | Refusal::NotEmpty(_)
+            | Refusal::Layout(LayoutError::TooSmall { .. })
+            | Refusal::SlotFull { source: FatError::Full { .. }, .. }
+            | Refusal::NotRunning(_)
+            | Refusal::NoBootEnv
+            | Refusal::BootEnvLost
+            | Refusal::Version { .. }
+            | Refusal::KnownBad(_)
+            | Refusal::KernelArgsLost(_)
+            | Refusal::MetaDamaged
+            | Refusal::NotWhole { .. } => Some("; "),
+            Refusal::Layout(LayoutError::SlotSize { .. })
+            | Refusal::Arch { .. }
+            | Refusal::NotOffline(_)
+            | Refusal::Unconfirmed(_)
+            | Refusal::NotDefault { .. }
+            | Refusal::NotGood { .. }
+            | Refusal::OnlyWayBack { .. }
+            | Refusal::NotStaged { .. }
+            | Refusal::NothingToRepair => Some(": "),
+            Refusal::Unsettled(_) => Some(". "),
+            Refusal::SlotFull { .. }
+            | Refusal::Esp(_)
+            | Refusal::CoreTooLarge { .. }
+            | Refusal::Cmdline(_)
+            | Refusal::Meta(_)
+            | Refusal::Platform(_)
+            | Refusal::NotTrial(_)
+            | Refusal::NoWayBack { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_is_apart_from_the_reason() {
+        let arch = Refusal::Arch { want: Arch::Amd64, have: Arch::Arm64 };
+        let slot = Refusal::SlotFull {
+            slot: 1 << 20,
+            source: FatError::Full { need: 2, have: 1 },
+            remedy: "; use a larger --slot-size",
+        };
+        for (refusal, reason, remedy) in [
+            (Refusal::NotEmpty("a; b: c. d".to_owned()), "not empty: it holds a; b: c. d", "--force overwrites it, "),
+            (arch, "the payload's kernel is for arm64, not for amd64", "give --arch arm64, or a payload for amd64"),
+            (slot, "the payload does not fit into a slot of 1.0 MiB: ", "use a larger --slot-size"),
+            (Refusal::NoBootEnv, "neither slipway/boot.env nor ", "reinstall"),
+            (Refusal::Unsettled("a. b".to_owned()), "the boot state of ", "Boot the disk and settle it there "),
+            (Refusal::Unconfirmed(Slot::A), "slot A, which runs, is an unconfirmed trial, ", "run `installer confirm`"),
+            (
+                Refusal::NotDefault { running: Slot::B, default: Slot::A },
+                "slot A is the default and boots next, but slot B is running",
+                "reboot first",
+            ),
+            (
+                Refusal::OnlyWayBack { running: Slot::A, target: Slot::B, why: "a: b".to_owned() },
+                "slot A, which runs, is damaged on the disk (a: b), ",
+                "boot it first (with `installer rollback`",
+            ),
+        ] {
+            let (why, what) = refusal.reason_and_remedy();
+            assert!(why.starts_with(reason) && what.as_ref().unwrap().starts_with(remedy), "{why:?} {what:?}");
+            assert!(refusal.to_string().starts_with(&why) && refusal.to_string().ends_with(&what.unwrap()));
+        }
+        let esp = Refusal::Esp(FatError::TooSmall(1, 512));
+        assert_eq!(esp.reason_and_remedy(), (esp.to_string(), None));
     }
 }

@@ -32,6 +32,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     let mut copies = EnvCopies::or_rebuilt(system, base.now, || boots)?;
     let env = copies.env.clone();
     let mut draft = Draft::new(base, system);
+    draft.is_about_slot(env.default);
     let steps = if copies.is_rebuilt { copies.write(&env, true) } else { copies.heal() };
     draft.extend(Part::Esp, steps);
     let default = env.default;
@@ -65,11 +66,11 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
         }
     }
     let what = if copies.is_rebuilt {
-        "boot.env is made again from the slots' own markers"
+        "the boot state is made again from the slots' own markers"
     } else if system.env_at.contains(&None) {
-        "boot.env has one copy only, and the other cannot be made again in place"
+        "the boot state has one copy only, and the other cannot be made again in place"
     } else {
-        "boot.env has two copies"
+        "the boot state has two copies"
     };
     let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
     let meanwhile = "what boots is what booted before; run the same command again".to_owned();

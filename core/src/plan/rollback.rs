@@ -22,9 +22,27 @@ use crate::{
 /// default.
 pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
     // A damaged slot does not keep anybody from leaving it.
-    let mut copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
+    let copies = EnvCopies::or_rebuilt(system, base.now, || confirmed(system))?;
+    let back = Back::of(&copies.env, system)?;
+    Ok(plan(base, system, copies, back))
+}
+
+/// Plan the rollback of a disk that nothing runs from. A pending trial is cancelled; otherwise the other slot becomes the
+/// default if it is good and whole.
+///
+/// A system that was rolled back before is gone back to only if the default does not boot. So a second run changes
+/// nothing.
+pub fn rollback_offline(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+    if let Some(slot) = system.running.slot() {
+        return Err(Refusal::NotOffline(slot).into());
+    }
+    let copies = EnvCopies::or_rebuilt(system, base.now, || None)?;
+    let back = Back::offline(&copies.env, system)?;
+    Ok(plan(base, system, copies, back))
+}
+
+fn plan(base: &RequestBase, system: &SystemFacts, mut copies: EnvCopies, back: Back) -> Plan {
     let env = copies.env.clone();
-    let back = Back::of(&env, system)?;
     let held = |slot: Slot| system.slots[slot].system();
     let next = match back {
         Back::Cancel(_) => env.disarmed(),
@@ -41,6 +59,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
     let default = next.default;
     let default_name = format!("slot {default}, {}", system.slots[default].version());
     let mut draft = Draft::new(base, system);
+    draft.is_about_slot(default);
     let result = match back {
         Back::Cancel(slot) => format!("slot {slot} is not tried; {default_name}, boots next"),
         Back::GiveUp(slot) => format!("the trial of slot {slot} is given up; {default_name}, boots next"),
@@ -53,7 +72,7 @@ pub fn rollback(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusa
         draft.mark_good(default, next.seq);
     }
     draft.forget_label();
-    Ok(draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned()))
+    draft.plan(Goal::Rollback, result, "the boot state is the old one; run the same command again".to_owned())
 }
 
 /// Whether GRUB would boot this slot by the markers alone, as it does when boot.env is lost.
@@ -62,6 +81,13 @@ fn boots_by_markers(system: &SystemFacts, slot: Slot) -> bool {
     match (good(slot), good(!slot)) {
         (Some(own), Some(other)) => own > other || (own == other && slot == Slot::A),
         (own, _) => own.is_some(),
+    }
+}
+
+fn whole(system: &SystemFacts, slot: Slot) -> Result<(), Refusal> {
+    match system.slots[slot].damage() {
+        Some(why) => Err(Refusal::NotWhole { slot, why: why.to_owned() }),
+        None => Ok(()),
     }
 }
 
@@ -81,10 +107,7 @@ impl Back {
         let Running::This { slot: running, trial } = system.running else {
             return Err(Refusal::NotRunning(system.running));
         };
-        let whole = |slot: Slot| match system.slots[slot].damage() {
-            Some(why) => Err(Refusal::NotWhole { slot, why: why.to_owned() }),
-            None => Ok(()),
-        };
+        let whole = |slot: Slot| whole(system, slot);
         let (default, other) = (env.default, !env.default);
         if let Some(slot) = env.once {
             return whole(default).map(|()| Back::Cancel(slot));
@@ -101,6 +124,22 @@ impl Back {
             SlotState::Good => whole(other).map(|()| Back::To(other)),
             // Staged or cancelled: the other slot was never tried, so there is nothing to go back from.
             SlotState::Trial => Ok(Back::Already),
+            state => Err(Refusal::NoWayBack { slot: other, state }),
+        }
+    }
+
+    fn offline(env: &BootEnv, system: &SystemFacts) -> Result<Self, Refusal> {
+        let whole = |slot: Slot| whole(system, slot);
+        let (default, other) = (env.default, !env.default);
+        if let Some(slot) = env.once {
+            return whole(default).map(|()| Back::Cancel(slot));
+        }
+        let boots = env.states[default] == SlotState::Good && whole(default).is_ok();
+        let left_before = system.slots[other].names().iter().any(|name| env.bad.contains(name));
+        match env.states[other] {
+            SlotState::Good if boots && left_before => Ok(Back::Already),
+            SlotState::Good => whole(other).map(|()| Back::To(other)),
+            SlotState::Trial if boots => Ok(Back::Already),
             state => Err(Refusal::NoWayBack { slot: other, state }),
         }
     }

@@ -5,7 +5,12 @@ use crate::prelude::*;
 
 use alloc::collections::BTreeMap;
 
-use super::{Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds, meta::MetaChange, step::ends};
+use super::{
+    Asked, Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds,
+    history::{self, About},
+    meta::MetaChange,
+    step::ends,
+};
 use crate::{
     boot::{
         env::{BootEnv, Marker, PATHS},
@@ -36,6 +41,8 @@ pub enum RunsFrom {
     Inside,
     /// On a live medium. The slot that boots by default is kept, and boot.env records the medium if it has an ID.
     Medium(Option<MediumId>),
+    /// Anywhere, and nothing runs from this disk. The slot that boots by default is kept.
+    Offline,
 }
 
 impl RunsFrom {
@@ -43,13 +50,13 @@ impl RunsFrom {
     pub fn kept(self, system: &SystemFacts) -> Option<Slot> {
         match self {
             RunsFrom::Inside => system.running.slot(),
-            RunsFrom::Medium(_) => system.env.as_ref().map(|env| env.default),
+            RunsFrom::Medium(_) | RunsFrom::Offline => system.env.as_ref().map(|env| env.default),
         }
     }
 
     const fn medium(self) -> Option<MediumId> {
         match self {
-            RunsFrom::Inside => None,
+            RunsFrom::Inside | RunsFrom::Offline => None,
             RunsFrom::Medium(id) => id,
         }
     }
@@ -62,6 +69,8 @@ pub struct RequestBase {
     pub disk: String,
     /// Seconds since 1970 UTC.
     pub now: u64,
+    /// For the history.
+    pub asked: Asked,
 }
 
 /// The boot state in force, and where its two copies lie.
@@ -71,6 +80,8 @@ pub struct EnvCopies {
     pub is_rebuilt: bool,
     at: [Option<u64>; 2],
     copies: [Option<BootEnv>; 2],
+    /// The number of the entry that the change leaves in the history.
+    entry: Option<u32>,
 }
 
 impl EnvCopies {
@@ -103,12 +114,17 @@ impl EnvCopies {
                 env
             }
         };
-        Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at: system.env_at, copies: system.env_copies.clone() })
+        let entry = system.history.as_ref().and_then(|history| history.next(system.env.as_ref()));
+        let (at, copies) = (system.env_at, system.env_copies.clone());
+        Ok(EnvCopies { env, is_rebuilt: system.env.is_none(), at, copies, entry })
     }
 
     /// Write a new state to both copies. The order keeps one valid copy on the disk at all times. With `commit`, the
-    /// first write that puts the state in force is marked as the commit point.
+    /// first write that puts the state in force is marked as the commit point, and the state names the plan's entry in the
+    /// history.
     pub fn write(&mut self, env: &BootEnv, commit: bool) -> Vec<Step> {
+        let entry = self.entry.filter(|_| commit).or(env.history);
+        let env = &BootEnv { history: entry, ..env.clone() };
         let mut steps = Vec::new();
         let mut committed = false;
         for n in BootEnv::write_order(&self.copies) {
@@ -158,8 +174,7 @@ pub struct Slots {
     pub name: String,
     pub target: Slot,
     pub copies: EnvCopies,
-    /// The live medium the installer runs from.
-    medium: Option<MediumId>,
+    origin: RunsFrom,
 }
 
 impl Slots {
@@ -167,10 +182,29 @@ impl Slots {
     pub fn of(origin: RunsFrom, system: &SystemFacts, now: u64) -> Result<Self, Refusal> {
         let (kept, what) = match origin {
             RunsFrom::Inside => (running(system, now)?, "runs"),
-            RunsFrom::Medium(medium) => (default(system, medium)?, "boots by default"),
+            RunsFrom::Medium(medium) => {
+                let own_trial = |env: &BootEnv| medium.is_some() && env.medium == medium;
+                (default(system, own_trial)?, "boots by default")
+            }
+            RunsFrom::Offline => {
+                if let Some(slot) = system.running.slot() {
+                    return Err(Refusal::NotOffline(slot));
+                }
+                // Which trials may be pending is the verb's to say.
+                (default(system, |_| true)?, "boots by default")
+            }
         };
-        let (name, medium) = (format!("slot {kept}, which {what}"), origin.medium());
-        Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, medium })
+        let name = format!("slot {kept}, which {what}");
+        Ok(Slots { kept, name, target: !kept, copies: EnvCopies::of(system, now)?, origin })
+    }
+
+    /// Offline, a pending trial is settled inside the system, unless it is the very one that is asked for: then an
+    /// earlier run was interrupted, or this is the second.
+    pub fn check_pending(&self, is_asked_for: bool) -> Result<(), Refusal> {
+        match self.copies.env.once {
+            Some(trial) if self.origin == RunsFrom::Offline && !is_asked_for => Err(pending(trial)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks the fallback. A damaged kept slot is an error if the target is the only slot that boots, because then the
@@ -193,7 +227,7 @@ impl Slots {
 
     /// The boot state that records the live medium, if boot.env does not name it yet. For runs that write no slot.
     pub fn with_medium(&self) -> Option<BootEnv> {
-        let medium = self.medium.filter(|id| self.copies.env.medium != Some(*id))?;
+        let medium = self.origin.medium().filter(|id| self.copies.env.medium != Some(*id))?;
         Some(self.copies.env.installed_by(medium))
     }
 
@@ -212,7 +246,7 @@ impl Slots {
         let mut armed = self.copies.env.armed(self.target, draft.base.now);
         // The wipe above is done, so the note that one is under way ends with the commit.
         armed.format_ephemeral &= ephemeral == Ephemeral::Kept;
-        armed.medium = self.medium.or(armed.medium);
+        armed.medium = self.origin.medium().or(armed.medium);
         draft.extend(Part::Esp, self.copies.write(&armed, true));
         Ok(())
     }
@@ -237,20 +271,24 @@ fn running(system: &SystemFacts, now: u64) -> Result<Slot, Refusal> {
     Ok(running)
 }
 
+fn pending(trial: Slot) -> Refusal {
+    Refusal::Unsettled(format!("slot {trial} is to be tried at the next boot"))
+}
+
 /// The default slot of a disk that nothing runs from. Refused unless it is certain what boots: a lost boot state is not
-/// rebuilt from outside, and no trial may be pending except one that this medium armed itself.
-fn default(system: &SystemFacts, medium: Option<MediumId>) -> Result<Slot, Refusal> {
+/// rebuilt from outside, and no trial may be pending except one of our own.
+fn default(system: &SystemFacts, own_trial: impl Fn(&BootEnv) -> bool) -> Result<Slot, Refusal> {
     let unsettled = |why: String| Err(Refusal::Unsettled(why));
     if let Some(slot) = system.running.slot() {
         return unsettled(format!("its slot {slot} is running"));
     }
     let Some(env) = &system.env else { return unsettled("both copies of boot.env are lost".to_owned()) };
     let (default, state) = (env.default, env.states[env.default]);
-    if let Some(trial) = env.once.filter(|_| medium.is_none() || env.medium != medium) {
-        return unsettled(format!("slot {trial} is to be tried at the next boot"));
+    if let Some(trial) = env.once.filter(|_| !own_trial(env)) {
+        return Err(pending(trial));
     }
     if state != SlotState::Good {
-        return unsettled(format!("its default, slot {default}, is {state}"));
+        return unsettled(format!("its default, slot {default}, is {}", state.plain()));
     }
     if let Some(why) = system.slots[default].damage() {
         return unsettled(format!("its default, slot {default}, is damaged on the disk ({why})"));
@@ -268,6 +306,7 @@ pub struct Draft<'a> {
     /// The kernel must forget what it cached of these partitions.
     touched: Vec<Part>,
     meta: MetaChange,
+    about: About,
     pub warnings: Vec<String>,
 }
 
@@ -275,7 +314,20 @@ impl<'a> Draft<'a> {
     pub fn new(base: &'a RequestBase, system: &'a SystemFacts) -> Self {
         let (prepare, steps, touched) = (vec![], vec![], vec![]);
         let warnings = warnings(system);
-        Draft { base, system, prepare, steps, touched, meta: MetaChange::default(), warnings }
+        let about = About { asked: base.asked.clone(), ..About::default() };
+        let meta = MetaChange::default();
+        Draft { base, system, prepare, steps, touched, meta, about, warnings }
+    }
+
+    /// Which slot the change is about, and what is in it afterwards: for the history.
+    pub fn is_about(&mut self, slot: Slot, version: Option<String>) {
+        (self.about.slot, self.about.version) = (Some(slot), version);
+    }
+
+    /// The same with what is in the slot already.
+    pub fn is_about_slot(&mut self, slot: Slot) {
+        let version = self.system.slots[slot].manifest.as_ref().and_then(|m| m.version.clone());
+        self.is_about(slot, version);
     }
 
     pub fn extend(&mut self, part: Part, steps: impl IntoIterator<Item = Step>) {
@@ -322,7 +374,7 @@ impl<'a> Draft<'a> {
     pub fn mark_good(&mut self, slot: Slot, seq: u64) {
         let Some(offset) = self.system.slots[slot].marker_at else {
             self.warnings.push(format!(
-                "slot {slot} has no marker of its own: if both copies of boot.env are lost, GRUB may boot the other one"
+                "slot {slot} has no marker of its own: if both copies of the boot state are lost, GRUB may boot the other one"
             ));
             return;
         };
@@ -349,6 +401,7 @@ impl<'a> Draft<'a> {
     /// Wipe STATE or EPHEMERAL. Both ends are zeroed first, so that a power loss leaves a blank volume, not a damaged
     /// one. They are zeroed again after the discard, because not every device reads zeros then.
     pub fn wipe(&mut self, part: Part, format: bool) {
+        self.about.volumes.push(part);
         let extent = self.system.gpt.part(part);
         let (head, tail) = ends(extent);
         let blank = Step::Blank { part, head, tail };
@@ -367,8 +420,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub fn plan(self, goal: Goal, result: String, meanwhile: String) -> Plan {
+    pub fn plan(mut self, goal: Goal, result: String, meanwhile: String) -> Plan {
         let gpt = &self.system.gpt;
+        let recorded = history::record(goal, self.base.now, self.about, self.system, &mut self.steps);
+        if recorded && !self.touched.contains(&Part::Esp) {
+            self.touched.push(Part::Esp);
+        }
         let forget = self.touched.iter().map(|part| Step::ForgetCached { part: *part, extent: gpt.part(*part) });
         let steps = self.prepare.into_iter().chain(self.steps).chain(forget).collect();
         Plan {

@@ -9,6 +9,7 @@ use crate::{
     boot::{
         env::{BootEnv, Marker},
         env_block::SECTOR_BLOCK_BYTES,
+        history::{Entry, RECORD_BYTES},
         slot::Slot,
     },
     disk::{layout::Part, meta::ADV_BYTES},
@@ -55,6 +56,8 @@ pub enum Step {
     },
     /// Write a slot's own marker: one sector. `over` is what it holds before, as far as that is known.
     WriteMarker { slot: Slot, offset: u64, marker: Marker, over: Option<Marker> },
+    /// Write one record of the history: one sector. `over` is the entry that it takes the place of, if any.
+    WriteHistory { offset: u64, entry: Entry, over: Option<Entry> },
     /// Tell the device that a partition's content is not needed any more. Never fails the plan, because not every device
     /// supports it.
     Discard { part: Part, extent: Extent },
@@ -102,6 +105,7 @@ impl Step {
             | Step::WriteLba0 { extent } => vec![*extent],
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![*head, *tail],
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
+            Step::WriteHistory { offset, .. } => at(offset, RECORD_BYTES),
             Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),
             Step::Reserve { .. }
             | Step::PrepareXfs { .. }

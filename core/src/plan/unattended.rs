@@ -12,6 +12,7 @@ use crate::{
     boot::slot::Slot,
     config::unattended::{ExistingInstallation, Instructions},
     media::medium_id::MediumId,
+    report::FailureId,
 };
 
 /// What a disk holds, seen from a live system.
@@ -175,6 +176,24 @@ pub enum LeftAlone {
          is installed over it unattended; use `installer install --force`"
     )]
     StateLost,
+}
+
+impl LeftAlone {
+    /// What this is, for programs to decide by.
+    pub const fn id(&self) -> FailureId {
+        match self {
+            LeftAlone::Medium => FailureId::UnattendedMedium,
+            LeftAlone::Installed(_) => FailureId::UnattendedInstalled,
+            LeftAlone::Elsewhere { .. } => FailureId::UnattendedElsewhere,
+            LeftAlone::MayBeElsewhere { .. } => FailureId::UnattendedMayBeElsewhere,
+            LeftAlone::Doubt { .. } => FailureId::UnattendedDoubt,
+            LeftAlone::Clone { .. } => FailureId::UnattendedClone,
+            LeftAlone::Unknown(_) => FailureId::UnattendedUnreadable,
+            LeftAlone::NotEmpty(_) => FailureId::UnattendedNotEmpty,
+            LeftAlone::NoName => FailureId::UnattendedNoMediumId,
+            LeftAlone::StateLost => FailureId::UnattendedStateLost,
+        }
+    }
 }
 
 /// Decide what to do with `disk`. `others` are the machine's other disks, by path.

@@ -15,15 +15,16 @@
 //!    close behind the write, but only where the data has been flushed. If the disk returns anything else than what was
 //!    to be written, the upgrade ends here, and the kept slot is still the default.
 //! 5. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
-//!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole.
+//!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
+//!    which nobody takes for true until the commit names it (`history.rs`).
 //! 6. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
 //!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
 //!
 //! `stage` ends after step 4 and marks the target as ready for a trial; `activate` does the rest.
 //!
-//! From a live medium, the kept slot is the one that boots by default, and there must be no doubt which one that is
-//! ([`RunsFrom::Medium`]). The commit then also records which medium did the work.
+//! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that boots
+//! by default, and there must be no doubt which one that is. From a medium the commit also records which one did the work.
 
 use crate::prelude::*;
 
@@ -54,7 +55,7 @@ use crate::{
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct UpgradeRequest {
     pub base: RequestBase,
-    /// Whether the installer runs on this disk or from a live medium.
+    /// Whether the installer runs on this disk.
     pub runs_from: RunsFrom,
     /// Activate as well; otherwise the target is only staged.
     pub activate: bool,
@@ -111,6 +112,7 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     let new = Candidate { request, system, payload, digest, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
+    slots.check_pending(new.is_in(target) && !new.is_in(kept))?;
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
     }
@@ -120,6 +122,17 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     }
     draft.warnings.extend(slots.check_fallback(system)?);
     new.write(slots, draft)
+}
+
+/// Whether an upgrade from inside would be taken, as far as the disk decides that: with a payload of this disk's kind that
+/// did not fail on it.
+pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
+    let meta_is_lost = system.meta.valid == [false, false] && !system.meta.blank;
+    let taken = |slots: Slots| {
+        // The kernel arguments that are kept stand in the manifest.
+        slots.check_fallback(system).is_ok() && system.slots[slots.kept].manifest.is_some()
+    };
+    !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
 }
 
 impl Candidate<'_> {
@@ -137,11 +150,10 @@ impl Candidate<'_> {
             refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
         }
         let target = &self.system.slots[slots.target];
-        let came_back = matches!(env.states[slots.target], SlotState::Tried | SlotState::Bad);
         // Earlier versions remembered the files alone.
         let names = [self.digest, payload.manifest().payload_digest()];
-        let bad =
-            names.iter().any(|name| env.bad.contains(name)) || (came_back && target.system() == Some(self.digest));
+        let bad = names.iter().any(|name| env.bad.contains(name))
+            || (env.came_back(slots.target) && target.system() == Some(self.digest));
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad(self.digest));
         }
@@ -177,6 +189,7 @@ impl Candidate<'_> {
     /// done: cancel another trial, set META tags, wipe EPHEMERAL, record the medium.
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
+        draft.is_about(kept, self.payload.version.clone());
         let mut result = format!("{}, holds {} already, verified", slots.name, self.name());
         match (slots.copies.env.once, slots.with_medium()) {
             (_, Some(env)) => draft.extend(Part::Esp, slots.copies.write(&env, true)),
@@ -204,6 +217,7 @@ impl Candidate<'_> {
     /// The target already holds the payload, verified; at most the activation is left to do.
     fn already_staged(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, target) = (self.request, slots.target);
+        draft.is_about(target, self.payload.version.clone());
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.check_fallback(self.system)?);
@@ -225,6 +239,7 @@ impl Candidate<'_> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
         let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();
+        draft.is_about(target, self.payload.version.clone());
         // If both copies of boot.env are lost while the target has no marker, GRUB needs this one.
         let marked = system.slots[kept].marker.as_ref().is_some_and(|m| m.state == SlotState::Good);
         if before.states[kept] == SlotState::Good && !marked {
@@ -232,7 +247,7 @@ impl Candidate<'_> {
         }
         // This write erases the target's `tried` state, so remember now that its system failed.
         let mut inactive = before.deactivated(target, now);
-        if matches!(before.states[target], SlotState::Tried | SlotState::Bad) {
+        if before.came_back(target) {
             inactive.remember_bad(system.slots[target].system());
         }
         draft.extend(Part::Esp, slots.copies.write(&inactive, false));

@@ -5,6 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    boot::history::{Entry, new_file},
     digest::Sha256,
     disk::{
         fat::{FatError, FatTime, FileSpec, VolumeLayout, VolumeSpec},
@@ -20,6 +21,8 @@ use crate::{
 pub enum Content {
     /// The plan itself carries them.
     Text(String),
+    /// A new history with this entry in it.
+    History(Entry),
     /// The payload's file of the same name.
     Payload,
     /// The UEFI boot image.
@@ -46,6 +49,13 @@ impl VolumeFile {
             sha256: Sha256::of(text.as_bytes()),
             from: Content::Text(text),
         }
+    }
+
+    /// A new history.
+    pub fn history(path: &str, first: Entry, sector: SectorSize) -> Self {
+        let bytes = new_file(&first, sector.bytes() as usize).into_bytes();
+        let (size, sha256) = (bytes.len() as u64, Sha256::of(&bytes));
+        VolumeFile { path: path.to_owned(), size, sha256, from: Content::History(first) }
     }
 
     /// A file copied from the payload or the boot assets.

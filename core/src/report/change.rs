@@ -31,7 +31,8 @@ impl fmt::Display for ChangeReport {
         }
         if self.dry_run {
             let hash = self.plan_hash;
-            return write!(f, "{}  then: {result}\n  plan hash: {hash}\ndry run: nothing was written", self.plan);
+            self.plan.fmt(f)?;
+            return write!(f, "  then: {result}\n  plan hash: {hash}\ndry run: nothing was written");
         }
         write!(f, "{}: {result}", self.plan.goal)
     }

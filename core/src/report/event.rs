@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct EventLine {
     /// Counts from 1. A gap means that lines were dropped because the reader was too slow.
     pub seq: u64,
+    /// When, RFC 3339, UTC, with milliseconds. Early versions did not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
     /// What happened.
     #[serde(flatten)]
     pub event: Event,
@@ -18,6 +21,15 @@ pub struct EventLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
+    /// The first event of a run.
+    Begin {
+        /// Version of these events: a reader that knows this number knows all events of the run, or may skip them.
+        schema: u32,
+        /// The verb.
+        verb: String,
+        /// Version of the program.
+        version: String,
+    },
     /// A phase outside a plan begins, such as checking the payload.
     Phase {
         /// What it does.
@@ -48,7 +60,27 @@ pub enum Event {
         /// As a sentence.
         text: String,
     },
+    /// Nothing goes on for a while, because another program, a server or whoever feeds stdin is to act first.
+    Wait {
+        /// What for, and for how long at most.
+        text: String,
+    },
+    /// The last event of a run that came to its end.
+    Done {
+        /// 0, or 7 if the report tells of damage.
+        exit_code: u8,
+    },
+    /// The last event of a run that failed, or that a signal ended.
+    Failed {
+        /// Exit code of the program.
+        exit_code: u8,
+        /// As on the last line of stderr.
+        message: String,
+    },
 }
+
+/// The `schema` of [`Event::Begin`].
+pub const EVENT_SCHEMA: u32 = 1;
 
 /// Receives the progress of a running command. Byte counts of 0 mean "not counted".
 pub trait Observer {
@@ -60,4 +92,12 @@ pub trait Observer {
     fn advance(&mut self, bytes: u64);
     /// Something the user should know; not an error.
     fn note(&mut self, text: &str);
+    /// A disk is locked for writing from here on. `key` tells it apart from all others of this machine.
+    fn holds(&mut self, _disk: &str, _key: &str) {}
+    /// What is on that disk if the command ends now, or at any time before this is called again, as a sentence.
+    fn left(&mut self, _text: &str) {}
+    /// Nothing goes on until somebody else acts.
+    fn waits(&mut self, text: &str) {
+        self.note(text);
+    }
 }

@@ -1,28 +1,71 @@
-//! Kinds of failures and their exit codes, from the Talos installer's public table.
+//! The answer of a run that failed.
+
+use crate::prelude::*;
+
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Kinds of failures, by what the caller can do next. The number is the exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum FailureKind {
-    /// An unknown flag or verb, or any other error.
-    Other = 1,
-    /// The input is wrong: an argument's value, a payload, a file. Nothing was written.
-    Input = 2,
-    /// Not supported by this version. Nothing was written.
-    Unsupported = 3,
-    /// The environment lacks something: boot assets, memory for a side file. Nothing was written.
-    Environment = 4,
-    /// An external program is missing or failed, or a registry did not deliver. Nothing was written to the disk.
-    Dependency = 5,
-    /// The target disk: refused (nothing was written), locked, or failed part-way.
-    Install = 7,
+use super::FailureKind;
+use crate::plan::Refusal;
+
+/// Nothing was written, and that is certain.
+pub const NOTHING_WRITTEN: &str = "nothing was written";
+
+/// Why a run failed. It is the document on stdout of every run that has no other.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FailureReport {
+    /// The verb; `null` if the command line has none.
+    pub verb: Option<String>,
+    /// Exit code of the process.
+    pub exit_code: u8,
+    /// What the exit code stands for.
+    pub kind: FailureKind,
+    /// What failed, for programs to decide by: an identifier from the table in `docs/reports-and-events.md`.
+    pub id: String,
+    /// What stderr says behind `error: `.
+    pub message: String,
+    /// All reasons against the request, if it was refused by the plan.
+    pub refusals: Vec<RefusalReport>,
+    /// The step of the plan that failed, if one did.
+    pub step: Option<FailedStep>,
+    /// What is on the disk now; `null` if that is not known, or no disk is concerned.
+    pub disk_state: Option<String>,
+    /// What to do, if the message says so.
+    pub remedy: Option<String>,
 }
 
-impl FailureKind {
-    /// Exit code of the process.
-    pub const fn exit_code(self) -> u8 {
-        self as u8
+/// One reason against a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RefusalReport {
+    /// As in the report itself.
+    pub id: String,
+    /// The reason.
+    pub message: String,
+    /// What to do, if anything helps.
+    pub remedy: Option<String>,
+}
+
+/// A step of a plan that failed. All steps before it are on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FailedStep {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Number of steps.
+    pub of: usize,
+    /// What it does.
+    pub text: String,
+}
+
+impl From<&Refusal> for RefusalReport {
+    fn from(refusal: &Refusal) -> Self {
+        let (message, remedy) = refusal.reason_and_remedy();
+        RefusalReport { id: refusal.id().name().to_owned(), message, remedy }
+    }
+}
+
+impl fmt::Display for FailureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     digest::Sha256,
     media::format::{Compression, ImageKind},
     plan::Plan,
-    units::{ByteSize, approx},
+    units::approx,
 };
 
 /// A disk image that was made.
@@ -33,7 +33,7 @@ pub struct ImageReport {
 
 impl fmt::Display for ImageReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (disk, file) = (ByteSize(self.disk_bytes), approx(self.file_bytes));
+        let (disk, file) = (approx(self.disk_bytes), approx(self.file_bytes));
         write!(f, "made: {}; a disk of {disk} in a file of {file}, flushed to storage", self.plan.result)
     }
 }

@@ -23,7 +23,10 @@ impl fmt::Display for InstallReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.changed {
             true => write!(f, "installed: {}; everything written was read back from the disk", self.plan.result),
-            false => write!(f, "{}dry run: nothing was written", self.plan),
+            false => {
+                self.plan.fmt(f)?;
+                f.write_str("dry run: nothing was written")
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{status::SlotStatus, style::Style};
+use super::{status::SlotStatus, style::Style, writer::Writer};
 use crate::{
     boot::{rule::NextBoot, running::Running, slot::PerSlot},
     disk::{
@@ -33,6 +33,9 @@ pub struct LayoutReport {
     /// Why this is not one of our disks.
     pub not_ours: Option<String>,
     pub problems: Vec<String>,
+    /// Who writes to the disk meanwhile. What it writes is not reported as damage.
+    #[serde(default)]
+    pub writer: Option<Writer>,
     /// Width and characters of the picture.
     #[serde(skip)]
     pub style: Style,

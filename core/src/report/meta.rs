@@ -79,7 +79,7 @@ impl fmt::Display for MetaReport {
         }
         for (n, valid) in (1..).zip(self.copies_valid) {
             if !valid {
-                lines.push(format!("ADV copy {n} is not valid"));
+                lines.push(format!("copy {n} of META is not valid"));
             }
         }
         f.write_str(&lines.join("\n"))

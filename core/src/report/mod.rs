@@ -7,37 +7,74 @@ use crate::prelude::*;
 mod change;
 mod event;
 mod failure;
+mod failure_id;
+mod failure_kind;
+mod history;
 mod image;
 mod install;
 mod layout;
 mod live;
 mod meta;
+mod next_step;
 mod payload;
 pub mod picture;
+mod rows;
 mod status;
 mod style;
 mod unattended;
 mod verify;
+mod writer;
 
 pub use change::ChangeReport;
-pub use event::{Event, EventLine, Observer};
-pub use failure::FailureKind;
+pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
+pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
+pub use failure_id::FailureId;
+pub use failure_kind::FailureKind;
+pub use history::{HistoryEntry, HistoryReport, Now, TrialOutcome};
 pub use image::ImageReport;
 pub use install::InstallReport;
 pub use layout::{InstalledSystem, LayoutReport};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
+pub use next_step::{Beside, NextStep, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use unattended::{Outcome, UnattendedReport};
 pub use verify::{ChainCheck, FileCheck, FileState, SlotCheck, VerifyReport};
+pub use writer::{Writer, WriterProgress, words};
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Every report there is. In JSON the key `report` names the kind. Schema: `assets/report.schema.json`.
+/// Version of the reports' schema. It changes when a key goes away or changes its meaning. Keys that come do not change
+/// it: read them with a default, so that documents without them stay readable.
+pub const SCHEMA: u32 = 1;
+
+/// What `--output json` prints: a report, and the version of its schema, `assets/report.schema.json`.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Document {
+    /// Version of the schema.
+    #[serde(default = "first_schema")]
+    pub schema: u32,
+    /// What is reported.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+/// That of documents which do not say.
+const fn first_schema() -> u32 {
+    1
+}
+
+impl From<Report> for Document {
+    fn from(report: Report) -> Self {
+        Document { schema: SCHEMA, report }
+    }
+}
+
+/// Every report there is. In JSON the key `report` names the kind.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub enum Report {
@@ -53,6 +90,8 @@ pub enum Report {
     Unattended(Box<UnattendedReport>),
     /// `status`.
     Status(Box<StatusReport>),
+    /// `history`.
+    History(HistoryReport),
     /// `verify`.
     Verify(VerifyReport),
     /// `inspect` of a payload.
@@ -65,6 +104,8 @@ pub enum Report {
     Pull(PullReport),
     /// `meta`.
     Meta(MetaReport),
+    /// A run of any verb that failed.
+    Failure(Box<FailureReport>),
     /// Text that is the answer itself (`completions`, `man`); not printed as JSON.
     #[serde(skip)]
     Text(String),
@@ -90,12 +131,14 @@ impl fmt::Display for Report {
             Report::Change(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
+            Report::History(r) => r.fmt(f),
             Report::Verify(r) => r.fmt(f),
             Report::Inspect(r) => r.fmt(f),
             Report::Layout(r) => r.fmt(f),
             Report::Checksum(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
+            Report::Failure(r) => r.fmt(f),
             Report::Text(text) => f.write_str(text.trim_end()),
         }
     }

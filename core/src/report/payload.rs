@@ -40,7 +40,8 @@ impl fmt::Display for InspectReport {
         writeln!(f, "arch     {}", self.arch)?;
         writeln!(f, "payload  {}", self.payload)?;
         for file in &self.files {
-            writeln!(f, "file     {} {:>12} {}", file.sha256, file.size, file.name)?;
+            let size = if f.alternate() { file.size.to_string() } else { approx(file.size) };
+            writeln!(f, "file     {} {size:>12} {}", file.sha256, file.name)?;
         }
         writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;

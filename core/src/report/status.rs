@@ -7,7 +7,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::verify::{ChainCheck, NOT_RECORDED};
+use super::{
+    history::{self, HistoryEntry},
+    next_step::NextStep,
+    rows::{self, Row},
+    verify::{ChainCheck, NOT_RECORDED},
+    writer::Writer,
+};
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -17,7 +23,6 @@ use crate::{
     },
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
-    text::printable,
     units::{Extent, approx},
 };
 
@@ -37,6 +42,9 @@ pub struct StatusReport {
     pub running: Running,
     /// The last known trial, and how it ended.
     pub last_trial: Option<String>,
+    /// The last three changes, the newest first.
+    #[serde(default)]
+    pub history: Vec<HistoryEntry>,
     /// What `rollback` would do or why it would refuse. Only the files GRUB loads are checked; `rollback` checks all.
     pub rollback: String,
     /// The boot.env that counts; `null` if both copies are lost.
@@ -49,6 +57,15 @@ pub struct StatusReport {
     pub problems: Vec<String>,
     /// What does not, such as a backup GPT that is not at the end of a larger disk.
     pub notes: Vec<String>,
+    /// Who writes to the disk meanwhile. What it writes is not reported as damage.
+    #[serde(default)]
+    pub writer: Option<Writer>,
+    /// What to type next.
+    #[serde(default)]
+    pub next_step: NextStep,
+    /// Columns at which the text is wrapped; `None` for one line for each fact.
+    #[serde(skip)]
+    pub columns: Option<u16>,
 }
 
 /// One slot.
@@ -80,54 +97,93 @@ pub(super) fn next_boot(next: &NextBoot) -> String {
     format!("{what}: {}", next.why)
 }
 
+impl StatusReport {
+    /// The report as rows, with `verbose` all of it.
+    fn rows(&self, verbose: bool) -> Vec<Row> {
+        let mut rows = vec![("disk", format!("{}, {}", self.disk.path, approx(self.bytes)))];
+        if verbose {
+            rows.push(("", format!("{} bytes in sectors of {}", self.bytes, self.sector_bytes)));
+            rows.push(("disk GUID", self.disk_guid.to_string()));
+        }
+        rows.extend(self.writer.iter().map(|writer| ("writer", writer.to_string())));
+        rows.push(("running", self.running(verbose)));
+        rows.push(("next boot", next_boot(&self.next_boot)));
+        for slot in Slot::BOTH {
+            rows.push((["slot A", "slot B"][slot as usize], self.slot(slot)));
+            rows.extend(self.slots[slot].payload.filter(|_| verbose).map(|payload| ("", format!("payload {payload}"))));
+        }
+        rows.push(("last trial", self.last_trial.clone().unwrap_or_else(|| "none".to_owned())));
+        rows.extend(history::recent(&self.history));
+        rows.push(("boot chain", self.boot_chain()));
+        if verbose {
+            rows.push(("rollback", self.rollback.clone()));
+            rows.extend(self.meta.iter().map(|(tag, value)| ("META", format!("{tag} {value}"))));
+            rows.extend(self.partitions.iter().map(|(part, extent)| {
+                let (number, size) = (part.number(), approx(extent.len));
+                ("partition", format!("{number} {part:<10} {size:>9} at byte {}", extent.offset))
+            }));
+        }
+        rows.extend(self.problems.iter().map(|problem| ("problem", problem.clone())));
+        rows.extend(self.notes.iter().map(|note| ("note", note.clone())));
+        rows.extend(self.next_step.rows());
+        rows
+    }
+
+    fn running(&self, verbose: bool) -> String {
+        let version = |slot: Slot| self.slots[slot].version.as_deref().unwrap_or("(no version)");
+        match self.running {
+            // The kernel command line still says so after it was confirmed.
+            Running::This { slot, trial: true } if self.slots[slot].state != Some(SlotState::Good) => {
+                format!("slot {slot}, {}, on trial", version(slot))
+            }
+            Running::This { slot, .. } => format!("slot {slot}, {}", version(slot)),
+            other if verbose => other.to_string(),
+            Running::Other { .. } => "a system of another disk".to_owned(),
+            Running::Unknown => "nothing of this disk".to_owned(),
+        }
+    }
+
+    fn slot(&self, slot: Slot) -> String {
+        let found = &self.slots[slot];
+        if found.state == Some(SlotState::Empty) {
+            return "empty".to_owned();
+        }
+        let waits = self.boot_env.as_ref().is_some_and(|env| env.once == Some(slot));
+        let state = match found.state {
+            None => "state unknown",
+            Some(SlotState::Trial) if waits => "waits for its trial",
+            Some(SlotState::Trial) => "staged",
+            Some(SlotState::Tried) if self.running == (Running::This { slot, trial: true }) => "on trial",
+            Some(state) => state.plain(),
+        };
+        let since = match (&found.since, found.state) {
+            (Some(since), Some(SlotState::Trial)) if !waits => format!(", written {since}"),
+            (Some(since), Some(SlotState::Trial | SlotState::Tried)) => format!(", activated {since}"),
+            (Some(since), _) => format!(" since {since}"),
+            (None, _) => String::new(),
+        };
+        let check = match (&found.problem, found.whole) {
+            (Some(_), _) => "DAMAGED",
+            (None, Some(_)) => "every file checked",
+            (None, None) => "kernel and initramfs checked",
+        };
+        format!("{}, {state}{since}, {check}", found.version.as_deref().unwrap_or("(no version)"))
+    }
+
+    fn boot_chain(&self) -> String {
+        let chain = &self.boot_chain;
+        let links: Vec<&str> = chain.links.iter().map(|link| link.name.as_str()).collect();
+        match (chain.recorded, chain.problems().is_empty()) {
+            (false, _) => NOT_RECORDED.to_owned(),
+            (true, true) => format!("verifies: {}", links.join(", ")),
+            (true, false) => "DAMAGED".to_owned(),
+        }
+    }
+}
+
+/// With `{:#}` all of it.
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "disk       {} ({}, {}-byte sectors)", self.disk.path, approx(self.bytes), self.sector_bytes)?;
-        writeln!(f, "disk GUID  {}", self.disk_guid)?;
-        writeln!(f, "next boot  {}", next_boot(&self.next_boot))?;
-        writeln!(f, "running    {}", self.running)?;
-        for slot in Slot::BOTH {
-            let s = &self.slots[slot];
-            let state = s.state.map_or_else(|| "unknown".to_owned(), |s| s.to_string());
-            let since = match (&s.since, s.state) {
-                (Some(since), Some(SlotState::Tried)) => format!(" (activated {since}, tried after that)"),
-                (Some(since), _) => format!(" (since {since})"),
-                (None, _) => String::new(),
-            };
-            let version = s.version.as_deref().unwrap_or("-");
-            let check = match &s.problem {
-                None if s.whole.is_some() => "every file verifies".to_owned(),
-                None => "kernel and initramfs verify, the rest was not read (--full reads it)".to_owned(),
-                Some(problem) => problem.clone(),
-            };
-            writeln!(f, "slot {slot}     {state}{since}, version {version}, {check}")?;
-            if let Some(payload) = s.payload {
-                writeln!(f, "           payload {payload}")?;
-            }
-        }
-        let (chain, links) = (&self.boot_chain, self.boot_chain.links.iter().map(|link| link.name.as_str()));
-        match (chain.recorded, chain.problems().is_empty()) {
-            (false, _) => writeln!(f, "boot chain {NOT_RECORDED}")?,
-            (true, true) => writeln!(f, "boot chain verifies: {}", links.collect::<Vec<_>>().join(", "))?,
-            (true, false) => writeln!(f, "boot chain DAMAGED")?,
-        }
-        if let Some(trial) = &self.last_trial {
-            writeln!(f, "last trial {trial}")?;
-        }
-        writeln!(f, "rollback   {}", self.rollback)?;
-        for (tag, value) in &self.meta {
-            writeln!(f, "META {tag}  {}", printable(value))?;
-        }
-        for problem in &self.problems {
-            writeln!(f, "problem    {problem}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note       {note}")?;
-        }
-        write!(f, "partitions")?;
-        for (part, extent) in &self.partitions {
-            write!(f, "\n  {} {part:<10} {:>10} at byte {}", part.number(), approx(extent.len), extent.offset)?;
-        }
-        Ok(())
+        f.write_str(&rows::lines(&self.rows(f.alternate()), self.columns.map(usize::from)).join("\n"))
     }
 }

@@ -7,6 +7,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::writer::Writer;
 use crate::{boot::slot::Slot, digest::Sha256};
 
 /// How a file compares with its checksum.
@@ -89,6 +90,9 @@ pub struct VerifyReport {
     pub problems: Vec<String>,
     /// What needs nobody's attention, such as a backup GPT that is not at the end of a larger disk.
     pub notes: Vec<String>,
+    /// Who writes to the disk meanwhile. What it writes is not reported as damage.
+    #[serde(default)]
+    pub writer: Option<Writer>,
 }
 
 /// The boot chain: what the firmware starts before any slot.
@@ -145,7 +149,14 @@ impl fmt::Display for VerifyReport {
         }
         self.problems.iter().try_for_each(|problem| writeln!(f, "problem {problem}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note    {note}"))?;
-        let verdict = if self.ok { "every file is what SHA256SUMS says" } else { "DAMAGED" };
+        if let Some(writer) = &self.writer {
+            writeln!(f, "writer  {writer}")?;
+        }
+        let verdict = match (self.ok, &self.writer) {
+            (false, _) => "DAMAGED",
+            (true, None) => "every file is what SHA256SUMS says",
+            (true, Some(_)) => "every file that is not being replaced is what SHA256SUMS says",
+        };
         write!(f, "{}: {verdict}", self.disk)
     }
 }

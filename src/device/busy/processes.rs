@@ -17,7 +17,8 @@ pub fn all() -> impl Iterator<Item = (u32, PathBuf)> {
     all.into_iter()
 }
 
-fn comm(pid: u32) -> String {
+/// Name of the program.
+pub fn comm(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 

@@ -16,15 +16,31 @@ use nix::{
 use super::OpenError;
 use crate::device::busy::{Store, processes};
 
-pub fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> Result<Flock<File>, OpenError> {
+/// Waiting for less than this is not worth a word.
+const WORTH_A_WORD: Duration = Duration::from_millis(500);
+
+pub fn lock(
+    mut file: File,
+    name: &str,
+    exclusive: bool,
+    patience: Duration,
+    says: &mut dyn FnMut(&str),
+) -> Result<Flock<File>, OpenError> {
     let how = if exclusive { FlockArg::LockExclusiveNonblock } else { FlockArg::LockSharedNonblock };
     let start = Instant::now();
-    let locked = |file: &File, kinds: &[&str]| {
-        let holder = holder(file, kinds).unwrap_or_else(|| "another program".to_owned());
-        OpenError::Locked { path: name.to_owned(), holder, waited: start.elapsed() }
+    let locked = |file: &File, kinds: &[&str]| OpenError::Locked {
+        path: name.to_owned(),
+        holder: named(file, kinds),
+        waited: start.elapsed(),
     };
-    let wait = || {
+    let mut said = false;
+    let mut wait = |file: &File, kinds: &[&str]| {
         let patient = start.elapsed() < patience;
+        if patient && !said && start.elapsed() >= WORTH_A_WORD {
+            said = true;
+            let (holder, most) = (named(file, kinds), patience.as_secs_f64());
+            says(&format!("waiting for the lock on {name}, which {holder} holds; up to {most} s"));
+        }
         if patient {
             thread::sleep(Duration::from_millis(50));
         }
@@ -33,14 +49,15 @@ pub fn lock(mut file: File, name: &str, exclusive: bool, patience: Duration) -> 
     let lock = loop {
         match Flock::lock(file, how) {
             Ok(lock) => break lock,
-            Err((back, nix::Error::EWOULDBLOCK)) if wait() => file = back,
+            Err((back, nix::Error::EWOULDBLOCK)) if wait(&back, &["FLOCK"]) => file = back,
             Err((back, nix::Error::EWOULDBLOCK)) => return Err(locked(&back, &["FLOCK"])),
             Err((_, e)) => return Err(OpenError::Io { path: name.to_owned(), source: e.into() }),
         }
     };
+    let of_bytes = ["OFDLCK", "POSIX"];
     while exclusive && !lock_all_bytes(&lock) {
-        if !wait() {
-            return Err(locked(&lock, &["OFDLCK", "POSIX"]));
+        if !wait(&lock, &of_bytes) {
+            return Err(locked(&lock, &of_bytes));
         }
     }
     Ok(lock)
@@ -60,7 +77,7 @@ fn lock_all_bytes(file: &File) -> bool {
 }
 
 /// The process that holds a lock of one of these kinds on a file (proc_locks(5)).
-fn holder(file: &File, kinds: &[&str]) -> Option<String> {
+pub fn holder(file: &File, kinds: &[&str]) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (nix::sys::stat::major(meta.dev()), nix::sys::stat::minor(meta.dev()));
     let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
@@ -72,10 +89,10 @@ fn holder(file: &File, kinds: &[&str]) -> Option<String> {
     // An open-file-description lock belongs to no process (-1), but shows where the description is open.
     let shows = |info: &str| info.lines().any(|line| line.starts_with("lock:") && of_kind(line));
     // 0 is a process of another PID namespace.
-    let pid = pid
-        .parse()
-        .ok()
-        .filter(|pid| *pid != 0)
-        .or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))?;
-    Some(processes::named(pid))
+    let pid = pid.parse().ok().filter(|pid| *pid != 0);
+    pid.or_else(|| Some(processes::with_open(&[Store::of(&meta)?], shows)?.0))
+}
+
+fn named(file: &File, kinds: &[&str]) -> String {
+    holder(file, kinds).map_or_else(|| "another program".to_owned(), processes::named)
 }

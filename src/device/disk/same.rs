@@ -13,21 +13,30 @@ use std::{
 use nix::libc;
 use slipway_core::{disk::identity::DiskKind, units::SectorSize};
 
-use super::{Access, Disk, OpenError, lock, open_node, same_file};
+use super::{Access, Disk, OpenError, Opened, lock::lock, open_node, same_file};
 use crate::device::identity::sysfs;
 
 impl Disk {
     /// Open this disk again with another access: through its descriptor, because the path may mean another disk by now.
     /// The lock is given up for a moment, so look again at what was found before.
-    pub fn reopen(self, access: Access, sector: Option<SectorSize>, patience: Duration) -> Result<Self, OpenError> {
+    pub fn reopen(
+        self,
+        access: Access,
+        sector: Option<SectorSize>,
+        patience: Duration,
+        says: &mut dyn FnMut(&str),
+    ) -> Result<Self, OpenError> {
         let Disk { node, lock: old, size, sequence, .. } = self;
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
-        let write = access != Access::Read;
+        let write = access.writes();
         let file = open_node(&node, &PathBuf::from(format!("/proc/self/fd/{}", old.as_raw_fd())), write, 0)?;
         // Two descriptors of one process exclude each other, too. The old one stays open, so that nobody gets its number.
-        let _old = old.unlock().map_err(|(_, e)| io(e.into()))?;
-        let lock = lock(file, &name, write, patience)?;
+        let _old = match old {
+            Opened::Locked(old) => old.unlock().map_err(|(_, e)| io(e.into()))?,
+            Opened::Unlocked(old) => old,
+        };
+        let lock = Opened::Locked(lock(file, &name, write, patience, says)?);
         let same_path = same_file(&lock, &node.path).is_ok_and(|same| same);
         let disk = Self::of_locked(node, lock, access, sector)?;
         if same_path && (disk.size, disk.sequence) == (size, sequence) {

@@ -16,7 +16,10 @@ pub enum ImageError {
     /// Content, structure, digest or size is wrong.
     #[error("{}: {}", printable(what), printable(why))]
     Invalid { what: String, why: String },
-    /// The registry refused, failed, or cannot be reached.
+    /// The registry wants other credentials.
+    #[error("{}: {}", printable(what), printable(why))]
+    Denied { what: String, why: String },
+    /// The registry failed, or cannot be reached.
     #[error("{}: {}", printable(what), printable(why))]
     Fetch { what: String, why: String },
     #[error("{}: {source}", printable(what))]

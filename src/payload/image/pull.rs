@@ -17,7 +17,7 @@ use super::{
     store::{read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
-use crate::atomic_file::publish;
+use crate::{atomic_file::publish, cleanup};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pull<'s> {
@@ -114,7 +114,8 @@ fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Image
     let io = |e| io_error(path, e);
     let dir = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
     let public = fs::Permissions::from_mode(0o644);
-    let mut file = tempfile::Builder::new().prefix(".pull-").permissions(public).tempfile_in(dir).map_err(io)?;
+    let make = || tempfile::Builder::new().prefix(".pull-").permissions(public).tempfile_in(dir);
+    let mut file = cleanup::side(make, |file| file.path().to_owned()).map_err(io)?;
     fill(file.as_file_mut())?;
     publish(file, path, true).map_err(io)
 }

@@ -77,6 +77,7 @@ impl Auth {
     /// The error for a 401 or 403. It says which credentials were used, or where we looked for some.
     pub fn denied(&self, response: Response<Body>, origin: &Origin) -> RequestError {
         let mut failure = RequestError::status(response, origin);
+        failure.kind = failure::RequestErrorKind::Denied;
         failure.why = format!("{}: {}", failure.why, self.lookup.origin);
         if matches!(self.lookup.origin, CredentialsFrom::Nowhere { .. }) {
             failure.why += "; many registries answer this way for a repository that does not exist, too";

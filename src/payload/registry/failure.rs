@@ -22,6 +22,7 @@ const ERROR_BODY_BYTES: u64 = 16 << 10;
 pub enum RequestErrorKind {
     NotFound,
     Invalid,
+    Denied,
     Fetch,
 }
 
@@ -54,6 +55,7 @@ impl RequestError {
         match self.kind {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
+            RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
             RequestErrorKind::Fetch => ImageError::Fetch { what, why: self.why },
         }
     }

@@ -27,9 +27,29 @@ fn unknown_flags_and_verbs() {
 fn a_disk_is_required() {
     // A machine config could name that of an install.
     Outcome::of(&mut installer(["install"])).exits(INPUT).says(&["no disk", "--disk", "machine config"]);
-    for verb in [&["upgrade"][..], &["status"], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
-        Outcome::of(&mut installer(verb)).exits(OTHER).says(&["required", "--disk <PATH>"]);
+    // This machine was not booted by the boot rule.
+    for verb in [
+        "upgrade",
+        "stage",
+        "activate",
+        "confirm",
+        "rollback",
+        "repair",
+        "wipe STATE",
+        "status",
+        "verify",
+        "inspect",
+        "meta list",
+        "meta get 10",
+        "meta set 10=x",
+        "meta delete 10",
+        "install --upgrade",
+    ] {
+        let outcome = Outcome::of(&mut installer(verb.split(' ')));
+        outcome.exits(INPUT).says(&["slipway.disk= is not on the kernel command line", "give --disk PATH"]);
     }
+    Outcome::of(&mut installer(["wipe"])).exits(INPUT).says(&["required", "<VOLUMES>"]);
+    Outcome::of(&mut installer(["image"])).exits(INPUT).says(&["required", "--out <FILE>"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use slipway_core::units::MIB;
+use slipway_core::units::{MIB, approx};
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{DISK_BYTES, Loop, SLOT_4096, World, json_of, on_disk, partition, refused, refused_on, tool},
@@ -84,6 +84,11 @@ fn needed(slot: u64, ephemeral: u64, sector: u64) -> u64 {
     (1 + 300 + 1 + 2 * slot + 1 + 100 + ephemeral) * MIB + sector + 128 * 128
 }
 
+/// What is needed is rounded up: it is enough.
+fn short(need: u64, have: u64) -> String {
+    format!("{} MiB are needed, it has {} MiB ({} short)", need.div_ceil(MIB), have / MIB, approx(need - have))
+}
+
 #[test]
 fn one_sector_too_small() {
     let world = World::new();
@@ -93,8 +98,8 @@ fn one_sector_too_small() {
         let flags = [slot.as_str(), sector_flag.as_str()];
 
         let image = world.sparse("short.img", need - sector);
-        let numbers = format!("it has {} bytes ({sector} short)", need - sector);
-        let texts = ["too small", &format!("{need} bytes are needed"), &numbers, "1 MiB META", "64 MiB EPHEMERAL"];
+        let numbers = short(need, need - sector);
+        let texts = ["too small", &numbers, "1 MiB META", "64 MiB EPHEMERAL"];
         refused(&image, INSTALL, &texts, || world.install(&image, &flags));
         // What does not make a sector does not count.
         fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(need - 1).unwrap();
@@ -113,7 +118,7 @@ fn one_sector_too_small() {
 fn an_empty_file() {
     let world = World::new();
     let image = world.sparse("empty.img", 0);
-    refused(&image, INSTALL, &["too small", "it has 0 bytes"], || world.install(&image, &[]));
+    refused(&image, INSTALL, &["too small", "it has 0 MiB"], || world.install(&image, &[]));
 }
 
 /// A real disk needs 2 GiB of EPHEMERAL: nobody grows it later.
@@ -122,7 +127,7 @@ fn one_sector_too_small_for_a_real_disk() {
     let world = World::new();
     let need = needed(64, 2048, 512);
     let disk = Loop::attach(&world.sparse("short.img", need - 512), &[]);
-    let texts = [&need.to_string(), &(need - 512).to_string(), "2 GiB EPHEMERAL"];
+    let texts = [&short(need, need - 512), "2 GiB EPHEMERAL"];
     refused_on(&disk, INSTALL, &texts, || world.install(&disk.node, &[]));
 
     let disk = Loop::attach(&world.sparse("enough.img", need), &[]);

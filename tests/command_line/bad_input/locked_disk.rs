@@ -32,8 +32,12 @@ fn an_image_locked_by_another_process() {
     let who = format!("process {}", std::process::id());
     let texts = [image.to_str().unwrap(), "locked by", &who];
     refused(&image, INSTALL, &texts, || world.install(&image, &["--force", IMPATIENT]));
-    for verb in [&["status"][..], &["verify"], &["meta", "list"], &["meta", "set", "10=x"]] {
+    for verb in [&["meta", "set", "10=x"][..], &["confirm"], &["repair"]] {
         refused(&image, INSTALL, &texts, || on_disk(&image, &[verb, &[IMPATIENT]].concat()));
+    }
+    // Looking does not wait.
+    for verb in [&["status"][..], &["verify"], &["meta", "list"]] {
+        on_disk(&image, &[verb, &[IMPATIENT]].concat()).succeeds();
     }
     drop(lock);
     world.install(&image, &["--force", IMPATIENT]).succeeds();

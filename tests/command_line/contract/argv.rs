@@ -104,8 +104,8 @@ fn imager_makes_disk_images_of_profiles() {
     let run = |args: &[&str]| container.run(world.payload.dir(), "", "/bin/imager", args);
     let args = ["metal", "--arch=amd64", "--platform=nocloud", "--extra-kernel-arg", "-pti", "--meta", "0x0b=x"];
     let outcome = Outcome::of(run(&args).arg("--progress=json")).succeeds();
-    let first: Value = serde_json::from_str(outcome.stderr.lines().next().unwrap()).unwrap();
-    let profile = first["text"].as_str().unwrap();
+    let shown: Value = serde_json::from_str(outcome.stderr.lines().nth(1).unwrap()).unwrap();
+    let profile = shown["text"].as_str().unwrap();
     for line in ["platform: nocloud", "    - \"-pti\"", "    - key: 11", "    path: /usr/install/amd64/vmlinuz"] {
         assert!(profile.lines().any(|l| l == line), "{line} is not in:\n{profile}");
     }

@@ -123,5 +123,7 @@ fn whoever_reads_again_is_told_what_was_dropped() {
     let mut said = String::new();
     reader.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success(), "{said}");
-    assert!(said.starts_with("note: 2 lines were dropped, because nobody read them\n"), "{said}");
+    // A third one says what it waits for, if that takes a while.
+    let told = ["2", "3"].map(|n| format!("note: {n} lines were dropped, because nobody read them\n"));
+    assert!(told.iter().any(|told| said.starts_with(told)), "{said}");
 }

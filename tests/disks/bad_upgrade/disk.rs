@@ -67,13 +67,16 @@ fn a_running_system_that_is_not_known() {
     let node = Node::installed(&world);
     let source = node.next.source();
     let other = "slipway.slot=A slipway.disk=00000000-0000-0000-0000-000000000007 slipway.try=0";
-    for verb in [&["upgrade", "--source", &source][..], &["stage", "--source", &source], &["activate"], &["confirm"]] {
-        let texts = ["not a system that Slipway's boot rule started", "it is not known which slot is safe to write"];
+    let why = "it is not known which slot is safe to write; ";
+    for (verb, why) in [
+        (&["upgrade", "--source", &source][..], why),
+        (&["stage", "--source", &source], why),
+        (&["activate"], why),
+        (&["confirm"], "there is no running trial to confirm"),
+    ] {
+        let texts = ["not a system that Slipway's boot rule started", why];
         refused(&node, INSTALL, &texts, || node.run_under("quiet", verb));
-        let texts = [
-            "a system on the disk 00000000-0000-0000-0000-000000000007",
-            "it is not known which slot is safe to write",
-        ];
+        let texts = ["a system on the disk 00000000-0000-0000-0000-000000000007", why];
         refused(&node, INSTALL, &texts, || node.run_under(other, verb));
     }
 }

@@ -11,7 +11,10 @@ use slipway::device::{Access, BlockIo as _, Disk};
 use slipway_core::units::{Extent, MIB};
 use slipway_test_support::{
     exit_code::INSTALL,
-    world::{Content, Loop, Mount, Node, Outcome, PATIENCE, Range, World, installer_in, json_of, on_disk, partition},
+    world::{
+        Content, Loop, Mount, Node, Outcome, PATIENCE, Range, World, installer_in, json_of, on_disk, partition,
+        write_at,
+    },
 };
 
 /// A node on a loop device, with the file behind it.
@@ -46,6 +49,12 @@ impl<'w> Rig<'w> {
         let before = Content::of(&self.image);
         attempt().exits(INSTALL).says(texts);
         assert!(Content::of(&self.image) == before, "it was written to");
+    }
+
+    /// One copy of boot.env is damaged.
+    fn lose_a_copy(&self) {
+        write_at(&self.disk.node, self.node.boot_envs()[0], &[0; 512]);
+        on_disk(&self.disk.node, &["status"]).exits(INSTALL);
     }
 
     fn part(&self, name: &str) -> Range {
@@ -115,7 +124,10 @@ fn a_slot_that_is_open_for_writing() {
     rig.run(&["activate", "--progress=none"]).succeeds();
     let open = OpenOptions::new().read(true).write(true).open(&esp.node).unwrap();
     rig.run(&["rollback", "--progress=none"]).succeeds();
+    rig.lose_a_copy();
+    rig.run(&["repair", "--progress=none"]).succeeds();
     drop(open);
+    on_disk(&rig.disk.node, &["status"]).succeeds();
     assert_eq!(json_of(&rig.disk.node, &["status"])["next_boot"]["slot"], "A");
 }
 
@@ -154,6 +166,8 @@ fn a_root_without_sysfs() {
     rig.run(&["upgrade", "--progress=none", "--source", &source]).succeeds();
     run(&["rollback", "--progress=none"]).succeeds();
     run(&["confirm", "--progress=none"]).succeeds();
+    rig.lose_a_copy();
+    run(&["repair", "--progress=none"]).succeeds();
     on_disk(&rig.disk.node, &["status"]).succeeds();
 }
 

@@ -9,7 +9,7 @@ use slipway::{
     probe,
 };
 use slipway_core::{
-    plan::{self, RequestBase, UpgradeRequest},
+    plan::{self, Asked, RequestBase, UpgradeRequest},
     units::MIB,
 };
 use slipway_test_support::{
@@ -26,7 +26,7 @@ fn a_payload_larger_than_the_slot() {
     let world = World::new();
     let node = Node::installed(&world);
     node.next.resize(Payload::ROOTFS, 80 * MIB);
-    refused(&node, INPUT, &["does not fit into a slot of 64.0 MiB", "too few", "slots cannot grow"], || node.upgrade());
+    refused(&node, INPUT, &["does not fit into a slot of 64 MiB", "too few", "slots cannot grow"], || node.upgrade());
 }
 
 /// A list of checksums is believed until its files are written: then they are compared, and the slot stays empty.
@@ -68,7 +68,10 @@ fn a_payload_that_changes_while_it_is_read() {
     let payload = source.facts(ChecksumPolicy::of(false), Inspection::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();
-    let request = UpgradeRequest { base: RequestBase { disk: "disk".into(), now: 1 }, ..system::upgrade() };
+    let request = UpgradeRequest {
+        base: RequestBase { disk: "disk".into(), now: 1, asked: Asked::default() },
+        ..system::upgrade()
+    };
     let plan = plan::upgrade(&request, &system, &payload).unwrap();
     flip(&node.next.path(Payload::ROOTFS), 50_000);
     let sources = Sources { payload: Some(&source), assets: None };

@@ -6,7 +6,7 @@ mod grub;
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use serde_json::Value;
-use slipway_core::units::MIB;
+use slipway_core::{boot::history::new_file, units::MIB};
 use slipway_test_support::world::{
     self, DISK_BYTES, IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Range, SLOT, SLOT_4096, World, assert_clean_fat,
     asset, extract, finished, noise, program, read_at, tool, write_at,
@@ -98,6 +98,10 @@ impl Disk {
             let bytes = match file["from"].as_str() {
                 Some("payload") => self.world.payload.read(path),
                 Some("efiimage") => asset("BOOTX64.EFI"),
+                _ if file["from"]["history"].is_object() => {
+                    let first = serde_json::from_value(file["from"]["history"].clone()).unwrap();
+                    new_file(&first, self.sector as usize).into_bytes()
+                }
                 _ => file["from"]["text"].as_str().unwrap().as_bytes().to_vec(),
             };
             (path.to_owned(), bytes)
@@ -135,6 +139,7 @@ for_both_sector_sizes! {
     xfsprogs_find_nothing_to_repair
     the_kernel_mounts_state_and_ephemeral
     grub_editenv_reads_the_environment_blocks
+    mtools_find_the_first_entry_of_the_history
     coreutils_agree_with_the_lists_of_digests
     what_is_blank_is_recognised_by_nobody
     meta_is_two_adv_copies
@@ -238,7 +243,7 @@ fn grub_editenv_reads_the_environment_blocks(disk: &Disk) {
     let list = |number, path| tool!("grub-editenv", disk.mcopy(number, path), "list");
     let time = &disk.plan["table"]["ids"]["time"];
     for path in ["slipway/boot.env", "slipway/boot2.env"] {
-        let expected = format!("seq=1\ndefault=A\nonce=\na=good\nb=empty\na_since={time}\n");
+        let expected = format!("seq=1\ndefault=A\nonce=\na=good\nb=empty\na_since={time}\nhistory=1\n");
         assert_eq!(list(ESP, path), expected, "{path}");
     }
     assert_eq!(list(SLOT_A, "slot.env"), "state=good\nseq=1\n");
@@ -253,6 +258,20 @@ fn grub_editenv_reads_the_environment_blocks(disk: &Disk) {
         tool!("grub-editenv", &copy, "set", "once=B");
         assert_eq!(fs::metadata(&copy).unwrap().len(), 512);
     }
+}
+
+fn mtools_find_the_first_entry_of_the_history(disk: &Disk) {
+    let copy = disk.mcopy(ESP, "slipway/history");
+    let text = fs::read_to_string(&copy).unwrap();
+    assert_eq!(text.len() as u64, 64 * disk.sector);
+    let records: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let [first] = records[..] else { panic!("{records:?}") };
+    let (sum, json) = first.split_once(' ').unwrap();
+    fs::write(&copy, json).unwrap();
+    assert!(tool!("sha256sum", &copy).starts_with(sum), "{first}");
+    let entry: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!((&entry["n"], &entry["verb"], &entry["slot"]), (&1.into(), &"install".into(), &"A".into()));
+    assert_eq!(entry["time"], disk.plan["table"]["ids"]["time"]);
 }
 
 fn coreutils_agree_with_the_lists_of_digests(disk: &Disk) {

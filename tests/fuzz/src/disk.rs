@@ -201,6 +201,7 @@ fn draw(disk: &Sparse) {
         system: None,
         not_ours: None,
         problems,
+        writer: None,
         style: Style::default(),
     };
     let text = report.to_string();

@@ -118,8 +118,11 @@ impl Hash for Write {
     }
 }
 
-/// The system the installer runs in: booted from this slot, as a trial or not.
-pub type Host = (Slot, bool);
+/// The system the installer runs in: booted from this slot, as a trial or not. `None`: the disk is at rest, and is served
+/// from outside.
+pub type Host = Option<(Slot, bool)>;
+/// What it decides by.
+type Asked = (Medium, Option<(u8, bool)>, Verb);
 /// What is written, or that it was refused.
 pub type Decision = Result<Vec<Write>, ()>;
 
@@ -130,7 +133,7 @@ pub struct Installer {
     payloads: [PayloadFacts; PAYLOADS as usize],
     /// What probing finds in a slot that holds one of them.
     held: [PerSlot<SlotFacts>; PAYLOADS as usize],
-    known: Mutex<HashMap<(Medium, u8, bool, Verb), Decision>>,
+    known: Mutex<HashMap<Asked, Decision>>,
 }
 
 impl Installer {
@@ -149,7 +152,7 @@ impl Installer {
     pub fn decide(&self, medium: &Medium, host: Host, verb: Verb) -> Decision {
         let mut seen = medium.clone();
         (seen.slots.a.confirmed, seen.slots.b.confirmed) = (false, false);
-        let key = (seen, host.0 as u8, host.1, verb);
+        let key = (seen, host.map(|(slot, trial)| (slot as u8, trial)), verb);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(decision) = known().get(&key) {
             return decision.clone();
@@ -161,7 +164,8 @@ impl Installer {
 
     /// The decision of the shipped use case, with the slots that it has read before.
     fn plan(&self, medium: &Medium, host: Host, verb: Verb) -> Result<Plan, Refusals> {
-        let request = upgrade_request(verb);
+        let runs_from = if host.is_some() { RunsFrom::Inside } else { RunsFrom::Offline };
+        let request = upgrade_request(verb, runs_from);
         let upgrade = verb.payload().zip(request.as_ref()).map(|(n, request)| Upgrade {
             request,
             payload: &self.payloads[usize::from(n)],
@@ -170,9 +174,9 @@ impl Installer {
         });
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::Stage { .. } => upgrade.as_ref().unwrap(),
-            Verb::Activate { preserve } => &Activate { preserve },
+            Verb::Activate { preserve } => &Activate { runs_from, preserve },
             Verb::Confirm => &Confirm,
-            Verb::Rollback => &Rollback,
+            Verb::Rollback => &Rollback { offline: host.is_none() },
             Verb::Repair => &Repair,
         };
         let mut facts = self.facts(medium, host);
@@ -184,7 +188,7 @@ impl Installer {
     }
 
     /// What probing finds.
-    fn facts(&self, medium: &Medium, (running, trial): Host) -> SystemFacts {
+    fn facts(&self, medium: &Medium, host: Host) -> SystemFacts {
         let env = BootEnv::pick(&medium.copies).cloned();
         let slots: PerSlot<SlotFacts> = PerSlot::new(|slot| {
             let mut facts = self.slot(&medium.slots[slot], slot);
@@ -195,7 +199,7 @@ impl Installer {
         });
         let view = |slot| SlotView { verifies: slots[slot].verifies, marker: slots[slot].marker.clone() };
         let next = next_boot(env.as_ref(), &PerSlot::new(view));
-        let running = Running::This { slot: running, trial };
+        let running = host.map_or(Running::Unknown, |(slot, trial)| Running::This { slot, trial });
         SystemFacts { running, env_copies: medium.copies.clone(), env, next, slots, ..self.disk.clone() }
     }
 
@@ -266,14 +270,14 @@ impl Verb {
 }
 
 /// Any payload may follow any other: the versions are not what is checked here.
-fn upgrade_request(verb: Verb) -> Option<upgrade::Request> {
+fn upgrade_request(verb: Verb, runs_from: RunsFrom) -> Option<upgrade::Request> {
     let afterwards = match verb {
         Verb::Upgrade { preserve, .. } => Afterwards::Activated { preserve, blank_ephemeral: false },
         Verb::Stage { .. } => Afterwards::Staged,
         Verb::Activate { .. } | Verb::Confirm | Verb::Rollback | Verb::Repair => return None,
     };
     Some(upgrade::Request {
-        runs_from: RunsFrom::Inside,
+        runs_from,
         source: SourceRequest { source: None, strict: false, registry: Options::default() },
         afterwards,
         kernel_args: UpgradeArgs::Given(KernelArgs::default()),

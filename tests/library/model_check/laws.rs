@@ -48,6 +48,9 @@ pub fn all() -> Vec<Property<Machine>> {
         Property::sometimes("a boot state is rebuilt", |_, state: &State| {
             state.medium.copies == [None, None] && matches!(state.pending.first(), Some(Write::Env(..)))
         }),
+        Property::sometimes("a disk at rest is written", |_, state: &State| {
+            state.at == At::Off && matches!(state.pending.first(), Some(Write::Payload(..)))
+        }),
         Property::sometimes("both systems are good", |_, state: &State| {
             Slot::BOTH.into_iter().all(|slot| state.medium.slots[slot].sound())
         }),
@@ -85,9 +88,8 @@ fn default_is_good(_: &Machine, state: &State) -> bool {
 
 /// Carry out a verb without a hitch; `None` where it is refused.
 fn done(machine: &Machine, state: &State, verb: Verb) -> Option<Medium> {
-    let At::Runs { slot, trial } = state.at else { return None };
     let mut medium = state.medium.clone();
-    let writes = machine.installer.decide(&medium, (slot, trial), verb).ok()?;
+    let writes = machine.installer.decide(&medium, state.at.host(), verb).ok()?;
     writes.iter().for_each(|write| write.apply(&mut medium));
     Some(medium)
 }
@@ -121,7 +123,10 @@ fn takes_an_upgrade(machine: &Machine, state: &State) -> bool {
     let Some((slot, medium)) = grub::settles(&state.medium, [true, true], machine.mutant()) else { return true };
     let new = (0..PAYLOADS).find(|n| medium.slots[slot].payload() != Some(*n)).unwrap_or_default();
     let verb = Verb::Upgrade { payload: new, preserve: true };
-    machine.installer.decide(&medium, (slot, false), verb).is_ok()
+    let decide = |host| machine.installer.decide(&medium, host, verb).is_ok();
+    // In the system; and of the disk once it is at rest, where what boots is the default.
+    let is_default = env(&medium).is_some_and(|env| env.default == slot) && medium.slots[slot].whole();
+    decide(Some((slot, false))) && (!is_default || decide(None))
 }
 
 /// What a verb is for.
@@ -133,16 +138,20 @@ fn achieved(medium: &Medium) -> impl PartialEq + use<> {
 }
 
 fn is_finished(machine: &Machine, state: &State) -> bool {
-    let At::Runs { slot, trial } = state.at else { return true };
     // Where numbers do not grow any more, no marker can be made to lead.
     if machine.first_seq != 1 || !state.pending.is_empty() || state.fault != Fault::None {
         return true;
     }
-    let decide = |medium: &Medium, verb| machine.installer.decide(medium, (slot, trial), verb);
+    let decide = |medium: &Medium, verb| machine.installer.decide(medium, state.at.host(), verb);
     let finished = |verb: Verb| {
         let Ok(writes) = decide(&state.medium, verb) else { return true };
         // To leave a damaged default is a change of mind once the other is the default: back into the damage.
-        if verb == Verb::Rollback && env(&state.medium).is_some_and(|env| env.default != slot) {
+        // From outside, what was left is known by its digest, which this model does not keep.
+        let is_back = match state.at {
+            At::Runs { slot, .. } => env(&state.medium).is_some_and(|env| env.default != slot),
+            At::Off => true,
+        };
+        if verb == Verb::Rollback && is_back {
             return true;
         }
         let mut medium = state.medium.clone();

@@ -11,7 +11,7 @@ use stateright::{Model, Property};
 use super::{
     Mutant,
     grub::{self, End, Saves},
-    installer::{Installer, Verb, Write, verbs},
+    installer::{Host, Installer, Verb, Write, verbs},
     laws,
     medium::{Content, Copies, Damage, Medium, code},
 };
@@ -19,10 +19,20 @@ use super::{
 /// Where the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// GRUB comes next.
+    /// GRUB comes next. Until then the disk can be served from outside.
     Off,
     /// A system of this disk runs.
     Runs { slot: Slot, trial: bool },
+}
+
+impl At {
+    /// Where an installer runs.
+    pub const fn host(self) -> Host {
+        match self {
+            At::Off => None,
+            At::Runs { slot, trial } => Some((slot, trial)),
+        }
+    }
 }
 
 /// One state.
@@ -131,9 +141,8 @@ impl Machine {
     }
 
     fn start(&self, mut state: State, verb: Verb) -> Option<State> {
-        let At::Runs { slot, trial } = state.at else { return None };
-        let writes = self.installer.decide(&state.medium, (slot, trial), verb).ok()?;
-        if verb == Verb::Confirm {
+        let writes = self.installer.decide(&state.medium, state.at.host(), verb).ok()?;
+        if let (Verb::Confirm, At::Runs { slot, .. }) = (verb, state.at) {
             // Whoever confirms has seen it work.
             state.medium.slots[slot].confirmed = true;
         }
@@ -324,6 +333,7 @@ impl Model for Machine {
         for slot in Slot::BOTH {
             actions.extend([Damage::Kernel, Damage::Rootfs].map(|damage| Action::DamageSlot(slot, damage)));
         }
+        actions.extend(verbs().map(Action::Start));
         if state.at == At::Off {
             actions.extend([[true, true], [false, false], [true, false], [false, true]].map(Action::PowerOn));
             for n in 0..self.mutant().copies() {
@@ -335,7 +345,6 @@ impl Model for Machine {
         if state.cached.is_some() {
             actions.extend([[true, false], [false, true], [true, true]].map(Action::PowerCut));
         }
-        actions.extend(verbs().map(Action::Start));
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {

@@ -83,9 +83,10 @@ impl Medium {
     }
 }
 
-/// Without what decides nothing here: times, the last trial, and payloads that came back, which are tried again.
+/// Without what decides nothing here: times, the last trial, GRUB's mark, and payloads that came back, which are tried
+/// again.
 pub fn plain(env: &BootEnv) -> BootEnv {
-    BootEnv { since: PerSlot::default(), last_trial: None, bad: vec![], ..env.clone() }
+    BootEnv { since: PerSlot::default(), last_trial: None, refused: None, bad: vec![], ..env.clone() }
 }
 
 impl Hash for Medium {

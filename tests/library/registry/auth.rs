@@ -72,7 +72,7 @@ fn credentials_go_to_the_token_service_and_nowhere_else() {
     // Without them the service refuses, and it is told where they were looked for.
     let error = at(server.port).root().unwrap_err();
     let place = format!("http://127.0.0.1:{} answers 401", service.port);
-    assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "fetch");
+    assert_eq!(says(&error, &[&place, "no credentials", "no-credentials.json"]), "denied");
 }
 
 /// Credentials for a mirror without TLS, for which nobody has asked: anybody on the way could read them.
@@ -136,7 +136,7 @@ fn a_token_that_is_never_accepted_is_not_asked_for_twice() {
     let service = token_service("token", false);
     let server = guarded(challenge(&service), "Bearer nothing", Vec::new(), 1);
     let error = at(server.port).root().unwrap_err();
-    assert_eq!(says(&error, &["401", "no credentials"]), "fetch");
+    assert_eq!(says(&error, &["401", "no credentials"]), "denied");
     assert_eq!((server.requests().len(), service.requests().len()), (2, 1));
 }
 
@@ -147,7 +147,7 @@ fn wrong_credentials_are_not_sent_twice() {
     let registry = as_me(&dir, &server);
     for _ in 0..2 {
         let error = registry.root().unwrap_err();
-        assert_eq!(says(&error, &["401", "auth.json", "refused"]), "fetch");
+        assert_eq!(says(&error, &["401", "auth.json", "refused"]), "denied");
         let text = error.to_string();
         assert!(!text.contains("secret") && !text.contains("bWU6"), "{text}");
     }
@@ -159,7 +159,7 @@ fn forbidden_is_not_tried_again() {
     let dir = TempDir::new().unwrap();
     let server = Server::new(|_, out| reply(out, 403, &[], br#"{"errors": [{"code": "DENIED"}]}"#));
     let error = as_me(&dir, &server).root().unwrap_err();
-    assert_eq!(says(&error, &["403", "DENIED", "auth.json", "refused"]), "fetch");
+    assert_eq!(says(&error, &["403", "DENIED", "auth.json", "refused"]), "denied");
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -174,7 +174,7 @@ fn a_helper_is_named_when_it_is_all_there_is() {
     registry(&format!("127.0.0.1:{}/a/b:1", open.port), &options).root().unwrap();
     let shut = Server::new(|_, out| reply(out, 401, &[("WWW-Authenticate", "Basic realm=x")], b""));
     let error = registry(&format!("127.0.0.1:{}/a/b:1", shut.port), &options).root().unwrap_err();
-    assert_eq!(says(&error, &["docker-credential-desktop", "config.json", "--authfile"]), "fetch");
+    assert_eq!(says(&error, &["docker-credential-desktop", "config.json", "--authfile"]), "denied");
 }
 
 #[test]

@@ -52,9 +52,11 @@ impl Scenario {
                 if volume == Some(Half) {
                     return Err("the volume has half a file system".to_owned());
                 }
+                self.history_is_true(pages)?;
                 if rerun > 0 && seen.states % rerun == 0 {
                     seen.reruns += 1;
                     self.is_foreseen(pages, outcome)?;
+                    self.history_is_shown(pages)?;
                     self.can_be_confirmed(pages).map_err(|why| format!("the trial confirmed: {why}"))?;
                     let cut_again = if seen.reruns.is_multiple_of(CUT_AGAIN) { STATES_AGAIN } else { 0 };
                     seen.again += self.converges(pages, cut_again).map_err(|why| format!("the verb again: {why}"))?;
@@ -114,7 +116,8 @@ impl Scenario {
         self.judge.state(&disk.pages(), true)?;
         let mut broken = Ok(());
         let visit = &mut |pages: &Pages, what: &dyn Display| {
-            broken = self.judge.state(pages, true).map(|_| ()).map_err(|why| format!("cut again, {what}: {why}"));
+            let judged = self.judge.state(pages, true).and_then(|_| self.history_claims_nothing_false(pages));
+            broken = judged.map_err(|why| format!("cut again, {what}: {why}"));
             broken.is_ok()
         };
         let visited = if states > 0 { sweep(pages, &disk.log(), states, visit) } else { 0 };
@@ -125,7 +128,7 @@ impl Scenario {
     pub fn is_in_force(&self, pages: &Pages) -> bool {
         let env = |pages| {
             let mut env = self.judge.machine.whole_env(pages).unwrap_or_default();
-            env.remove("seq");
+            env.retain(|name, _| name != "seq" && name != "history");
             env
         };
         env(pages) == env(&self.done)

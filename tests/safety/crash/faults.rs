@@ -116,6 +116,9 @@ impl Scenario {
                 }
                 other => other?,
             }
+            if !probing {
+                self.history_claims_nothing_false(&pages)?;
+            }
         }
         match result {
             Err(failed) if failed.kind.exit_code() != 7 => Err(format!("exit code {:?}: {}", failed.kind, failed.text)),

@@ -21,7 +21,8 @@ pub enum Outcome {
     Dead,
 }
 
-/// Which of GRUB's writes to the two copies, when it spends a try, are on the medium before the power goes.
+/// Which of GRUB's writes to the two copies, when it spends a try, are on the medium before the power goes. If both are,
+/// so are those of the mark that follows where a slot is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saves {
     Both,
@@ -74,7 +75,7 @@ fn seq(text: &str) -> u64 {
 /// `env_load`: the known names of a copy.
 fn env_load(copy: &Copy) -> Option<Vars> {
     let mut vars = env_block(&copy.as_ref()?.0)?;
-    vars.retain(|name, _| ["seq", "default", "once", "a", "b", "check"].contains(&name.as_str()));
+    vars.retain(|name, _| ["seq", "default", "once", "a", "b", "check", "refused"].contains(&name.as_str()));
     let var = |name: &str| vars.get(name).map_or("", String::as_str);
     (matches!(var("default"), "A" | "B") && is_seq(var("seq"))).then_some(vars)
 }
@@ -167,25 +168,34 @@ impl Machine {
                 let after = env_pick(&copies);
                 if after.is_some_and(|vars| var(&vars, "once").is_empty() && var(&vars, state_name(slot)) == "tried") {
                     let check = var(&vars, "check") != "off";
-                    let boots = self.slot_boot(pages, slot, check);
-                    return if boots { Outcome::Boots { slot, trial: true } } else { Outcome::Reboots };
+                    return match self.slot_boot(pages, slot, check) {
+                        Ok(()) => Outcome::Boots { slot, trial: true },
+                        Err(fault) => {
+                            refuse(&mut copies, slot, true, fault, pages, saves);
+                            Outcome::Reboots
+                        }
+                    };
                 }
             }
         }
         let booted = match env_pick(&copies) {
-            Some(vars) => self.by_default(pages, &vars),
+            Some(vars) => self.by_default(pages, &vars, &mut copies, saves),
             None => self.by_markers(pages),
         };
         booted.map_or(Outcome::Dead, |slot| Outcome::Boots { slot, trial: false })
     }
 
-    /// `slot_boot`: verify, unless that is off, and load.
-    fn slot_boot(&self, pages: &Pages, slot: char, check: bool) -> bool {
+    /// `slot_boot`: verify, unless that is off, and load; or why not.
+    fn slot_boot(&self, pages: &Pages, slot: char, check: bool) -> Result<(), &'static str> {
         let view = self.slot(pages, slot);
-        (view.verifies || !check) && view.loads
+        match (view.verifies || !check, view.loads) {
+            (false, _) => Err("digest"),
+            (true, false) => Err("load"),
+            (true, true) => Ok(()),
+        }
     }
 
-    fn by_default(&self, pages: &Pages, vars: &Vars) -> Option<char> {
+    fn by_default(&self, pages: &mut Pages, vars: &Vars, copies: &mut [Copy; 2], saves: Saves) -> Option<char> {
         let default = if var(vars, "default") == "A" { 'A' } else { 'B' };
         let other = if default == 'A' { 'B' } else { 'A' };
         let good = |slot| var(vars, state_name(slot)) == "good";
@@ -195,7 +205,11 @@ impl Machine {
             (true, true) => vec![default, other],
             (true, false) => vec![other, default],
         };
-        order.into_iter().find(|slot| self.slot_boot(pages, *slot, check))
+        order.into_iter().find(|slot| {
+            let fault = self.slot_boot(pages, *slot, check).err();
+            fault.iter().for_each(|fault| refuse(copies, *slot, false, fault, pages, saves));
+            fault.is_none()
+        })
     }
 
     fn by_markers(&self, pages: &Pages) -> Option<char> {
@@ -206,14 +220,31 @@ impl Machine {
             (false, true) => &['B'],
             (true, false) => &['A'],
         };
-        order.iter().copied().find(|slot| self.slot_boot(pages, *slot, true))
+        order.iter().copied().find(|slot| self.slot_boot(pages, *slot, true).is_ok())
     }
 }
 
-/// `env_save`: both copies, boot.env first. A copy that is no block cannot be saved and stays as it is.
+/// `refuse`: the mark, where both copies are there and say the same, and where a default has none yet.
+fn refuse(copies: &mut [Copy; 2], slot: char, trial: bool, fault: &str, pages: &mut Pages, saves: Saves) {
+    let [Some(first), Some(second)] = [env_load(&copies[0]), env_load(&copies[1])] else { return };
+    let marked = env_pick(copies).is_some_and(|vars| !var(&vars, "refused").is_empty());
+    // Without power nothing follows.
+    let dead = matches!(saves, Saves::First | Saves::Second) && trial;
+    if first["seq"] == second["seq"] && (trial || !marked) && !dead {
+        let mark = Vars::from([("refused".to_owned(), format!("{slot}:{fault}"))]);
+        save(copies, &["refused"], &mark, pages, saves);
+    }
+}
+
+/// `env_save`: both copies, boot.env first.
 fn env_save(copies: &mut [Copy; 2], vars: &Vars, pages: &mut Pages, saves: Saves) {
+    save(copies, &["seq", "default", "once", "a", "b", "check"], vars, pages, saves);
+}
+
+/// `save_env` of both copies. One that is no block cannot be saved and stays as it is.
+fn save(copies: &mut [Copy; 2], names: &[&str], vars: &Vars, pages: &mut Pages, saves: Saves) {
     for (n, copy) in copies.iter_mut().enumerate() {
-        let names = ["seq", "default", "once", "a", "b", "check"].map(|name| (name, vars.get(name)));
+        let names: Vec<_> = names.iter().map(|name| (*name, vars.get(*name))).collect();
         let Some((bytes, at)) = copy.as_mut().filter(|_| saves != Saves::Refused(n)) else { continue };
         let Some(saved) = env_block_with(bytes, &names) else { continue };
         *bytes = saved;

@@ -216,7 +216,7 @@ impl Scenario {
 
     /// Whether it goes on without META, where that only loses a label.
     pub const fn is_way_back(&self) -> bool {
-        matches!(self.verb, Verb::Rollback | Verb::Confirm | Verb::Repair)
+        matches!(self.verb, Verb::Rollback | Verb::RollbackOffline | Verb::Confirm | Verb::Repair)
     }
 
     /// Whether the verb's own slot is whole, and the boot state is where it can be found.

@@ -9,6 +9,7 @@ use slipway_test_support::fixtures::DISK_BYTES;
 use super::{
     disk::RecordingDisk,
     grub::Outcome,
+    history::{FILE as FILE_OF_HISTORY, history},
     pages::{Pages, PagesVolume, SECTOR},
     read::{self, Table, env_block_with},
     scenario::{Scenario, ends},
@@ -20,6 +21,8 @@ use super::{
 enum Meddling {
     /// It replaces boot.env, and another file gets its old place.
     EnvMoved,
+    /// It removes the history, and another file gets its place.
+    HistoryMoved,
     /// It makes the other slot the default.
     EnvChanged,
     /// It sets a tag in META.
@@ -28,7 +31,8 @@ enum Meddling {
     TableChanged,
 }
 
-const ALL: [Meddling; 4] = [Meddling::EnvMoved, Meddling::EnvChanged, Meddling::Tag, Meddling::TableChanged];
+const ALL: [Meddling; 5] =
+    [Meddling::EnvMoved, Meddling::HistoryMoved, Meddling::EnvChanged, Meddling::Tag, Meddling::TableChanged];
 /// The other program's file, and its tag in META.
 const FILE: (&str, [u8; SECTOR]) = ("other.txt", [b'o'; SECTOR]);
 const TAG: (u8, &[u8]) = (0x42, b"theirs");
@@ -53,6 +57,14 @@ fn meddle(how: Meddling, table: &Table, pages: &mut Pages) {
             volume.unmount().unwrap();
             // What takes the old place sooner or later.
             pages.write(old, &FILE.1);
+        }
+        Meddling::HistoryMoved => {
+            let Some((bytes, at)) = history(pages, part(1)) else { return };
+            let volume = PagesVolume { pages, extent: part(1), at: 0 };
+            let volume = fatfs::FileSystem::new(volume, fatfs::FsOptions::new().update_accessed_date(false)).unwrap();
+            volume.root_dir().remove(FILE_OF_HISTORY).unwrap();
+            volume.unmount().unwrap();
+            pages.write(at, &vec![b'o'; bytes.len()]);
         }
         Meddling::EnvChanged => {
             for path in [ENV, "slipway/boot2.env"] {
@@ -116,6 +128,14 @@ impl Scenario {
             let mut there = [0; SECTOR];
             pages.read(old, &mut there);
             if found.ok().as_deref() != Some(&FILE.1[..]) || there != FILE.1 {
+                return Err("what the other program wrote was written over".to_owned());
+            }
+        }
+        if let (Meddling::HistoryMoved, Some((bytes, at))) = (how, history(&self.story.pages, part(1))) {
+            let mut there = vec![0; bytes.len()];
+            pages.read(at, &mut there);
+            // Written before it was moved, or not at all.
+            if history(&pages, part(1)).is_none() && there.iter().any(|byte| *byte != b'o') {
                 return Err("what the other program wrote was written over".to_owned());
             }
         }

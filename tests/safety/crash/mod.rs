@@ -8,6 +8,7 @@ mod cuts;
 mod disk;
 mod faults;
 mod grub;
+mod history;
 mod install;
 mod judge;
 mod lasting;
@@ -63,10 +64,17 @@ verbs! {
     upgrade_with_a_copy_lost 4 5,
     upgrade_with_both_copies_lost 4 5,
     upgrade_at_the_last_number 4 5,
+    upgrade_without_a_history 1 5,
+    upgrade_over_one_cut_before_its_commit 4 5,
     from_medium_fresh 4 1,
     from_medium_over_older 4 5,
     from_medium_over_tried 4 5,
     from_medium_nothing_new 1 5,
+    upgrade_offline 4 5,
+    upgrade_offline_repeated 4 5,
+    activate_offline 1 5,
+    rollback_offline 1 1,
+    rollback_offline_pending_trial 1 5,
     stage 4 1,
     stage_repeated 4 5,
     activate 1 1,

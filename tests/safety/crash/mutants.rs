@@ -177,6 +177,32 @@ fn a_medium_named_at_another_time_is_caught() {
     caught("the medium is not named", with_plan(&fresh, &named(None)));
 }
 
+/// An entry that is written late is missing when the power goes; one that boot.env names early is true too soon.
+#[test]
+fn an_entry_of_the_history_at_another_time_is_caught() {
+    let fresh = scenario::upgrade_fresh().run("upgrade_fresh");
+    let again = scenario::upgrade_over_one_cut_before_its_commit().run("upgrade_over_one_cut_before_its_commit");
+    let late = |plan: &mut Plan| {
+        let at = plan.steps.iter().position(|s| matches!(s, Step::WriteHistory { .. })).unwrap();
+        let entry = plan.steps.remove(at);
+        plan.steps.push(entry);
+    };
+    caught("the entry after the commit", with_plan(&fresh, &late));
+    let named = |plan: &mut Plan| {
+        let last = plan.steps.iter().rev().find_map(|step| match step {
+            Step::WriteBootEnv { env, .. } => env.history,
+            _ => None,
+        });
+        for step in &mut plan.steps {
+            if let Step::WriteBootEnv { env, .. } = step {
+                env.history = last;
+            }
+        }
+    };
+    caught("the entry is named before it is written", with_plan(&again, &named));
+    caught("the entry is named before its change", with_plan(&fresh, &named));
+}
+
 /// Whichever sector of whatever is written is lost: an error, or nothing is missing.
 #[test]
 fn no_lost_sector_goes_unnoticed() {

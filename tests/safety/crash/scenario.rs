@@ -29,6 +29,11 @@ impl Story {
         Story { pages: world.installed(0), cmdline: world.cmdline('A', false) }
     }
 
+    /// The same by an earlier version, which knew no history.
+    fn installed_earlier() -> Self {
+        Story { pages: World::get().installed_earlier(0), ..Self::installed() }
+    }
+
     fn run(self, verb: &Verb) -> Self {
         self.edited(verb, &|_| ())
     }
@@ -36,6 +41,13 @@ impl Story {
     fn edited(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
         let disk = RecordingDisk::new(DISK_BYTES, self.pages);
         World::get().run(verb, &disk, &self.cmdline, edit).unwrap();
+        Story { pages: disk.pages(), ..self }
+    }
+
+    /// The same with a plan that stops early, which no look at the disk afterwards would let pass.
+    fn edited_and_cut(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
+        let disk = RecordingDisk::new(DISK_BYTES, self.pages);
+        let _ = World::get().run(verb, &disk, &self.cmdline, edit);
         Story { pages: disk.pages(), ..self }
     }
 
@@ -93,7 +105,14 @@ impl Setup {
 
 /// What boots next once a verb is done, and whether as a trial: of what may boot, the last.
 pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
-    let tries = matches!(verb, Verb::Upgrade { activate: true, .. } | Verb::Activate { .. } | Verb::FromMedium { .. });
+    let tries = matches!(
+        verb,
+        Verb::Upgrade { activate: true, .. }
+            | Verb::Activate { .. }
+            | Verb::FromMedium { .. }
+            | Verb::UpgradeOffline { .. }
+            | Verb::ActivateOffline
+    );
     let trial = tries && !expect.trial.is_empty();
     let last = if trial { expect.trial.last() } else { expect.plain.last() };
     last.map(|(slot, payload)| (*slot, *payload, trial)).unwrap()
@@ -150,20 +169,20 @@ impl Scenario {
         let marker = |slot_| sector(read::file(&self.story.pages, slot(slot_), "slot.env").unwrap().1);
         let adv = Extent { offset: part(5).offset, len: 512 << 10 };
         let default = self.judge.machine.env(&self.story.pages).is_some_and(|env| env["default"] == "A");
-        let from_medium = matches!(self.verb, Verb::FromMedium { .. });
-        let a = if from_medium { default } else { self.story.cmdline.contains("slot=A") };
+        let nothing_runs = !self.story.cmdline.contains("slipway.slot=");
+        let a = if nothing_runs { default } else { self.story.cmdline.contains("slot=A") };
         let runs = if a { 'A' } else { 'B' };
         let other = if runs == 'A' { 'B' } else { 'A' };
         let mut may: Vec<Extent> = match self.verb {
             // The marker of the slot that is kept only if a cut has left it out.
-            Verb::Upgrade { .. } | Verb::FromMedium { .. } => {
+            Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
-            Verb::Activate { .. } => copies.into_iter().chain([adv]).collect(),
+            Verb::Activate { .. } | Verb::ActivateOffline => copies.into_iter().chain([adv]).collect(),
             Verb::Confirm => copies.into_iter().chain([adv, marker(runs)]).collect(),
             // The marker of the slot that becomes the default.
-            Verb::Rollback => {
+            Verb::Rollback | Verb::RollbackOffline => {
                 let there = self.judge.machine.slot(&self.story.pages, other).marker.0 == "good";
                 copies.into_iter().chain([adv]).chain(there.then(|| marker(other))).collect()
             }
@@ -172,6 +191,9 @@ impl Scenario {
             Verb::Wipe(_) => vec![],
         };
         may.extend(self.wiped.map(part));
+        if !matches!(self.verb, Verb::MetaSet(..) | Verb::MetaDelete(_)) {
+            may.extend(self.judge.history_record(&self.story.pages));
+        }
         may
     }
 }
@@ -266,6 +288,19 @@ pub fn upgrade_with_both_copies_lost() -> Setup {
     setup
 }
 
+pub fn upgrade_without_a_history() -> Setup {
+    setup(Story::installed_earlier(), UPGRADE, &[A0], &[B1])
+}
+
+/// Its entry is in the history, and its change never was in force.
+pub fn upgrade_over_one_cut_before_its_commit() -> Setup {
+    let cut = |plan: &mut Plan| {
+        let commit = plan.steps.iter().position(Step::is_commit).unwrap();
+        plan.steps.truncate(commit);
+    };
+    setup(Story::installed().edited_and_cut(&UPGRADE, &cut), NEXT, &[A0], &[('B', 2)])
+}
+
 pub fn upgrade_at_the_last_number() -> Setup {
     let last = "999999999".to_owned();
     let story = Story::installed().with_env(|_, old| env_block_with(old, &[("seq", Some(&last))]).unwrap());
@@ -297,6 +332,32 @@ pub fn from_medium_over_tried() -> Setup {
 /// The default is what the medium brings: only the medium is not known yet.
 pub fn from_medium_nothing_new() -> Setup {
     live(Story::installed(), 0, &[A0], &[])
+}
+
+/// `verb` in a rescue system.
+fn offline(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
+    setup(Story { cmdline: "quiet".to_owned(), ..story }, verb, plain, trial)
+}
+
+pub fn upgrade_offline() -> Setup {
+    offline(Story::installed(), Verb::UpgradeOffline { payload: 1 }, &[A0], &[B1])
+}
+
+/// The other slot holds the system before this one, and the default is B.
+pub fn upgrade_offline_repeated() -> Setup {
+    marked(offline(confirmed(), Verb::UpgradeOffline { payload: 2 }, &[B1], &[('A', 2)]), A0)
+}
+
+pub fn activate_offline() -> Setup {
+    offline(Story::installed().run(&STAGE), Verb::ActivateOffline, &[A0], &[B1])
+}
+
+pub fn rollback_offline() -> Setup {
+    offline(confirmed(), Verb::RollbackOffline, &[B1, A0], &[])
+}
+
+pub fn rollback_offline_pending_trial() -> Setup {
+    offline(Story::installed().run(&UPGRADE), Verb::RollbackOffline, &[A0], &[B1])
 }
 
 pub fn stage() -> Setup {

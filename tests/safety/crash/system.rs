@@ -45,6 +45,8 @@ pub struct Judge {
     known: BTreeSet<(System, BTreeMap<String, Digest>)>,
     tags: Vec<Tags>,
     metas: Memo<Option<Tags>>,
+    /// All whole records of the history.
+    pub histories: Memo<Option<Vec<serde_json::Value>>>,
 }
 
 impl Judge {
@@ -52,7 +54,8 @@ impl Judge {
     pub fn new(size: u64, expect: Expect, payloads: &[Payload], disks: &[&Pages]) -> Self {
         let table = read::table(disks[0], size).expect("a partition table");
         let machine = Machine::new(&table);
-        let mut judge = Judge { machine, expect, known: BTreeSet::new(), tags: vec![], metas: Memo::new(), table };
+        let (metas, histories) = (Memo::new(), Memo::new());
+        let mut judge = Judge { machine, expect, known: BTreeSet::new(), tags: vec![], metas, histories, table };
         for disk in disks {
             judge.tags.extend(judge.meta(disk));
             for slot in ['A', 'B'] {
@@ -165,7 +168,7 @@ impl Judge {
     /// and times that count attempts, the systems, their markers, and META.
     pub fn summary(&self, pages: &Pages) -> BTreeMap<String, String> {
         let mut env = self.machine.whole_env(pages).unwrap_or_default();
-        env.retain(|name, _| name != "seq");
+        env.retain(|name, _| name != "seq" && name != "history");
         for slot in ['A', 'B'] {
             let marker = self.machine.slot(pages, slot).marker.0.clone();
             env.insert(format!("slot {slot}"), format!("{:?}, marked {marker:?}", self.whole(pages, slot)));

@@ -21,6 +21,10 @@ use slipway::{
     transfer::{PayloadFiles, Take},
 };
 use slipway_core::{
+    boot::{
+        env::{BootEnv, PATHS},
+        history::HISTORY,
+    },
     disk::{
         gpt,
         identity::{DiskIdentity, DiskKind},
@@ -30,7 +34,7 @@ use slipway_core::{
     kernel::arch::Arch,
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
-    plan::{InstallRequest, Plan, RunsFrom, Step},
+    plan::{Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile},
     report::{FailureKind, Observer},
     units::MIB,
 };
@@ -73,6 +77,12 @@ pub enum Verb {
     Activate {
         preserve: bool,
     },
+    /// `upgrade`, `activate` and `rollback` of a disk that nothing runs from.
+    UpgradeOffline {
+        payload: usize,
+    },
+    ActivateOffline,
+    RollbackOffline,
     Confirm,
     Rollback,
     Repair,
@@ -165,6 +175,24 @@ impl World {
         disk.pages()
     }
 
+    /// The same as an earlier version left it: without a history, and boot.env names none.
+    pub fn installed_earlier(&self, n: usize) -> Pages {
+        let mut plan = self.plans[n].clone();
+        let esp = plan.system.as_mut().unwrap().volumes.get_mut(&Part::Esp).unwrap();
+        esp.files.retain(|file| file.path != HISTORY);
+        for file in &mut esp.files {
+            if let (Content::Text(text), true) = (&file.from, PATHS.contains(&file.path.as_str())) {
+                let env = BootEnv { history: None, ..BootEnv::parse(text.as_bytes()).unwrap() };
+                *file = VolumeFile::text(&file.path, env.render());
+            }
+        }
+        let files = Files(&self.payloads[n]);
+        let sources = Sources { payload: Some(&files), assets: Some(&self.assets) };
+        let disk = RecordingDisk::new(DISK_BYTES, Pages::default());
+        execute::run(&plan, &disk, sources, &mut Silent).unwrap();
+        disk.pages()
+    }
+
     /// The kernel command line of a system that GRUB started.
     pub fn cmdline(&self, slot: char, trial: bool) -> String {
         let disk = self.expected[0].disk_guid.to_lowercase();
@@ -222,10 +250,12 @@ impl World {
             dry_run: false,
         });
         let change: &dyn Change = match verb {
-            Verb::Upgrade { .. } | Verb::FromMedium { .. } => upgrade.as_ref().unwrap(),
-            Verb::Activate { preserve } => &Activate { preserve: *preserve },
+            Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => upgrade.as_ref().unwrap(),
+            Verb::Activate { preserve } => &Activate { runs_from: RunsFrom::Inside, preserve: *preserve },
+            Verb::ActivateOffline => &Activate { runs_from: RunsFrom::Offline, preserve: true },
+            Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
-            Verb::Rollback => &Rollback,
+            Verb::Rollback => &Rollback { offline: false },
             Verb::Repair => &Repair,
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
@@ -239,7 +269,9 @@ impl Verb {
     /// Which payload it writes.
     fn payload(&self) -> Option<usize> {
         match self {
-            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } => Some(*payload),
+            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } | Verb::UpgradeOffline { payload } => {
+                Some(*payload)
+            }
             _ => None,
         }
     }
@@ -250,6 +282,7 @@ impl Verb {
                 (RunsFrom::Inside, activate, preserve, blank, retry_bad)
             }
             Verb::FromMedium { .. } => (RunsFrom::Medium(Some(MEDIUM)), true, true, false, false),
+            Verb::UpgradeOffline { .. } => (RunsFrom::Offline, true, true, false, false),
             _ => return None,
         };
         Some(upgrade::Request {

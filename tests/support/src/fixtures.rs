@@ -65,6 +65,7 @@ pub fn request(n: u8) -> InstallRequest {
         args: KernelArgs::default(),
         meta: vec![(0x0a, vec![n; 5])],
         arch: Arch::Amd64,
+        by: "somebody".to_owned(),
         medium: None,
     }
 }

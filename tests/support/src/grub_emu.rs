@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use slipway_core::boot::slot::Slot;
@@ -29,17 +30,44 @@ impl GrubEmu {
         GrubEmu { dir }
     }
 
-    /// One run: what it printed.
-    pub fn run(&self) -> String {
+    fn start(&self, input: Stdio) -> Child {
         let dir = self.dir.path();
-        let output = Command::new("grub-emu")
+        Command::new("grub-emu")
             .args(["-d".as_ref(), dir.as_os_str(), "-m".as_ref(), dir.join("device.map").as_os_str()])
             .args(["-r", "host"])
             .env("TERM", "dumb")
-            .stdin(Stdio::null())
-            .output()
-            .expect("grub-emu (package grub-emu) runs");
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("grub-emu (package grub-emu) runs")
+    }
+
+    /// One run: what it printed.
+    pub fn run(&self) -> String {
+        let output = self.start(Stdio::null()).wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).replace('\r', "")
+    }
+
+    /// One run with somebody at the keyboard, who presses these keys at the beginning, and others after a text.
+    pub fn run_with_keys(&self, first: &str, then: Option<(&str, &str)>) -> String {
+        let path = self.dir.path().join("grub.cfg");
+        let without_keys = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{without_keys}set timeout_style=hidden\n")).unwrap();
+        let mut child = self.start(Stdio::piped());
+        let (mut keyboard, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        keyboard.write_all(first.as_bytes()).unwrap();
+        let (mut log, mut waits) = (Vec::new(), then);
+        let mut buf = [0; 4096];
+        while let Ok(n @ 1..) = screen.read(&mut buf) {
+            log.extend_from_slice(&buf[..n]);
+            if let Some((_, keys)) = waits.take_if(|(text, _)| String::from_utf8_lossy(&log).contains(*text)) {
+                keyboard.write_all(keys.as_bytes()).unwrap();
+            }
+        }
+        child.wait().unwrap();
+        fs::write(&path, without_keys).unwrap();
+        assert!(waits.is_none(), "{}", String::from_utf8_lossy(&log));
+        String::from_utf8_lossy(&log).replace('\r', "")
     }
 
     /// Power on and wait: what is booted, after as many reboots as GRUB itself makes, and what the last run printed.
@@ -71,13 +99,15 @@ fn emulated(cfg: &str) -> String {
         "boot" => "echo \"EMU boot\"; exit".to_owned(),
         "reboot" => "echo \"EMU reboot\"; exit".to_owned(),
         sleep if sleep.starts_with("sleep ") => format!("echo \"EMU {sleep}\""),
-        _ => line.to_owned(),
+        // grub-emu does not know whether Shift is held, and waits 3 s for another key.
+        "set timeout_style=hidden" => String::new(),
+        _ => line.replace("--interruptible 30", "--interruptible 1"),
     });
     prelude.to_owned() + &lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// What a run ended in: a boot, or the wait for a slot to become bootable; `None` for a reboot.
-fn outcome(log: &str) -> Option<Booted> {
+pub fn outcome(log: &str) -> Option<Booted> {
     if log.contains("EMU boot") {
         let slot = if log.contains("EMU initrd (hd0,gpt3)") { Slot::A } else { Slot::B };
         assert!(log.contains(&format!("slipway.slot={slot}")), "{log}");

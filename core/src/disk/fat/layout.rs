@@ -9,7 +9,7 @@ use super::{
     entry::{ATTR_ARCHIVE, ATTR_DIRECTORY, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
     name::{checksum, display_short, long_name_entries, short_label, short_name},
 };
-use crate::units::{Extent, MIB, SectorSize, round_up};
+use crate::units::{Extent, MIB, SectorSize, approx, round_up};
 
 /// Fewest clusters of a FAT32 volume. With fewer, every reader takes it for FAT16.
 pub const MIN_CLUSTERS: u64 = 65_525;
@@ -95,10 +95,10 @@ pub struct VolumeLayout {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatError {
     /// The volume is too small for FAT32.
-    #[error("{0} bytes are too small for FAT32 with {1}-byte sectors")]
+    #[error("{} are too small for FAT32 with {}-byte sectors", approx(*.0), .1)]
     TooSmall(u64, u64),
     /// The files do not fit.
-    #[error("the files need {need} bytes in whole clusters, the volume has room for {have} bytes ({} too few)", need - have)]
+    #[error("the files need {} in whole clusters, the volume has room for {} ({} too few)", approx(*need), approx(*have), approx(need - have))]
     Full {
         /// Bytes needed, in whole clusters.
         need: u64,
@@ -106,7 +106,7 @@ pub enum FatError {
         have: u64,
     },
     /// A file is larger than FAT32 allows.
-    #[error("{0} has {1} bytes: a file on FAT32 holds at most 4294967295")]
+    #[error("{} has {}: a file on FAT32 holds less than 4 GiB", .0, approx(*.1))]
     FileTooLarge(String, u64),
     /// FAT cannot store this name.
     #[error("{0:?} cannot be a file name on FAT")]

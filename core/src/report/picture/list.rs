@@ -7,6 +7,7 @@ use super::{
     text,
 };
 use crate::{
+    boot::slot::SlotState,
     disk::region::{Partition, Region},
     report::LayoutReport,
 };
@@ -98,7 +99,7 @@ fn note(partition: &Partition, report: &LayoutReport) -> String {
         return partition.type_name.as_ref().map_or_else(|| format!("type {}", partition.type_id), ToString::to_string);
     };
     let facts = &system.slots[slot];
-    let state = facts.state.map_or_else(|| "state unknown".to_owned(), |state| state.to_string());
+    let state = facts.state.map_or("state unknown", SlotState::plain);
     let mut note = format!("slot {slot}: {state}");
     if let Some(version) = &facts.version {
         note += &format!(", {version}");

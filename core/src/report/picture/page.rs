@@ -39,7 +39,9 @@ impl fmt::Display for LayoutReport {
             writeln!(f, "{line}")?;
         }
         write!(f, "\n{}", draw(self))?;
-        let problems: Vec<_> = self.problems.iter().map(|problem| ("problem", problem.clone())).collect();
+        let writer = self.writer.iter().map(|writer| ("writer", writer.to_string()));
+        let problems = self.problems.iter().map(|problem| ("problem", problem.clone()));
+        let problems: Vec<_> = writer.chain(problems).collect();
         if !problems.is_empty() {
             writeln!(f)?;
         }

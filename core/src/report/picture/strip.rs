@@ -8,7 +8,7 @@ use super::{
     text,
 };
 use crate::{
-    boot::slot::Slot,
+    boot::slot::{Slot, SlotState},
     disk::{
         layout::Part,
         region::{Partition, Region},
@@ -199,10 +199,10 @@ impl Cell {
 /// The last line of a box: the state of a slot and whether it boots next, else what the partition holds.
 fn state(partition: &Partition, report: &LayoutReport) -> Vec<String> {
     let Some((slot, system)) = slot_of(partition, report) else { return partition.holds.iter().cloned().collect() };
-    let state = system.slots[slot].state.map_or_else(|| "unknown".to_owned(), |state| state.to_string());
+    let state = system.slots[slot].state.map_or("unknown", SlotState::plain);
     // LEAST_SLOT leaves room for it.
     let next = report.style.glyphs().next;
-    vec![if system.next_boot.slot == Some(slot) { format!("{state} {next}") } else { state }]
+    vec![if system.next_boot.slot == Some(slot) { format!("{state} {next}") } else { state.to_owned() }]
 }
 
 /// The slot that a partition holds, on a disk of ours.

@@ -6,10 +6,7 @@ use crate::prelude::*;
 
 use unicode_width::UnicodeWidthChar as _;
 
-use crate::{
-    report::Style,
-    units::{ByteSize, approx},
-};
+use crate::{report::Style, units::approx};
 
 fn columns(c: char) -> usize {
     c.width().unwrap_or(0)
@@ -77,14 +74,9 @@ pub fn wrap(text: &str, columns: usize, indent: usize, style: Style) -> Vec<Stri
     lines.into_iter().map(|line| line.trim_end_matches(' ').to_owned()).collect()
 }
 
-/// A byte count for people: exact if that is short, otherwise to one decimal place.
+/// A position or a length; nothing needs no unit.
 pub fn size(bytes: u64) -> String {
-    let exact = ByteSize(bytes).to_string();
-    match bytes {
-        0 => "0".to_owned(),
-        _ if exact.len() <= 8 => exact,
-        _ => approx(bytes),
-    }
+    if bytes == 0 { "0".to_owned() } else { approx(bytes) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! An installed disk as a plan sees it: what probing would find, without a disk.
 
 pub mod random;
+pub mod states;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use slipway_core::{
     },
     kernel::{arch::Arch, cmdline::assemble, platform::Platform},
     payload::manifest::{FileInfo, KernelArgs, Manifest},
-    plan::{GptCopies, GptFacts, RequestBase, RunsFrom, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
+    plan::{Asked, GptCopies, GptFacts, RequestBase, RunsFrom, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
     units::{GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
@@ -32,7 +33,7 @@ const CMDLINE: &str = "quiet";
 
 /// The request of this moment.
 pub fn base(now: u64) -> RequestBase {
-    RequestBase { disk: "/dev/sda".to_owned(), now }
+    RequestBase { disk: "/dev/sda".to_owned(), now, asked: Asked::default() }
 }
 
 /// An upgrade with nothing special about it.
@@ -120,6 +121,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
         env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],
         env_copies: [Some(env.clone()), Some(env.clone())],
         env: Some(env),
+        history: None,
         slots: PerSlot { a: slot(&gpt, Slot::A, &payload(0), Some(marker)), b: blank() },
         next: NextBoot { slot: Some(Slot::A), trial: false, why: String::new() },
         meta: Meta { blank: true, ..Meta::decode(&[]) },

@@ -157,7 +157,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
     };
     match verb {
         0 | 1 => plan::upgrade(&request, facts, &payload(n)),
-        2 => plan::activate(&ActivateRequest { base: base(100), preserve }, facts),
+        2 => plan::activate(&ActivateRequest { base: base(100), runs_from: RunsFrom::Inside, preserve }, facts),
         3 => plan::confirm(&base(100), facts),
         4 => plan::rollback(&base(100), facts),
         6 => {
@@ -165,6 +165,12 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
                 UpgradeRequest { runs_from: RunsFrom::Medium(Some(MEDIUM)), activate: true, preserve: true, ..request };
             plan::upgrade(&request, facts, &payload(n))
         }
+        7 | 8 => {
+            let request = UpgradeRequest { runs_from: RunsFrom::Offline, activate: verb == 7, ..request };
+            plan::upgrade(&UpgradeRequest { preserve: preserve || verb == 8, ..request }, facts, &payload(n))
+        }
+        9 => plan::activate(&ActivateRequest { base: base(100), runs_from: RunsFrom::Offline, preserve }, facts),
+        10 => plan::rollback_offline(&base(100), facts),
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
     }
 }

@@ -54,6 +54,12 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         give_back(program("losetup").arg("--detach").arg(&self.node));
+        // Whoever lists all disks has it open for a moment, and then it goes when that is over.
+        let name = self.node.file_name().unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let own = || fs::read_to_string(&backing).is_ok_and(|file| Path::new(file.trim()) == self.backing);
+        let patience = 0..200;
+        let _ = patience.take_while(|_| own()).map(|_| thread::sleep(Duration::from_millis(50))).count();
     }
 }
 

@@ -101,6 +101,13 @@ impl World {
         args
     }
 
+    /// The program under a kernel command line, in a mount namespace of its own and after these commands (`&& …`) in it.
+    pub fn command_under(&self, cmdline: &str, before: &str, args: &[&str]) -> Command {
+        let file = self.path("cmdline");
+        fs::write(&file, cmdline).unwrap();
+        installer_in(&format!("mount --bind {} /proc/cmdline {before} && exec \"$@\"", file.display()), args)
+    }
+
     /// An image with this payload installed.
     pub fn installed(&self, extra: &[&str]) -> PathBuf {
         let image = self.image();

@@ -1,11 +1,11 @@
 //! A disk as the system sees it that was booted from it: the command line of the kernel says which slot that was.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use assert_cmd::Command;
 use slipway_core::units::MIB;
 
-use super::{Outcome, Payload, World, installer_in, json_of, on_disk, partition, read_at, write_at};
+use super::{Outcome, Payload, World, json_of, on_disk, partition, read_at, write_at};
 
 /// An installed disk image and a second payload for it.
 pub struct Node<'w> {
@@ -18,7 +18,12 @@ pub struct Node<'w> {
 impl<'w> Node<'w> {
     /// An image with version 1.2.3 in slot A.
     pub fn installed(world: &'w World) -> Self {
-        let disk = world.installed(&[]);
+        Node::onto(world, world.image())
+    }
+
+    /// The same on a disk that is there already.
+    pub fn onto(world: &'w World, disk: PathBuf) -> Self {
+        world.install(&disk, &[]).succeeds();
         let next = Payload::new(&world.path("next"));
         for name in Payload::FILES {
             let mut bytes = next.read(name);
@@ -61,10 +66,7 @@ impl<'w> Node<'w> {
 
     /// The same, not run yet.
     pub fn command_under(&self, cmdline: &str, args: &[&str]) -> Command {
-        let file = self.world.path("cmdline");
-        fs::write(&file, cmdline).unwrap();
-        let script = format!("mount --bind {} /proc/cmdline && exec \"$@\"", file.display());
-        let mut command = installer_in(&script, args);
+        let mut command = self.world.command_under(cmdline, "", args);
         command.arg("--disk").arg(&self.disk);
         command
     }

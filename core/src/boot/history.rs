@@ -1,0 +1,324 @@
+//! The history of a disk: what was changed, when, by whom, and how each trial ended.
+//!
+//! A file on the ESP, as large as it ever gets, with room for 64 records. Each fills one sector, so a power cut damages
+//! at most the one that is being written. It is written *before* the change, and boot.env, whose write puts the change in
+//! force, names its number in the same sector. So there is no instant at which a change is in force without its entry, or
+//! an entry counts whose change is not in force. What comes behind the number that boot.env names did not take effect, and
+//! the next entry takes its place.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    env::{BootEnv, Fault},
+    running::Running,
+    slot::{Slot, SlotState},
+};
+use crate::{digest::Sha256, disk::layout::Part};
+
+/// The history, as a path on the ESP.
+pub const HISTORY: &str = "slipway/history";
+/// How many entries there is room for.
+pub const RECORDS: u32 = 64;
+/// Bytes of a record. On a disk with larger sectors spaces follow.
+pub const RECORD_BYTES: usize = 512;
+/// The longest texts, in bytes. All of them together are cut further if a record has no room.
+const MAX_VERSION: usize = 64;
+const MAX_BY: usize = 64;
+const MAX_TEXT: usize = 200;
+// The number in boot.env has as much room as the sequence number.
+const MAX_NUMBER: u32 = 999_999_999;
+// A record begins with so many hex digits of the SHA-256 of all that follows the space behind them.
+const SUM_DIGITS: usize = 16;
+
+/// A verb that leaves an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "they are the verbs of the command line")]
+pub enum Verb {
+    Install,
+    Upgrade,
+    Stage,
+    Activate,
+    Confirm,
+    Rollback,
+    Repair,
+    Wipe,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verb::Install => "install",
+            Verb::Upgrade => "upgrade",
+            Verb::Stage => "stage",
+            Verb::Activate => "activate",
+            Verb::Confirm => "confirm",
+            Verb::Rollback => "rollback",
+            Verb::Repair => "repair",
+            Verb::Wipe => "wipe",
+        })
+    }
+}
+
+/// How a trial ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The system ran and was confirmed.
+    Confirmed,
+    /// The system was started, or was to be, and nobody confirmed it.
+    NotConfirmed,
+    /// Rolled back while it ran.
+    GivenUp,
+    /// Rolled back, or overwritten, before it was started.
+    Cancelled,
+    /// GRUB refused it: a file does not match its digest.
+    Refused,
+    /// GRUB could not load its kernel or initramfs.
+    NotLoaded,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Ending::Confirmed => "ran and was confirmed",
+            Ending::NotConfirmed => "was tried and not confirmed",
+            Ending::GivenUp => "ran and was given up",
+            Ending::Cancelled => "was cancelled before it ran",
+            Ending::Refused => "GRUB refused it: a file does not match its digest",
+            Ending::NotLoaded => "GRUB could not load it",
+        })
+    }
+}
+
+/// The end of a trial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct TrialEnd {
+    /// The slot that was tried.
+    pub slot: Slot,
+    /// What was in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// How it ended.
+    pub how: Ending,
+    /// The last words of its kernel, if the firmware kept them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panic: Option<String>,
+}
+
+/// The trial that is over by the boot state, though no verb has said so: GRUB has spent it, and another system runs.
+pub fn trial_over(env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
+    let slot = Slot::BOTH.into_iter().find(|slot| env.states[*slot] == SlotState::Tried)?;
+    let how = match env.fault(slot) {
+        Some(Fault::Digest) => Ending::Refused,
+        Some(Fault::Load) => Ending::NotLoaded,
+        None => Ending::NotConfirmed,
+    };
+    (running.slot() != Some(slot)).then_some((slot, how))
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Entry {
+    /// Entries are numbered from 1.
+    pub n: u32,
+    /// Seconds since 1970 UTC.
+    pub time: u64,
+    /// What was done.
+    pub verb: Verb,
+    /// The slot that it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
+    /// What is in that slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The volumes that were wiped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Part>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The reason that was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Written once it was done, so boot.env need not name it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub done: bool,
+    /// The trial that this change ended, or that was over before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<TrialEnd>,
+}
+
+impl Entry {
+    /// An entry that says nothing but this.
+    pub const fn new(n: u32, time: u64, verb: Verb) -> Self {
+        let volumes = Vec::new();
+        Entry { n, time, verb, slot: None, version: None, volumes, by: None, reason: None, done: false, ended: None }
+    }
+
+    /// Whether it begins a trial.
+    pub const fn arms(&self) -> bool {
+        matches!(self.verb, Verb::Upgrade | Verb::Activate)
+    }
+
+    /// The same with its texts cut to what a record has room for. A text that was cut ends in `…`.
+    pub fn fitted(mut self) -> Self {
+        for (text, max) in self.texts() {
+            cut(text, max);
+        }
+        while self.line().len() >= RECORD_BYTES {
+            let texts = self.texts().into_iter().map(|(text, _)| text);
+            // There is one: without texts the longest entry is shorter.
+            let Some(longest) = texts.max_by_key(|text| text.len()).filter(|text| !text.is_empty()) else { break };
+            let max = longest.trim_end_matches('…').len().saturating_sub(1);
+            cut(longest, max);
+        }
+        self
+    }
+
+    /// All texts, with the bytes that each may have.
+    fn texts(&mut self) -> Vec<(&mut String, usize)> {
+        let (ended_version, panic) = match &mut self.ended {
+            Some(TrialEnd { version, panic, .. }) => (version.as_mut(), panic.as_mut()),
+            None => (None, None),
+        };
+        let texts = [
+            (self.version.as_mut(), MAX_VERSION),
+            (ended_version, MAX_VERSION),
+            (self.by.as_mut(), MAX_BY),
+            (self.reason.as_mut(), MAX_TEXT),
+            (panic, MAX_TEXT),
+        ];
+        texts.into_iter().filter_map(|(text, max)| Some((text?, max))).collect()
+    }
+
+    fn line(&self) -> String {
+        // Cannot fail: there are only strings and numbers.
+        let json = serde_json::to_string(self).unwrap_or_default();
+        format!("{} {json}", sum(&json))
+    }
+
+    /// The record: [`RECORD_BYTES`] bytes of text, spaces and a newline at the end.
+    pub fn render(&self) -> String {
+        let line = self.clone().fitted().line();
+        format!("{line:<width$}\n", width = RECORD_BYTES - 1 + line.chars().count() - line.len())
+    }
+
+    /// Read a record. `None` if it is blank or damaged.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = core::str::from_utf8(bytes.get(..RECORD_BYTES)?).ok()?.trim_end();
+        let (found, json) = text.split_once(' ')?;
+        let entry: Entry = (found == sum(json)).then(|| serde_json::from_str(json).ok()).flatten()?;
+        (1..=MAX_NUMBER).contains(&entry.n).then_some(entry)
+    }
+}
+
+fn sum(json: &str) -> String {
+    let mut digits = Sha256::of(json.as_bytes()).to_string();
+    digits.truncate(SUM_DIGITS);
+    digits
+}
+
+/// Cut a text to so many bytes, between characters. Less than `…` has room for is nothing.
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        let room = max.saturating_sub('…'.len_utf8());
+        let at = (0..=room).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(at);
+        if max >= '…'.len_utf8() {
+            text.push('…');
+        }
+    }
+}
+
+/// A new history file with its first entry; `sector` is the size of a sector in bytes.
+pub fn new_file(first: &Entry, sector: usize) -> String {
+    let blank = format!("{:width$}\n", "", width = RECORD_BYTES - 1);
+    let rest = " ".repeat(sector - RECORD_BYTES);
+    let records = (0..RECORDS).map(|at| if at == place(first.n) { first.render() } else { blank.clone() });
+    records.map(|record| record + &rest).collect()
+}
+
+const fn place(n: u32) -> u32 {
+    n.saturating_sub(1) % RECORDS
+}
+
+/// The history as it was found on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct History {
+    /// Byte offset of the file on the disk.
+    at: u64,
+    /// Bytes from one record to the next.
+    stride: u64,
+    /// By number.
+    entries: Vec<Entry>,
+}
+
+impl History {
+    /// Read the file, which begins at byte `at` of the disk. `None` if its size is none that a history has. Records that
+    /// are blank, damaged or in the place of another one are left out.
+    pub fn decode(at: u64, bytes: &[u8]) -> Option<Self> {
+        let stride = bytes.len() / RECORDS as usize;
+        if stride < RECORD_BYTES || bytes.len() != stride * RECORDS as usize {
+            return None;
+        }
+        let records = bytes.chunks_exact(stride).zip(0..);
+        let mut entries: Vec<_> =
+            records.filter_map(|(record, at)| Entry::parse(record).filter(|entry| place(entry.n) == at)).collect();
+        entries.sort_by_key(|entry| entry.n);
+        Some(History { at, stride: stride as u64, entries })
+    }
+
+    /// All entries, the oldest first, also those that did not take effect.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    fn entry(&self, n: u32) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.n == n)
+    }
+
+    /// The number of the last entry that is in force; 0 if there is none. Where boot.env does not name one, because it was
+    /// lost or an earlier version wrote it, all are taken to be.
+    pub fn last(&self, env: Option<&BootEnv>) -> u32 {
+        let newest = self.entries.last().map_or(0, |entry| entry.n);
+        let mut last = env.and_then(|env| env.history).unwrap_or(newest);
+        while last < newest && self.entry(last + 1).is_some_and(|entry| entry.done) {
+            last += 1;
+        }
+        last
+    }
+
+    /// The number of the next entry. `None` after a billion.
+    pub fn next(&self, env: Option<&BootEnv>) -> Option<u32> {
+        Some(self.last(env) + 1).filter(|n| *n <= MAX_NUMBER)
+    }
+
+    /// Byte offset on the disk of the record with this number, and what is there now.
+    pub fn place(&self, n: u32) -> (u64, Option<&Entry>) {
+        let there = self.entries.iter().find(|entry| place(entry.n) == place(n));
+        (self.at + u64::from(place(n)) * self.stride, there)
+    }
+
+    /// How many entries there should be and are not. `last` is the number of the last one in force.
+    pub fn lost(&self, last: u32) -> u32 {
+        // The oldest may have given its place to one that did not take effect.
+        let first = last.saturating_sub(RECORDS - 2).max(1);
+        (first..=last).filter(|n| self.entry(*n).is_none()).count() as u32
+    }
+
+    /// Whether an entry tells already how the last trial of this slot ended.
+    pub fn tells_end_of(&self, slot: Slot, last: u32) -> bool {
+        let since = self.entries.iter().rev().filter(|entry| entry.n <= last);
+        let ended = |entry: &Entry| entry.ended.as_ref().is_some_and(|end| end.slot == slot);
+        since.take_while(|entry| !(entry.arms() && entry.slot == Some(slot))).any(ended)
+    }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::boot::slot::PerSlot;
+
+fn entry(n: u32) -> Entry {
+    Entry { slot: Some(Slot::B), version: Some("1.2.0".into()), ..Entry::new(n, 1_800_000_000, Verb::Upgrade) }
+}
+
+/// The file with these entries written one after the other.
+fn file(entries: &[Entry], sector: usize) -> Vec<u8> {
+    let mut bytes = new_file(&entries[0], sector).into_bytes();
+    for entry in &entries[1..] {
+        let at = place(entry.n) as usize * sector;
+        bytes[at..at + RECORD_BYTES].copy_from_slice(entry.render().as_bytes());
+    }
+    bytes
+}
+
+fn env(history: Option<u32>) -> BootEnv {
+    BootEnv { history, ..BootEnv::installed(0) }
+}
+
+#[test]
+fn golden() {
+    let first = Entry { by: Some("image".into()), ..entry(1) };
+    let text = first.render();
+    let json = r#"{"n":1,"time":1800000000,"verb":"upgrade","slot":"B","version":"1.2.0","by":"image"}"#;
+    assert_eq!(text.trim_end(), format!("{} {json}", &Sha256::of(json.as_bytes()).to_string()[..16]));
+    assert_eq!((text.len(), text.lines().count()), (RECORD_BYTES, 1));
+    for sector in [512, 4096] {
+        let file = new_file(&first, sector);
+        assert_eq!(file.len(), 64 * sector);
+        assert_eq!(History::decode(7, file.as_bytes()).unwrap().entries(), core::slice::from_ref(&first));
+    }
+    for bytes in [0, 64 * 511, 64 * 512 - 1, 64 * 512 + 1] {
+        assert_eq!(History::decode(0, &vec![b' '; bytes]), None, "{bytes}");
+    }
+}
+
+#[test]
+fn the_longest_entry_fits() {
+    for text in ["x", "\u{1}", "\\", "漢", "😀", "é"] {
+        let long = Some(text.repeat(1000));
+        let ended = TrialEnd { slot: Slot::B, version: long.clone(), how: Ending::NotConfirmed, panic: long.clone() };
+        let all = Entry {
+            slot: Some(Slot::B),
+            version: long.clone(),
+            volumes: vec![Part::State, Part::Ephemeral],
+            by: long.clone(),
+            reason: long,
+            done: true,
+            ended: Some(ended),
+            ..Entry::new(MAX_NUMBER, 253_402_300_799, Verb::Activate)
+        };
+        let fitted = all.clone().fitted();
+        assert_eq!(all.render().len(), RECORD_BYTES, "{text:?}");
+        assert_eq!(Entry::parse(all.render().as_bytes()), Some(fitted.clone()), "{text:?}");
+        assert!(fitted.reason.unwrap().ends_with('…'), "what was cut shows it");
+        // The reason alone has room for all that it may be.
+        let one = Entry { reason: Some("r".repeat(MAX_TEXT)), ..entry(1) };
+        assert_eq!(one.clone().fitted(), one);
+    }
+}
+
+/// A sector that is replaced in part: the old entry, the new one or none, and never another one.
+#[test]
+fn a_record_torn_at_any_byte_is_old_or_new_or_none() {
+    let (old, new) = (entry(1), Entry { reason: Some("another one, which is longer".into()), ..entry(65) });
+    let (was, comes) = (old.render().into_bytes(), new.render().into_bytes());
+    let mut none = 0;
+    for cut in 0..=RECORD_BYTES {
+        for (front, rest) in [(&comes, &was), (&was, &comes)] {
+            let found = Entry::parse(&[&front[..cut], &rest[cut..]].concat());
+            none += usize::from(found.is_none());
+            assert!(found.is_none_or(|found| found == old || found == new), "cut at {cut}");
+        }
+    }
+    assert!(none > 100, "a tear in the text shows: {none}");
+    let mut damaged = comes;
+    for at in 0..comes_len(&damaged) {
+        damaged[at] ^= 1;
+        assert_eq!(Entry::parse(&damaged), None, "byte {at}");
+        damaged[at] ^= 1;
+    }
+}
+
+fn comes_len(record: &[u8]) -> usize {
+    record.trim_ascii_end().len()
+}
+
+#[test]
+fn what_boot_env_does_not_name_is_not_in_force() {
+    let history = |entries: &[Entry]| History::decode(0, &file(entries, 512)).unwrap();
+    let two = history(&[entry(1), entry(2)]);
+    assert_eq!((two.last(Some(&env(Some(1)))), two.next(Some(&env(Some(1))))), (1, Some(2)), "its place is taken");
+    assert_eq!((two.last(Some(&env(Some(2)))), two.next(Some(&env(Some(2))))), (2, Some(3)));
+    for lost in [None, Some(&env(None))] {
+        assert_eq!((two.last(lost), two.next(lost)), (2, Some(3)), "nothing is written over");
+    }
+    // Written once it was done; but what stands behind one that did not take effect is no part of the history.
+    let done = |n| Entry { done: true, ..entry(n) };
+    let wiped = history(&[entry(1), done(2), done(3), entry(4)]);
+    assert_eq!(wiped.last(Some(&env(Some(1)))), 3);
+    assert_eq!(history(&[entry(1), entry(2), done(3)]).last(Some(&env(Some(1)))), 1);
+    // boot.env names one that could not be written.
+    let missing = history(&[entry(1), entry(2)]);
+    assert_eq!((missing.last(Some(&env(Some(4)))), missing.lost(4)), (4, 2));
+    assert_eq!(missing.next(Some(&env(Some(MAX_NUMBER)))), None);
+}
+
+#[test]
+fn the_oldest_gives_way() {
+    let mut entries = vec![entry(1)];
+    entries.extend((2..=100).map(entry));
+    let history = History::decode(1000, &file(&entries, 512)).unwrap();
+    let numbers: Vec<u32> = history.entries().iter().map(|entry| entry.n).collect();
+    assert_eq!(numbers, (37..=100).collect::<Vec<_>>());
+    assert_eq!((history.lost(100), history.next(Some(&env(Some(100))))), (0, Some(101)));
+    assert_eq!(history.lost(99), 0, "36 gave its place to 100, which did not take effect");
+    let (at, over) = history.place(101);
+    assert_eq!((at, over.map(|entry| entry.n)), (1000 + 36 * 512, Some(37)));
+    // A record in another one's place is none.
+    let mut moved = file(&entries, 512);
+    moved.copy_within(0..512, 512);
+    let moved = History::decode(1000, &moved).unwrap();
+    assert_eq!((moved.entries().len(), moved.lost(100)), (63, 1));
+}
+
+#[test]
+fn the_end_of_a_trial_is_told_once() {
+    let ended = |n| {
+        let end = TrialEnd { slot: Slot::B, version: None, how: Ending::NotConfirmed, panic: None };
+        Entry { slot: Some(Slot::A), ended: Some(end), ..Entry::new(n, 0, Verb::Rollback) }
+    };
+    let history = |entries: &[Entry]| History::decode(0, &file(entries, 512)).unwrap();
+    assert!(!history(&[entry(1)]).tells_end_of(Slot::B, 1));
+    assert!(history(&[entry(1), ended(2)]).tells_end_of(Slot::B, 2));
+    assert!(!history(&[entry(1), ended(2)]).tells_end_of(Slot::B, 1), "it is not in force");
+    assert!(!history(&[entry(1), ended(2), entry(3)]).tells_end_of(Slot::B, 3), "of the trial before");
+    assert!(!history(&[entry(1), ended(2)]).tells_end_of(Slot::A, 2));
+}
+
+#[test]
+fn which_trial_is_over() {
+    let state = |b| BootEnv { states: PerSlot { a: SlotState::Good, b }, ..env(None) };
+    let (a, b) = (Running::This { slot: Slot::A, trial: false }, Running::This { slot: Slot::B, trial: true });
+    let tried = state(SlotState::Tried);
+    assert_eq!(trial_over(&tried, a), Some((Slot::B, Ending::NotConfirmed)));
+    assert_eq!(trial_over(&tried, Running::Unknown), Some((Slot::B, Ending::NotConfirmed)));
+    assert_eq!(trial_over(&tried, b), None, "it runs");
+    for other in [SlotState::Empty, SlotState::Trial, SlotState::Good, SlotState::Bad] {
+        assert_eq!(trial_over(&state(other), a), None, "{other}: no trial, or one that a verb has ended");
+    }
+    for (fault, how) in [(Fault::Digest, Ending::Refused), (Fault::Load, Ending::NotLoaded)] {
+        let refused = Some(crate::boot::env::Refused { slot: Slot::B, fault });
+        assert_eq!(trial_over(&BootEnv { refused, ..tried.clone() }, a), Some((Slot::B, how)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_entry_round_trips(
+        n in 1..=MAX_NUMBER,
+        time: u64,
+        version in proptest::option::of("\\PC{0,80}"),
+        by in proptest::option::of(".{0,80}"),
+        reason in proptest::option::of(any::<String>()),
+        panic in proptest::option::of(any::<String>()),
+    ) {
+        let ended = panic.map(|panic| TrialEnd {
+            slot: Slot::A, version: version.clone(), how: Ending::NotConfirmed, panic: Some(panic),
+        });
+        let entry = Entry { version, by, reason, ended, ..Entry::new(n, time, Verb::Stage) };
+        let record = entry.render();
+        prop_assert_eq!(record.len(), RECORD_BYTES);
+        prop_assert_eq!(record.lines().count(), 1);
+        let fitted = entry.fitted();
+        prop_assert_eq!(fitted.clone().fitted(), fitted.clone(), "cut once is cut");
+        prop_assert_eq!(Entry::parse(record.as_bytes()), Some(fitted));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600), at in 0usize..500) {
+        let _ = Entry::parse(&bytes);
+        let mut file = new_file(&entry(1), 512).into_bytes();
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        let _ = History::decode(0, &file);
+    }
+}

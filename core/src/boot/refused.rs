@@ -1,0 +1,49 @@
+//! The mark that GRUB leaves in boot.env when a slot does not start.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::slot::Slot;
+
+/// What GRUB records when it was to start a slot, as a trial or as the default, and could not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Refused {
+    /// The slot that was to boot.
+    pub slot: Slot,
+    /// What GRUB found.
+    pub fault: Fault,
+}
+
+/// Why GRUB did not start a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    /// A file does not match its digest: damage on the disk, for which the system is not to blame.
+    Digest,
+    /// The digests match, or are not checked, but the kernel or the initramfs does not load.
+    Load,
+}
+
+impl Refused {
+    /// Parse what grub.cfg writes, such as `B:digest`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (slot, fault) = text.split_once(':')?;
+        let fault = match fault {
+            "digest" => Fault::Digest,
+            "load" => Fault::Load,
+            _ => return None,
+        };
+        Some(Refused { slot: slot.parse().ok()?, fault })
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fault = match self.fault {
+            Fault::Digest => "digest",
+            Fault::Load => "load",
+        };
+        write!(f, "{}:{fault}", self.slot)
+    }
+}

@@ -1,0 +1,188 @@
+//! Which disk of a machine is the one that its system was booted from, for verbs to which no disk was named.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use uuid::Uuid;
+
+use super::{drive::DriveRecord, identity::DiskIdentity};
+
+/// A disk with the GUID that the kernel command line names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The disk.
+    pub disk: DiskIdentity,
+    /// The drive that was installed, by what this disk says of it. It need not be this one.
+    pub record: Option<DriveRecord>,
+}
+
+/// What a machine has.
+#[derive(Clone, Debug, Default)]
+pub struct Candidates {
+    /// All disks with the GUID, each drive once.
+    pub disks: Vec<Candidate>,
+    /// Disks whose GUID could not be read: the path, and why.
+    pub unknown: Vec<String>,
+}
+
+/// The disk that was booted, and the others with its GUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnDisk {
+    /// The disk.
+    pub disk: DiskIdentity,
+    /// Its copies.
+    pub copies: Vec<DiskIdentity>,
+}
+
+/// No disk was named, and none can be taken instead. Nothing was written.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
+pub enum NoDisk {
+    /// An install overwrites a disk, so it takes none of its own accord.
+    #[error("no disk: give --disk PATH, or a machine config on stdin that names one")]
+    Install,
+    /// The boot rule did not start this system.
+    #[error(
+        "no disk is named, and this system was not booted from a disk by Slipway's boot rule (slipway.disk= is not on the \
+         kernel command line){LIKE}"
+    )]
+    NotBooted,
+    /// The system runs in memory.
+    #[error("no disk is named, and this is a live system, which runs from no disk{LIKE}")]
+    Live,
+    /// The kernel does not list its disks.
+    #[error(
+        "no disk is named, and the disks of this machine cannot be listed ({0}): `mount -t sysfs sysfs /sys` makes \
+         that possible{LIKE}"
+    )]
+    NoList(String),
+    /// No disk has the GUID.
+    #[error(
+        "no disk is named; the kernel command line names disk GUID {guid}, and no disk of this machine has \
+         it{LIKE}{}",
+        lines("Not looked at:", unknown)
+    )]
+    NotFound { guid: Uuid, unknown: Vec<String> },
+    /// Clones, and nothing tells which of them was booted.
+    #[error(
+        "no disk is named; the kernel command line names disk GUID {guid}, which more than one disk has, and it is not \
+         known which of them was booted{LIKE}{}",
+        lines("They are:", disks)
+    )]
+    Several { guid: Uuid, disks: Vec<String> },
+}
+
+const LIKE: &str = ": give --disk PATH (`inspect PATH`); `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+
+fn lines(title: &str, lines: &[String]) -> String {
+    let each = lines.iter().map(|line| format!("\n  - {line}"));
+    if lines.is_empty() { String::new() } else { format!(". {title}{}", each.collect::<String>()) }
+}
+
+/// The only disk with the GUID, or, among clones, the only one that is the drive that was installed.
+pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
+    let Candidates { mut disks, unknown } = candidates;
+    let is_original = |candidate: &Candidate| candidate.record.as_ref().is_some_and(|drive| drive.is(&candidate.disk));
+    let originals: Vec<usize> = (0..disks.len()).filter(|n| is_original(&disks[*n])).collect();
+    let chosen = match (disks.len(), &originals[..]) {
+        (0, _) => return Err(NoDisk::NotFound { guid, unknown }),
+        (1, _) => 0,
+        (_, [one]) => *one,
+        _ => {
+            let disks = disks.iter().map(|candidate| Named(&candidate.disk).to_string()).collect();
+            return Err(NoDisk::Several { guid, disks });
+        }
+    };
+    let disk = disks.remove(chosen).disk;
+    Ok(OwnDisk { disk, copies: disks.into_iter().map(|candidate| candidate.disk).collect() })
+}
+
+/// A disk by what is printed on the drive.
+struct Named<'d>(&'d DiskIdentity);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DiskIdentity { path, model, serial, .. } = self.0;
+        let [model, serial] = [model, serial].map(|text| text.as_deref().unwrap_or("none"));
+        write!(f, "{path} (model {model}, serial {serial})")
+    }
+}
+
+impl OwnDisk {
+    /// Said where there are copies: which one was taken.
+    pub fn note(&self) -> Option<String> {
+        let copies: Vec<String> = self.copies.iter().map(|copy| Named(copy).to_string()).collect();
+        (!copies.is_empty()).then(|| {
+            let copies = copies.join(", ");
+            format!(
+                "of the disks with this disk GUID, {} is the one that was installed; also: {copies}",
+                Named(&self.disk)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::identity::DiskKind;
+
+    const GUID: Uuid = Uuid::from_u128(7);
+
+    fn disk(path: &str, serial: &str) -> DiskIdentity {
+        let (path, serial) = (path.to_owned(), Some(serial.to_owned()));
+        DiskIdentity { path, kind: DiskKind::Disk, model: Some("M".to_owned()), serial, wwid: None }
+    }
+
+    /// Disks with their serial numbers, and the serial number in the record of each.
+    fn chosen(disks: &[(&str, &str, Option<&str>)]) -> Result<OwnDisk, NoDisk> {
+        let candidate = |(path, serial, recorded): &(&str, &str, Option<&str>)| Candidate {
+            disk: disk(path, serial),
+            record: recorded.and_then(|serial| DriveRecord::of(&disk("", serial))),
+        };
+        own_disk(
+            GUID,
+            Candidates { disks: disks.iter().map(candidate).collect(), unknown: vec!["/dev/sdz: I/O".into()] },
+        )
+    }
+
+    #[test]
+    fn the_only_one_is_taken_whatever_its_record_says() {
+        for record in [None, Some("S1"), Some("a drive that it replaced")] {
+            let own = chosen(&[("/dev/sda", "S1", record)]).unwrap();
+            assert_eq!((own.disk.path.as_str(), own.copies.len(), own.note()), ("/dev/sda", 0, None));
+        }
+    }
+
+    #[test]
+    fn of_clones_the_one_that_was_installed() {
+        let own = chosen(&[("/dev/sda", "S2", Some("S1")), ("/dev/sdb", "S1", Some("S1"))]).unwrap();
+        assert_eq!(own.disk.path, "/dev/sdb");
+        let note = own.note().unwrap();
+        assert!(note.contains("/dev/sdb (model M, serial S1) is the one") && note.contains("/dev/sda"), "{note}");
+        let own = chosen(&[("/dev/sda", "S1", Some("S1")), ("/dev/sdb", "S2", None)]).unwrap();
+        assert_eq!(own.disk.path, "/dev/sda");
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_listed() {
+        for records in [[None, None], [Some("S0"), Some("S0")], [Some("S1"), Some("S2")]] {
+            let refused = chosen(&[("/dev/sda", "S1", records[0]), ("/dev/sdb", "S2", records[1])]).unwrap_err();
+            let text = refused.to_string();
+            for part in
+                ["more than one disk", "- /dev/sda (model M, serial S1)", "- /dev/sdb", "--disk", &GUID.to_string()]
+            {
+                assert!(text.contains(part), "{part:?} is not in {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn none_names_what_could_not_be_looked_at() {
+        let text = chosen(&[]).unwrap_err().to_string();
+        assert!(text.contains("no disk of this machine has it") && text.ends_with("\n  - /dev/sdz: I/O"), "{text}");
+        let text = own_disk(GUID, Candidates::default()).unwrap_err().to_string();
+        assert!(!text.contains("Not looked at"), "{text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The entry that a plan leaves in the history.
+//!
+//! It is written before the change that it tells of is in force, behind everything that this change needs: the record is a
+//! sector that nothing boots from, and until boot.env names its number, nobody takes it for true. A plan that does not
+//! write boot.env anew (`wipe`, and `repair` of a single copy) writes it at its end, and says so in the record.
+//!
+//! No verb fails for it ([`Plan::is_spare`](super::Plan::is_spare)).
+
+use crate::prelude::*;
+
+use super::{Goal, Step, SystemFacts};
+use crate::{
+    boot::{
+        env::BootEnv,
+        history::{Ending, Entry, TrialEnd, Verb, trial_over},
+        slot::{Slot, SlotState},
+    },
+    disk::layout::Part,
+};
+
+/// What an entry says and no step does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Who asked for the change.
+    pub by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// The last words of the kernel whose trial is over, if the firmware kept them.
+    pub panic: Option<String>,
+}
+
+/// What a plan is about.
+#[derive(Default)]
+pub struct About {
+    pub slot: Option<Slot>,
+    pub version: Option<String>,
+    pub volumes: Vec<Part>,
+    pub asked: Asked,
+}
+
+/// Put the entry into its place among the steps. Returns whether there is one: not on a disk without a history, and not
+/// if nothing changes that it would tell of.
+pub fn record(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &mut Vec<Step>) -> bool {
+    let step = step(goal, now, about, system, steps);
+    step.map(|(at, step)| steps.insert(at, step)).is_some()
+}
+
+fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]) -> Option<(usize, Step)> {
+    let (verb, history) = (verb(goal)?, system.history.as_ref()?);
+    let n = history.next(system.env.as_ref())?;
+    let commit = steps.iter().find_map(|step| match step {
+        Step::WriteBootEnv { env, commit: true, .. } => Some(env.clone()),
+        _ => None,
+    });
+    let writes_env = |step: &Step| matches!(step, Step::WriteBootEnv { .. });
+    let at = match &commit {
+        // Before the first copy: the two are written one right after the other.
+        Some(new) => steps.iter().position(|step| matches!(step, Step::WriteBootEnv { env, .. } if env == new)),
+        // A partition that is not written is not claimed.
+        None if verb == Verb::Wipe || (verb == Verb::Repair && steps.iter().any(writes_env)) => Some(steps.len()),
+        None => None,
+    }?;
+    let version = |slot: Slot| system.slots[slot].manifest.as_ref().and_then(|m| m.version.clone());
+    let ended = commit.as_ref().and_then(|new| trial_end(new, system, steps)).map(|(slot, how)| TrialEnd {
+        slot,
+        version: version(slot),
+        how,
+        panic: about.asked.panic.clone().filter(|_| how == Ending::NotConfirmed),
+    });
+    let About { slot, version, volumes, asked: Asked { by, reason, .. } } = about;
+    let done = commit.is_none();
+    let entry = Entry { slot, version, volumes, by, reason, done, ended, ..Entry::new(n, now, verb) };
+    let (offset, over) = history.place(n);
+    Some((at, Step::WriteHistory { offset, entry: entry.fitted(), over: over.cloned() }))
+}
+
+const fn verb(goal: Goal) -> Option<Verb> {
+    Some(match goal {
+        Goal::Install => Verb::Install,
+        Goal::Upgrade => Verb::Upgrade,
+        Goal::Stage => Verb::Stage,
+        Goal::Activate => Verb::Activate,
+        Goal::Confirm => Verb::Confirm,
+        Goal::Rollback => Verb::Rollback,
+        Goal::Wipe => Verb::Wipe,
+        Goal::Repair => Verb::Repair,
+        Goal::Meta => return None,
+    })
+}
+
+/// The trial that the new boot state ends, or that was over before and that no entry tells of.
+fn trial_end(new: &BootEnv, system: &SystemFacts, steps: &[Step]) -> Option<(Slot, Ending)> {
+    let (old, history) = (system.env.as_ref()?, system.history.as_ref()?);
+    if let Some(slot) = old.once {
+        let rewritten = |step: &Step| matches!(step, Step::WriteVolume { part, .. } if *part == slot.into());
+        let goes_on = new.once == Some(slot) && !steps.iter().any(rewritten);
+        return (!goes_on).then_some((slot, Ending::Cancelled));
+    }
+    let tried = Slot::BOTH.into_iter().find(|slot| old.states[*slot] == SlotState::Tried)?;
+    match new.states[tried] {
+        SlotState::Good => Some((tried, Ending::Confirmed)),
+        SlotState::Bad => Some((tried, Ending::GivenUp)),
+        _ if history.tells_end_of(tried, history.last(Some(old))) => None,
+        _ => trial_over(old, system.running),
+    }
+}

@@ -1,0 +1,152 @@
+//! Identifiers of failures: what a program decides by, where a person reads the message.
+
+/// Makes the type from the table, so that every identifier stands in one place.
+macro_rules! identifiers {
+    ($($name:ident = $id:literal: $meaning:literal;)*) => {
+        /// What failed. An identifier keeps its meaning; new ones may come with every version.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum FailureId {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl FailureId {
+            /// All of them, in the order of `docs/reports-and-events.md`.
+            pub const ALL: &[FailureId] = &[$(FailureId::$name),*];
+
+            /// As it stands in a report: lower case, words joined by hyphens.
+            pub const fn name(self) -> &'static str {
+                match self { $(FailureId::$name => $id,)* }
+            }
+        }
+    };
+}
+
+identifiers! {
+    // Arguments and environment.
+    Usage = "usage": "The command line cannot be parsed.";
+    EnvironmentVariable = "environment-variable": "An environment variable has a value that cannot be used.";
+    Stdin = "stdin": "Stdin stays open without data, or holds too much.";
+    MachineConfig = "machine-config": "The machine config on stdin is wrong.";
+    ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
+
+    // Which disk.
+    NoDiskGiven = "no-disk-given": "No disk is named.";
+    NoDiskMatches = "no-disk-matches": "No disk matches the selector.";
+    DiskAmbiguous = "disk-ambiguous": "More than one disk is meant.";
+    DiskUnknown = "disk-unknown": "A disk cannot be looked at, so it is not known which one is meant.";
+    NoSuchDisk = "no-such-disk": "There is no file or device of this name.";
+    NotADisk = "not-a-disk": "The name is that of a partition, a directory, or another thing that is no disk.";
+
+    // Opening it.
+    DiskLocked = "disk-locked": "Another program has locked the disk.";
+    DiskInUse = "disk-in-use": "The disk is mounted, swapped to, or open in another program.";
+    DiskUsersUnknown = "disk-users-unknown": "/proc or /sys is not mounted, so who uses the disk is not known.";
+    DiskReadOnly = "disk-read-only": "The disk is read-only.";
+    DiskSectorSize = "disk-sector-size": "The sector size is not the one that was given.";
+    DiskError = "disk-error": "The disk cannot be opened or read.";
+    DiskIsCopy = "disk-is-copy": "The disk is a copy of another one, which is attached and is the original.";
+
+    // What is on it.
+    NotASlipwayDisk = "not-a-slipway-disk": "The disk has another layout, or none.";
+    TableUnreadable = "table-unreadable": "The partition table cannot be read.";
+    DiskDamaged = "disk-damaged": "A file system on the disk, or a file in it, is damaged.";
+
+    // Refusals of an install.
+    DiskNotEmpty = "disk-not-empty": "The disk holds something, and nothing says that it may be overwritten.";
+    DiskTooSmall = "disk-too-small": "The partitions do not fit onto the disk.";
+    SlotSize = "slot-size": "A slot cannot have this size.";
+    SlotFull = "slot-full": "The payload does not fit into a slot.";
+    EspFull = "esp-full": "The boot image does not fit onto the EFI system partition.";
+    CoreImageTooLarge = "core-image-too-large": "GRUB's core image does not fit into its partition.";
+    WrongArchitecture = "wrong-architecture": "The payload is for another architecture.";
+    KernelArguments = "kernel-arguments": "A kernel argument does not reach the kernel unchanged.";
+    MetaTags = "meta-tags": "The META tags do not fit, or one has a reserved key.";
+    UnknownPlatform = "unknown-platform": "There is no such platform.";
+
+    // Refusals of a change.
+    RunningUnknown = "running-unknown": "It is not known which slot runs.";
+    RunningFromDisk = "running-from-disk": "A system runs from the disk, so it is not offline.";
+    TrialUnconfirmed = "trial-unconfirmed": "The running trial is not confirmed yet.";
+    RunningNotDefault = "running-not-default": "The running slot is not the default.";
+    RunningNotGood = "running-not-good": "The running slot cannot be the fallback.";
+    RunningDamaged = "running-damaged": "The running slot is damaged, so the other one is the only one that boots.";
+    BootStateUnsettled = "boot-state-unsettled": "It is not certain what the disk boots.";
+    BootEnvUnwritable = "boot-env-unwritable": "boot.env cannot be written in place.";
+    BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
+    VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
+    KnownBad = "known-bad": "The payload failed its trial on this disk, or was rolled back.";
+    KernelArgumentsLost = "kernel-arguments-lost": "The kernel arguments to keep cannot be read.";
+    MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";
+    NotStaged = "not-staged": "No slot is staged.";
+    SlotDamaged = "slot-damaged": "The slot that is to boot is damaged.";
+    NothingToRepair = "nothing-to-repair": "Both copies of boot.env are lost, and no good slot is whole.";
+    NoTrial = "no-trial": "No trial is running.";
+    NoWayBack = "no-way-back": "There is no good system to go back to.";
+
+    // Unattended installations that leave the disk alone.
+    UnattendedMedium = "unattended-medium": "The disk may be the live medium itself.";
+    UnattendedInstalled = "unattended-installed": "The disk holds an installation, and nothing says whether to keep it.";
+    UnattendedElsewhere = "unattended-elsewhere": "Another disk holds an installation.";
+    UnattendedMayBeElsewhere = "unattended-may-be-elsewhere": "Another disk may hold an installation.";
+    UnattendedDoubt = "unattended-doubt": "Another disk may be what this live medium has installed.";
+    UnattendedClone = "unattended-clone": "Another disk has the same disk GUID.";
+    UnattendedUnreadable = "unattended-unreadable": "The disk cannot be looked at.";
+    UnattendedNotEmpty = "unattended-not-empty": "The disk is not empty.";
+    UnattendedNoMediumId = "unattended-no-medium-id": "The live medium has no ID, so it would install at every boot.";
+    UnattendedStateLost = "unattended-state-lost": "The installation on the disk may be this live medium's own.";
+    UnattendedInstructions = "unattended-instructions": "The instructions are wrong or contradict each other.";
+
+    // Payloads and container images.
+    PayloadMissing = "payload-missing": "A file of the payload is missing.";
+    PayloadUnreadable = "payload-unreadable": "A file of the payload cannot be read.";
+    PayloadDamaged = "payload-damaged": "A file of the payload is not what it should be.";
+    PayloadChecksums = "payload-checksums": "SHA256SUMS or manifest.json of the payload cannot be used, or lacks a file.";
+    PayloadWithoutChecksums = "payload-without-checksums": "The payload has no checksums, and --strict asks for them.";
+    ImageNotFound = "image-not-found": "There is no such container image, or a part of it is missing.";
+    ImageInvalid = "image-invalid": "The container image is damaged, or is none.";
+    ImageUnreadable = "image-unreadable": "The container image cannot be read from a file, or written to one.";
+    RegistryDenied = "registry-denied": "The registry wants other credentials.";
+    RegistryUnreachable = "registry-unreachable": "The registry cannot be reached, or did not deliver.";
+
+    // What the machine lacks, and what is made.
+    ToolMissing = "tool-missing": "An external program is not installed.";
+    ToolFailed = "tool-failed": "An external program failed.";
+    SideFile = "side-file": "The file in memory on which mkfs.xfs works cannot be made.";
+    BootAssetsMissing = "boot-assets-missing": "There are no boot assets for the architecture.";
+    BootAssetsDamaged = "boot-assets-damaged": "A boot asset is damaged.";
+    FileExists = "file-exists": "The file that `image` is to make exists.";
+    FileUnwritable = "file-unwritable": "The file that `image` is to make cannot be written.";
+    FileDiffers = "file-differs": "The file that `image` made, read back, is not what was written.";
+    InitramfsTooLarge = "initramfs-too-large": "GRUB cannot load the initramfs of the live medium.";
+
+    // On the way.
+    PlanChanged = "plan-changed": "The disk, the payload or the request is not what it was when the plan was made.";
+    ChangedMeanwhile = "changed-meanwhile": "Another program wrote to the disk at the same time.";
+    StepFailed = "step-failed": "A step of the plan failed for a reason without an identifier of its own.";
+
+    // Everything else, by kind.
+    Other = "other": "Anything of no other kind.";
+    InputOther = "input-other": "Other wrong input.";
+    UnsupportedOther = "unsupported-other": "Something else that is not supported.";
+    EnvironmentOther = "environment-other": "Something else that the environment lacks.";
+    DependencyOther = "dependency-other": "Something else that a program or a registry did not do.";
+    InstallOther = "install-other": "Something else about the disk.";
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn identifiers_are_unique_and_in_kebab_case() {
+        let names: BTreeSet<&str> = FailureId::ALL.iter().map(|id| id.name()).collect();
+        assert_eq!(names.len(), FailureId::ALL.len(), "one stands for two things");
+        for name in names {
+            let words = name.split('-');
+            let good = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+            assert!(words.into_iter().all(good), "{name}");
+        }
+    }
+}

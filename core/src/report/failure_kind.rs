@@ -1,0 +1,73 @@
+//! Kinds of failures and their exit codes, from the Talos installer's public table.
+
+use serde::{Deserialize, Serialize};
+
+use super::FailureId;
+
+/// Kinds of failures, by what the caller can do next. The number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// An unknown flag or verb, or any other error.
+    Other = 1,
+    /// The input is wrong: an argument's value, a payload, a file. Nothing was written.
+    Input = 2,
+    /// Not supported by this version. Nothing was written.
+    Unsupported = 3,
+    /// The environment lacks something: boot assets, memory for a side file. Nothing was written.
+    Environment = 4,
+    /// An external program is missing or failed, or a registry did not deliver. Nothing was written to the disk.
+    Dependency = 5,
+    /// The target disk: refused (nothing was written), locked, or failed part-way.
+    Install = 7,
+}
+
+impl FailureKind {
+    /// All kinds, by exit code.
+    pub const ALL: [FailureKind; 6] = [
+        FailureKind::Other,
+        FailureKind::Input,
+        FailureKind::Unsupported,
+        FailureKind::Environment,
+        FailureKind::Dependency,
+        FailureKind::Install,
+    ];
+
+    /// Exit code of the process.
+    pub const fn exit_code(self) -> u8 {
+        self as u8
+    }
+
+    /// What the exit code means, for help and manual pages.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            FailureKind::Other => "unknown flag or verb",
+            FailureKind::Input => {
+                "wrong input (a value, the environment, a machine config or a payload), nothing was written"
+            }
+            FailureKind::Unsupported => "not supported",
+            FailureKind::Environment => "the environment lacks something, or the version policy forbids the upgrade",
+            FailureKind::Dependency => {
+                "an external program is missing or failed, or a registry did not deliver, nothing was written"
+            }
+            FailureKind::Install => {
+                "anything about the target disk, or the file that `image` makes: refused, already there, locked, \
+                 damaged, or failed part-way (the message says what is on it)"
+            }
+        }
+    }
+}
+
+impl FailureKind {
+    /// The identifier of a failure of this kind that has none of its own.
+    pub const fn other(self) -> FailureId {
+        match self {
+            FailureKind::Other => FailureId::Other,
+            FailureKind::Input => FailureId::InputOther,
+            FailureKind::Unsupported => FailureId::UnsupportedOther,
+            FailureKind::Environment => FailureId::EnvironmentOther,
+            FailureKind::Dependency => FailureId::DependencyOther,
+            FailureKind::Install => FailureId::InstallOther,
+        }
+    }
+}

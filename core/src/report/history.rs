@@ -1,0 +1,214 @@
+//! The answer of `history`, and the last entries in that of `status`.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::Row;
+use crate::{
+    boot::{
+        env::BootEnv,
+        history::{Ending, Entry, History, RECORDS, Verb, trial_over},
+        running::Running,
+        slot::Slot,
+    },
+    disk::{identity::DiskIdentity, layout::Part},
+    text::{printable, wrap},
+};
+
+// Columns of a line, and those before a line that goes on.
+const WIDTH: usize = 80;
+const INDENT: usize = 28;
+
+/// What was done to a disk.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct HistoryReport {
+    pub disk: DiskIdentity,
+    /// Whether the disk has a history. One that an earlier version installed has none.
+    pub kept: bool,
+    /// The newest first.
+    pub entries: Vec<HistoryEntry>,
+    /// How many entries there should be and cannot be read.
+    pub lost: u32,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct HistoryEntry {
+    /// Entries are numbered from 1; the last 64 are kept.
+    pub number: u32,
+    /// RFC 3339, UTC.
+    pub time: String,
+    /// The same in seconds since 1970 UTC.
+    pub seconds: u64,
+    pub verb: Verb,
+    /// The slot that it was about.
+    pub slot: Option<Slot>,
+    /// What is in that slot since.
+    pub version: Option<String>,
+    /// The volumes that were wiped.
+    pub volumes: Vec<Part>,
+    /// Who asked for it.
+    pub by: Option<String>,
+    pub reason: Option<String>,
+    /// `false`: it was interrupted, and the boot state is that of before. `null`: not known, because boot.env was lost or
+    /// an earlier version has written it.
+    pub took_effect: Option<bool>,
+    /// How the trial ended that it began.
+    pub trial: Option<TrialOutcome>,
+}
+
+/// How a trial ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct TrialOutcome {
+    pub how: Ending,
+    /// The reason that was given for going back.
+    pub reason: Option<String>,
+    /// The last words of its kernel, if the firmware kept them.
+    pub panic: Option<String>,
+    /// Whether it stands in the history. Otherwise it is what the boot state says now; the next change records it.
+    pub recorded: bool,
+}
+
+/// What is known of a disk besides the history itself.
+#[derive(Clone, Copy)]
+pub struct Now<'a> {
+    /// The boot.env that counts.
+    pub env: Option<&'a BootEnv>,
+    /// What runs.
+    pub running: Running,
+    /// The last words of the kernel whose trial is over.
+    pub panic: Option<&'a str>,
+    /// Makes RFC 3339 of seconds.
+    pub utc: fn(u64) -> String,
+}
+
+impl HistoryEntry {
+    /// All entries, the newest first.
+    pub fn all(history: &History, now: Now) -> Vec<Self> {
+        let (all, last) = (history.entries(), history.last(now.env));
+        let named = now.env.is_some_and(|env| env.history.is_some());
+        let newest = all.last().map_or(0, |entry| entry.n);
+        let mut entries: Vec<_> = all.iter().map(|entry| Self::of(entry, now.utc)).collect();
+        for (at, entry) in all.iter().enumerate() {
+            let known = named || entry.done || entry.n == 1 || entry.n != newest;
+            entries[at].took_effect = known.then_some(entry.n <= last);
+            let Some(end) = entry.ended.as_ref().filter(|_| entry.n <= last) else { continue };
+            let reason = entry.reason.clone().filter(|_| matches!(end.how, Ending::GivenUp | Ending::Cancelled));
+            let outcome = TrialOutcome { how: end.how, reason, panic: end.panic.clone(), recorded: true };
+            end_of(&mut entries[..at], end.slot, outcome);
+        }
+        if let Some((slot, how)) = now.env.and_then(|env| trial_over(env, now.running))
+            && !history.tells_end_of(slot, last)
+        {
+            let panic = now.panic.filter(|_| how == Ending::NotConfirmed).map(str::to_owned);
+            let in_force = all.iter().filter(|entry| entry.n <= last).count();
+            end_of(&mut entries[..in_force], slot, TrialOutcome { how, reason: None, panic, recorded: false });
+        }
+        entries.reverse();
+        entries
+    }
+
+    fn of(entry: &Entry, utc: fn(u64) -> String) -> Self {
+        let Entry { n, time, verb, slot, version, volumes, by, reason, .. } = entry.clone();
+        let (took_effect, trial) = (None, None);
+        HistoryEntry {
+            number: n,
+            time: utc(time),
+            seconds: time,
+            verb,
+            slot,
+            version,
+            volumes,
+            by,
+            reason,
+            took_effect,
+            trial,
+        }
+    }
+
+    /// `2026-11-22 10:03  upgrade   slot B, 1.2.0`.
+    fn line(&self) -> String {
+        let time: String = self.time.chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect();
+        let volumes: Vec<_> = self.volumes.iter().map(|part| part.name()).collect();
+        let slot = self.slot.map(|slot| format!("slot {slot}"));
+        let version = self.version.as_deref().map(printable);
+        let volumes = (!volumes.is_empty()).then(|| format!("wiped {}", volumes.join(" and ")));
+        let what: Vec<_> = [slot, version, volumes].into_iter().flatten().collect();
+        format!("{time}  {:<8}  {}", self.verb, what.join(", "))
+    }
+
+    /// What came of it, if that is not what was asked for or not what the line says.
+    fn outcome(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match self.took_effect {
+            Some(true) => {}
+            Some(false) => lines.push("interrupted: it did not take effect".to_owned()),
+            None => lines.push("not known whether it took effect: boot.env does not name it".to_owned()),
+        }
+        if let Some(trial) = &self.trial {
+            let recorded = if trial.recorded { "" } else { " (not recorded yet)" };
+            lines.push(format!("trial: {}{recorded}", trial.how));
+            lines.extend(trial.reason.as_deref().map(|reason| format!("reason: {}", printable(reason))));
+            lines.extend(trial.panic.as_deref().map(|panic| format!("kernel: {}", printable(panic))));
+        }
+        lines
+    }
+}
+
+/// The last of these entries that tried this slot gets its outcome.
+fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
+    let tried =
+        |entry: &&mut HistoryEntry| matches!(entry.verb, Verb::Upgrade | Verb::Activate) && entry.slot == Some(slot);
+    if let Some(entry) = entries.iter_mut().rev().find(tried) {
+        entry.trial = Some(outcome);
+    }
+}
+
+impl fmt::Display for HistoryEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = self.line();
+        let by = self.by.as_deref().map(|by| format!("by {}", printable(by)));
+        let fits = |by: &String| line.chars().count() + 2 + by.chars().count() <= WIDTH;
+        let (beside, below) = match by {
+            Some(by) if fits(&by) => (format!("  {by}"), None),
+            by => (String::new(), by),
+        };
+        write!(f, "{}{beside}", line.trim_end())?;
+        let reason = self.reason.as_deref().map(|reason| format!("reason: {}", printable(reason)));
+        let lines = below.into_iter().chain(reason).chain(self.outcome());
+        let room = WIDTH - INDENT;
+        let mut lines = lines.flat_map(|line| wrap("", &line, room, 0));
+        lines.try_for_each(|line| write!(f, "\n{:INDENT$}{line}", ""))
+    }
+}
+
+/// The last entries, as `status` shows them.
+pub(super) fn recent(entries: &[HistoryEntry]) -> Vec<Row> {
+    let rows = entries.iter().zip(["history", "", ""]).flat_map(|(entry, label)| {
+        let outcome = entry.outcome().into_iter().map(|line| ("", line));
+        [(label, entry.line().trim_end().to_owned())].into_iter().chain(outcome)
+    });
+    rows.collect()
+}
+
+impl fmt::Display for HistoryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let disk = &self.disk.path;
+        if !self.kept {
+            return write!(f, "{disk} keeps no history: an earlier version installed it, or the file was lost");
+        }
+        write!(f, "{disk}: the last {RECORDS} changes are kept; the newest first, times in UTC")?;
+        self.entries.iter().try_for_each(|entry| write!(f, "\n{entry}"))?;
+        match self.lost {
+            0 => Ok(()),
+            1 => write!(f, "\n1 entry is lost: its record cannot be read"),
+            n => write!(f, "\n{n} entries are lost: their records cannot be read"),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What to type next, from the facts about an installed disk.
+//!
+//! A verb is named only where the plan of that verb is not refused for these facts, and would change something.
+
+use crate::prelude::*;
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::{NO_BREAK, Row};
+use crate::{
+    boot::{
+        running::Running,
+        slot::{Slot, SlotState},
+    },
+    plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
+};
+
+/// The one thing to do next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NextStep {
+    /// What to type; `null` where no command does it, or there is nothing to do. `SOURCE` stands for the payload.
+    pub command: Option<String>,
+    /// What it does; without a command, what is to be done.
+    pub why: String,
+}
+
+impl NextStep {
+    pub(super) fn rows(&self) -> Vec<Row> {
+        // A command is copied as a whole.
+        let command = self.command.as_ref().map(|command| command.replace(' ', &NO_BREAK.to_string()));
+        let texts = command.into_iter().chain([self.why.clone()]);
+        ["next step:", ""].into_iter().zip(texts).collect()
+    }
+}
+
+/// What is known of a disk beside the facts that plans are made from.
+#[derive(Clone, Debug)]
+pub struct Beside<'a> {
+    /// Path of the disk.
+    pub disk: &'a str,
+    /// Which disk to detach, and why, if another one has the same disk GUID.
+    pub detach: Option<String>,
+    /// Whether the boot chain is damaged.
+    pub chain_damaged: bool,
+    /// Whether there are problems at all.
+    pub problems: bool,
+}
+
+/// Decide. What comes first is more urgent, or stands in the way of the rest.
+pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
+    let base = RequestBase { disk: beside.disk.to_owned(), now: 0, asked: Asked::default() };
+    let runs_from = if facts.running.slot().is_some() { RunsFrom::Inside } else { RunsFrom::Offline };
+    let on = Deciding { facts, beside, base, runs_from };
+    let rows = [
+        Deciding::clone,
+        Deciding::partition_table,
+        Deciding::boot_state_lost,
+        Deciding::trial_runs,
+        Deciding::copy_lost,
+        Deciding::boot_chain,
+        Deciding::nothing_boots,
+        Deciding::trial_pending,
+        Deciding::default_damaged,
+        Deciding::other_boots_next,
+        Deciding::other_damaged,
+        Deciding::trial_failed,
+        Deciding::staged,
+        Deciding::meta_lost,
+        Deciding::backup_table,
+        Deciding::problems,
+    ];
+    rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"))
+}
+
+/// What is to be done without a command of ours.
+fn words(why: impl Into<String>) -> NextStep {
+    NextStep { command: None, why: why.into() }
+}
+
+struct Deciding<'a> {
+    facts: &'a SystemFacts,
+    beside: &'a Beside<'a>,
+    base: RequestBase,
+    runs_from: RunsFrom,
+}
+
+/// The rows: each is about one thing, and says nothing where all is well with it.
+impl Deciding<'_> {
+    fn clone(&self) -> Option<NextStep> {
+        self.beside.detach.clone().map(words)
+    }
+
+    fn partition_table(&self) -> Option<NextStep> {
+        self.facts.gpt.copies.primary.is_err().then(|| {
+            self.command(
+                "gdisk {disk}",
+                "the first copy of the partition table is damaged, and the boot loader reads no other: its menu r, b, w \
+                 writes it again from the second",
+            )
+        })
+    }
+
+    fn boot_state_lost(&self) -> Option<NextStep> {
+        if self.facts.env.is_some() {
+            return None;
+        }
+        let repair = self.verb(self.repair(), "repair", "makes the boot state again; what boots stays what boots");
+        let confirm = || self.verb(self.confirm(), "confirm", "once the system is well: it becomes the default");
+        repair.or_else(confirm).or_else(|| Some(self.reinstall("the boot state is lost, and cannot be made again")))
+    }
+
+    fn trial_runs(&self) -> Option<NextStep> {
+        let Running::This { slot, trial: true } = self.facts.running else { return None };
+        let env = self.facts.env.as_ref().filter(|env| env.once.is_none() && env.states[slot] == SlotState::Tried)?;
+        let (name, default) = (self.name(slot), self.name(env.default));
+        let confirm = format!("once {name} is well: it becomes the default. Otherwise {default} boots next");
+        let back = format!("{name} is damaged on the disk: gives it up");
+        let confirm = self.verb(self.confirm(), "confirm", &confirm);
+        confirm.or_else(|| self.verb(self.rollback(), "rollback", &back))
+    }
+
+    fn copy_lost(&self) -> Option<NextStep> {
+        self.verb(self.repair(), "repair", "writes again what is lost; what boots stays what boots")
+    }
+
+    fn boot_chain(&self) -> Option<NextStep> {
+        self.beside.chain_damaged.then(|| {
+            words(
+                "do not reboot before the boot chain is mended: copy it from a disk that is whole, or reinstall from a \
+                 live medium",
+            )
+        })
+    }
+
+    fn nothing_boots(&self) -> Option<NextStep> {
+        if self.facts.next.slot.is_some() {
+            return None;
+        }
+        let back = self.verb(self.rollback(), "rollback", "nothing would boot: makes a slot that is whole the default");
+        let write = || self.upgrade("nothing would boot: writes the other slot before a reboot");
+        back.or_else(write).or_else(|| Some(self.reinstall("nothing on this disk boots")))
+    }
+
+    fn trial_pending(&self) -> Option<NextStep> {
+        let slot = self.facts.env.as_ref()?.once?;
+        let name = self.name(slot);
+        if self.facts.next.trial {
+            return Some(self.reboot(&format!("tries {name} once")));
+        }
+        let again = self.upgrade(&format!("{name} waits for its trial and is damaged: writes it again"));
+        let back = || self.verb(self.rollback(), "rollback", &format!("{name} is damaged: it is not tried"));
+        again.or_else(back).or_else(|| self.inside(&format!("{name} is damaged and is not tried")))
+    }
+
+    fn default_damaged(&self) -> Option<NextStep> {
+        let default = self.facts.env.as_ref()?.default;
+        self.facts.slots[default].damage()?;
+        let (name, other) = (self.name(default), self.name(!default));
+        let back =
+            self.verb(self.rollback(), "rollback", &format!("{name} is the default and damaged: back to {other}"));
+        let write = || self.upgrade(&format!("{name} is the default and damaged"));
+        back.or_else(write).or_else(|| self.inside(&format!("{name} is the default and damaged")))
+    }
+
+    fn other_boots_next(&self) -> Option<NextStep> {
+        let next = self.facts.next.slot?;
+        let running = self.facts.running.slot().filter(|running| *running != next)?;
+        Some(self.reboot(&format!("{} boots next, but {} runs", self.name(next), self.name(running))))
+    }
+
+    fn other_damaged(&self) -> Option<NextStep> {
+        let other = self.other().filter(|other| self.facts.slots[*other].damage().is_some())?;
+        let why = format!("slot {other} is damaged: writes it again");
+        self.upgrade(&why).or_else(|| self.inside(&format!("slot {other} is damaged")))
+    }
+
+    fn trial_failed(&self) -> Option<NextStep> {
+        let other = self.other().filter(|other| {
+            self.facts.env.as_ref().is_some_and(|env| matches!(env.states[*other], SlotState::Tried | SlotState::Bad))
+        })?;
+        let why = format!("{} failed its trial: take another payload", self.name(other));
+        self.upgrade(&why).or_else(|| self.inside(&format!("{} failed its trial", self.name(other))))
+    }
+
+    fn staged(&self) -> Option<NextStep> {
+        let other = self
+            .other()
+            .filter(|other| self.facts.env.as_ref().is_some_and(|env| env.states[*other] == SlotState::Trial))?;
+        let request = ActivateRequest { base: self.base.clone(), runs_from: self.runs_from, preserve: true };
+        let why = format!("the next boot tries {} once", self.name(other));
+        let activate = self.verb(plan::activate(&request, self.facts), "activate", &why);
+        activate.or_else(|| self.inside(&format!("{} is not tried yet", self.name(other))))
+    }
+
+    fn meta_lost(&self) -> Option<NextStep> {
+        let meta = &self.facts.meta;
+        let lost = meta.valid == [false, false] && !meta.blank;
+        lost.then(|| {
+            self.command(
+                "installer meta set KEY=VALUE --disk {disk}",
+                "the tags of META are lost: set those again that you need. No upgrade is possible before",
+            )
+        })
+    }
+
+    fn backup_table(&self) -> Option<NextStep> {
+        let lost = self.facts.gpt.copies.backup.is_err();
+        lost.then(|| self.command("sgdisk -e {disk}", "writes the second copy of the partition table again"))
+    }
+
+    fn problems(&self) -> Option<NextStep> {
+        let why = "reads everything, and names what is damaged";
+        self.beside.problems.then(|| self.command("installer verify --disk {disk}", why))
+    }
+}
+
+impl Deciding<'_> {
+    fn repair(&self) -> Result<Plan, Refusals> {
+        plan::repair(&self.base, self.facts)
+    }
+
+    fn confirm(&self) -> Result<Plan, Refusals> {
+        plan::confirm(&self.base, self.facts)
+    }
+
+    fn rollback(&self) -> Result<Plan, Refusals> {
+        match self.runs_from {
+            RunsFrom::Offline => plan::rollback_offline(&self.base, self.facts),
+            _ => plan::rollback(&self.base, self.facts),
+        }
+    }
+
+    /// A verb, if it is not refused and does something.
+    fn verb(&self, plan: Result<Plan, Refusals>, verb: &str, why: &str) -> Option<NextStep> {
+        let does_something = plan.is_ok_and(|plan| !plan.steps.is_empty());
+        let offline = if matches!(verb, "activate" | "rollback") { self.offline() } else { "" };
+        does_something.then(|| self.command(&format!("installer {verb} --disk {{disk}}{offline}"), why))
+    }
+
+    fn upgrade(&self, why: &str) -> Option<NextStep> {
+        let taken = plan::takes_an_upgrade(self.runs_from, self.facts);
+        let command = || format!("installer upgrade --disk {{disk}} --source SOURCE{}", self.offline());
+        taken.then(|| self.command(&command(), why))
+    }
+
+    fn offline(&self) -> &'static str {
+        if self.runs_from == RunsFrom::Offline { " --offline" } else { "" }
+    }
+
+    /// All that is left. Inside the system the disk is in use.
+    fn reinstall(&self, why: &str) -> NextStep {
+        match self.facts.running.slot() {
+            Some(_) => words(format!("{why}: reinstall from a live medium; the data on the disk is lost")),
+            None => self.command(
+                "installer install --disk {disk} --source SOURCE --force",
+                &format!("{why}. All data on the disk is lost"),
+            ),
+        }
+    }
+
+    fn reboot(&self, why: &str) -> NextStep {
+        match self.facts.running.slot() {
+            Some(_) => NextStep { command: Some("reboot".to_owned()), why: why.to_owned() },
+            None => words(format!("boot this disk: that {why}")),
+        }
+    }
+
+    /// What only the system of the disk itself can mend, seen from elsewhere.
+    fn inside(&self, what: &str) -> Option<NextStep> {
+        let next = self.facts.next.slot.filter(|_| self.facts.running.slot().is_none())?;
+        let why =
+            format!("{what}. Boot this disk, which starts {}: `installer status` there says more", self.name(next));
+        Some(words(why))
+    }
+
+    /// The slot that does not boot by default and is in use.
+    fn other(&self) -> Option<Slot> {
+        let env = self.facts.env.as_ref()?;
+        Some(!env.default).filter(|other| env.states[*other] != SlotState::Empty)
+    }
+
+    /// A slot for people: the version says more than the letter.
+    fn name(&self, slot: Slot) -> String {
+        let version = self.facts.slots[slot].manifest.as_ref().and_then(|manifest| manifest.version.as_deref());
+        version.map_or_else(|| format!("slot {slot}"), |version| format!("{version} in slot {slot}"))
+    }
+
+    fn command(&self, command: &str, why: &str) -> NextStep {
+        NextStep { command: Some(command.replace("{disk}", &quoted(self.beside.disk))), why: why.to_owned() }
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@%".contains(c);
+    match path.chars().all(is_plain) && !path.is_empty() {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}

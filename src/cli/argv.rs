@@ -1,0 +1,50 @@
+//! What is told from a command line that may not parse.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::CommandFactory as _;
+
+use super::{Cli, Output};
+
+/// The format of the report. clap does not tell it of a command line that it refuses.
+pub fn output(args: &[OsString]) -> Output {
+    let args: Vec<&OsStr> = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").collect();
+    let apart = args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json");
+    if apart || args.contains(&OsStr::new("--output=json")) { Output::Json } else { Output::Human }
+}
+
+/// The verb: the first argument that is one. Only --output and --progress stand before it, and none of their values is
+/// a verb.
+pub fn verb(args: &[OsString]) -> Option<String> {
+    let cli = Cli::command();
+    let verb = |arg: &OsString| Some(cli.find_subcommand(arg)?.get_name().to_owned());
+    args.iter().skip(1).find_map(verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_format_of_the_report() {
+        for line in ["installer --output json x", "installer x --no-such --output=json", "installer --output json"] {
+            assert_eq!(output(&args(line)), Output::Json, "{line}");
+        }
+        for line in ["installer", "installer --output human json", "installer x --output", "installer -- --output=json"]
+        {
+            assert_eq!(output(&args(line)), Output::Human, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_verb() {
+        let of = |line: &str| verb(&args(line));
+        assert_eq!(of("installer --output json status --disk verify").as_deref(), Some("status"));
+        assert_eq!(of("meta --progress=none meta set").as_deref(), Some("meta"));
+        assert_eq!(of("status --output json frobnicate"), None);
+    }
+}

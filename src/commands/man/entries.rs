@@ -1,0 +1,202 @@
+//! Files and variables in manual pages. A test compares the variables with those that the source reads.
+
+use clap::Command;
+
+/// A file or a variable.
+pub struct Entry {
+    pub name: &'static str,
+    pub text: &'static str,
+    of: Of,
+}
+
+/// The pages that have an entry.
+enum Of {
+    /// All of `installer`.
+    Verbs,
+    /// Those of commands with this flag or argument.
+    With(&'static str),
+    /// These.
+    Pages(&'static [&'static str]),
+}
+
+impl Entry {
+    pub fn is_of(&self, command: &Command, page: &str) -> bool {
+        match self.of {
+            Of::Verbs => page.starts_with("installer"),
+            Of::With(id) => command.get_arguments().any(|arg| arg.get_id() == id),
+            Of::Pages(pages) => pages.contains(&page),
+        }
+    }
+}
+
+const fn entry(name: &'static str, of: Of, text: &'static str) -> Entry {
+    Entry { name, text, of }
+}
+
+const CHANGE: &[&str] = &[
+    "installer-upgrade",
+    "installer-stage",
+    "installer-activate",
+    "installer-confirm",
+    "installer-rollback",
+    "installer-repair",
+    "installer-status",
+    "installer-history",
+    "installer-verify",
+    "installer-unattended",
+];
+const INSTALLS: &[&str] = &["installer-install", "installer-image", "installer-unattended", "imager"];
+const WITH_XFS: &[&str] = &[
+    "installer-install",
+    "installer-image",
+    "installer-unattended",
+    "installer-upgrade",
+    "installer-activate",
+    "installer-wipe",
+    "imager",
+];
+
+/// What is read and written outside of the arguments.
+pub const FILES: &[Entry] = &[
+    entry("/dev/disk/by-id/", Of::With("disk"), "names of disks that stay the same from boot to boot."),
+    entry(
+        "/dev/disk/by-id/",
+        Of::Pages(&["installer", "installer-inspect"]),
+        "names of disks that stay the same from boot to boot.",
+    ),
+    entry("/proc/cmdline", Of::Pages(CHANGE), "the kernel command line: it names the disk and the slot that run."),
+    entry(
+        "slipway/boot.env, slipway/boot2.env",
+        Of::Pages(CHANGE),
+        "on the partition EFI: the boot state, in two copies.",
+    ),
+    entry("slipway/history", Of::Pages(CHANGE), "on the partition EFI: the last 64 changes of the disk."),
+    entry("/run/slipway/", Of::Pages(CHANGE), "how far a verb that writes is, for those that read."),
+    entry(
+        "slot.env, slot.cfg, SHA256SUMS, boot.sha256, manifest.json",
+        Of::Pages(CHANGE),
+        "in a slot, beside the system: what the slot says of itself, how GRUB starts it, and the digests of its files.",
+    ),
+    entry(
+        "META",
+        Of::Pages(&[
+            "installer-meta",
+            "installer-meta-list",
+            "installer-meta-get",
+            "installer-meta-set",
+            "installer-meta-delete",
+        ]),
+        "the partition that holds the tags, in two copies.",
+    ),
+    entry(
+        "STATE, EPHEMERAL",
+        Of::Pages(&["installer-wipe"]),
+        "the partitions: configuration and identity of the machine, and all other data.",
+    ),
+    entry(
+        "/usr/install/ARCH/",
+        Of::Pages(&[
+            "installer-install",
+            "installer-image",
+            "installer-unattended",
+            "installer-upgrade",
+            "installer-stage",
+            "installer-checksum",
+            "imager",
+        ]),
+        "the payload if none is named: vmlinuz, initramfs.xz and rootfs.squashfs; cmdline and version are optional.",
+    ),
+    entry(
+        "SHA256SUMS, manifest.json",
+        Of::Pages(&["installer-checksum"]),
+        "in the directory: the digests and sizes of all files.",
+    ),
+    entry(
+        "/usr/share/slipway/assets/",
+        Of::Pages(INSTALLS),
+        "GRUB's images. A directory assets beside the program comes first.",
+    ),
+    entry(
+        "mkfs.xfs",
+        Of::Pages(WITH_XFS),
+        "the program that makes data volumes, looked for in $PATH, /usr/sbin and /sbin.",
+    ),
+    entry(
+        "qemu-img, xorriso",
+        Of::Pages(&["installer-image", "imager"]),
+        "programs that make images in other formats than raw, and ISOs.",
+    ),
+    entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
+    entry(
+        "$XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, /run/containers/0/auth.json, \
+         ~/.docker/config.json",
+        Of::With("authfile"),
+        "credentials for registries, the first that has any for the image (containers-auth.json(5)).",
+    ),
+    entry(
+        "/etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/ca-bundle.pem",
+        Of::With("authfile"),
+        "certificate authorities that are trusted beside those that are built in.",
+    ),
+    entry(
+        "/etc/containers/certs.d/HOST/*.crt, /etc/docker/certs.d/HOST/*.crt",
+        Of::With("authfile"),
+        "certificate authorities of one registry.",
+    ),
+    entry(
+        "/usr/share/bash-completion/completions/, /usr/share/zsh/vendor-completions/, /usr/share/fish/vendor_completions.d/",
+        Of::Pages(&["installer-completions"]),
+        "where Debian's shells look for the scripts.",
+    ),
+    entry("/usr/share/man/man8/", Of::Pages(&["installer-man"]), "where man(1) looks for the pages."),
+];
+
+/// The variables that are read.
+pub const ENVIRONMENT: &[Entry] = &[
+    entry(
+        "INSTALLER_META_BASE64",
+        Of::Verbs,
+        "META tags for `install`, `image`, `unattended` and `upgrade`, unless --meta is given: base64 of \
+         KEY=VALUE[;KEY=VALUE...], which may be gzip data. Other verbs only check it.",
+    ),
+    entry(
+        "INSTALLER_GRUB_USE_UKI_CMDLINE",
+        Of::Verbs,
+        "if it is true, verbs that write a slot use the payload's own kernel arguments alone. Other verbs only check it.",
+    ),
+    entry(
+        "SLIPWAY_ASSETS",
+        Of::Pages(INSTALLS),
+        "the directory with GRUB's images; nowhere else is looked for them then.",
+    ),
+    entry(
+        "SOURCE_DATE_EPOCH",
+        Of::Pages(&["installer-image", "installer-man", "imager"]),
+        "the time that goes into what is made, seconds since 1970 UTC; otherwise a fixed one.",
+    ),
+    entry("PATH", Of::Pages(WITH_XFS), "where other programs are looked for."),
+    entry(
+        "REGISTRY_AUTH_FILE",
+        Of::With("authfile"),
+        "credentials file, in place of all that FILES names; --authfile comes first.",
+    ),
+    entry(
+        "XDG_RUNTIME_DIR, XDG_CONFIG_HOME, DOCKER_CONFIG, HOME",
+        Of::With("authfile"),
+        "where credentials files are.",
+    ),
+    entry("SSL_CERT_FILE", Of::With("authfile"), "certificate authorities, in place of the system's bundle."),
+    entry(
+        "ALL_PROXY, HTTPS_PROXY, HTTP_PROXY, NO_PROXY",
+        Of::With("authfile"),
+        "the proxy to registries, the first that is set, and hosts that are reached without it. Small letters do, too.",
+    ),
+    entry(
+        "LC_ALL, LC_CTYPE, LANG",
+        Of::Pages(&["installer-inspect"]),
+        "whether the picture may have box-drawing characters.",
+    ),
+    entry("COLUMNS", Of::Verbs, "width of what is shown, in place of the terminal's."),
+    entry("COLUMNS", Of::Pages(&["imager"]), "width of what is shown, in place of the terminal's."),
+    entry("SUDO_USER", Of::Pages(CHANGE), "who asked; it goes into the history of the disk."),
+];

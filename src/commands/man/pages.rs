@@ -1,0 +1,299 @@
+//! What manual pages say beside the definition of the command line. A test parses each example.
+
+/// What one page has for itself.
+pub struct Page {
+    name: &'static str,
+    /// What it does, and the command.
+    pub examples: &'static [(&'static str, &'static str)],
+    /// Verbs with pages of their own.
+    pub see_also: &'static [&'static str],
+    /// For the description, after what the help says.
+    pub more: &'static str,
+}
+
+/// What a page has for itself. A verb must have a page.
+pub fn of(name: &str) -> &'static Page {
+    PAGES.iter().find(|page| page.name == name).unwrap_or(&NONE)
+}
+
+const NONE: Page = page("", &[], &[], "");
+
+const fn page(
+    name: &'static str,
+    examples: &'static [(&'static str, &'static str)],
+    see_also: &'static [&'static str],
+    more: &'static str,
+) -> Page {
+    Page { name, examples, see_also, more }
+}
+
+const PAGES: &[Page] = &[
+    page(
+        "installer",
+        &[
+            (
+                "Install the payload of a container image onto an empty disk:",
+                "installer install --disk /dev/sda --source docker://registry.example/os:1.2",
+            ),
+            ("What is on the disk, and what boots next:", "installer status --disk /dev/sda"),
+            (
+                "Upgrade the system that runs; the next boot tries the new one:",
+                "installer upgrade --disk /dev/sda --source docker://registry.example/os:1.3",
+            ),
+            ("From the new system, once it is well:", "installer confirm --disk /dev/sda"),
+        ],
+        &["install", "status", "upgrade", "confirm", "rollback", "image"],
+        "At every instant, whatever fails, the disk boots a complete, verified system. A new system is written into \
+         the slot that does not run, read back from the disk, and tried once; it becomes the default when it \
+         confirms itself.\n\nThe program is also called `slipway`. Called as `imager` it makes images from \
+         profiles: see imager(8).",
+    ),
+    page(
+        "installer-install",
+        &[
+            ("Print the plan, write nothing:", "installer install --disk /dev/sda --source dir:/srv/payload --dry-run"),
+            (
+                "Install from a registry, onto a disk by its lasting name:",
+                "installer install --disk /dev/disk/by-id/nvme-DISK --source docker://registry.example/os:1.2",
+            ),
+            (
+                "Overwrite a disk that is not empty, with a serial console for the kernel:",
+                "installer install --disk /dev/sda --force --extra-kernel-arg console=ttyS0",
+            ),
+        ],
+        &["image", "unattended", "status", "verify", "upgrade"],
+        "",
+    ),
+    page(
+        "installer-image",
+        &[
+            (
+                "A disk image for a cloud, compressed:",
+                "installer image --kind raw --out aws.raw.zst --platform aws --source dir:/srv/payload",
+            ),
+            (
+                "A disk image for a hypervisor, 20 GiB large:",
+                "installer image --kind qcow2 --out vm.qcow2 --disk-size 20GiB --platform nocloud --source oci:os",
+            ),
+            (
+                "An ISO that starts the system, and can install it:",
+                "installer image --kind iso --out os.iso --source dir:/srv/payload --container oci:os",
+            ),
+        ],
+        &["install", "unattended", "inspect"],
+        "",
+    ),
+    page(
+        "installer-unattended",
+        &[
+            (
+                "In a live system that was started with slipway.install=/dev/sda, do what is asked for:",
+                "installer unattended --output json",
+            ),
+            ("See what it would do, with a machine config:", "installer unattended --dry-run < machine-config.yaml"),
+        ],
+        &["install", "upgrade", "image"],
+        "",
+    ),
+    page(
+        "installer-upgrade",
+        &[
+            ("Print the plan, write nothing:", "installer upgrade --disk /dev/sda --source dir:/srv/payload --dry-run"),
+            (
+                "Upgrade from a registry, and leave the workloads most of the disk:",
+                "installer upgrade --disk /dev/sda --source docker://registry.example/os:1.3 --limit-rate 50MiB/s",
+            ),
+            (
+                "Erase EPHEMERAL as well, once the new slot is verified:",
+                "installer upgrade --disk /dev/sda --source dir:/srv/payload --preserve=false",
+            ),
+        ],
+        &["stage", "activate", "confirm", "rollback", "status"],
+        "",
+    ),
+    page(
+        "installer-stage",
+        &[
+            (
+                "Write the new system now, try it later:",
+                "installer stage --disk /dev/sda --source docker://registry.example/os:1.3",
+            ),
+            ("In the maintenance window:", "installer activate --disk /dev/sda"),
+        ],
+        &["activate", "upgrade", "status"],
+        "This takes the time of an upgrade and can be done while the machine works: the system that runs is not \
+         touched, and a reboot starts it again. `installer activate` does the rest in seconds. Another `stage` \
+         replaces what is staged.",
+    ),
+    page(
+        "installer-activate",
+        &[("Have the next boot try the staged slot:", "installer activate --disk /dev/sda")],
+        &["stage", "confirm", "rollback", "status"],
+        "The new system must call `installer confirm`. If it does not, the boot after the trial starts the old \
+         system again.",
+    ),
+    page(
+        "installer-confirm",
+        &[("Keep the system that runs on trial:", "installer confirm --disk /dev/sda")],
+        &["rollback", "status", "upgrade"],
+        "",
+    ),
+    page(
+        "installer-rollback",
+        &[
+            ("See what it would do:", "installer rollback --disk /dev/sda --check"),
+            ("Do it; the next boot is the other system:", "installer rollback --disk /dev/sda"),
+        ],
+        &["confirm", "status", "upgrade"],
+        "",
+    ),
+    page(
+        "installer-repair",
+        &[
+            ("See what it would write again:", "installer repair --disk /dev/sda --dry-run"),
+            ("Write it:", "installer repair --disk /dev/sda"),
+        ],
+        &["status", "verify", "rollback"],
+        "",
+    ),
+    page(
+        "installer-wipe",
+        &[
+            (
+                "Erase the data of workloads, keep the identity of the machine:",
+                "installer wipe EPHEMERAL --disk /dev/sda",
+            ),
+            (
+                "Leave both blank for the OS to make:",
+                "installer wipe STATE EPHEMERAL --disk /dev/sda --format-data=false",
+            ),
+        ],
+        &["status", "upgrade"],
+        "Refused while anything uses the disk. The slots, META and the boot state stay as they are.",
+    ),
+    page(
+        "installer-history",
+        &[
+            ("What was done to the disk, and how each trial ended:", "installer history --disk /dev/sda"),
+            ("The last five changes, for a program:", "installer history --disk /dev/sda --limit 5 --output json"),
+        ],
+        &["status"],
+        "",
+    ),
+    page(
+        "installer-status",
+        &[
+            ("What is on the disk, and what boots next:", "installer status --disk /dev/sda"),
+            ("The same for a program, with every byte read:", "installer status --disk /dev/sda --full --output json"),
+        ],
+        &["inspect", "verify", "repair"],
+        "",
+    ),
+    page(
+        "installer-verify",
+        &[("Read all that was written, from the disk itself:", "installer verify --disk /dev/sda")],
+        &["repair", "status"],
+        "",
+    ),
+    page(
+        "installer-inspect",
+        &[
+            ("Draw a disk:", "installer inspect /dev/sda"),
+            ("What an image in a registry would install:", "installer inspect docker://registry.example/os:1.2"),
+            ("A file whose name has a colon:", "installer inspect ./disk:1.raw"),
+        ],
+        &["status", "verify", "pull"],
+        "",
+    ),
+    page(
+        "installer-pull",
+        &[
+            (
+                "Keep an image for a machine without a network:",
+                "installer pull docker://registry.example/os:1.2 oci:/srv/os:1.2",
+            ),
+            ("Install from the copy:", "installer install --disk /dev/sda --source oci:/srv/os:1.2"),
+        ],
+        &["install", "inspect", "upgrade"],
+        "",
+    ),
+    page(
+        "installer-checksum",
+        &[
+            ("List the digests of a payload after it was built:", "installer checksum /srv/payload"),
+            (
+                "From then on nothing else is taken:",
+                "installer install --disk /dev/sda --source dir:/srv/payload --strict",
+            ),
+        ],
+        &["inspect", "install"],
+        "",
+    ),
+    page(
+        "installer-meta",
+        &[("All tags:", "installer meta list --disk /dev/sda")],
+        &["meta-list", "meta-get", "meta-set", "meta-delete"],
+        "Tags are texts under a number, which the system and its installer leave for each other. Both copies of the \
+         record are written, one after the other, so a power cut leaves the old tags or the new ones.",
+    ),
+    page(
+        "installer-meta-list",
+        &[("All tags:", "installer meta list --disk /dev/sda")],
+        &["meta", "meta-get", "meta-set", "meta-delete"],
+        "What tags are, and who writes them: installer-meta(8).",
+    ),
+    page(
+        "installer-meta-get",
+        &[("The value of one tag:", "installer meta get 0x0a --disk /dev/sda")],
+        &["meta", "meta-list", "meta-set", "meta-delete"],
+        "What tags are, and who writes them: installer-meta(8).",
+    ),
+    page(
+        "installer-meta-set",
+        &[("Where the machine stands:", "installer meta set 0x0a=rack-7 --disk /dev/sda")],
+        &["meta", "meta-get", "meta-list", "meta-delete"],
+        "What tags are, and who writes them: installer-meta(8).",
+    ),
+    page(
+        "installer-meta-delete",
+        &[("Forget it:", "installer meta delete 0x0a --disk /dev/sda")],
+        &["meta", "meta-get", "meta-list", "meta-set"],
+        "What tags are, and who writes them: installer-meta(8).",
+    ),
+    page(
+        "installer-completions",
+        &[
+            (
+                "For bash. Links named slipway and imager beside this file complete these names, too:",
+                "installer completions bash > /usr/share/bash-completion/completions/installer",
+            ),
+            ("For zsh, all names:", "installer completions zsh > /usr/share/zsh/vendor-completions/_installer"),
+            ("For fish:", "installer completions fish > /usr/share/fish/vendor_completions.d/installer.fish"),
+        ],
+        &["man"],
+        "One script completes all names of the program: `installer`, `slipway` and `imager`. It completes sources \
+         (directories after dir: and oci:, files after oci-archive:), disks, platforms and all values that are a \
+         list.",
+    ),
+    page(
+        "installer-man",
+        &[("All pages:", "installer man /usr/share/man/man8")],
+        &["completions"],
+        "One page for each verb, and one for each name of the program. The same program makes the same bytes: the \
+         date in the pages is that of the release, or $SOURCE_DATE_EPOCH.",
+    ),
+    page(
+        "imager",
+        &[
+            ("An image by a base profile:", "imager metal --output /srv/images"),
+            (
+                "For a cloud, with the payload of a container image:",
+                "imager aws --output /srv/images --base-installer-image registry.example/os:1.2",
+            ),
+            ("By a profile of your own:", "imager - --output /srv/images < profile.yaml"),
+        ],
+        &["image"],
+        "This is `installer` under another name. The image goes into a directory, under a name that follows from \
+         the profile.",
+    ),
+];

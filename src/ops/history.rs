@@ -1,0 +1,43 @@
+//! Shows what was done to a disk, and how each trial ended.
+
+use anyhow::Context as _;
+use slipway_core::{
+    plan::SystemFacts,
+    report::{FailureKind, HistoryEntry, HistoryReport, Now},
+};
+
+use super::{
+    DiskRequest, pstore,
+    reading::{self, Reader},
+    utc,
+};
+use crate::error::{Failure, OrFail as _};
+
+/// At most `limit` entries, the newest.
+pub fn run(request: &DiskRequest, limit: Option<usize>) -> Result<HistoryReport, Failure> {
+    let disk = request.look()?;
+    let mut reader = Reader::new(&disk)?;
+    let look = |_: Option<&_>| {
+        let system = reader.look().with_context(|| request.path.display().to_string());
+        system.or_fail(FailureKind::Install)
+    };
+    let (system, _) = reading::settled(&disk, look, |system| lost(system) == 0)?;
+    let lost = lost(&system);
+    let entries = entries(&system, limit.unwrap_or(usize::MAX));
+    Ok(HistoryReport { disk: disk.identity().clone(), kept: system.history.is_some(), entries, lost })
+}
+
+/// How many records cannot be read.
+fn lost(system: &SystemFacts) -> u32 {
+    system.history.as_ref().map_or(0, |history| history.lost(history.last(system.env.as_ref())))
+}
+
+/// The newest first.
+pub(super) fn entries(system: &SystemFacts, limit: usize) -> Vec<HistoryEntry> {
+    let Some(history) = &system.history else { return vec![] };
+    let panic = pstore::panic(system);
+    let now = Now { env: system.env.as_ref(), running: system.running, panic: panic.as_deref(), utc };
+    let mut entries = HistoryEntry::all(history, now);
+    entries.truncate(limit);
+    entries
+}

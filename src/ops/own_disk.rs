@@ -1,0 +1,52 @@
+//! Finds the disk that the system was booted from, for verbs to which no disk was named.
+
+use std::{path::PathBuf, time::Duration};
+
+use slipway_core::{
+    boot::running::booted_disk,
+    disk::{
+        drive::DriveRecord,
+        identity::DiskIdentity,
+        own::{Candidate, Candidates, NoDisk, own_disk},
+    },
+    report::{FailureKind, Observer},
+};
+
+use super::DiskRequest;
+use crate::{
+    device::{Access, Disk},
+    error::{Failure, OrFail as _},
+    probe,
+};
+
+impl DiskRequest {
+    /// For the disk that was named, or else for the one that the system was booted from.
+    pub fn of(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Self, Failure> {
+        let Some(path) = named else { return Self::own(lock_timeout, observer) };
+        Ok(DiskRequest { path, lock_timeout, found: None })
+    }
+
+    fn own(lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Self, Failure> {
+        let cmdline = super::kernel_cmdline()?;
+        let Some(guid) = booted_disk(&cmdline) else {
+            let is_live = cmdline.split_ascii_whitespace().any(|word| word.starts_with("slipway.medium="));
+            return Err(if is_live { NoDisk::Live } else { NoDisk::NotBooted }).or_fail(FailureKind::Input);
+        };
+        let found = probe::disks_with(guid).map_err(|e| NoDisk::NoList(format!("/sys/block: {e}")));
+        let probe::DisksWith { disks, unknown } = found.or_fail(FailureKind::Input)?;
+        // A single one is taken whatever it says, and is not kept from it by another program's lock.
+        let clones = disks.len() > 1;
+        let candidate =
+            |disk: DiskIdentity| Candidate { record: if clones { record(&disk, lock_timeout) } else { None }, disk };
+        let candidates = Candidates { disks: disks.into_iter().map(candidate).collect(), unknown };
+        let own = own_disk(guid, candidates).or_fail(FailureKind::Input)?;
+        own.note().iter().for_each(|note| observer.note(note));
+        Ok(DiskRequest { path: own.disk.path.clone().into(), lock_timeout, found: Some(own.disk) })
+    }
+}
+
+fn record(disk: &DiskIdentity, patience: Duration) -> Option<DriveRecord> {
+    let disk = Disk::open(disk.path.as_ref(), Access::Read, None, patience).ok()?;
+    let gpt = probe::gpt(&disk).ok()?;
+    probe::drive_record(&disk, &gpt)
+}

@@ -1,0 +1,84 @@
+//! Reading a disk without a lock, while others may write to it.
+//!
+//! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. What is good is good,
+//! whoever writes. What looks damaged may be half-written: it counts only if it is found once more, or if nobody wrote
+//! while it was read.
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+use slipway_core::{
+    boot::slot::Slot,
+    plan::SystemFacts,
+    report::{Observer, SlotCheck, Writer},
+};
+
+use super::slot_checks;
+use crate::{
+    device::Disk,
+    error::Failure,
+    probe::{self, ProbeError},
+};
+
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks until the answer is good, or nobody writes, or it has been looked often enough. `look` gets who writes.
+pub fn settled<T>(
+    disk: &Disk,
+    mut look: impl FnMut(Option<&Writer>) -> Result<T, Failure>,
+    is_good: impl Fn(&T) -> bool,
+) -> Result<(T, Option<Writer>), Failure> {
+    let mut tries = 1;
+    loop {
+        let (before, state) = (disk.writer(), probe::written_first(disk));
+        let answer = look(before.as_ref());
+        let writer = disk.writer().or(before);
+        // One that came and went has left a trace.
+        let undisturbed = writer.is_none() && probe::written_first(disk) == state;
+        let enough = undisturbed || tries == TRIES;
+        match answer {
+            Ok(answer) if enough || is_good(&answer) => return Ok((answer, writer)),
+            Err(failure) if enough => return Err(meanwhile(failure, writer)),
+            _ => thread::sleep(PAUSE),
+        }
+        tries += 1;
+    }
+}
+
+// During an install the disk has no partition table. That is no damage.
+fn meanwhile(failure: Failure, writer: Option<Writer>) -> Failure {
+    let Some(writer) = writer else { return failure };
+    let text = format!("{writer}; ask again when it is done, meanwhile what it writes cannot be told from damage");
+    Failure { error: failure.error.context(text), ..failure }
+}
+
+/// Facts about an installed disk. Looking once more reads the content of the slots only if boot.env has changed.
+pub struct Reader<'d> {
+    disk: &'d Disk,
+    cmdline: String,
+    facts: Option<SystemFacts>,
+    checks: Option<BTreeMap<Slot, SlotCheck>>,
+}
+
+impl<'d> Reader<'d> {
+    pub fn new(disk: &'d Disk) -> Result<Self, Failure> {
+        Ok(Reader { disk, cmdline: super::kernel_cmdline()?, facts: None, checks: None })
+    }
+
+    pub fn look(&mut self) -> Result<SystemFacts, ProbeError> {
+        if let Some(before) = &self.facts {
+            let again = probe::look_again(self.disk, &self.cmdline, before)?;
+            if (&again.env, again.gpt.disk_guid) == (&before.env, before.gpt.disk_guid) {
+                return Ok(again);
+            }
+        }
+        self.checks = None;
+        let facts = probe::system(self.disk, &self.cmdline)?;
+        Ok(self.facts.insert(facts).clone())
+    }
+
+    /// Every file of every slot that the last look did not find empty.
+    pub fn check(&mut self, facts: &SystemFacts, observer: &mut dyn Observer) -> BTreeMap<Slot, SlotCheck> {
+        self.checks.get_or_insert_with(|| slot_checks::slots(self.disk, facts, observer)).clone()
+    }
+}

@@ -1,0 +1,316 @@
+//! A failure as a document: which identifier an error has is decided here, by its type, and nowhere else.
+//!
+//! An error of a new kind gets a line in `core/src/report/failure_id.rs`, one in the table of
+//! `docs/reports-and-events.md`, and one in a function below.
+
+use std::{error::Error, io, iter};
+
+use slipway_core::{
+    config::unattended::InstructionsError,
+    disk::own::NoDisk,
+    media::format::WrongName,
+    plan::{LeftAlone, Refusal, Refusals},
+    report::{FailedStep, FailureId as Id, FailureKind, FailureReport, NOTHING_WRITTEN, RefusalReport},
+    yaml::ConfigError,
+};
+
+use crate::{
+    bootloader::AssetError,
+    cli::environment::EnvironmentError,
+    commands::StdinError,
+    device::{NotADisk, OpenError},
+    error::Failure,
+    execute::{ChangedMeanwhile, ExecuteError},
+    media::{ImageError as MediaError, LiveError, OutputFileError},
+    mkfs::MkfsError,
+    ops::{IsACopy, NotTheOne, PlanChanged, WrittenOver},
+    payload::{PayloadError, image::ImageError},
+    probe::ProbeError,
+    tools::ToolError,
+};
+
+/// What is known of an error by its type.
+#[derive(Clone, Copy)]
+struct Known {
+    id: Id,
+    /// What stands in its message between the reason and the remedy, if it has one.
+    before_remedy: Option<&'static str>,
+    /// Whether it is certain that nothing was written, if the plan was not carried out.
+    untouched: bool,
+}
+
+impl Known {
+    const fn new(id: Id) -> Self {
+        Known { id, before_remedy: None, untouched: false }
+    }
+
+    const fn remedy(self, after: &'static str) -> Self {
+        Known { before_remedy: Some(after), ..self }
+    }
+
+    const fn untouched(self) -> Self {
+        Known { untouched: true, ..self }
+    }
+}
+
+/// The document of a failure. `verb` is the one on the command line.
+pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
+    let causes: Vec<_> = causes(failure).collect();
+    let step = causes.iter().find_map(|cause| cause.downcast_ref::<ExecuteError>());
+    let refusals = causes.iter().find_map(|cause| refusals(*cause)).unwrap_or_default();
+    // The innermost one says most.
+    let known = causes.iter().rev().find_map(|cause| Some((known(*cause)?, cause.to_string())));
+    let by_type = known.as_ref().and_then(|(known, text)| Some(text.rsplit_once(known.before_remedy?)?.1.to_owned()));
+    let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
+    let state = step.map(|step| state_and_remedy(&step.state));
+    let carried_out = causes.iter().any(|cause| cause.is::<WrittenOver>());
+    FailureReport {
+        verb: verb.map(str::to_owned),
+        exit_code: failure.kind.exit_code(),
+        kind: failure.kind,
+        id: known.as_ref().map_or(failure.kind.other(), |(known, _)| known.id).name().to_owned(),
+        message: failure.to_string(),
+        step: step.map(|step| FailedStep { number: step.number, of: step.of, text: one_line(&step.sentence) }),
+        disk_state: match &state {
+            Some((state, _)) => Some((*state).to_owned()),
+            None if carried_out => None,
+            None => untouched(failure.kind, verb, known.as_ref().is_some_and(|(known, _)| known.untouched))
+                .then(|| NOTHING_WRITTEN.to_owned()),
+        },
+        remedy: by_type
+            .or_else(|| state.and_then(|(_, remedy)| remedy.map(str::to_owned)))
+            .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals)),
+        refusals,
+    }
+}
+
+/// The document of a command line that cannot be parsed, for the reason in `text`.
+pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport {
+    FailureReport {
+        verb: verb.map(str::to_owned),
+        exit_code: kind.exit_code(),
+        kind,
+        id: Id::Usage.name().to_owned(),
+        message: text.strip_prefix("error: ").unwrap_or(text).trim_end().to_owned(),
+        refusals: vec![],
+        step: None,
+        disk_state: Some(NOTHING_WRITTEN.to_owned()),
+        remedy: None,
+    }
+}
+
+/// The errors from the outermost to the innermost. An `io::Error` hides the one that is in it.
+fn causes(failure: &Failure) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let mut next = Some::<&(dyn Error + 'static)>(failure.error.as_ref());
+    iter::from_fn(move || {
+        let cause = next?;
+        let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| cause.source());
+        Some(cause)
+    })
+}
+
+fn refusals(cause: &(dyn Error + 'static)) -> Option<Vec<RefusalReport>> {
+    let all = cause.downcast_ref::<Refusals>().map(|Refusals(all)| all.iter().map(RefusalReport::from).collect());
+    all.or_else(|| Some(vec![cause.downcast_ref::<Refusal>()?.into()]))
+}
+
+/// Steps are printed in columns.
+fn one_line(sentence: &str) -> String {
+    sentence.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a failed step left, in two: what is on the disk, and what to do.
+fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
+    match state.rsplit_once("; ") {
+        Some((state, remedy)) if remedy.starts_with("run ") => (state, Some(remedy)),
+        _ => (state, None),
+    }
+}
+
+/// Whether it is certain that nothing was written, by the verb and by what the exit codes promise. (Verbs that are not
+/// about a disk may have written files.)
+fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
+    match verb {
+        Some("pull" | "checksum" | "man" | "completions") => false,
+        Some("status" | "verify" | "inspect") => true,
+        _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
+    }
+}
+
+fn known(cause: &(dyn Error + 'static)) -> Option<Known> {
+    request(cause).or_else(|| disk(cause)).or_else(|| payload(cause)).or_else(|| machine(cause))
+}
+
+/// What was asked for, and why it is not done.
+fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(refusals) = cause.downcast_ref::<Refusals>() {
+        // The one that the exit code is from.
+        let first = refusals.0.iter().find(|refusal| refusal.kind() == refusals.kind())?;
+        return Some(Known::new(first.id()).untouched());
+    }
+    if let Some(left) = cause.downcast_ref::<LeftAlone>() {
+        return Some(Known::new(left.id()).untouched());
+    }
+    if let Some(wrong) = cause.downcast_ref() {
+        return Some(match wrong {
+            InstructionsError::NoDisk(_) => Known::new(Id::NoDiskGiven).remedy(": "),
+            InstructionsError::Word { .. } | InstructionsError::KeptAndWiped => Known::new(Id::UnattendedInstructions),
+        });
+    }
+    if let Some(wrong) = cause.downcast_ref() {
+        let id = match wrong {
+            NotTheOne::Unknown(_) => Id::DiskUnknown,
+            NotTheOne::None(_) => Id::NoDiskMatches,
+            NotTheOne::Several(_) => Id::DiskAmbiguous,
+        };
+        return Some(Known::new(id).untouched());
+    }
+    if let Some(none) = cause.downcast_ref() {
+        let known = match none {
+            NoDisk::Install | NoDisk::NotBooted | NoDisk::Live | NoDisk::NoList(_) => {
+                Known::new(Id::NoDiskGiven).remedy(": ")
+            }
+            NoDisk::NotFound { .. } => Known::new(Id::NoDiskGiven),
+            NoDisk::Several { .. } => Known::new(Id::DiskAmbiguous),
+        };
+        return Some(known.untouched());
+    }
+    if let Some(silent) = cause.downcast_ref() {
+        return Some(match silent {
+            StdinError::Silent { .. } => Known::new(Id::Stdin).remedy(": "),
+            StdinError::TooLong => Known::new(Id::Stdin),
+        });
+    }
+    if cause.is::<Refusal>() {
+        return cause.downcast_ref::<Refusal>().map(|refusal| Known::new(refusal.id()).untouched());
+    }
+    // These types have one identifier.
+    let simple = [
+        (cause.is::<EnvironmentError>(), Known::new(Id::EnvironmentVariable)),
+        (cause.is::<ConfigError>(), Known::new(Id::MachineConfig)),
+        (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
+        (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
+        (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
+        (cause.is::<IsACopy>(), Known::new(Id::DiskIsCopy).untouched()),
+        (cause.is::<ExecuteError>(), Known::new(Id::StepFailed)),
+    ];
+    simple.into_iter().find_map(|(is, known)| is.then_some(known))
+}
+
+/// Opening and reading the disk.
+fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(error) = cause.downcast_ref() {
+        let known = match error {
+            OpenError::NotADisk { why: NotADisk::Missing, .. } => Known::new(Id::NoSuchDisk),
+            OpenError::NotADisk { why: NotADisk::Unreadable(_), .. } | OpenError::Io { .. } => {
+                Known::new(Id::DiskError)
+            }
+            OpenError::NotADisk { why: NotADisk::Other, .. } => Known::new(Id::NotADisk),
+            OpenError::NotADisk { why: NotADisk::Directory | NotADisk::Partition { .. }, .. } => {
+                Known::new(Id::NotADisk).remedy(": ")
+            }
+            OpenError::ReadOnly(_) => Known::new(Id::DiskReadOnly),
+            OpenError::Claimed { .. } => Known::new(Id::DiskInUse).remedy("; "),
+            OpenError::Blind { .. } => Known::new(Id::DiskUsersUnknown).remedy("; "),
+            OpenError::Locked { .. } => Known::new(Id::DiskLocked),
+            OpenError::SectorSize { .. } => Known::new(Id::DiskSectorSize),
+        };
+        return Some(known.untouched());
+    }
+    cause.downcast_ref().map(|error| {
+        let id = match error {
+            ProbeError::Io { .. } => Id::DiskError,
+            ProbeError::NoTable(_) | ProbeError::Foreign(_) => Id::NotASlipwayDisk,
+            ProbeError::TableUnreadable(_) => Id::TableUnreadable,
+            ProbeError::Fat { .. }
+            | ProbeError::Sums { .. }
+            | ProbeError::NoSums { .. }
+            | ProbeError::Stream { .. } => Id::DiskDamaged,
+        };
+        Known::new(id).untouched()
+    })
+}
+
+/// Payloads, container images, registries.
+fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            PayloadError::Missing { .. } => Known::new(Id::PayloadMissing),
+            PayloadError::NoneHere { .. } => Known::new(Id::PayloadMissing).remedy(": "),
+            PayloadError::Io { .. } => Known::new(Id::PayloadUnreadable),
+            PayloadError::Empty { .. }
+            | PayloadError::WrongContent { .. }
+            | PayloadError::Unbootable { .. }
+            | PayloadError::Mismatch { .. } => Known::new(Id::PayloadDamaged),
+            PayloadError::Sums { .. } | PayloadError::Manifest { .. } => Known::new(Id::PayloadChecksums),
+            PayloadError::SumsIncomplete { .. } => Known::new(Id::PayloadChecksums).remedy("; "),
+            PayloadError::NoChecksums { .. } => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
+        });
+    }
+    cause.downcast_ref().map(|error| {
+        Known::new(match error {
+            ImageError::NotFound { .. } => Id::ImageNotFound,
+            ImageError::Invalid { .. } => Id::ImageInvalid,
+            ImageError::Denied { .. } => Id::RegistryDenied,
+            ImageError::Fetch { .. } => Id::RegistryUnreachable,
+            ImageError::Io { .. } => Id::ImageUnreadable,
+        })
+    })
+}
+
+/// What the machine lacks, and the file that `image` makes. (A transparent error hides the one that is in it.)
+fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(error) = cause.downcast_ref() {
+        return Some(tool(error));
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            MkfsError::Tool(error) => Some(tool(error)),
+            MkfsError::SideFile(_) => Some(Known::new(Id::SideFile)),
+            MkfsError::Differs { .. } | MkfsError::Disk { .. } => None,
+        };
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(output_file(error));
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            MediaError::Tool(error) => tool(error),
+            MediaError::OutputFile(error) => output_file(error),
+            MediaError::Storage { .. } => Known::new(Id::FileUnwritable),
+            MediaError::Differs { .. } => Known::new(Id::FileDiffers),
+        });
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            LiveError::Payload(_) | LiveError::Container(_) => None,
+            LiveError::TooLarge { .. } => Some(Known::new(Id::InitramfsTooLarge)),
+            LiveError::Tool(error) => Some(tool(error)),
+            LiveError::OutputFile(error) => Some(output_file(error)),
+            LiveError::Differs { .. } => Some(Known::new(Id::FileDiffers)),
+        };
+    }
+    cause.downcast_ref().map(|error| match error {
+        AssetError::NotFound { .. } => Known::new(Id::BootAssetsMissing).remedy("; "),
+        AssetError::Bad { .. } => Known::new(Id::BootAssetsDamaged),
+    })
+}
+
+const fn tool(error: &ToolError) -> Known {
+    match error {
+        ToolError::Missing(..) => Known::new(Id::ToolMissing).remedy(": "),
+        ToolError::Failed { .. } => Known::new(Id::ToolFailed),
+    }
+}
+
+const fn output_file(error: &OutputFileError) -> Known {
+    match error {
+        OutputFileError::Exists(_) => Known::new(Id::FileExists).remedy("; ").untouched(),
+        OutputFileError::NotAFile(_) | OutputFileError::Dir { .. } => {
+            Known::new(Id::FileUnwritable).remedy(": ").untouched()
+        }
+        OutputFileError::NoName(_) => Known::new(Id::FileUnwritable).untouched(),
+        OutputFileError::Io { .. } => Known::new(Id::FileUnwritable),
+    }
+}

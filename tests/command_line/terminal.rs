@@ -1,0 +1,61 @@
+//! On a terminal: nothing is wider than it is.
+
+use std::path::Path;
+
+use slipway_test_support::world::{Outcome, World, installer_path, program};
+
+/// What the program prints on a terminal with so many columns, in lines as they stand at the end, and as drawn.
+fn on_terminal(columns: u16, environment: &str, args: &[String]) -> Vec<String> {
+    let quoted = args.iter().map(|arg| format!("'{arg}'")).collect::<Vec<_>>().join(" ");
+    let assets = slipway_test_support::world::assets();
+    let installer = installer_path();
+    let (assets, installer) = (assets.display(), installer.display());
+    let command = format!(
+        "stty cols {columns} rows 24 && {environment} SLIPWAY_ASSETS={assets} {installer} {quoted} 2>&1 >/dev/null"
+    );
+    let outcome = Outcome::of(program("script").args(["-qec", &command, "/dev/null"])).succeeds();
+    let shown = outcome.stdout.replace("\x1b[K", "");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+    shown.split(['\r', '\n']).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn width(line: &str) -> usize {
+    line.chars().count()
+}
+
+#[test]
+fn bars_and_sentences_fit_the_terminal() {
+    let world = World::new();
+    let image = world.image();
+    let args = world.install_args(&image, &["--progress=auto", "--force"]);
+    for (columns, environment) in [(80, ""), (40, ""), (200, "COLUMNS=40")] {
+        let most = if environment.is_empty() { columns } else { 40 };
+        let lines = on_terminal(columns, environment, &args);
+        assert!(lines.iter().any(|line| line.starts_with("  [") && line.contains("] ")), "no bar: {lines:#?}");
+        for line in &lines {
+            assert!(width(line) < most.into(), "{} columns of {most}: {line:?}", width(line));
+        }
+        let cut = lines.iter().any(|line| line.ends_with('…'));
+        assert!(cut, "{columns}: {lines:#?}");
+        // One unit system, with one decimal place.
+        assert!(lines.iter().any(|line| line.contains("100 %") || line.contains(" KiB of ")), "{lines:#?}");
+    }
+    // Elsewhere a sentence is whole.
+    let plain = world.install(&image, &["--progress=bars", "--force"]).succeeds();
+    assert!(plain.stderr.contains("LBA 0: boot code and protective MBR   <- commit point"), "{}", plain.stderr);
+    assert!(!plain.stderr.contains(['…', '\r', '\x1b']), "{}", plain.stderr);
+}
+
+#[test]
+fn inspect_draws_as_wide_as_columns_says() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let widest = |columns: &str| {
+        let mut command = slipway_test_support::world::installer([Path::new("inspect"), &image]);
+        let text = Outcome::of(command.env("COLUMNS", columns)).succeeds().stdout;
+        text.lines().map(width).max().unwrap()
+    };
+    assert_eq!((widest("100"), widest("70")), (100, 70));
+    // No number of columns: as without it.
+    assert_eq!((widest("0"), widest("x")), (80, 80));
+}

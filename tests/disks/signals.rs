@@ -1,0 +1,156 @@
+//! Ctrl-C and SIGTERM: the program ends with what is on the disk, and the same command goes on from there.
+
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead as _, BufReader, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use slipway_core::units::MIB;
+use slipway_test_support::world::{self, Node, Payload, World, assets, installer_path, json_of, on_disk};
+
+use super::interrupted::{Run, next_boot};
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+}
+
+/// At several steps, with both signals. What it says is so, and the same command succeeds.
+#[test]
+fn an_upgrade_that_is_interrupted() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.resize(Payload::ROOTFS, 6 * MIB);
+    let source = format!("--source={}", node.next.source());
+    let steps = [(1, Signal::SIGINT), (3, Signal::SIGTERM), (4, Signal::SIGINT), (5, Signal::SIGHUP)];
+    for (n, (step, signal)) in steps.into_iter().enumerate() {
+        // Another command line each time, so that there always is everything to do.
+        node.next.write("cmdline", format!("n={n}"));
+        // Writing and reading back each take seconds: a step that has begun has not ended when the signal comes.
+        let args = ["upgrade", &source, "--limit-rate=2MiB"];
+        let mut run = Run::start(&world, &node, 'A', false, &args);
+        assert!(run.reaches(step), "step {step}");
+        send(&run.child, signal);
+        let pid = run.child.id();
+        let (code, text) = run.ends();
+        assert_eq!(code, 128 + signal as i32, "{text}");
+        let line = text.lines().last().unwrap();
+        let at: u64 = line.split("in step ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        assert!(at >= step && at <= 5, "{line}");
+        assert!(line.starts_with(&format!("error: interrupted by {} in step {at} of ", signal.as_str())), "{line}");
+        // Either boot.env lets slot A boot.
+        let left = if at <= 2 { "it is as safe as the old one" } else { "still boots, and slot B is not tried" };
+        assert!(line.contains(&format!("{left}; run the same command again: /")), "{line}");
+        let command = format!("upgrade {source} --limit-rate=2MiB --progress=json --disk {}", node.disk.display());
+        assert!(line.ends_with(&command), "{line}");
+        // It is also the last event.
+        let event = text.lines().rev().nth(1).unwrap();
+        assert!(event.contains(r#""event":"failed""#) && event.contains("interrupted by"), "{event}");
+        assert_eq!(next_boot(&node), ("A".to_owned(), false), "step {step}");
+        assert_eq!(json_of(&node.disk, &["status"])["writer"], serde_json::Value::Null);
+        let left: Vec<_> = fs::read_dir("/run/slipway").unwrap().flatten().collect();
+        let of_run =
+            |path: &fs::DirEntry| fs::read_to_string(path.path()).is_ok_and(|s| s.contains(&format!(":{pid},")));
+        assert!(!left.iter().any(of_run), "its progress is left");
+    }
+    node.upgrade().succeeds();
+    assert_eq!(next_boot(&node), ("B".to_owned(), true));
+    on_disk(&node.disk, &["verify"]).succeeds();
+}
+
+/// Before the first write nothing was written; a verb that only reads says the same.
+#[test]
+fn before_the_first_write() {
+    let world = World::new();
+    // Reading it takes seconds.
+    world.payload.resize(Payload::ROOTFS, 6 * MIB);
+    let node = Node::installed(&world);
+    let source = format!("--source={}", node.next.source());
+    let mut run = Run::start(&world, &node, 'A', false, &["upgrade", &source, "--limit-rate=1MiB"]);
+    let mut line = String::new();
+    while !line.contains("verify     BOOT-A") {
+        line.clear();
+        assert!(run.events.read_line(&mut line).unwrap() > 0);
+    }
+    send(&run.child, Signal::SIGTERM);
+    let (code, text) = run.ends();
+    assert_eq!(code, 143, "{text}");
+    let line = text.lines().last().unwrap();
+    let wanted = "error: interrupted by SIGTERM (verify BOOT-A); nothing was written; run the same command again: ";
+    assert!(line.starts_with(wanted), "{line}");
+}
+
+/// As under `nohup` and in the background of a shell script.
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let world = World::new();
+    let image = world.image();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "trap '' INT HUP; exec \"$@\"", "sh"]).arg(installer_path());
+    command.args(world.install_args(&image, &["--progress=json"])).env("SLIPWAY_ASSETS", assets());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut events = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("\"step\":3") {
+        line.clear();
+        assert!(events.read_line(&mut line).unwrap() > 0);
+    }
+    send(&child, Signal::SIGINT);
+    send(&child, Signal::SIGHUP);
+    events.read_to_string(&mut line).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{line}");
+    on_disk(&image, &["verify"]).succeeds();
+}
+
+/// Nothing is left beside an image that was not made.
+#[test]
+fn an_image_that_is_interrupted() {
+    let world = World::new();
+    let out = world.path("images");
+    fs::create_dir(&out).unwrap();
+    let mut command = Command::new(installer_path());
+    command.args(["image", "--kind=qcow2", "--disk-size=8GiB", "--format-data=false", "--progress=json", "--source"]);
+    command.arg(world.payload.source()).arg("--out").arg(out.join("disk.qcow2.xz")).env("SLIPWAY_ASSETS", assets());
+    for phase in ["check      payload", "\"step\":9", "convert "] {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut events = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(phase) {
+            line.clear();
+            assert!(events.read_line(&mut line).unwrap() > 0, "it ended before {phase}");
+        }
+        send(&child, Signal::SIGINT);
+        line.clear();
+        events.read_to_string(&mut line).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{phase}: {line}");
+        assert!(line.contains("a file has its name only if it is complete; run the same command again: "), "{line}");
+        let left: Vec<_> = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.is_empty(), "{phase}: {left:?}");
+    }
+}
+
+/// A child that nobody could end would outlive the program, with the disk.
+#[test]
+fn programs_that_are_started_have_no_signal_blocked() {
+    let world = World::new();
+    let (bin, seen) = (world.path("bin"), world.path("seen"));
+    fs::create_dir(&bin).unwrap();
+    // Not sh: dash begins with an empty mask, whatever it inherits.
+    let script =
+        format!("#!/bin/bash\ngrep SigBlk /proc/self/status >> {}\nexec /sbin/mkfs.xfs \"$@\"\n", seen.display());
+    fs::write(bin.join("mkfs.xfs"), script).unwrap();
+    fs::set_permissions(bin.join("mkfs.xfs"), Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let image = world.sparse("disk.img", world::DISK_BYTES);
+    let mut install = world.install_command(&image, &["--format-data=true"]);
+    world::Outcome::of(install.env("PATH", path)).succeeds();
+    let seen = fs::read_to_string(seen).unwrap();
+    assert!(seen.lines().count() == 2 && seen.lines().all(|line| line == "SigBlk:\t0000000000000000"), "{seen}");
+}

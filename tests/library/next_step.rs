@@ -1,0 +1,190 @@
+//! The next step that `status` names: a table of states, and that no plan refuses it.
+
+use proptest::prelude::*;
+use slipway_core::{
+    boot::{
+        running::Running,
+        slot::{Slot, SlotState},
+    },
+    disk::{
+        gpt::GptError,
+        meta::{ADV_BYTES, Meta},
+    },
+    plan::{self, ActivateRequest, RunsFrom, SystemFacts, UpgradeRequest},
+    report::{Beside, NextStep, next_step},
+};
+use slipway_test_support::system::{
+    self, base, blank, payload,
+    random::random_system,
+    states::{
+        confirmed, damaged, from_outside, healthy, on_trial, pending, staged, tried, with_env, without_boot_state,
+    },
+};
+
+const CLONE: &str = "detach /dev/sdb, the copy";
+
+fn beside() -> Beside<'static> {
+    Beside { disk: "/dev/sda", detach: None, chain_damaged: false, problems: false }
+}
+
+fn of(facts: &SystemFacts) -> NextStep {
+    next_step(facts, &beside())
+}
+
+/// What is wrong with the disk of a row, and what is typed.
+#[test]
+fn table() {
+    let primary_lost = || {
+        let mut facts = pending();
+        facts.gpt.copies.primary = Err(GptError::HeaderCrc);
+        facts
+    };
+    let backup_lost = || {
+        let mut facts = healthy();
+        facts.gpt.copies.backup = Err(GptError::HeaderCrc);
+        facts
+    };
+    let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
+    let meta_lost = || SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..healthy() };
+    let given_up = || with_env(on_trial(), |env| env.given_up(Slot::B, None, 9));
+    let rolled_back = || with_env(confirmed(), |env| env.rolled_back(Slot::A, None));
+    let nothing_boots = || damaged(healthy(), Slot::A);
+    let no_place = |facts: SystemFacts| SystemFacts { env_at: [None; 2], ..facts };
+    let staged_by_copy = || with_env(staged(), |env| env.disarmed());
+    let (upgrade, verify) = ("installer upgrade --disk /dev/sda --source SOURCE", "installer verify --disk /dev/sda");
+    let upgrade_offline = "installer upgrade --disk /dev/sda --source SOURCE --offline";
+    let install = "installer install --disk /dev/sda --source SOURCE --force";
+    let rows: Vec<(&str, SystemFacts, &str)> = vec![
+        ("all is well", healthy(), "nothing to do"),
+        ("all is well, both slots in use", confirmed(), "nothing to do"),
+        ("all is well, from a rescue system", from_outside(confirmed()), "nothing to do"),
+        ("a trial is pending", pending(), "reboot"),
+        ("a trial is pending, from a rescue system", from_outside(pending()), "boot this disk: that tries"),
+        ("the trial runs", on_trial(), "installer confirm --disk /dev/sda"),
+        ("the trial runs and a copy is lost", copy_lost(on_trial()), "installer confirm --disk /dev/sda"),
+        ("the trial runs and its slot is damaged", damaged(on_trial(), Slot::B), "installer rollback --disk /dev/sda"),
+        ("the trial was given up and still runs", given_up(), "reboot"),
+        ("the trial failed", tried(), upgrade),
+        ("the trial failed, from a rescue system", from_outside(tried()), upgrade_offline),
+        ("staged", staged(), "installer activate --disk /dev/sda"),
+        ("the trial was cancelled", staged_by_copy(), "installer activate --disk /dev/sda"),
+        ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
+        ("rolled back, not booted yet", rolled_back(), "reboot"),
+        ("one copy of the boot state is lost", copy_lost(healthy()), "installer repair --disk /dev/sda"),
+        ("the same, from a rescue system", copy_lost(from_outside(pending())), "installer repair --disk /dev/sda"),
+        ("both copies are lost", without_boot_state(healthy()), "installer repair --disk /dev/sda"),
+        (
+            "both are lost, from a rescue system",
+            without_boot_state(from_outside(confirmed())),
+            "installer repair --disk /dev/sda",
+        ),
+        ("both are lost and no slot is whole", from_outside(without_boot_state(nothing_boots())), install),
+        (
+            "both are lost, nothing is whole, and the system runs",
+            without_boot_state(nothing_boots()),
+            "the boot state is lost",
+        ),
+        ("the boot state has no place", no_place(from_outside(without_boot_state(healthy()))), install),
+        (
+            "the default is damaged, the other one is good",
+            damaged(confirmed(), Slot::B),
+            "installer rollback --disk /dev/sda",
+        ),
+        (
+            "the same, from a rescue system",
+            from_outside(damaged(confirmed(), Slot::B)),
+            "installer rollback --disk /dev/sda --offline",
+        ),
+        ("the other slot is damaged", damaged(confirmed(), Slot::A), upgrade),
+        ("the pending trial is damaged", damaged(pending(), Slot::B), upgrade),
+        ("the only slot is damaged, and its system runs", nothing_boots(), upgrade),
+        ("the only slot is damaged", from_outside(nothing_boots()), install),
+        ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),
+        ("the second copy of the table is lost", backup_lost(), "sgdisk -e /dev/sda"),
+        ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
+    ];
+    for (name, facts, expected) in rows {
+        let NextStep { command, why } = of(&facts);
+        match command {
+            Some(command) => assert_eq!(command, expected, "{name}"),
+            None => assert!(why.starts_with(expected), "{name}: {why:?}, not {expected:?}"),
+        }
+    }
+    let with = |edit: fn(&mut Beside)| {
+        let mut beside = beside();
+        edit(&mut beside);
+        next_step(&pending(), &beside)
+    };
+    assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
+    let chain = with(|b| b.chain_damaged = true);
+    assert!(chain.command.is_none() && chain.why.starts_with("do not reboot"), "{chain:?}");
+    let problem = next_step(&healthy(), &Beside { problems: true, ..beside() });
+    assert_eq!(problem.command.as_deref(), Some(verify));
+}
+
+/// A path that a shell would take apart.
+#[test]
+fn a_command_can_be_pasted() {
+    let command = |disk| next_step(&on_trial(), &Beside { disk, ..beside() }).command.unwrap();
+    assert_eq!(command("/srv/my disk.raw"), "installer confirm --disk '/srv/my disk.raw'");
+    assert_eq!(command("it's"), r"installer confirm --disk 'it'\''s'");
+    assert_eq!(command("$(reboot)"), "installer confirm --disk '$(reboot)'");
+}
+
+/// From outside every verb that is named has `--offline`, or does not need it.
+fn runs_from(facts: &SystemFacts) -> RunsFrom {
+    if facts.running.slot().is_some() { RunsFrom::Inside } else { RunsFrom::Offline }
+}
+
+/// Whether the plan function takes the verb that is named, and has something to do.
+fn is_taken(facts: &SystemFacts, command: &str) -> bool {
+    let plan = match command.split(' ').nth(1).unwrap_or_default() {
+        "confirm" => plan::confirm(&base(9), facts),
+        "rollback" if runs_from(facts) == RunsFrom::Offline => plan::rollback_offline(&base(9), facts),
+        "rollback" => plan::rollback(&base(9), facts),
+        "repair" => plan::repair(&base(9), facts),
+        "activate" => {
+            plan::activate(&ActivateRequest { base: base(9), runs_from: runs_from(facts), preserve: true }, facts)
+        }
+        "upgrade" => {
+            let request = UpgradeRequest {
+                runs_from: runs_from(facts),
+                retry_bad: true,
+                allow_any_version: true,
+                ..system::upgrade()
+            };
+            plan::upgrade(&request, facts, &payload(9))
+        }
+        _ => return true,
+    };
+    plan.is_ok_and(|plan| !plan.steps.is_empty())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_named_is_not_refused(facts in random_system(), chain_damaged: bool, rare in 0u8..20) {
+        let mut facts = facts;
+        if rare == 0 {
+            facts.slots.b = blank();
+        }
+        let step = next_step(&facts, &Beside { chain_damaged: chain_damaged && rare == 1, ..beside() });
+        let command = step.command.unwrap_or_default();
+        prop_assert!(is_taken(&facts, &command), "{command}: refused");
+        let env = facts.env.as_ref();
+        let runs = facts.running.slot();
+        if command == "reboot" {
+            prop_assert!(facts.next.slot.is_some() && runs.is_some(), "it comes up again");
+            let on_trial = facts.running == Running::This { slot: Slot::A, trial: true }
+                && env.is_some_and(|env| env.once.is_none() && env.states.a == SlotState::Tried);
+            prop_assert!(!on_trial || !is_taken(&facts, "installer confirm"), "a trial that is well would be lost");
+        }
+        if step.why == "nothing to do" {
+            prop_assert!(facts.next.slot.is_some() && !facts.next.trial && env.is_some());
+            prop_assert!(runs.is_none_or(|runs| Some(runs) == facts.next.slot));
+            prop_assert!(facts.env_copies[0] == facts.env_copies[1]);
+        }
+        prop_assert!(!step.why.is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! What `status` shows to people, at 80 and at 40 columns (golden files; `SLIPWAY_UPDATE_GOLDEN=1` rewrites them).
+
+use slipway::ops::status::{self, Seen};
+use slipway_core::{
+    boot::slot::Slot,
+    digest::Sha256,
+    disk::identity::{DiskIdentity, DiskKind},
+    plan::SystemFacts,
+    report::{ChainCheck, FileCheck, FileState, StatusReport},
+    units::GIB,
+};
+use slipway_test_support::{
+    golden::assert_golden,
+    system::states::{confirmed, damaged, from_outside, healthy, on_trial, pending, staged, tried, without_boot_state},
+};
+
+/// Lines of a terminal.
+const SCREEN: usize = 24;
+
+fn seen() -> Seen {
+    let link = |name: &str| FileCheck {
+        name: name.to_owned(),
+        state: FileState::Good,
+        size: Some(1),
+        expected: Some(Sha256([7; 32])),
+        actual: Some(Sha256([7; 32])),
+        offset: Some(0),
+    };
+    let links = ["EFI/BOOT/BOOTX64.EFI", "boot code", "core image"].map(link).to_vec();
+    Seen {
+        disk: DiskIdentity { path: "/dev/sda".to_owned(), kind: DiskKind::Disk, model: None, serial: None, wwid: None },
+        bytes: 4 * GIB,
+        boot_chain: ChainCheck { recorded: true, links, ..ChainCheck::default() },
+        problems: vec![],
+        notes: vec![],
+        detach: None,
+    }
+}
+
+fn text(report: StatusReport, columns: u16) -> String {
+    StatusReport { columns: Some(columns), ..report }.to_string()
+}
+
+/// The states that people meet, each with what is seen beside the facts.
+fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
+    let lost = ["boot.env", "boot2.env"]
+        .map(|name| format!("slipway/{name} on the ESP is lost or damaged (byte 1 of the disk)"));
+    let clone = Seen {
+        problems: vec!["/dev/sdb has the same disk GUID: one is a copy of the other, and the GUID does not tell which of them was booted; detach one".to_owned()],
+        detach: Some("detach /dev/sdb, the copy: both have the same disk GUID, and it is not certain which one the machine starts".to_owned()),
+        ..seen()
+    };
+    vec![
+        ("healthy", seen(), healthy()),
+        ("two-versions", seen(), confirmed()),
+        ("trial-pending", seen(), pending()),
+        ("trial-running", seen(), on_trial()),
+        ("trial-failed", seen(), tried()),
+        ("staged", seen(), staged()),
+        ("damaged-slot", seen(), damaged(confirmed(), Slot::B)),
+        ("boot-state-lost", Seen { problems: lost.to_vec(), ..seen() }, without_boot_state(from_outside(confirmed()))),
+        ("clone", clone, healthy()),
+        ("no-boot-chain-recorded", Seen { boot_chain: ChainCheck::default(), ..seen() }, healthy()),
+    ]
+}
+
+#[test]
+fn one_screen_at_80_columns_and_readable_at_40() {
+    for (name, seen, facts) in states() {
+        let report = || status::report(seen.clone(), facts.clone());
+        let (wide, narrow) = (text(report(), 80), text(report(), 40));
+        assert_golden(&format!("tests/golden/status-{name}.txt"), &format!("{wide}\n\n{narrow}\n"));
+        for (text, columns) in [(&wide, 80), (&narrow, 40)] {
+            assert!(text.lines().count() < SCREEN, "{name} at {columns}:\n{text}");
+            // A command is copied, and stays whole.
+            let command = report().next_step.command;
+            let is_command = |line: &str| command.as_ref().is_some_and(|command| line.contains(command.as_str()));
+            let long = text.lines().filter(|line| line.chars().count() > columns && !is_command(line));
+            assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new(), "{name} at {columns}");
+        }
+        // Where nobody looks at a width, each fact is one line.
+        let unwrapped = report().to_string();
+        assert!(unwrapped.lines().count() <= wide.lines().count());
+    }
+}
+
+/// Words that only those who know the formats understand.
+#[test]
+fn no_internal_words() {
+    for (name, seen, facts) in states() {
+        let text = text(status::report(seen, facts), 80).replace('\n', " ");
+        for word in [", tried", "marker", "META", "seq ", "ADV", "disk GUID ", "once=", "0x", "payload "] {
+            assert!(!text.contains(word), "{name}: {word:?} in {text}");
+        }
+    }
+}
+
+/// What left the screen is there with `--verbose`, and in JSON under the same keys as before.
+#[test]
+fn nothing_is_lost() {
+    let report = status::report(seen(), confirmed());
+    let all = format!("{report:#}");
+    for part in [
+        "4294967296 bytes in sectors of 512",
+        "00000000-0000-0000-0000-000000000001",
+        "at byte 1048576",
+        "EFI/BOOT/BOOTX64.EFI, boot code, core image",
+        "rollback   slot A, 1.0.0, is the default and boots next",
+        &format!("payload {}", report.slots.a.payload.unwrap()),
+    ] {
+        assert!(all.contains(part), "{part:?} is not in:\n{all}");
+    }
+    assert!(!report.to_string().contains("at byte"));
+}
