@@ -3,8 +3,9 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 17] = [
+const LAYERS: [(&str, u8); 18] = [
     ("error", 1),
+    ("cleanup", 1),
     ("device", 2),
     ("transfer", 2),
     ("payload", 2),
