@@ -279,7 +279,7 @@ mod tests {
             at(99),
             format!("  [={}] 50 MiB of 1350 MiB, 10 MiB/s, 2 min 10 s left", format_args!(">{:38}", ""))
         );
-        assert_eq!(at(79), "  [>                         ] 50.0 MiB of 1.3 GiB, 10.0 MiB/s, 2 min 10 s left");
+        assert_eq!(at(79), "  [=>                           ] 50 MiB of 1350 MiB, 10 MiB/s, 2 min 10 s left");
         assert_eq!(at(39), "  [>             ] 3 %, 2 min 10 s left");
         assert_eq!(at(15), "  [>      ] 3 %");
         assert_eq!(at(5), "3 %");

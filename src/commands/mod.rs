@@ -56,7 +56,9 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
             Ok(Report::Status(Box::new(StatusReport { columns: terminal::columns(), ..report })))
         }
         Verb::History(args) => ops::history::run(&args.target.request(progress)?, args.limit).map(Report::History),
-        Verb::Verify(args) => ops::verify::run(&args.request(progress)?, progress).map(Report::Verify),
+        Verb::Verify(args) => {
+            ops::verify::run(&args.request(progress)?, progress).map(|report| Report::Verify(Box::new(report)))
+        }
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),

@@ -202,13 +202,7 @@ impl<'a> Executor<'_, 'a> {
                 self.still_holds(*offset, over.as_ref(), BootEnv::parse, PATHS[usize::from(*copy != 1)])?;
                 self.sector(*offset, &env.render())
             }
-            Step::WriteHistory { offset, entry, over } => {
-                self.is_in_history(*offset)?;
-                self.still_holds(*offset, over.as_ref(), Entry::parse, HISTORY)?;
-                let mut bytes = entry.render().into_bytes();
-                bytes.resize(bytes.len().next_multiple_of(self.disk.sector_size().bytes() as usize), b' ');
-                self.small(*offset, bytes)
-            }
+            Step::WriteHistory { offset, entry, over } => self.history(*offset, entry, over.as_ref()),
             Step::WriteMarker { slot, offset, marker, over } => {
                 self.still_holds(*offset, over.as_ref(), Marker::parse, &format!("the marker of slot {slot}"))?;
                 self.sector(*offset, &marker.render())
@@ -257,6 +251,14 @@ impl<'a> Executor<'_, 'a> {
     fn small(&self, offset: u64, bytes: Vec<u8>) -> anyhow::Result<Vec<Expect>> {
         self.write(offset, &bytes)?;
         Ok(vec![Expect::Bytes(offset, bytes)])
+    }
+
+    fn history(&self, offset: u64, entry: &Entry, over: Option<&Entry>) -> anyhow::Result<Vec<Expect>> {
+        self.is_in_history(offset)?;
+        self.still_holds(offset, over, Entry::parse, HISTORY)?;
+        let mut bytes = entry.render().into_bytes();
+        bytes.resize(bytes.len().next_multiple_of(self.disk.sector_size().bytes() as usize), b' ');
+        self.small(offset, bytes)
     }
 
     // Write one of GRUB's environment blocks, 512 bytes, as a whole logical sector, which a power loss cannot tear. The

@@ -82,9 +82,11 @@ mod tests {
         let one = |expression: &str| the_one(&selector(expression), &disks, "the machine config");
         assert_eq!(one("disk.size == 2u").unwrap(), Path::new("/dev/sdb"));
         let none = one("disk.size > 9u").unwrap_err().to_string();
-        for line in
-            ["no disk matches what", "disk.size > 9u", "- /dev/sda (1 bytes, model \"M\", serial \"\"): size is 1, not > 9"]
-        {
+        for line in [
+            "no disk matches what",
+            "disk.size > 9u",
+            "- /dev/sda (1 bytes, model \"M\", serial \"\"): size is 1, not > 9",
+        ] {
             assert!(none.contains(line), "{none}");
         }
         assert_eq!(none.lines().count(), 4);

@@ -76,7 +76,8 @@ fn runs(document: &str) {
         let code_is_shown = all.get(at + 1).is_some_and(|next| next.without_comment() == "echo $?");
         // A report of `status` or `verify` that lists a problem.
         let is_report = outcome.code == 7 && !outcome.stderr.contains("error: ");
-        if outcome.code != 0 && !code_is_shown && !(is_report && !command.shown.is_empty()) {
+        let report_is_shown = is_report && !command.shown.is_empty();
+        if outcome.code != 0 && !code_is_shown && !report_is_shown {
             wrong.push(format!(
                 "{document}:{}: {}\nexit code {}\n{}",
                 command.line, command.text, outcome.code, outcome.stderr

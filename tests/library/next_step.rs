@@ -31,9 +31,39 @@ fn of(facts: &SystemFacts) -> NextStep {
     next_step(facts, &beside())
 }
 
-/// What is wrong with the disk of a row, and what is typed.
-#[test]
-fn table() {
+const UPGRADE: &str = "installer upgrade --disk /dev/sda --source SOURCE";
+const UPGRADE_OFFLINE: &str = "installer upgrade --disk /dev/sda --source SOURCE --offline";
+const INSTALL: &str = "installer install --disk /dev/sda --source SOURCE --force";
+
+type Row = (&'static str, SystemFacts, &'static str);
+
+/// What state the disk of a row is in, and what is typed: trials and what became of them.
+fn trials() -> Vec<Row> {
+    let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
+    let given_up = || with_env(on_trial(), |env| env.given_up(Slot::B, None, 9));
+    let rolled_back = || with_env(confirmed(), |env| env.rolled_back(Slot::A, None));
+    let staged_by_copy = || with_env(staged(), |env| env.disarmed());
+    vec![
+        ("all is well", healthy(), "nothing to do"),
+        ("all is well, both slots in use", confirmed(), "nothing to do"),
+        ("all is well, from a rescue system", from_outside(confirmed()), "nothing to do"),
+        ("a trial is pending", pending(), "reboot"),
+        ("a trial is pending, from a rescue system", from_outside(pending()), "boot this disk: that tries"),
+        ("the trial runs", on_trial(), "installer confirm --disk /dev/sda"),
+        ("the trial runs and a copy is lost", copy_lost(on_trial()), "installer confirm --disk /dev/sda"),
+        ("the trial runs and its slot is damaged", damaged(on_trial(), Slot::B), "installer rollback --disk /dev/sda"),
+        ("the trial was given up and still runs", given_up(), "reboot"),
+        ("the trial failed", tried(), UPGRADE),
+        ("the trial failed, from a rescue system", from_outside(tried()), UPGRADE_OFFLINE),
+        ("staged", staged(), "installer activate --disk /dev/sda"),
+        ("the trial was cancelled", staged_by_copy(), "installer activate --disk /dev/sda"),
+        ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
+        ("rolled back, not booted yet", rolled_back(), "reboot"),
+    ]
+}
+
+/// The same where something is lost or damaged.
+fn damages() -> Vec<Row> {
     let primary_lost = || {
         let mut facts = pending();
         facts.gpt.copies.primary = Err(GptError::HeaderCrc);
@@ -46,30 +76,9 @@ fn table() {
     };
     let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
     let meta_lost = || SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..healthy() };
-    let given_up = || with_env(on_trial(), |env| env.given_up(Slot::B, None, 9));
-    let rolled_back = || with_env(confirmed(), |env| env.rolled_back(Slot::A, None));
     let nothing_boots = || damaged(healthy(), Slot::A);
     let no_place = |facts: SystemFacts| SystemFacts { env_at: [None; 2], ..facts };
-    let staged_by_copy = || with_env(staged(), |env| env.disarmed());
-    let (upgrade, verify) = ("installer upgrade --disk /dev/sda --source SOURCE", "installer verify --disk /dev/sda");
-    let upgrade_offline = "installer upgrade --disk /dev/sda --source SOURCE --offline";
-    let install = "installer install --disk /dev/sda --source SOURCE --force";
-    let rows: Vec<(&str, SystemFacts, &str)> = vec![
-        ("all is well", healthy(), "nothing to do"),
-        ("all is well, both slots in use", confirmed(), "nothing to do"),
-        ("all is well, from a rescue system", from_outside(confirmed()), "nothing to do"),
-        ("a trial is pending", pending(), "reboot"),
-        ("a trial is pending, from a rescue system", from_outside(pending()), "boot this disk: that tries"),
-        ("the trial runs", on_trial(), "installer confirm --disk /dev/sda"),
-        ("the trial runs and a copy is lost", copy_lost(on_trial()), "installer confirm --disk /dev/sda"),
-        ("the trial runs and its slot is damaged", damaged(on_trial(), Slot::B), "installer rollback --disk /dev/sda"),
-        ("the trial was given up and still runs", given_up(), "reboot"),
-        ("the trial failed", tried(), upgrade),
-        ("the trial failed, from a rescue system", from_outside(tried()), upgrade_offline),
-        ("staged", staged(), "installer activate --disk /dev/sda"),
-        ("the trial was cancelled", staged_by_copy(), "installer activate --disk /dev/sda"),
-        ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
-        ("rolled back, not booted yet", rolled_back(), "reboot"),
+    vec![
         ("one copy of the boot state is lost", copy_lost(healthy()), "installer repair --disk /dev/sda"),
         ("the same, from a rescue system", copy_lost(from_outside(pending())), "installer repair --disk /dev/sda"),
         ("both copies are lost", without_boot_state(healthy()), "installer repair --disk /dev/sda"),
@@ -78,13 +87,13 @@ fn table() {
             without_boot_state(from_outside(confirmed())),
             "installer repair --disk /dev/sda",
         ),
-        ("both are lost and no slot is whole", from_outside(without_boot_state(nothing_boots())), install),
+        ("both are lost and no slot is whole", from_outside(without_boot_state(nothing_boots())), INSTALL),
         (
             "both are lost, nothing is whole, and the system runs",
             without_boot_state(nothing_boots()),
             "the boot state is lost",
         ),
-        ("the boot state has no place", no_place(from_outside(without_boot_state(healthy()))), install),
+        ("the boot state has no place", no_place(from_outside(without_boot_state(healthy()))), INSTALL),
         (
             "the default is damaged, the other one is good",
             damaged(confirmed(), Slot::B),
@@ -95,15 +104,19 @@ fn table() {
             from_outside(damaged(confirmed(), Slot::B)),
             "installer rollback --disk /dev/sda --offline",
         ),
-        ("the other slot is damaged", damaged(confirmed(), Slot::A), upgrade),
-        ("the pending trial is damaged", damaged(pending(), Slot::B), upgrade),
-        ("the only slot is damaged, and its system runs", nothing_boots(), upgrade),
-        ("the only slot is damaged", from_outside(nothing_boots()), install),
+        ("the other slot is damaged", damaged(confirmed(), Slot::A), UPGRADE),
+        ("the pending trial is damaged", damaged(pending(), Slot::B), UPGRADE),
+        ("the only slot is damaged, and its system runs", nothing_boots(), UPGRADE),
+        ("the only slot is damaged", from_outside(nothing_boots()), INSTALL),
         ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),
         ("the second copy of the table is lost", backup_lost(), "sgdisk -e /dev/sda"),
         ("META is lost", meta_lost(), "installer meta set KEY=VALUE --disk /dev/sda"),
-    ];
-    for (name, facts, expected) in rows {
+    ]
+}
+
+#[test]
+fn table() {
+    for (name, facts, expected) in trials().into_iter().chain(damages()) {
         let NextStep { command, why } = of(&facts);
         match command {
             Some(command) => assert_eq!(command, expected, "{name}"),
@@ -119,7 +132,7 @@ fn table() {
     let chain = with(|b| b.chain_damaged = true);
     assert!(chain.command.is_none() && chain.why.starts_with("do not reboot"), "{chain:?}");
     let problem = next_step(&healthy(), &Beside { problems: true, ..beside() });
-    assert_eq!(problem.command.as_deref(), Some(verify));
+    assert_eq!(problem.command.as_deref(), Some("installer verify --disk /dev/sda"));
 }
 
 /// A path that a shell would take apart.

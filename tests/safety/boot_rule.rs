@@ -164,7 +164,7 @@ fn grub_decides_what_the_model_foresees() {
         let foreseen = foreseen(&rig);
         assert_eq!(rig.boot(), foreseen, "case {n}: {env:?}, whole: {whole:?}");
         // A try is spent on the medium, and what was refused is recorded, in both copies. Nothing else changes.
-        let mut after = BootEnv { once: None, refused: refused(env, &whole), ..env.clone() };
+        let mut after = BootEnv { once: None, refused: refused(env, whole), ..env.clone() };
         if let Some(trial) = env.once {
             after.states[trial] = SlotState::Tried;
         }

@@ -82,7 +82,7 @@ pub enum Refusal {
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
          Boot the disk and settle it there, or settle it with `installer rollback --offline` (a trial, a damaged default) or \
-         `installer repair` (a lost boot.env). `installer status` shows the state"
+         `installer repair` (a lost boot.env); `installer status` shows the state"
     )]
     Unsettled(String),
     /// boot.env cannot be written in place.

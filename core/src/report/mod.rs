@@ -93,7 +93,7 @@ pub enum Report {
     /// `history`.
     History(HistoryReport),
     /// `verify`.
-    Verify(VerifyReport),
+    Verify(Box<VerifyReport>),
     /// `inspect` of a payload.
     Inspect(InspectReport),
     /// `inspect` of a disk.
