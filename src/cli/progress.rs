@@ -289,6 +289,6 @@ mod tests {
                 assert!(measure_text_width(&text) <= width, "{text:?} in {width}");
             }
         }
-        assert_eq!(bar(30, 7, 7, &Pace::default()), "  [===============] 7 B of 7 B");
+        assert_eq!(bar(30, 7, 7, &Pace::default()), "  [=======] 7 bytes of 7 bytes");
     }
 }

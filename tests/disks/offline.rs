@@ -113,7 +113,7 @@ fn going_back_is_done_once() {
     offline(&node, &[&upgrade[..], &["--retry-bad"]].concat()).succeeds();
     // It came back by itself: there is nothing to go back to.
     node.grub_tries();
-    refused(&node.disk, INSTALL, &["slot B is tried", "no good system to go back to"], || {
+    refused(&node.disk, INSTALL, &["slot B is unconfirmed", "no good system to go back to"], || {
         offline(&node, &["rollback"])
     });
     assert_eq!(next(&node), ("A".to_owned(), false));

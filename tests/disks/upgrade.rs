@@ -331,7 +331,9 @@ fn killed_and_run_again() {
         child.wait().unwrap();
         let (slot, trial) = next_boot(&node);
         assert!(slot == "A" || trial, "after {milliseconds} ms");
-        on_disk(&node.disk, &["status"]).succeeds();
+        // Of what is there twice, one copy is newer for a moment. Nothing else may be wrong.
+        let problems = json_of(&node.disk, &["status"])["problems"].to_string();
+        assert!(problems == "[]" || problems.contains("differ"), "after {milliseconds} ms: {problems}");
     }
     node.upgrade().succeeds();
     assert_eq!(next_boot(&node), ("B".into(), true));

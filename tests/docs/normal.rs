@@ -44,6 +44,8 @@ fn kind(word: &str) -> Option<&'static str> {
         [64] => Some("<digest>"),
         [8, 4, 4, 4, 12] => Some("<guid>"),
         _ if shape == "xxxx-xx-xxTxx:xx:xxZ" => Some("<time>"),
+        [4, 2, 2] => Some("<date>"),
+        _ if shape == "xx:xx" => Some("<time of day>"),
         _ => None,
     }
 }
@@ -58,6 +60,7 @@ fn what_is_compared() {
     assert!(same(&format!("disk {one})"), &format!("disk {other})")));
     assert!(same(&"0a".repeat(32), &"1b".repeat(32)) && !same(&"0a".repeat(32), &"1b".repeat(31)));
     assert!(same("since 2026-11-22T04:44:33Z, good", "since 1999-01-01T00:00:00Z, good"));
+    assert!(same("2026-11-22 04:44  install", "1999-01-01 00:00  install"));
     assert!(same("a\n…\nd", "a\nb\nc\nd") && same("a\n…", "a") && same("", "anything"));
     for (shown, came) in
         [("a", "a\nb"), ("a\nb", "a"), ("b\na", "a\nb"), ("…\na", "a\nb"), ("4 GiB", "5 GiB"), ("a…", "ab")]

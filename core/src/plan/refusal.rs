@@ -312,7 +312,7 @@ mod tests {
             (arch, "the payload's kernel is for arm64, not for amd64", "give --arch arm64, or a payload for amd64"),
             (slot, "the payload does not fit into a slot of 1 MiB: ", "use a larger --slot-size"),
             (Refusal::NoBootEnv, "neither slipway/boot.env nor ", "reinstall"),
-            (Refusal::Unsettled("a. b".to_owned()), "the boot state of ", "Boot the disk and settle it there "),
+            (Refusal::Unsettled("a. b".to_owned()), "the boot state of ", "Boot the disk and settle it there, "),
             (Refusal::Unconfirmed(Slot::A), "slot A, which runs, is an unconfirmed trial, ", "run `installer confirm`"),
             (
                 Refusal::NotDefault { running: Slot::B, default: Slot::A },
