@@ -152,7 +152,7 @@ fn a_command_line_that_cannot_be_parsed() {
         (&["--output", "json"][..], OTHER, Value::Null),
         (&["--output=json", "frobnicate"], OTHER, Value::Null),
         (&["status", "--no-such-flag", "--output", "json"], OTHER, json!("status")),
-        (&["--output", "json", "install"], INPUT, json!("install")),
+        (&["--output", "json", "image"], INPUT, json!("image")),
         (&["meta", "--output=json", "frob"], OTHER, json!("meta")),
         (&["image", "--output=json", "--kind=floppy", "--out=x"], INPUT, json!("image")),
         (&["status", "--output=json", "--disk=x", "--lock-timeout=soon"], INPUT, json!("status")),
@@ -198,7 +198,7 @@ fn completions_and_man_pages_stay_text() {
     assert!(text.starts_with("# bash completion for installer"), "{text}");
     let said = Outcome::of(json(&["man"]).arg(world.path("man"))).succeeds().stdout;
     assert_eq!(said, format!("manual pages are in {}\n", world.path("man").display()));
-    assert!(world.path("man/installer.1").is_file());
+    assert!(world.path("man/installer.8").is_file());
     // That they failed is data all the same. What else they wrote is not known.
     let report = fails(&mut json(&["man", "/dev/null/x"]), INPUT, "input-other");
     assert_eq!(report["disk_state"], Value::Null);
