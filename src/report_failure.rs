@@ -133,7 +133,7 @@ fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
         Some("pull" | "checksum" | "man" | "completions") => false,
-        Some("status" | "verify" | "inspect") => true,
+        Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
 }

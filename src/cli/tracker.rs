@@ -2,17 +2,28 @@
 //! the thread that ends the program when a signal comes.
 
 use std::{
-    env, mem,
+    env,
+    io::{stderr, stdout},
+    mem,
     process::exit,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
 use nix::sys::signal::Signal;
-use slipway_core::report::{Event, FailureKind, Observer, Report, WriterProgress, words};
+use slipway_core::report::{
+    Document, Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report,
+    WriterProgress, words,
+};
 
-use super::{Progress, Verb, output, progress::Lines, signals};
+use super::{Output, Progress, Verb, output, progress::Lines, signals};
 use crate::{cleanup, device::ProgressFile, error::Failure};
+
+/// What helps after every interruption.
+const AGAIN: &str = "run the same command again";
+
+/// Longest wait for a reader when a signal has ended the run.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between two writes of the file within a step.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -26,8 +37,12 @@ pub struct Tracker {
 struct Work {
     progress: WriterProgress,
     file: Option<ProgressFile>,
+    /// Whether the verb is about a disk.
+    on_a_disk: bool,
     /// Whether the verb has a disk locked for writing.
     holds: bool,
+    /// The verb has ended, and only its report is on its way.
+    over: bool,
     said: Instant,
 }
 
@@ -40,19 +55,22 @@ pub struct Interruption {
     pub step: Option<(usize, usize)>,
     /// What the step or phase does; empty before the first.
     pub doing: String,
-    /// What is on the disk, as a sentence.
+    /// What is on the disk, or what else is left, as a sentence.
     pub left: String,
+    /// Whether the verb is about a disk.
+    pub on_a_disk: bool,
 }
 
 impl Tracker {
     /// The program ends by itself from here on when a signal comes. No other thread must have been started.
-    pub fn begin(shown: Progress, verb: &str) -> Self {
+    /// `output` is the format of the report that it makes instead of the verb's.
+    pub fn begin(shown: Progress, verb: &str, output: Output) -> Self {
         let work = Arc::new(Mutex::new(Work::new(verb)));
         let (watched, lines) = (Arc::clone(&work), shown.lines());
         signals::watch(move |signal| {
             // Never given back: whoever wants to begin the next step waits for it until the program has ended.
             let work = mem::ManuallyDrop::new(locked(&watched));
-            work.interrupted(signal).ends(&lines, work);
+            work.interrupted(signal).ends(&lines, output, work);
         });
         let tracker = Tracker { shown, work };
         tracker.shown.begin_run(verb);
@@ -66,7 +84,10 @@ impl Tracker {
 
     /// The run is over. A signal that came just before ends it first.
     pub fn end(mut self, result: &Result<Report, Failure>) {
-        locked(&self.work).file = None;
+        {
+            let mut work = locked(&self.work);
+            (work.file, work.over) = (None, true);
+        }
         let event = match result {
             Ok(report) => Event::Done { exit_code: if report.is_bad() { FailureKind::Install.exit_code() } else { 0 } },
             Err(failure) => Event::Failed { exit_code: failure.kind.exit_code(), message: failure.to_string() },
@@ -98,7 +119,7 @@ impl Observer for Tracker {
     fn holds(&mut self, disk: &str, key: &str) {
         let mut work = locked(&self.work);
         disk.clone_into(&mut work.progress.disk);
-        work.progress.left = "nothing was written".to_owned();
+        work.progress.left = NOTHING_WRITTEN.to_owned();
         (work.holds, work.file) = (true, ProgressFile::new(key));
         work.write();
     }
@@ -122,12 +143,12 @@ fn locked(work: &Mutex<Work>) -> MutexGuard<'_, Work> {
 
 impl Work {
     fn new(verb: &str) -> Self {
-        let left = match verb {
-            "image" | "imager" => "a file has its name only if it is complete",
-            "pull" => "what was copied completely is kept",
-            "checksum" => "each of the two files is as it was, or complete",
-            "man" => "pages may be missing",
-            _ => "nothing was written",
+        let (on_a_disk, left) = match verb {
+            "image" | "imager" => (false, "a file has its name only if it is complete"),
+            "pull" => (false, "what was copied completely is kept"),
+            "checksum" => (false, "each of the two files is as it was, or complete"),
+            "man" => (false, "pages may be missing"),
+            _ => (true, NOTHING_WRITTEN),
         };
         let progress = WriterProgress {
             pid: std::process::id(),
@@ -142,7 +163,7 @@ impl Work {
             percent: None,
             left: left.to_owned(),
         };
-        Work { progress, file: None, holds: false, said: Instant::now() }
+        Work { progress, file: None, on_a_disk, holds: false, over: false, said: Instant::now() }
     }
 
     fn begins(&mut self, step: Option<(usize, usize)>, text: &str, bytes: u64) {
@@ -171,8 +192,9 @@ impl Work {
 
     fn interrupted(&self, signal: Signal) -> Interruption {
         let WriterProgress { step, of, text, left, .. } = &self.progress;
-        let (doing, left) = (words(text), left.clone());
-        Interruption { signal: signal.as_str(), exit_code: 128 + signal as u8, step: step.zip(*of), doing, left }
+        let exit_code = FailureKind::Interrupted.exit_code() + signal as u8;
+        let (doing, left, step) = (words(text), left.clone(), step.zip(*of));
+        Interruption { signal: signal.as_str(), exit_code, step, doing, left, on_a_disk: self.on_a_disk }
     }
 }
 
@@ -184,22 +206,60 @@ impl Interruption {
             (None, "") => String::new(),
             (None, doing) => format!(" ({doing})"),
         };
-        let again = "run the same command again";
-        let again = if self.left.ends_with(again) { String::new() } else { format!("; {again}") };
-        let command = argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
-        format!("interrupted by {}{place}; {}{again}: {command}", self.signal, self.left)
+        format!("interrupted by {}{place}; {}; {}", self.signal, self.left_alone(), self.remedy(argv))
     }
 
-    fn ends(&self, lines: &Lines, mut work: mem::ManuallyDrop<MutexGuard<'_, Work>>) -> ! {
+    /// What to do.
+    pub fn remedy(&self, argv: &[String]) -> String {
+        format!("{AGAIN}: {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+    }
+
+    /// `argv` is the command line.
+    pub fn report(&self, verb: &str, argv: &[String]) -> FailureReport {
+        FailureReport {
+            verb: Some(verb.to_owned()),
+            exit_code: self.exit_code,
+            kind: FailureKind::Interrupted,
+            id: FailureId::Interrupted.name().to_owned(),
+            message: self.message(argv),
+            refusals: vec![],
+            step: self.step.map(|(number, of)| FailedStep { number, of, text: self.doing.clone() }),
+            disk_state: self.on_a_disk.then(|| self.left_alone().to_owned()),
+            remedy: Some(self.remedy(argv)),
+        }
+    }
+
+    /// What is left, without what to do.
+    fn left_alone(&self) -> &str {
+        self.left.strip_suffix(AGAIN).and_then(|left| left.strip_suffix("; ")).unwrap_or(&self.left)
+    }
+
+    fn ends(&self, lines: &Lines, output: Output, mut work: mem::ManuallyDrop<MutexGuard<'_, Work>>) -> ! {
+        if work.over {
+            // The last event was sent. The report is written at this moment, and two would be none.
+            say(&format!(
+                "interrupted by {} after {} had ended: its report may be missing",
+                self.signal, work.progress.verb
+            ));
+            exit(self.exit_code.into());
+        }
         work.file = None;
         cleanup::everything();
         let argv: Vec<String> = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let message = self.message(&argv);
         lines.interrupted(Event::Failed { exit_code: self.exit_code, message: message.clone() });
-        let line = output::human(&format!("error: {message}"));
-        let _ = output::write(&std::io::stderr(), line.as_bytes(), Duration::from_secs(1));
+        say(&message);
+        if output == Output::Json {
+            let report = Report::Failure(Box::new(self.report(&work.progress.verb, &argv)));
+            let text = serde_json::to_string_pretty(&Document::from(report));
+            let _ = text.map(|text| output::write(&stdout(), output::json(&text).as_bytes(), PATIENCE));
+        }
         exit(self.exit_code.into())
     }
+}
+
+fn say(message: &str) {
+    let _ = output::write(&stderr(), output::human(&format!("error: {message}")).as_bytes(), PATIENCE);
 }
 
 /// As a shell takes it.

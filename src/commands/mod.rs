@@ -23,7 +23,7 @@ use slipway_core::report::{FailureKind, Observer, Report, StatusReport};
 use defaults::Defaults;
 
 use crate::{
-    cli::{Cli, Imager, Progress, Tracker, Verb, environment::Environment, name_of},
+    cli::{Cli, Imager, Output, Progress, Tracker, Verb, environment::Environment, name_of},
     error::{Failure, OrFail as _},
     ops,
 };
@@ -33,7 +33,7 @@ pub use imager::image_request as imager_request;
 pub use stdin::StdinError;
 
 pub fn run(cli: Cli, environment: Environment) -> Result<Report, Failure> {
-    let mut tracker = Tracker::begin(Progress::new(cli.progress), name_of(&cli.verb));
+    let mut tracker = Tracker::begin(Progress::new(cli.progress), name_of(&cli.verb), cli.output);
     let result = carry_out(cli.verb, environment, &mut tracker);
     tracker.end(&result);
     result
@@ -70,7 +70,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
 
 /// The program under its other name, `imager`.
 pub fn imager(args: &Imager) -> Result<Report, Failure> {
-    let mut tracker = Tracker::begin(Progress::new(args.progress), "imager");
+    let mut tracker = Tracker::begin(Progress::new(args.progress), "imager", Output::Human);
     let result = imager::run(args, &mut tracker);
     tracker.end(&result);
     result

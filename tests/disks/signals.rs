@@ -11,6 +11,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use serde_json::{Value, json};
 use slipway_core::units::MIB;
 use slipway_test_support::world::{self, Node, Payload, World, assets, installer_path, json_of, on_disk};
 
@@ -52,7 +53,7 @@ fn an_upgrade_that_is_interrupted() {
         let event = text.lines().rev().nth(1).unwrap();
         assert!(event.contains(r#""event":"failed""#) && event.contains("interrupted by"), "{event}");
         assert_eq!(next_boot(&node), ("A".to_owned(), false), "step {step}");
-        assert_eq!(json_of(&node.disk, &["status"])["writer"], serde_json::Value::Null);
+        assert_eq!(json_of(&node.disk, &["status"])["writer"], Value::Null);
         let left: Vec<_> = fs::read_dir("/run/slipway").unwrap().flatten().collect();
         let of_run =
             |path: &fs::DirEntry| fs::read_to_string(path.path()).is_ok_and(|s| s.contains(&format!(":{pid},")));
@@ -83,6 +84,30 @@ fn before_the_first_write() {
     let line = text.lines().last().unwrap();
     let wanted = "error: interrupted by SIGTERM (verify BOOT-A); nothing was written; run the same command again: ";
     assert!(line.starts_with(wanted), "{line}");
+}
+
+/// Programs get what people read.
+#[test]
+fn an_interruption_is_a_document_too() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.next.resize(Payload::ROOTFS, 6 * MIB);
+    let source = format!("--source={}", node.next.source());
+    let args = ["upgrade", &source, "--limit-rate=2MiB", "--output=json"];
+    let mut run = Run::start(&world, &node, 'A', false, &args);
+    assert!(run.reaches(4));
+    send(&run.child, Signal::SIGTERM);
+    let (code, text) = run.ends();
+    assert_eq!(code, 143, "{text}");
+    let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let report = documents.next().unwrap().unwrap();
+    assert_eq!((&report["report"], &report["id"]), (&json!("failure"), &json!("interrupted")), "{report}");
+    assert_eq!((&report["kind"], &report["exit_code"]), (&json!("interrupted"), &json!(143)), "{report}");
+    assert_eq!((&report["verb"], &report["step"]["number"]), (&json!("upgrade"), &json!(4)), "{report}");
+    assert_eq!(report["disk_state"], "slot A, which runs, still boots, and slot B is not tried", "{report}");
+    assert!(report["remedy"].as_str().unwrap().starts_with("run the same command again: /"), "{report}");
+    let said = format!("error: {}", report["message"].as_str().unwrap());
+    assert_eq!(text.lines().last(), Some(said.as_str()));
 }
 
 /// As under `nohup` and in the background of a shell script.

@@ -122,6 +122,7 @@ identifiers! {
     // On the way.
     PlanChanged = "plan-changed": "The disk, the payload or the request is not what it was when the plan was made.";
     ChangedMeanwhile = "changed-meanwhile": "Another program wrote to the disk at the same time.";
+    Interrupted = "interrupted": "A signal ended the run.";
     StepFailed = "step-failed": "A step of the plan failed for a reason without an identifier of its own.";
 
     // Everything else, by kind.

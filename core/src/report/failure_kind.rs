@@ -20,20 +20,23 @@ pub enum FailureKind {
     Dependency = 5,
     /// The target disk: refused (nothing was written), locked, or failed part-way.
     Install = 7,
+    /// A signal ended the run. Its number is added to the exit code.
+    Interrupted = 128,
 }
 
 impl FailureKind {
     /// All kinds, by exit code.
-    pub const ALL: [FailureKind; 6] = [
+    pub const ALL: [FailureKind; 7] = [
         FailureKind::Other,
         FailureKind::Input,
         FailureKind::Unsupported,
         FailureKind::Environment,
         FailureKind::Dependency,
         FailureKind::Install,
+        FailureKind::Interrupted,
     ];
 
-    /// Exit code of the process.
+    /// Exit code of the process; of an interruption the first of several.
     pub const fn exit_code(self) -> u8 {
         self as u8
     }
@@ -54,6 +57,10 @@ impl FailureKind {
                 "anything about the target disk, or the file that `image` makes: refused, already there, locked, \
                  damaged, or failed part-way (the message says what is on it)"
             }
+            FailureKind::Interrupted => {
+                "and the number of the signal that ended the run: 130 after Ctrl-C, 143 after SIGTERM (the message says \
+                 what is on the disk and how to go on)"
+            }
         }
     }
 }
@@ -68,6 +75,7 @@ impl FailureKind {
             FailureKind::Environment => FailureId::EnvironmentOther,
             FailureKind::Dependency => FailureId::DependencyOther,
             FailureKind::Install => FailureId::InstallOther,
+            FailureKind::Interrupted => FailureId::Interrupted,
         }
     }
 }
