@@ -106,6 +106,11 @@ fn damages() -> Vec<Row> {
         ),
         ("the other slot is damaged", damaged(confirmed(), Slot::A), UPGRADE),
         ("the pending trial is damaged", damaged(pending(), Slot::B), UPGRADE),
+        (
+            "the pending trial is damaged, from a rescue system",
+            from_outside(damaged(pending(), Slot::B)),
+            "installer rollback --disk /dev/sda --offline",
+        ),
         ("the only slot is damaged, and its system runs", nothing_boots(), UPGRADE),
         ("the only slot is damaged", from_outside(nothing_boots()), INSTALL),
         ("the first copy of the table is lost", primary_lost(), "gdisk /dev/sda"),

@@ -130,7 +130,8 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
     let meta_is_lost = system.meta.valid == [false, false] && !system.meta.blank;
     let taken = |slots: Slots| {
         // The kernel arguments that are kept stand in the manifest.
-        slots.check_fallback(system).is_ok() && system.slots[slots.kept].manifest.is_some()
+        let has_arguments = system.slots[slots.kept].manifest.is_some();
+        has_arguments && slots.check_pending(false).is_ok() && slots.check_fallback(system).is_ok()
     };
     !meta_is_lost && Slots::of(runs_from, system, 0).is_ok_and(taken)
 }
