@@ -29,7 +29,7 @@ pub fn run(request: &DiskRequest, limit: Option<usize>) -> Result<HistoryReport,
 
 /// How many records cannot be read.
 fn lost(system: &SystemFacts) -> u32 {
-    system.history.as_ref().map_or(0, |history| history.lost(history.last(system.env.as_ref())))
+    system.history.as_ref().map_or(0, |history| history.lost(system.env.as_ref()))
 }
 
 /// The newest first.

@@ -8,10 +8,7 @@ use std::{
 };
 
 use slipway_core::{
-    boot::{
-        history::{Ending, trial_over},
-        running::Running,
-    },
+    boot::{history::Ending, running::Running},
     plan::SystemFacts,
 };
 
@@ -28,18 +25,19 @@ pub fn panic(system: &SystemFacts) -> Option<String> {
     let env = system.env.as_ref()?;
     // Elsewhere it would be another machine's.
     let Running::This { .. } = system.running else { return None };
-    let (slot, how) = trial_over(env, system.running)?;
+    let (slot, how) = system.history.as_ref()?.over(env, system.running)?;
     let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(env.since[slot]?))?;
     (how == Ending::NotConfirmed).then(|| last_panic(&PSTORE.map(Path::new), since)).flatten()
 }
 
-/// The line that says why the kernel panicked, in the newest of the dumps that are not older than `since`.
+/// The line that says why the kernel panicked, in the oldest of the dumps that are not older than `since`: the trial is
+/// what boots first after that. Later ones are another system's.
 fn last_panic(dirs: &[&Path], since: SystemTime) -> Option<String> {
     let mut dumps = Vec::new();
     dirs.iter().for_each(|dir| find_dumps(dir, MAX_DEPTH, &mut dumps));
     dumps.retain(|(time, _)| *time >= since);
     dumps.sort();
-    dumps.iter().rev().find_map(|(_, path)| panic_line(&tail(path).ok()?))
+    dumps.iter().find_map(|(_, path)| panic_line(&tail(path).ok()?))
 }
 
 fn find_dumps(dir: &Path, depth: usize, dumps: &mut Vec<(SystemTime, PathBuf)>) {
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_panic_since_the_trial_was_armed() {
+    fn the_first_panic_since_the_trial_was_armed() {
         let dir = tempfile::TempDir::new().unwrap();
         let (sys, var) = (dir.path().join("sys"), dir.path().join("var"));
         let boot = var.join("1700000000/0");
@@ -100,8 +98,9 @@ mod tests {
         assert_eq!(found(1000).as_deref(), Some(text));
         assert_eq!(found(1001), None, "it is older than the trial");
         write(sys.join("dmesg-efi_pstore-1"), "<0>[1.0] Kernel panic - not syncing: VFS\n", 2000);
-        assert_eq!(found(0).as_deref(), Some("Kernel panic - not syncing: VFS"), "the newest");
-        write(sys.join("dmesg-efi_pstore-2"), "no such line\n", 2500);
-        assert_eq!(found(0).as_deref(), Some("Kernel panic - not syncing: VFS"));
+        assert_eq!(found(0).as_deref(), Some(text), "the next one is of a later boot");
+        assert_eq!(found(1001).as_deref(), Some("Kernel panic - not syncing: VFS"));
+        write(sys.join("dmesg-efi_pstore-0"), "no such line\n", 1500);
+        assert_eq!(found(1001).as_deref(), Some("Kernel panic - not syncing: VFS"));
     }
 }

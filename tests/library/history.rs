@@ -105,18 +105,24 @@ fn an_entry_stands_before_the_commit_that_names_it() {
     assert_eq!(entry.ended.map(|end| (end.slot, end.how)), Some((Slot::B, Ending::GivenUp)));
 }
 
-/// The place of an entry that never took effect is taken, and nothing is entered where nothing changes.
+/// An entry that never took effect keeps its number, so that nothing can make it true. And nothing is entered where
+/// nothing changes.
 #[test]
-fn an_entry_that_did_not_take_effect_gives_way() {
+fn an_entry_that_did_not_take_effect_stays() {
     let mut facts = disk(SlotState::Trial, Verb::Stage);
     let env = BootEnv { history: Some(1), ..facts.env.clone().unwrap() };
     facts = with_env(facts, env);
     let plan = plan::upgrade(&system::upgrade(), &facts, &payload(2)).unwrap();
-    let over = plan.steps.iter().find_map(|step| match step {
-        Step::WriteHistory { over, .. } => over.clone(),
+    let (_, next) = entry(&plan);
+    assert_eq!((next.n, next.after), (3, Some(1)));
+    // Its own record is not written, as with a bad sector there.
+    let commit = plan.steps.iter().find_map(|step| match step {
+        Step::WriteBootEnv { env, commit: true, .. } => Some(env.clone()),
         _ => None,
     });
-    assert_eq!((stands_before_the_commit(&plan, 2).n, over.map(|over| over.n)), (2, Some(2)));
+    let after = with_env(facts.clone(), commit.unwrap());
+    let effects: Vec<_> = report(&after).entries.iter().map(|entry| entry.took_effect).collect();
+    assert_eq!((effects, report(&after).lost), (vec![None, Some(true)], 1), "what was cut off is not said to be done");
     let nothing = plan::repair(&base(3), &facts).unwrap();
     assert!(!nothing.steps.iter().any(|step| matches!(step, Step::WriteHistory { .. })), "{nothing}");
 }
@@ -151,7 +157,7 @@ fn the_next_change_tells_how_a_trial_ended() {
     assert_eq!(ended(None, None), end(Ending::NotConfirmed, Some("Kernel panic")));
     assert_eq!(ended(Some(Fault::Digest), None), end(Ending::Refused, None));
     assert_eq!(ended(Some(Fault::Load), None), end(Ending::NotLoaded, None));
-    let told = Entry { ended: end(Ending::NotConfirmed, None), ..Entry::new(2, 0, Verb::Upgrade) };
+    let told = Entry { ended: end(Ending::NotConfirmed, None), after: Some(1), ..Entry::new(2, 0, Verb::Upgrade) };
     let armed = Entry { slot: Some(slot), ..Entry::new(1, 0, Verb::Upgrade) };
     assert_eq!(ended(None, Some(ring(&[armed, told]))), None, "it is told already");
 }
@@ -166,7 +172,7 @@ fn report(facts: &SystemFacts) -> HistoryReport {
     };
     let history = facts.history.as_ref().unwrap();
     let disk = DiskIdentity { path: "/dev/sda".into(), kind: DiskKind::Disk, model: None, serial: None, wwid: None };
-    let lost = history.lost(history.last(facts.env.as_ref()));
+    let lost = history.lost(facts.env.as_ref());
     HistoryReport { disk, kept: true, entries: HistoryEntry::all(history, now), lost }
 }
 
@@ -188,6 +194,7 @@ fn texts() {
             slot: Some(Slot::B),
             version: Some("1.1.0".into()),
             by: by("root, from machined"),
+            after: Some(1),
             ..Entry::new(2, 120, Verb::Upgrade)
         },
         Entry {
@@ -195,11 +202,22 @@ fn texts() {
             by: by("root, login somebody-with-a-long-name, from health-agent"),
             reason: Some(reason.into()),
             ended: end(Ending::GivenUp),
+            after: Some(2),
             ..Entry::new(3, 180, Verb::Rollback)
         },
-        Entry { volumes: vec![Part::State, Part::Ephemeral], done: true, ..Entry::new(5, 240, Verb::Wipe) },
-        Entry { slot: Some(Slot::B), version: Some("1.2.0\n".into()), ..Entry::new(6, 300, Verb::Upgrade) },
-        Entry { slot: Some(Slot::B), version: Some("1.3.0".into()), ..Entry::new(7, 360, Verb::Stage) },
+        Entry {
+            volumes: vec![Part::State, Part::Ephemeral],
+            done: true,
+            after: Some(3),
+            ..Entry::new(5, 240, Verb::Wipe)
+        },
+        Entry {
+            slot: Some(Slot::B),
+            version: Some("1.2.0\n".into()),
+            after: Some(3),
+            ..Entry::new(6, 300, Verb::Upgrade)
+        },
+        Entry { slot: Some(Slot::B), version: Some("1.3.0".into()), after: Some(6), ..Entry::new(7, 360, Verb::Stage) },
     ];
     let env = BootEnv { history: Some(6), ..facts.env.clone().unwrap() };
     let facts = with_env(SystemFacts { history: Some(ring(&entries)), ..facts }, env.clone());

@@ -3,8 +3,11 @@
 //! A file on the ESP, as large as it ever gets, with room for 64 records. Each fills one sector, so a power cut damages
 //! at most the one that is being written. It is written *before* the change, and boot.env, whose write puts the change in
 //! force, names its number in the same sector. So there is no instant at which a change is in force without its entry, or
-//! an entry counts whose change is not in force. What comes behind the number that boot.env names did not take effect, and
-//! the next entry takes its place.
+//! an entry counts whose change is not in force.
+//!
+//! Every attempt gets a number of its own, and its record says which one boot.env named before it. So an entry is in force
+//! if boot.env names it, or if a later record says that it did. What nobody names did not take effect. It stays, because
+//! an upgrade that was cut off is worth to be known, too.
 
 use crate::prelude::*;
 
@@ -86,12 +89,19 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Ending::Confirmed => "ran and was confirmed",
-            Ending::NotConfirmed => "was tried and not confirmed",
+            Ending::NotConfirmed => "was not confirmed",
             Ending::GivenUp => "ran and was given up",
             Ending::Cancelled => "was cancelled before it ran",
             Ending::Refused => "GRUB refused it: a file does not match its digest",
             Ending::NotLoaded => "GRUB could not load it",
         })
+    }
+}
+
+impl Ending {
+    /// Whether the trial was over before the change that the entry is about, so that it is true of any entry.
+    pub const fn was_before(self) -> bool {
+        matches!(self, Ending::NotConfirmed | Ending::Refused | Ending::NotLoaded)
     }
 }
 
@@ -110,15 +120,18 @@ pub struct TrialEnd {
     pub panic: Option<String>,
 }
 
-/// The trial that is over by the boot state, though no verb has said so: GRUB has spent it, and another system runs.
-pub fn trial_over(env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
-    let slot = Slot::BOTH.into_iter().find(|slot| env.states[*slot] == SlotState::Tried)?;
+/// The trial that is over by the boot state, though no verb has said so: GRUB has spent it, and another system runs. Or
+/// its slot was emptied since, by an upgrade that was cut off.
+fn trial_over(env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
+    let emptied = env.last_trial.filter(|slot| env.states[*slot] == SlotState::Empty);
+    let tried = Slot::BOTH.into_iter().find(|slot| env.states[*slot] == SlotState::Tried);
+    let slot = tried.or(emptied).filter(|slot| running.slot() != Some(*slot))?;
     let how = match env.fault(slot) {
         Some(Fault::Digest) => Ending::Refused,
         Some(Fault::Load) => Ending::NotLoaded,
         None => Ending::NotConfirmed,
     };
-    (running.slot() != Some(slot)).then_some((slot, how))
+    Some((slot, how))
 }
 
 /// One change.
@@ -145,6 +158,9 @@ pub struct Entry {
     /// The reason that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The number that boot.env named when this was written: that entry is in force. `None` if boot.env named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u32>,
     /// Written once it was done, so boot.env need not name it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub done: bool,
@@ -156,8 +172,19 @@ pub struct Entry {
 impl Entry {
     /// An entry that says nothing but this.
     pub const fn new(n: u32, time: u64, verb: Verb) -> Self {
-        let volumes = Vec::new();
-        Entry { n, time, verb, slot: None, version: None, volumes, by: None, reason: None, done: false, ended: None }
+        Entry {
+            n,
+            time,
+            verb,
+            slot: None,
+            version: None,
+            volumes: Vec::new(),
+            by: None,
+            reason: None,
+            after: None,
+            done: false,
+            ended: None,
+        }
     }
 
     /// Whether it begins a trial.
@@ -282,20 +309,31 @@ impl History {
         self.entries.iter().find(|entry| entry.n == n)
     }
 
-    /// The number of the last entry that is in force; 0 if there is none. Where boot.env does not name one, because it was
-    /// lost or an earlier version wrote it, all are taken to be.
-    pub fn last(&self, env: Option<&BootEnv>) -> u32 {
-        let newest = self.entries.last().map_or(0, |entry| entry.n);
-        let mut last = env.and_then(|env| env.history).unwrap_or(newest);
-        while last < newest && self.entry(last + 1).is_some_and(|entry| entry.done) {
-            last += 1;
+    /// Whether an entry took effect. `None` if that is not known: what names it is lost.
+    pub fn took_effect(&self, entry: &Entry, env: Option<&BootEnv>) -> Option<bool> {
+        let named = env.and_then(|env| env.history);
+        let is_named = named == Some(entry.n) || self.entries.iter().any(|other| other.after == Some(entry.n));
+        // The first one came with the disk.
+        if is_named || entry.done || entry.verb == Verb::Install {
+            return Some(true);
         }
-        last
+        // The next one in force, if there is one, says what was in force before it.
+        let in_force = self.entries.iter().filter_map(|other| other.after).chain(named);
+        match in_force.filter(|n| *n > entry.n).min() {
+            Some(next) => self.entry(next).and_then(|next| next.after).map(|_| false),
+            None => named.map(|_| false),
+        }
+    }
+
+    /// The highest number that was given to an entry; 0 if none was.
+    fn newest(&self, env: Option<&BootEnv>) -> u32 {
+        let written = self.entries.last().map_or(0, |entry| entry.n);
+        env.and_then(|env| env.history).unwrap_or(0).max(written)
     }
 
     /// The number of the next entry. `None` after a billion.
     pub fn next(&self, env: Option<&BootEnv>) -> Option<u32> {
-        Some(self.last(env) + 1).filter(|n| *n <= MAX_NUMBER)
+        Some(self.newest(env) + 1).filter(|n| *n <= MAX_NUMBER)
     }
 
     /// Byte offset on the disk of the record with this number, and what is there now.
@@ -304,18 +342,32 @@ impl History {
         (self.at + u64::from(place(n)) * self.stride, there)
     }
 
-    /// How many entries there should be and are not. `last` is the number of the last one in force.
-    pub fn lost(&self, last: u32) -> u32 {
-        // The oldest may have given its place to one that did not take effect.
-        let first = last.saturating_sub(RECORDS - 2).max(1);
-        (first..=last).filter(|n| self.entry(*n).is_none()).count() as u32
+    /// How many entries there should be and are not.
+    pub fn lost(&self, env: Option<&BootEnv>) -> u32 {
+        let newest = self.newest(env);
+        // The write of another one may have failed, and the oldest was in its place.
+        let first = newest.saturating_sub(RECORDS - 2).max(1);
+        (first..=newest).filter(|n| self.entry(*n).is_none()).count() as u32
     }
 
-    /// Whether an entry tells already how the last trial of this slot ended.
-    pub fn tells_end_of(&self, slot: Slot, last: u32) -> bool {
-        let since = self.entries.iter().rev().filter(|entry| entry.n <= last);
-        let ended = |entry: &Entry| entry.ended.as_ref().is_some_and(|end| end.slot == slot);
-        since.take_while(|entry| !(entry.arms() && entry.slot == Some(slot))).any(ended)
+    /// The trial that is over though no entry says so.
+    pub fn over(&self, env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
+        trial_over(env, running).filter(|(slot, _)| self.is_open(*slot, env))
+    }
+
+    /// Whether a trial of this slot began and no entry says how it ended.
+    fn is_open(&self, slot: Slot, env: &BootEnv) -> bool {
+        for entry in self.entries.iter().rev() {
+            let is_in_force = self.took_effect(entry, Some(env)) == Some(true);
+            let tells = |end: &TrialEnd| end.slot == slot && (is_in_force || end.how.was_before());
+            if entry.ended.as_ref().is_some_and(tells) {
+                return false;
+            }
+            if is_in_force && entry.arms() && entry.slot == Some(slot) {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -89,24 +89,52 @@ fn comes_len(record: &[u8]) -> usize {
     record.trim_ascii_end().len()
 }
 
+fn after(n: u32, after: u32) -> Entry {
+    Entry { after: Some(after), ..entry(n) }
+}
+
+fn decoded(entries: &[Entry]) -> History {
+    History::decode(0, &file(entries, 512)).unwrap()
+}
+
+/// What the entries say, from the oldest on.
+fn effects(entries: &[Entry], named: Option<u32>) -> Vec<Option<bool>> {
+    let history = decoded(entries);
+    history.entries().iter().map(|entry| history.took_effect(entry, Some(&env(named)))).collect()
+}
+
 #[test]
-fn what_boot_env_does_not_name_is_not_in_force() {
-    let history = |entries: &[Entry]| History::decode(0, &file(entries, 512)).unwrap();
-    let two = history(&[entry(1), entry(2)]);
-    assert_eq!((two.last(Some(&env(Some(1)))), two.next(Some(&env(Some(1))))), (1, Some(2)), "its place is taken");
-    assert_eq!((two.last(Some(&env(Some(2)))), two.next(Some(&env(Some(2))))), (2, Some(3)));
-    for lost in [None, Some(&env(None))] {
-        assert_eq!((two.last(lost), two.next(lost)), (2, Some(3)), "nothing is written over");
+fn what_nobody_names_is_not_in_force() {
+    let (yes, no, unknown) = (Some(true), Some(false), None);
+    let first = Entry { verb: Verb::Install, ..entry(1) };
+    let done = |n, after| Entry { after: Some(after), done: true, ..entry(n) };
+    let rows: [(&str, &[Entry], Option<u32>, &[Option<bool>]); 10] = [
+        ("cut off before the commit", &[first.clone(), after(2, 1)], Some(1), &[yes, no]),
+        ("committed", &[first.clone(), after(2, 1)], Some(2), &[yes, yes]),
+        ("cut off, and the next one", &[first.clone(), after(2, 1), after(3, 1)], Some(3), &[yes, no, yes]),
+        ("the record of the next one was not written", &[first.clone(), after(2, 1)], Some(3), &[yes, unknown]),
+        ("and one later", &[first.clone(), after(2, 1), after(4, 3)], Some(4), &[yes, unknown, yes]),
+        ("boot.env is lost", &[first.clone(), after(2, 1), after(3, 2)], None, &[yes, yes, unknown]),
+        ("and made again", &[first.clone(), after(2, 1), after(3, 2), entry(4)], Some(4), &[yes, yes, unknown, yes]),
+        ("written once they were done", &[first.clone(), done(2, 1), done(3, 1)], Some(1), &[yes, yes, yes]),
+        ("done behind one that was cut off", &[first.clone(), after(2, 1), done(3, 1)], Some(1), &[yes, no, yes]),
+        ("a rescued disk", &[first, after(2, 1), done(3, 1), after(4, 1)], Some(4), &[yes, no, yes, yes]),
+    ];
+    for (what, entries, named, expected) in rows {
+        assert_eq!(effects(entries, named), expected, "{what}");
     }
-    // Written once it was done; but what stands behind one that did not take effect is no part of the history.
-    let done = |n| Entry { done: true, ..entry(n) };
-    let wiped = history(&[entry(1), done(2), done(3), entry(4)]);
-    assert_eq!(wiped.last(Some(&env(Some(1)))), 3);
-    assert_eq!(history(&[entry(1), entry(2), done(3)]).last(Some(&env(Some(1)))), 1);
+}
+
+/// No two attempts have one number: what boot.env names can be no other.
+#[test]
+fn a_number_is_given_once() {
+    let two = decoded(&[entry(1), entry(2)]);
+    for (named, next) in [(Some(1), 3), (Some(2), 3), (None, 3), (Some(4), 5)] {
+        assert_eq!(two.next(Some(&env(named))), Some(next), "{named:?}");
+    }
+    assert_eq!((two.next(None), two.next(Some(&env(Some(MAX_NUMBER))))), (Some(3), None));
     // boot.env names one that could not be written.
-    let missing = history(&[entry(1), entry(2)]);
-    assert_eq!((missing.last(Some(&env(Some(4)))), missing.lost(4)), (4, 2));
-    assert_eq!(missing.next(Some(&env(Some(MAX_NUMBER)))), None);
+    assert_eq!(two.lost(Some(&env(Some(4)))), 2);
 }
 
 #[test]
@@ -116,45 +144,58 @@ fn the_oldest_gives_way() {
     let history = History::decode(1000, &file(&entries, 512)).unwrap();
     let numbers: Vec<u32> = history.entries().iter().map(|entry| entry.n).collect();
     assert_eq!(numbers, (37..=100).collect::<Vec<_>>());
-    assert_eq!((history.lost(100), history.next(Some(&env(Some(100))))), (0, Some(101)));
-    assert_eq!(history.lost(99), 0, "36 gave its place to 100, which did not take effect");
+    let named = env(Some(100));
+    assert_eq!((history.lost(Some(&named)), history.next(Some(&named))), (0, Some(101)));
+    assert_eq!(history.lost(Some(&env(Some(99)))), 0, "36 gave its place to 100, which did not take effect");
     let (at, over) = history.place(101);
     assert_eq!((at, over.map(|entry| entry.n)), (1000 + 36 * 512, Some(37)));
     // A record in another one's place is none.
     let mut moved = file(&entries, 512);
     moved.copy_within(0..512, 512);
     let moved = History::decode(1000, &moved).unwrap();
-    assert_eq!((moved.entries().len(), moved.lost(100)), (63, 1));
+    assert_eq!((moved.entries().len(), moved.lost(Some(&named))), (63, 1));
 }
+
+fn state(history: u32, b: SlotState) -> BootEnv {
+    let states = PerSlot { a: SlotState::Good, b };
+    BootEnv { states, last_trial: Some(Slot::B), ..env(Some(history)) }
+}
+
+const A: Running = Running::This { slot: Slot::A, trial: false };
 
 #[test]
 fn the_end_of_a_trial_is_told_once() {
-    let ended = |n| {
-        let end = TrialEnd { slot: Slot::B, version: None, how: Ending::NotConfirmed, panic: None };
-        Entry { slot: Some(Slot::A), ended: Some(end), ..Entry::new(n, 0, Verb::Rollback) }
+    let ended = |n, last, how| {
+        let end = TrialEnd { slot: Slot::B, version: None, how, panic: None };
+        Entry { slot: Some(Slot::A), after: Some(last), ended: Some(end), ..Entry::new(n, 0, Verb::Rollback) }
     };
-    let history = |entries: &[Entry]| History::decode(0, &file(entries, 512)).unwrap();
-    assert!(!history(&[entry(1)]).tells_end_of(Slot::B, 1));
-    assert!(history(&[entry(1), ended(2)]).tells_end_of(Slot::B, 2));
-    assert!(!history(&[entry(1), ended(2)]).tells_end_of(Slot::B, 1), "it is not in force");
-    assert!(!history(&[entry(1), ended(2), entry(3)]).tells_end_of(Slot::B, 3), "of the trial before");
-    assert!(!history(&[entry(1), ended(2)]).tells_end_of(Slot::A, 2));
+    let over = |entries: &[Entry], named| decoded(entries).over(&state(named, SlotState::Tried), A);
+    let open = Some((Slot::B, Ending::NotConfirmed));
+    assert_eq!(over(&[entry(1)], 1), open);
+    assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed)], 2), None);
+    assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed)], 1), None, "that was so before it was cut off");
+    assert_eq!(over(&[entry(1), ended(2, 1, Ending::GivenUp)], 1), open, "nobody gave it up: that was cut off");
+    assert_eq!(over(&[entry(1), ended(2, 1, Ending::NotConfirmed), after(3, 2)], 3), open, "of the trial before");
+    assert_eq!(over(&[entry(1), after(2, 1)], 1), open, "of the one that was armed");
+    assert_eq!(over(&[Entry { verb: Verb::Stage, ..entry(1) }], 1), None, "none began");
 }
 
 #[test]
 fn which_trial_is_over() {
-    let state = |b| BootEnv { states: PerSlot { a: SlotState::Good, b }, ..env(None) };
-    let (a, b) = (Running::This { slot: Slot::A, trial: false }, Running::This { slot: Slot::B, trial: true });
-    let tried = state(SlotState::Tried);
-    assert_eq!(trial_over(&tried, a), Some((Slot::B, Ending::NotConfirmed)));
-    assert_eq!(trial_over(&tried, Running::Unknown), Some((Slot::B, Ending::NotConfirmed)));
-    assert_eq!(trial_over(&tried, b), None, "it runs");
-    for other in [SlotState::Empty, SlotState::Trial, SlotState::Good, SlotState::Bad] {
-        assert_eq!(trial_over(&state(other), a), None, "{other}: no trial, or one that a verb has ended");
+    let over = |env: &BootEnv, running| decoded(&[entry(1)]).over(env, running);
+    let tried = state(1, SlotState::Tried);
+    assert_eq!(over(&tried, A), Some((Slot::B, Ending::NotConfirmed)));
+    assert_eq!(over(&tried, Running::Unknown), Some((Slot::B, Ending::NotConfirmed)));
+    assert_eq!(over(&tried, Running::This { slot: Slot::B, trial: true }), None, "it runs");
+    for other in [SlotState::Trial, SlotState::Good, SlotState::Bad] {
+        assert_eq!(over(&state(1, other), A), None, "{other}: no trial, or one that a verb has ended");
     }
+    let emptied = state(1, SlotState::Empty);
+    assert_eq!(over(&emptied, A), Some((Slot::B, Ending::NotConfirmed)), "an upgrade was cut off");
+    assert_eq!(over(&BootEnv { last_trial: None, ..emptied }, A), None);
     for (fault, how) in [(Fault::Digest, Ending::Refused), (Fault::Load, Ending::NotLoaded)] {
         let refused = Some(crate::boot::env::Refused { slot: Slot::B, fault });
-        assert_eq!(trial_over(&BootEnv { refused, ..tried.clone() }, a), Some((Slot::B, how)));
+        assert_eq!(over(&BootEnv { refused, ..tried.clone() }, A), Some((Slot::B, how)));
     }
 }
 

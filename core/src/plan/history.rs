@@ -12,7 +12,7 @@ use super::{Goal, Step, SystemFacts};
 use crate::{
     boot::{
         env::BootEnv,
-        history::{Ending, Entry, TrialEnd, Verb, trial_over},
+        history::{Ending, Entry, TrialEnd, Verb},
         slot::{Slot, SlotState},
     },
     disk::layout::Part,
@@ -68,8 +68,8 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         panic: about.asked.panic.clone().filter(|_| how == Ending::NotConfirmed),
     });
     let About { slot, version, volumes, asked: Asked { by, reason, .. } } = about;
-    let done = commit.is_none();
-    let entry = Entry { slot, version, volumes, by, reason, done, ended, ..Entry::new(n, now, verb) };
+    let (done, after) = (commit.is_none(), system.env.as_ref().and_then(|env| env.history));
+    let entry = Entry { slot, version, volumes, by, reason, after, done, ended, ..Entry::new(n, now, verb) };
     let (offset, over) = history.place(n);
     Some((at, Step::WriteHistory { offset, entry: entry.fitted(), over: over.cloned() }))
 }
@@ -96,11 +96,10 @@ fn trial_end(new: &BootEnv, system: &SystemFacts, steps: &[Step]) -> Option<(Slo
         let goes_on = new.once == Some(slot) && !steps.iter().any(rewritten);
         return (!goes_on).then_some((slot, Ending::Cancelled));
     }
-    let tried = Slot::BOTH.into_iter().find(|slot| old.states[*slot] == SlotState::Tried)?;
-    match new.states[tried] {
-        SlotState::Good => Some((tried, Ending::Confirmed)),
-        SlotState::Bad => Some((tried, Ending::GivenUp)),
-        _ if history.tells_end_of(tried, history.last(Some(old))) => None,
-        _ => trial_over(old, system.running),
+    let tried = Slot::BOTH.into_iter().find(|slot| old.states[*slot] == SlotState::Tried);
+    match tried.map(|tried| (tried, new.states[tried])) {
+        Some((tried, SlotState::Good)) => Some((tried, Ending::Confirmed)),
+        Some((tried, SlotState::Bad)) => Some((tried, Ending::GivenUp)),
+        _ => history.over(old, system.running),
     }
 }

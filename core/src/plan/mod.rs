@@ -192,11 +192,25 @@ fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u8, Vec<u
 }
 
 impl Plan {
-    /// SHA-256 of the plan as JSON. Equal requests, disks and payloads give equal hashes, provided the request carries
-    /// the same time; `--plan-hash` therefore compares plans made for time 0.
+    /// SHA-256 of the plan as JSON, without the history. Equal requests, disks and payloads give equal hashes, provided
+    /// the request carries the same time; `--plan-hash` therefore compares plans made for time 0.
     pub fn hash(&self) -> Sha256 {
         // Cannot fail: the plan holds only strings, numbers and maps with text keys.
-        Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
+        Sha256::of(&serde_json::to_vec(&self.without_history()).unwrap_or_default())
+    }
+
+    /// What two plans are compared by. Which number an entry gets depends on records that nothing boots from: one that
+    /// cannot be read every time must not stand in the way of a change.
+    fn without_history(&self) -> Plan {
+        let mut plan = self.clone();
+        plan.steps.retain(|step| !matches!(step, Step::WriteHistory { .. }));
+        for step in &mut plan.steps {
+            if let Step::WriteBootEnv { env, over, .. } = step {
+                env.history = None;
+                over.iter_mut().for_each(|env| env.history = None);
+            }
+        }
+        plan
     }
 
     /// Bytes a step moves or erases, for a progress bar. Other steps count as 0.
@@ -209,9 +223,9 @@ impl Plan {
     }
 
     /// Whether the plan reaches its goal without this step. A cache counts until the next boot only, and the history
-    /// tells of a change without being needed for it. The ways back also
-    /// work without META, where they only drop a label, and without a marker, which counts only where both copies of
-    /// boot.env are lost. An upgrade is not begun without one, because it destroys the other slot.
+    /// tells of a change without being needed for it. The ways back also work without META, where they only drop a label,
+    /// and without a marker, which counts only where both copies of boot.env are lost. An upgrade is not begun without
+    /// one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
             Step::ForgetCached { .. } | Step::WriteHistory { .. } => true,
@@ -239,7 +253,8 @@ impl Plan {
             }
             (envs, before.map(Option::flatten))
         };
-        let ((envs, before), (others, others_before)) = (boot_envs(self), boot_envs(other));
+        let ((envs, before), (others, others_before)) =
+            (boot_envs(&self.without_history()), boot_envs(&other.without_history()));
         let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
         same && envs == others && !conflict

@@ -10,7 +10,7 @@ use super::rows::Row;
 use crate::{
     boot::{
         env::BootEnv,
-        history::{Ending, Entry, History, RECORDS, Verb, trial_over},
+        history::{Ending, Entry, History, RECORDS, TrialEnd, Verb},
         running::Running,
         slot::Slot,
     },
@@ -56,7 +56,7 @@ pub struct HistoryEntry {
     pub by: Option<String>,
     pub reason: Option<String>,
     /// `false`: it was interrupted, and the boot state is that of before. `null`: not known, because boot.env was lost or
-    /// an earlier version has written it.
+    /// an earlier version has written it, or the entry that would say so is lost.
     pub took_effect: Option<bool>,
     /// How the trial ended that it began.
     pub trial: Option<TrialOutcome>,
@@ -91,24 +91,20 @@ pub struct Now<'a> {
 impl HistoryEntry {
     /// All entries, the newest first.
     pub fn all(history: &History, now: Now) -> Vec<Self> {
-        let (all, last) = (history.entries(), history.last(now.env));
-        let named = now.env.is_some_and(|env| env.history.is_some());
-        let newest = all.last().map_or(0, |entry| entry.n);
+        let all = history.entries();
         let mut entries: Vec<_> = all.iter().map(|entry| Self::of(entry, now.utc)).collect();
         for (at, entry) in all.iter().enumerate() {
-            let known = named || entry.done || entry.n == 1 || entry.n != newest;
-            entries[at].took_effect = known.then_some(entry.n <= last);
-            let Some(end) = entry.ended.as_ref().filter(|_| entry.n <= last) else { continue };
+            let took_effect = history.took_effect(entry, now.env);
+            entries[at].took_effect = took_effect;
+            let tells = |end: &&TrialEnd| took_effect == Some(true) || end.how.was_before();
+            let Some(end) = entry.ended.as_ref().filter(tells) else { continue };
             let reason = entry.reason.clone().filter(|_| matches!(end.how, Ending::GivenUp | Ending::Cancelled));
             let outcome = TrialOutcome { how: end.how, reason, panic: end.panic.clone(), recorded: true };
             end_of(&mut entries[..at], end.slot, outcome);
         }
-        if let Some((slot, how)) = now.env.and_then(|env| trial_over(env, now.running))
-            && !history.tells_end_of(slot, last)
-        {
+        if let Some((slot, how)) = now.env.and_then(|env| history.over(env, now.running)) {
             let panic = now.panic.filter(|_| how == Ending::NotConfirmed).map(str::to_owned);
-            let in_force = all.iter().filter(|entry| entry.n <= last).count();
-            end_of(&mut entries[..in_force], slot, TrialOutcome { how, reason: None, panic, recorded: false });
+            end_of(&mut entries, slot, TrialOutcome { how, reason: None, panic, recorded: false });
         }
         entries.reverse();
         entries
@@ -149,7 +145,7 @@ impl HistoryEntry {
         match self.took_effect {
             Some(true) => {}
             Some(false) => lines.push("interrupted: it did not take effect".to_owned()),
-            None => lines.push("not known whether it took effect: boot.env does not name it".to_owned()),
+            None => lines.push("not known whether it took effect".to_owned()),
         }
         if let Some(trial) = &self.trial {
             let recorded = if trial.recorded { "" } else { " (not recorded yet)" };
@@ -161,12 +157,14 @@ impl HistoryEntry {
     }
 }
 
-/// The last of these entries that tried this slot gets its outcome.
+/// The last of these entries that tried this slot gets its outcome, unless it has one.
 fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
-    let tried =
-        |entry: &&mut HistoryEntry| matches!(entry.verb, Verb::Upgrade | Verb::Activate) && entry.slot == Some(slot);
+    let tried = |entry: &&mut HistoryEntry| {
+        let arms = matches!(entry.verb, Verb::Upgrade | Verb::Activate);
+        arms && entry.slot == Some(slot) && entry.took_effect == Some(true)
+    };
     if let Some(entry) = entries.iter_mut().rev().find(tried) {
-        entry.trial = Some(outcome);
+        entry.trial.get_or_insert(outcome);
     }
 }
 
