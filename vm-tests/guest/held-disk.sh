@@ -15,7 +15,7 @@ stage() { as_booted stage --source dir:/run/next; }
 
 say "install"
 install --meta 0x0a=held
-guid=$("$installer" status --disk "$disk" | awk '/^disk GUID/ { print $3 }')
+guid=$("$installer" inspect "$disk" | awk '/^disk GUID/ { print $3 }')
 echo "quiet slipway.slot=A slipway.disk=$guid slipway.try=0" >/run/cmdline
 mount --bind /run/cmdline /proc/cmdline
 cp -r "$here/payload" /run/next

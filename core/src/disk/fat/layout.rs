@@ -16,6 +16,9 @@ pub const MIN_CLUSTERS: u64 = 65_525;
 // Readers round differently: keep a distance from the limit.
 const CLUSTER_MARGIN: u64 = 16;
 const MAX_CLUSTER_BYTES: u64 = 32 << 10;
+/// What UEFI firmware reads at once for its cache of a volume: one sector in it that cannot be read, and the end of a file
+/// beside it cannot be read either. (EDK II, FatPkg.)
+const CACHE_BYTES: u64 = 64 << 10;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 
 /// A time stamp: seconds since 1970 UTC. FAT stores 1980 to 2107, in steps of two seconds.
@@ -155,10 +158,16 @@ impl Geometry {
         self.data + (cluster as u64 - 2) * self.cluster
     }
 
-    // The first cluster from this one on that starts on a MiB. One exists, because cluster sizes divide a MiB.
-    const fn next_mib(&self, cluster: u64) -> u64 {
+    // Where a file begins that has room around it, if this is the first free cluster. A large one starts on a MiB. One
+    // exists, because cluster sizes divide a MiB.
+    const fn spaced(&self, cluster: u64, file: &FileSpec) -> u64 {
         let at = self.data + (cluster - 2) * self.cluster;
-        cluster + (at.next_multiple_of(MIB) - at) / self.cluster
+        if file.size >= MIB { cluster + (at.next_multiple_of(MIB) - at) / self.cluster } else { cluster }
+    }
+
+    // Free clusters behind it.
+    const fn gap(&self, file: &FileSpec) -> u64 {
+        if file.size >= CACHE_BYTES { CACHE_BYTES / self.cluster } else { 0 }
     }
 }
 
@@ -245,8 +254,8 @@ impl Builder<'_> {
         let spaced = self.fit_spaced();
         for file in &self.spec.files {
             let size = size(file)?;
-            if spaced && file.size >= MIB {
-                self.fat.resize(self.geometry.next_mib(self.fat.len() as u64) as usize, 0);
+            if spaced {
+                self.fat.resize(self.geometry.spaced(self.fat.len() as u64, file) as usize, 0);
             }
             let (cluster, clusters) = match size {
                 0 => (0, 0),
@@ -261,16 +270,20 @@ impl Builder<'_> {
                 size: file.size,
                 padded: clusters * self.geometry.cluster,
             });
+            if spaced {
+                self.fat.resize(self.fat.len() + self.geometry.gap(file) as usize, 0);
+            }
         }
         Ok(placed)
     }
 
-    // Whether every large file can start on a MiB. Then the files behind one that grows a little stay where they are,
-    // and an upgrade need not write them again.
+    // Whether files can have room around them. If every large one starts on a MiB, those behind one that grows a little
+    // stay where they are, and an upgrade need not write them again. And a bad sector in one file, such as a boot.env that
+    // is written again and again, keeps the firmware from no other: GRUB's image lies before it.
     fn fit_spaced(&self) -> bool {
+        let geometry = &self.geometry;
         let end = self.spec.files.iter().fold(self.fat.len() as u64, |next, file| {
-            let first = if file.size >= MIB { self.geometry.next_mib(next) } else { next };
-            first + file.size.div_ceil(self.geometry.cluster)
+            geometry.spaced(next, file) + file.size.div_ceil(geometry.cluster) + geometry.gap(file)
         });
         end - 2 <= self.geometry.clusters
     }
@@ -423,6 +436,14 @@ mod tests {
         let offsets = |layout: &VolumeLayout| layout.files.iter().map(|f| f.offset).collect::<Vec<_>>();
         assert_eq!(offsets(&old), offsets(&new));
         assert!(offsets(&new).iter().all(|at| at % MIB == 0), "{:?}", offsets(&new));
+    }
+
+    #[test]
+    fn the_firmware_reads_nothing_behind_a_file_with_its_end() {
+        let layout = slot([("image", 700_000), ("boot.env", 512), ("boot2.env", 512)]);
+        let [image, one, other] = &layout.files[..] else { panic!("{:?}", layout.files) };
+        assert!(one.offset >= image.offset + image.size + CACHE_BYTES, "{:?}", layout.files);
+        assert_eq!(other.offset, one.offset + one.padded);
     }
 
     #[test]
