@@ -17,7 +17,7 @@ use slipway::{
     error::{Failure, OrFail as _},
     report_failure,
 };
-use slipway_core::report::{Document, FailureKind, FailureReport, MetaReport, Report};
+use slipway_core::report::{FailureKind, FailureReport, MetaReport, Report};
 
 /// Makes glibc return freed buffers to the system at once. By default it raises its mmap threshold after each large
 /// free, and then every thread keeps as much as the window of a zstd layer.
@@ -114,7 +114,7 @@ impl Caller {
         let text = match (self.output, report) {
             // Scripts and messages of `completions` and `man` are no data: they stay as they are.
             (_, Report::Text(text)) => output::human(text.trim_end()),
-            (Output::Json, report) => output::json(&serde_json::to_string_pretty(&Document::from(report))?),
+            (Output::Json, report) => output::document(report)?,
             // A script gets the value of a tag as it is.
             (Output::Human, report @ Report::Meta(MetaReport { bare: true, .. })) if !stdout().is_terminal() => {
                 format!("{report}\n")

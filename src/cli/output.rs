@@ -16,7 +16,10 @@ use nix::{
     sys::stat::{SFlag, fstat},
     unistd,
 };
-use slipway_core::text::printable_lines;
+use slipway_core::{
+    report::{Document, Report},
+    text::printable_lines,
+};
 
 /// A text for people on its way out, with escapes in place of what a terminal would obey. None of our texts has any;
 /// names, versions and messages from outside may.
@@ -35,6 +38,12 @@ pub fn json(text: &str) -> String {
         }
     }
     shown + "\n"
+}
+
+/// A report as one document.
+#[inline(never)]
+pub fn document(report: Report) -> serde_json::Result<String> {
+    Ok(json(&serde_json::to_string_pretty(&Document::from(report))?))
 }
 
 /// Longest wait for room for an error or a report. It is enough for a slow reader. It is limited because the caller

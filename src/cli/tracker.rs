@@ -12,8 +12,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use slipway_core::report::{
-    Document, Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report,
-    WriterProgress, words,
+    Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report, WriterProgress, words,
 };
 
 use super::{Output, Progress, Verb, output, progress::Lines, signals};
@@ -251,8 +250,7 @@ impl Interruption {
         say(&message);
         if output == Output::Json {
             let report = Report::Failure(Box::new(self.report(&work.progress.verb, &argv)));
-            let text = serde_json::to_string_pretty(&Document::from(report));
-            let _ = text.map(|text| output::write(&stdout(), output::json(&text).as_bytes(), PATIENCE));
+            let _ = output::document(report).map(|text| output::write(&stdout(), text.as_bytes(), PATIENCE));
         }
         exit(self.exit_code.into())
     }
