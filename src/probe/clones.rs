@@ -41,6 +41,8 @@ pub fn clones(disk: &Disk, guid: Uuid) -> io::Result<Vec<DiskIdentity>> {
 pub struct DisksWith {
     /// Those with the GUID, each drive once.
     pub disks: Vec<DiskIdentity>,
+    /// They are drives. Loop devices and the like have been looked at only where this is false.
+    pub are_hardware: bool,
     /// Those whose GUID is not known: the path, and why.
     pub unknown: Vec<String>,
 }
@@ -55,7 +57,8 @@ pub fn disks_with(guid: Uuid) -> io::Result<DisksWith> {
     for disk in hardware {
         found.look(&disk, guid);
     }
-    if found.disks.is_empty() {
+    found.are_hardware = !found.disks.is_empty();
+    if !found.are_hardware {
         others.iter().for_each(|disk| found.look(disk, guid));
     }
     found.unknown.extend(list.unknown.into_iter().map(|(path, why)| format!("{path}: {why}")));
