@@ -172,7 +172,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
                 Known::new(Id::NoDiskGiven).remedy(": ")
             }
             NoDisk::NotFound { .. } => Known::new(Id::NoDiskGiven),
-            NoDisk::Several { .. } => Known::new(Id::DiskAmbiguous),
+            NoDisk::Several { .. } | NoDisk::MaybeACopy { .. } => Known::new(Id::DiskAmbiguous),
         };
         return Some(known.untouched());
     }

@@ -33,20 +33,18 @@ impl DiskRequest {
             return Err(if is_live { NoDisk::Live } else { NoDisk::NotBooted }).or_fail(FailureKind::Input);
         };
         let found = probe::disks_with(guid).map_err(|e| NoDisk::NoList(format!("/sys/block: {e}")));
-        let probe::DisksWith { disks, unknown } = found.or_fail(FailureKind::Input)?;
-        // A single one is taken whatever it says, and is not kept from it by another program's lock.
-        let clones = disks.len() > 1;
-        let candidate =
-            |disk: DiskIdentity| Candidate { record: if clones { record(&disk, lock_timeout) } else { None }, disk };
-        let candidates = Candidates { disks: disks.into_iter().map(candidate).collect(), unknown };
+        let probe::DisksWith { disks, are_hardware, unknown } = found.or_fail(FailureKind::Input)?;
+        let disks = disks.into_iter().map(|disk| Candidate { record: record(&disk), disk }).collect();
+        let candidates = Candidates { disks, are_hardware, unknown };
         let own = own_disk(guid, candidates).or_fail(FailureKind::Input)?;
         own.note().iter().for_each(|note| observer.note(note));
         Ok(DiskRequest { path: own.disk.path.clone().into(), lock_timeout, found: Some(own.disk) })
     }
 }
 
-fn record(disk: &DiskIdentity, patience: Duration) -> Option<DriveRecord> {
-    let disk = Disk::open(disk.path.as_ref(), Access::Read, None, patience).ok()?;
+// Only an install writes it, and gives the disk another GUID. So nobody is waited for.
+fn record(disk: &DiskIdentity) -> Option<DriveRecord> {
+    let disk = Disk::open(disk.path.as_ref(), Access::Look, None, Duration::ZERO).ok()?;
     let gpt = probe::gpt(&disk).ok()?;
     probe::drive_record(&disk, &gpt)
 }

@@ -1,8 +1,8 @@
 //! Reading a disk without a lock, while others may write to it.
 //!
-//! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. What is good is good,
-//! whoever writes. What looks damaged may be half-written: it counts only if it is found once more, or if nobody wrote
-//! while it was read.
+//! `status`, `verify`, `inspect` and `meta get` neither wait for a writer nor make one wait. What is good is good while
+//! somebody writes, unless the state has changed since the look began: then half of it is from before. What looks damaged
+//! may be half-written: it counts only if it is found once more, or if nobody wrote while it was read.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -22,7 +22,8 @@ use crate::{
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Looks until the answer is good, or nobody writes, or it has been looked often enough. `look` gets who writes.
+/// Looks until the answer is good and of one state, or nobody writes, or it has been looked often enough. `look` gets who
+/// writes.
 pub fn settled<T>(
     disk: &Disk,
     mut look: impl FnMut(Option<&Writer>) -> Result<T, Failure>,
@@ -34,10 +35,10 @@ pub fn settled<T>(
         let answer = look(before.as_ref());
         let writer = disk.writer().or(before);
         // One that came and went has left a trace.
-        let undisturbed = writer.is_none() && probe::written_first(disk) == state;
-        let enough = undisturbed || tries == TRIES;
+        let same_state = probe::written_first(disk) == state;
+        let enough = (writer.is_none() && same_state) || tries == TRIES;
         match answer {
-            Ok(answer) if enough || is_good(&answer) => return Ok((answer, writer)),
+            Ok(answer) if enough || (same_state && is_good(&answer)) => return Ok((answer, writer)),
             Err(failure) if enough => return Err(meanwhile(failure, writer)),
             _ => thread::sleep(PAUSE),
         }

@@ -41,6 +41,8 @@ pub fn clones(disk: &Disk, guid: Uuid) -> io::Result<Vec<DiskIdentity>> {
 pub struct DisksWith {
     /// Those with the GUID, each drive once.
     pub disks: Vec<DiskIdentity>,
+    /// They are drives. Loop devices and the like have been looked at only where this is false.
+    pub are_hardware: bool,
     /// Those whose GUID is not known: the path, and why.
     pub unknown: Vec<String>,
 }
@@ -55,7 +57,8 @@ pub fn disks_with(guid: Uuid) -> io::Result<DisksWith> {
     for disk in hardware {
         found.look(&disk, guid);
     }
-    if found.disks.is_empty() {
+    found.are_hardware = !found.disks.is_empty();
+    if !found.are_hardware {
         others.iter().for_each(|disk| found.look(disk, guid));
     }
     found.unknown.extend(list.unknown.into_iter().map(|(path, why)| format!("{path}: {why}")));
@@ -67,7 +70,7 @@ impl DisksWith {
         match guid_of(disk) {
             Ok(found) if found == Some(guid) => {
                 let disk = identity(disk);
-                if !self.disks.iter().any(|known| is_same(known, &disk) || is_same(&disk, known)) {
+                if !self.disks.iter().any(|known| is_same(known, &disk)) {
                     self.disks.push(disk);
                 }
             }
@@ -96,12 +99,15 @@ fn is_same(own: &DiskIdentity, other: &DiskIdentity) -> bool {
         Path::new("/sys/block").join(from).join(dir).join(to).exists()
     };
     let (own_path, path) = (own.path.as_str(), other.path.as_str());
-    let backing = name(path).map(|name| Path::new("/sys/block").join(name).join("loop/backing_file"));
-    let loop_of = backing.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|file| file.trim() == own_path);
+    let loop_of = |path: &str, below: &str| {
+        let file = name(path).map(|name| Path::new("/sys/block").join(name).join("loop/backing_file"));
+        file.and_then(|file| fs::read_to_string(file).ok()).is_some_and(|file| file.trim() == below)
+    };
     // Two paths of one drive.
     let same_drive = own.wwid.as_ref().is_some_and(|wwid| is_worldwide(wwid) && Some(wwid) == other.wwid.as_ref());
     let one_level = related(own_path, "holders", path) || related(own_path, "slaves", path);
-    number(own_path) == number(path) || one_level || loop_of || same_drive
+    let a_loop = loop_of(path, own_path) || loop_of(own_path, path);
+    number(own_path) == number(path) || one_level || a_loop || same_drive
 }
 
 /// Whether no two drives have it. A WWID of any other kind is made from the serial number, which users set on virtual

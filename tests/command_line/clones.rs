@@ -29,8 +29,9 @@ fn status_names_a_clone_that_is_attached() {
     on_disk(&disk.node, &["status"]).succeeds();
     // The same disk under another name is no clone.
     let node = fs::canonicalize(&disk.node).unwrap();
-    let _same = Loop::attach(&node, &[]);
+    let same = Loop::attach(&node, &[]);
     on_disk(&disk.node, &["status"]).succeeds();
+    on_disk(&same.node, &["status"]).succeeds();
 }
 
 /// Run the program where these loop devices have serial numbers, as drives do. What of the kernel's is copied for that is

@@ -214,6 +214,34 @@ fn a_reader_keeps_nobody_out() {
     assert!(child.wait().unwrap().success(), "META was changed meanwhile, which is no damage");
 }
 
+/// An upgrade that came and went while `status` was reading: what is told is one state, not a bit of each.
+#[test]
+fn what_was_read_before_and_after_a_change_is_not_mixed() {
+    let world = World::new();
+    world.payload.resize(Payload::ROOTFS, 50 * MIB);
+    let node = Node::installed(&world);
+    let mut status = Command::new(world::installer_path());
+    let args = ["status", "--full", "--output=json", "--progress=json", "--disk"];
+    status.args(args).arg(&node.disk).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = status.spawn().unwrap();
+    let mut events = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("verify     BOOT-A") {
+        line.clear();
+        assert!(events.read_line(&mut line).unwrap() > 0);
+    }
+    let running = Pid::from_raw(child.id() as i32);
+    assert!(stop(running), "it was too quick");
+    node.upgrade().succeeds();
+    kill(running, Signal::SIGCONT).unwrap();
+    let (code, text) = Run { child, events }.ends();
+    assert_eq!(code, 0, "{text}");
+    // The events come behind it.
+    let report = serde_json::Deserializer::from_str(&text).into_iter::<Value>().next().unwrap().unwrap();
+    assert_eq!(report, json_of(&node.disk, &["status", "--full"]));
+    assert_eq!(report["next_boot"]["slot"], "B");
+}
+
 /// Who waits for a lock says for whom, and how long.
 #[test]
 fn a_wait_for_the_lock_is_said() {

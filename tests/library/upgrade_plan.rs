@@ -174,6 +174,33 @@ fn what_grub_refused_for_a_wrong_digest_may_come_again() {
     }
 }
 
+/// The boot menu starts a slot that nobody confirmed just as the default is started. If boot.env is lost meanwhile, that
+/// does not make it the slot to keep.
+#[test]
+fn what_was_booted_by_hand_is_not_taken_for_confirmed() {
+    let mut facts = trial();
+    facts.running = Running::This { slot: Slot::B, trial: false };
+    (facts.env, facts.env_copies) = (None, [None, None]);
+    let refused = plan::confirm(&base(4), &facts).unwrap_err().to_string();
+    assert!(refused.contains("nothing says that it was ever confirmed"), "{refused}");
+    assert!(plan::upgrade(&system::upgrade(), &facts, &payload(2)).is_err());
+    let default_after = |plan: Plan| {
+        let envs = plan.steps.into_iter().filter_map(|step| match step {
+            Step::WriteBootEnv { env, .. } => Some(env.default),
+            _ => None,
+        });
+        envs.last().unwrap()
+    };
+    assert_eq!(default_after(plan::rollback(&base(4), &facts).unwrap()), Slot::A);
+    // It was confirmed; or nothing says what was.
+    let marks = [(SlotState::Good, facts.slots.a.marker.clone()), (SlotState::Trial, None)];
+    for (state, other) in marks {
+        facts.slots.b.marker = Some(Marker { state, seq: 2 });
+        facts.slots.a.marker = other;
+        assert_eq!(default_after(plan::confirm(&base(4), &facts).unwrap()), Slot::B);
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------
 // Laws.
 

@@ -276,6 +276,14 @@ fn a_mark_is_left_out_where_it_could_do_harm() {
     full[room + 4..500].fill(b'x');
     full[500] = b'\n';
     let older = sector(&two_good(6, Slot::B));
+    // GRUB's own saves keep the number: after a cut between the two, the copies differ in what was saved only.
+    let [tried, trial] = [SlotState::Tried, SlotState::Trial].map(|a| {
+        let once = (a == SlotState::Trial).then_some(Slot::A);
+        BootEnv { once, states: PerSlot { a, b: SlotState::Good }, ..two_good(7, Slot::B) }
+    });
+    rig.set_copies(&[sector(&tried), sector(&trial)]);
+    assert_eq!(rig.boot(), Booted { slot: None, trial: false });
+    assert_eq!(rig.copies(), [sector(&tried), sector(&trial)]);
     for (n, copies) in
         [[full, full], [sector(&now), older], [older, sector(&now)], [[0; 512], sector(&now)]].iter().enumerate()
     {
@@ -290,16 +298,24 @@ const OFFER: &str = "press Esc within 30 s to boot slot";
 
 #[test]
 fn a_key_offers_the_other_slot_and_changes_nothing() {
-    use SlotState::{Empty, Good, Trial};
+    use SlotState::{Bad, Empty, Good, Trial, Tried};
     let rig = Rig::new();
     let booted = |log: &str| outcome(log).unwrap_or_else(|| panic!("{log}"));
     let trial_of_b = BootEnv { once: Some(Slot::B), states: PerSlot { a: Good, b: Trial }, ..two_good(9, Slot::A) };
-    for (env, slot) in [(two_good(7, Slot::B), Slot::A), (two_good(7, Slot::A), Slot::B), (trial_of_b.clone(), Slot::A)]
-    {
+    let not_good = |b| BootEnv { states: PerSlot { a: Good, b }, ..two_good(7, Slot::A) };
+    for (env, slot, state) in [
+        (two_good(7, Slot::B), Slot::A, "good"),
+        (two_good(7, Slot::A), Slot::B, "good"),
+        (trial_of_b.clone(), Slot::A, "good"),
+        (not_good(Trial), Slot::B, "untried"),
+        (not_good(Tried), Slot::B, "unconfirmed"),
+        (not_good(Bad), Slot::B, "given up"),
+    ] {
         rig.set_env(&env);
         let before = rig.copies();
         let log = rig.grub.run_with_keys(ESC, Some((OFFER, ESC)));
         assert_eq!(booted(&log), Booted { slot: Some(slot), trial: false }, "{env:?}: {log}");
+        assert!(log.contains(&format!("Slot {slot} ({state}) can be booted instead")), "{log}");
         assert_eq!(rig.copies(), before, "{env:?}");
         assert_eq!(foreseen(&rig).trial, env.once.is_some());
     }

@@ -22,6 +22,8 @@ pub struct Candidate {
 pub struct Candidates {
     /// All disks with the GUID, each drive once.
     pub disks: Vec<Candidate>,
+    /// They are drives, not loop devices and the like.
+    pub are_hardware: bool,
     /// Disks whose GUID could not be read: the path, and why.
     pub unknown: Vec<String>,
 }
@@ -33,6 +35,8 @@ pub struct OwnDisk {
     pub disk: DiskIdentity,
     /// Its copies.
     pub copies: Vec<DiskIdentity>,
+    /// The drive that was installed, if it is not this one.
+    pub installed: Option<DriveRecord>,
 }
 
 /// No disk was named, and none can be taken instead. Nothing was written.
@@ -71,6 +75,14 @@ pub enum NoDisk {
         lines("They are:", disks)
     )]
     Several { guid: Uuid, disks: Vec<String> },
+    /// The only one that was found is a copy, and its original may be the disk that was booted.
+    #[error(
+        "no disk is named; the kernel command line names disk GUID {guid}, and the only disk that was found with it, \
+         {disk}, may be a copy of the one that was booted: it says that the system was installed on another drive \
+         ({installed}){LIKE}{}",
+        lines("Not looked at:", unknown)
+    )]
+    MaybeACopy { guid: Uuid, disk: String, installed: String, unknown: Vec<String> },
 }
 
 const LIKE: &str = ": give --disk PATH (`inspect PATH`); `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
@@ -81,8 +93,11 @@ fn lines(title: &str, lines: &[String]) -> String {
 }
 
 /// The only disk with the GUID, or, among clones, the only one that is the drive that was installed.
+///
+/// A drive that another one was copied to, for good, is taken, too. But firmware starts from hardware, and while a disk
+/// cannot be looked at that may be the original.
 pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
-    let Candidates { mut disks, unknown } = candidates;
+    let Candidates { mut disks, are_hardware, unknown } = candidates;
     let is_original = |candidate: &Candidate| candidate.record.as_ref().is_some_and(|drive| drive.is(&candidate.disk));
     let originals: Vec<usize> = (0..disks.len()).filter(|n| is_original(&disks[*n])).collect();
     let chosen = match (disks.len(), &originals[..]) {
@@ -94,8 +109,16 @@ pub fn own_disk(guid: Uuid, candidates: Candidates) -> Result<OwnDisk, NoDisk> {
             return Err(NoDisk::Several { guid, disks });
         }
     };
-    let disk = disks.remove(chosen).disk;
-    Ok(OwnDisk { disk, copies: disks.into_iter().map(|candidate| candidate.disk).collect() })
+    let Candidate { disk, record } = disks.remove(chosen);
+    let installed = record.filter(|drive| !drive.is(&disk));
+    if let Some(drive) = &installed
+        && (!are_hardware || !unknown.is_empty())
+    {
+        let (disk, installed) = (Named(&disk).to_string(), drive.to_string());
+        return Err(NoDisk::MaybeACopy { guid, disk, installed, unknown });
+    }
+    let copies = disks.into_iter().map(|candidate| candidate.disk).collect();
+    Ok(OwnDisk { disk, copies, installed })
 }
 
 /// A disk by what is printed on the drive.
@@ -110,8 +133,12 @@ impl fmt::Display for Named<'_> {
 }
 
 impl OwnDisk {
-    /// Said where there are copies: which one was taken.
+    /// Said where there are copies, or where it is one: which one was taken.
     pub fn note(&self) -> Option<String> {
+        if let Some(drive) = &self.installed {
+            let disk = Named(&self.disk);
+            return Some(format!("{disk} is taken, though the system was installed on another drive ({drive})"));
+        }
         let copies: Vec<String> = self.copies.iter().map(|copy| Named(copy).to_string()).collect();
         (!copies.is_empty()).then(|| {
             let copies = copies.join(", ");
@@ -136,23 +163,47 @@ mod tests {
     }
 
     /// Disks with their serial numbers, and the serial number in the record of each.
-    fn chosen(disks: &[(&str, &str, Option<&str>)]) -> Result<OwnDisk, NoDisk> {
+    fn candidates(disks: &[(&str, &str, Option<&str>)]) -> Candidates {
         let candidate = |(path, serial, recorded): &(&str, &str, Option<&str>)| Candidate {
             disk: disk(path, serial),
             record: recorded.and_then(|serial| DriveRecord::of(&disk("", serial))),
         };
-        own_disk(
-            GUID,
-            Candidates { disks: disks.iter().map(candidate).collect(), unknown: vec!["/dev/sdz: I/O".into()] },
-        )
+        let disks = disks.iter().map(candidate).collect();
+        Candidates { disks, are_hardware: true, unknown: vec!["/dev/sdz: I/O".into()] }
     }
 
+    fn chosen(disks: &[(&str, &str, Option<&str>)]) -> Result<OwnDisk, NoDisk> {
+        own_disk(GUID, candidates(disks))
+    }
+
+    /// A half-dead disk that has nothing to do with it keeps nobody from the ways back.
     #[test]
-    fn the_only_one_is_taken_whatever_its_record_says() {
-        for record in [None, Some("S1"), Some("a drive that it replaced")] {
-            let own = chosen(&[("/dev/sda", "S1", record)]).unwrap();
-            assert_eq!((own.disk.path.as_str(), own.copies.len(), own.note()), ("/dev/sda", 0, None));
+    fn the_only_one_is_taken_if_nothing_speaks_against_it() {
+        for record in [None, Some("S1")] {
+            for are_hardware in [true, false] {
+                let candidates = Candidates { are_hardware, ..candidates(&[("/dev/sda", "S1", record)]) };
+                let own = own_disk(GUID, candidates).unwrap();
+                assert_eq!((own.disk.path.as_str(), own.copies.len(), own.note()), ("/dev/sda", 0, None));
+            }
         }
+    }
+
+    /// The one that was booted may be among those that could not be looked at, or have dropped off the bus.
+    #[test]
+    fn a_copy_is_not_taken_where_its_original_may_be_the_one_that_was_booted() {
+        let copy = || candidates(&[("/dev/sda", "S2", Some("S1"))]);
+        for (are_hardware, unknown) in [(true, copy().unknown), (false, vec![]), (false, copy().unknown)] {
+            let text = own_disk(GUID, Candidates { are_hardware, unknown: unknown.clone(), ..copy() });
+            let text = text.unwrap_err().to_string();
+            for part in ["/dev/sda (model M, serial S2)", "another drive (serial S1)", "--disk", &GUID.to_string()] {
+                assert!(text.contains(part), "{part:?} is not in {text}");
+            }
+            assert_eq!(text.ends_with("Not looked at:\n  - /dev/sdz: I/O"), !unknown.is_empty(), "{text}");
+        }
+        // That is what a drive is replaced by.
+        let own = own_disk(GUID, Candidates { unknown: vec![], ..copy() }).unwrap();
+        let note = own.note().unwrap();
+        assert!(note.contains("/dev/sda (model M, serial S2)") && note.contains("another drive (serial S1)"), "{note}");
     }
 
     #[test]

@@ -71,6 +71,9 @@ fn is_confirmed(env: &BootEnv, system: &SystemFacts, slot: Slot, trial: bool) ->
         (_, SlotState::Good) => return Ok(true),
         (true, SlotState::Bad) => "the trial was given up".to_owned(),
         (true, state) => format!("slot {slot} is {}: it was changed after it was booted", state.plain()),
+        (false, SlotState::Empty) => {
+            format!("slot {slot} was not booted as a trial, and nothing says that it was ever confirmed")
+        }
         (false, state) => format!("slot {slot} was not booted as a trial, and is {}", state.plain()),
     };
     Err(Refusal::NotTrial(why))

@@ -157,14 +157,13 @@ pub fn is_marked_good(system: &SystemFacts, slot: Slot) -> bool {
     system.slots[slot].marker.as_ref().is_some_and(|marker| marker.state == SlotState::Good)
 }
 
-/// The slot that a system of this disk may take for the default if boot.env is lost: the one that runs, unless it is a
-/// trial that was not confirmed since it was booted. Then the one it was armed from, if that is known to be good.
+/// The slot that a system of this disk may take for the default if boot.env is lost: the one that runs, if its marker says
+/// that it was confirmed, else the other, if that one's does. That what runs is no trial does not make it good: the boot
+/// menu starts any slot in that way. It counts only where no marker says anything better.
 pub fn confirmed(system: &SystemFacts) -> Option<Slot> {
-    match system.running {
-        Running::This { slot, trial } if !trial || is_marked_good(system, slot) => Some(slot),
-        Running::This { slot, .. } => Some(!slot).filter(|other| is_marked_good(system, *other)),
-        _ => None,
-    }
+    let Running::This { slot, trial } = system.running else { return None };
+    let marked = [slot, !slot].into_iter().find(|slot| is_marked_good(system, *slot));
+    marked.or((!trial).then_some(slot))
 }
 
 /// The kept slot, which is the fallback, and the target, which is the other.

@@ -3,7 +3,7 @@
 
 use slipway_core::boot::{
     env::BootEnv,
-    slot::{Slot, SlotState},
+    slot::{PerSlot, Slot, SlotState},
 };
 
 use super::{
@@ -54,6 +54,18 @@ fn boot_either(medium: &Medium, first: Slot, second: Option<Slot>) -> End {
     found.map_or(End::Nothing, |slot| End::Boots { slot, trial: false })
 }
 
+/// `by_hand`: the slot that is offered when somebody presses a key. It is booted, and nothing is written.
+pub fn by_hand(medium: &Medium) -> Option<Slot> {
+    let Some(env) = env_pick(&medium.copies) else {
+        let choice = !by_markers_first(medium);
+        return slot_verify(medium, choice).then_some(choice);
+    };
+    let good = |slot: Slot| env.states[slot] == SlotState::Good;
+    let first = if good(!env.default) && !good(env.default) { !env.default } else { env.default };
+    let choice = !env.once.unwrap_or(first);
+    (env.states[choice] != SlotState::Empty && slot_verify(medium, choice)).then_some(choice)
+}
+
 /// One run.
 pub fn run(medium: &mut Medium, saves: Saves, mutant: Mutant) -> End {
     if let Some(env) = env_pick(&medium.copies).cloned()
@@ -89,13 +101,21 @@ pub fn run(medium: &mut Medium, saves: Saves, mutant: Mutant) -> End {
 
 /// "Both copies of boot.env are lost, reading the slots' own markers."
 fn by_markers(medium: &Medium) -> End {
-    let seq = |slot: Slot| medium.slots[slot].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq);
-    match (seq(Slot::A), seq(Slot::B)) {
-        (Some(a), Some(b)) if b > a => boot_either(medium, Slot::B, Some(Slot::A)),
-        (Some(_), Some(_)) => boot_either(medium, Slot::A, Some(Slot::B)),
-        (None, Some(_)) => boot_either(medium, Slot::B, None),
-        (Some(_), None) => boot_either(medium, Slot::A, None),
-        (None, None) => boot_either(medium, Slot::A, Some(Slot::B)),
+    let first = by_markers_first(medium);
+    let good = marked_good(medium);
+    let both = good.a.is_some() == good.b.is_some();
+    boot_either(medium, first, both.then_some(!first))
+}
+
+fn marked_good(medium: &Medium) -> PerSlot<Option<u64>> {
+    PerSlot::new(|s| medium.slots[s].marker.as_ref().filter(|m| m.state == SlotState::Good).map(|m| m.seq))
+}
+
+fn by_markers_first(medium: &Medium) -> Slot {
+    match marked_good(medium) {
+        PerSlot { a: Some(a), b: Some(b) } if b > a => Slot::B,
+        PerSlot { a: None, b: Some(_) } => Slot::B,
+        _ => Slot::A,
     }
 }
 

@@ -21,9 +21,8 @@ pub fn all() -> Vec<Property<Machine>> {
     vec![
         Property::always("the machine always comes up in a whole system that is known to work", comes_up),
         Property::always("what was activated is tried at most once", |_, state: &State| state.tries <= 1),
-        Property::always("what nobody confirmed is booted as a trial only", |_, state: &State| match state.at {
-            At::Runs { slot, trial: false } => state.medium.slots[slot].confirmed,
-            _ => true,
+        Property::always("what nobody confirmed is booted as a trial only, or by hand", |_, state: &State| {
+            state.by_hand || !runs_unconfirmed(state)
         }),
         Property::always("a slot is written only while nothing boots it and another system is good", spares_the_good),
         Property::always("no write and no power cut loses the boot state", |_, state: &State| {
@@ -38,6 +37,9 @@ pub fn all() -> Vec<Property<Machine>> {
             is_finished,
         ),
         Property::sometimes("a trial runs", |_, state: &State| matches!(state.at, At::Runs { trial: true, .. })),
+        Property::sometimes("what nobody confirmed runs, by hand, and the boot state is lost", |_, state: &State| {
+            runs_unconfirmed(state) && state.medium.copies == [None, None]
+        }),
         Property::sometimes("B is the default", |_, state: &State| {
             env(&state.medium).is_some_and(|e| e.default == Slot::B)
         }),
@@ -59,6 +61,11 @@ pub fn all() -> Vec<Property<Machine>> {
 
 fn env(medium: &Medium) -> Option<&BootEnv> {
     BootEnv::pick(&medium.copies)
+}
+
+/// And not as a trial.
+fn runs_unconfirmed(state: &State) -> bool {
+    matches!(state.at, At::Runs { slot, trial: false } if !state.medium.slots[slot].confirmed)
 }
 
 fn comes_up(machine: &Machine, state: &State) -> bool {

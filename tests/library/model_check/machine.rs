@@ -40,6 +40,8 @@ impl At {
 pub struct State {
     pub medium: Medium,
     pub at: At,
+    /// Somebody at the console chose what runs.
+    pub by_hand: bool,
     /// What an installer that runs has yet to write.
     pub pending: Vec<Write>,
     /// What GRUB's save took the place of, while it may still be in the drive's cache only.
@@ -57,7 +59,7 @@ impl Hash for State {
             At::Runs { slot, trial } => 1 + 2 * (slot as u8) + u8::from(trial),
         };
         let cached = self.cached.as_ref().map(|copies| copies.each_ref().map(|c| c.as_ref().map(code)));
-        (&self.medium, at, &self.pending, cached, self.tries, self.fault).hash(state);
+        (&self.medium, at, self.by_hand, &self.pending, cached, self.tries, self.fault).hash(state);
     }
 }
 
@@ -76,6 +78,8 @@ pub enum Fault {
 pub enum Action {
     /// GRUB runs; what it saves may not reach the medium.
     PowerOn(Saves),
+    /// GRUB runs, and somebody takes the slot that would not boot now.
+    ByHand,
     /// Power is cut while GRUB saves a copy: the old content, the new, or nothing valid.
     CutWhileSaving(usize, Left),
     /// A panic, a hang that the watchdog ends, a reboot.
@@ -140,10 +144,16 @@ impl Machine {
         state
     }
 
+    fn by_hand(mut state: State) -> Option<State> {
+        let slot = grub::by_hand(&state.medium)?;
+        (state.at, state.by_hand) = (At::Runs { slot, trial: false }, true);
+        Some(state)
+    }
+
     fn start(&self, mut state: State, verb: Verb) -> Option<State> {
         let writes = self.installer.decide(&state.medium, state.at.host(), verb).ok()?;
-        if let (Verb::Confirm, At::Runs { slot, .. }) = (verb, state.at) {
-            // Whoever confirms has seen it work.
+        if let (Verb::Confirm, At::Runs { slot, .. }, false) = (verb, state.at, state.by_hand) {
+            // Whoever confirms has seen the trial work.
             state.medium.slots[slot].confirmed = true;
         }
         state.pending = writes;
@@ -181,7 +191,7 @@ impl Machine {
         }
         state.pending.clear();
         if power {
-            (state.at, state.cached) = (At::Off, None);
+            (state.at, state.by_hand, state.cached) = (At::Off, false, None);
         }
         Some(state)
     }
@@ -220,7 +230,7 @@ impl Machine {
                 state.tries = 0;
             }
         }
-        state.at = At::Off;
+        (state.at, state.by_hand) = (At::Off, false);
         Some(state)
     }
 
@@ -318,7 +328,7 @@ impl Model for Machine {
     fn init_states(&self) -> Vec<State> {
         let mut medium = Medium::installed(self.first_seq);
         medium.copies[self.mutant().copies()..].fill(None);
-        vec![State { medium, at: At::Off, pending: vec![], cached: None, tries: 0, fault: Fault::None }]
+        vec![State { medium, at: At::Off, by_hand: false, pending: vec![], cached: None, tries: 0, fault: Fault::None }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -336,6 +346,7 @@ impl Model for Machine {
         actions.extend(verbs().map(Action::Start));
         if state.at == At::Off {
             actions.extend([[true, true], [false, false], [true, false], [false, true]].map(Action::PowerOn));
+            actions.push(Action::ByHand);
             for n in 0..self.mutant().copies() {
                 actions.extend([Left::Old, Left::New, Left::Nothing].map(|left| Action::CutWhileSaving(n, left)));
             }
@@ -351,8 +362,9 @@ impl Model for Machine {
         let state = state.clone();
         let next = match action {
             Action::PowerOn(saves) => Some(self.power_on(state, saves)),
+            Action::ByHand => Self::by_hand(state),
             Action::CutWhileSaving(n, left) => Self::cut_while_saving(state, n, left),
-            Action::Reboot => Some(State { at: At::Off, cached: None, ..state }),
+            Action::Reboot => Some(State { at: At::Off, by_hand: false, cached: None, ..state }),
             Action::PowerCut(lost) => Self::power_cut(state, lost),
             Action::Start(verb) => self.start(state, verb),
             Action::Write => Self::write(state),

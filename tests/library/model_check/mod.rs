@@ -8,8 +8,9 @@
 //!
 //! Any number of: power cuts before, in the middle of and after every write of the installer and of GRUB; saves of
 //! GRUB that firmware drops, or that a power cut takes out of the drive's cache; systems that panic or hang, killed
-//! installers. One at a time, until the installer has written boot.env in peace: a copy of boot.env that rots, both
-//! that do, a torn sector, one save of two that gets lost; and until it is overwritten, a slot that rots.
+//! installers, people who boot the slot that would not boot now. One at a time, until the installer has written boot.env
+//! in peace: a copy of boot.env that rots, both that do, a torn sector, one save of two that gets lost; and until it is
+//! overwritten, a slot that rots.
 //!
 //! Not in it: damage to the only good slot, two faults at once, a squashfs that rots in the default slot (GRUB does
 //! not read it: see the initramfs), damage between a look at the disk and the writes that follow from it.
@@ -103,7 +104,7 @@ fn mutants_are_noticed() {
     for (mutant, law) in [
         (Mutant::TryIsNotSpent, "what was activated is tried at most once"),
         (Mutant::NoDeactivation, "a slot is written only while nothing boots it and another system is good"),
-        (Mutant::GoodAtOnce, "what nobody confirmed is booted as a trial only"),
+        (Mutant::GoodAtOnce, "what nobody confirmed is booted as a trial only, or by hand"),
         (Mutant::OneCopy, "no write and no power cut loses the boot state"),
         (Mutant::CountingCopyFirst, "the machine always comes up in a whole system that is known to work"),
         (Mutant::MarkerIsNotMended, "the machine always comes up in a whole system that is known to work"),
