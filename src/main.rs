@@ -79,7 +79,9 @@ impl Caller {
             other => other,
         };
         if let Err(error) = &written {
-            say(&format!("error: the verb has done what was asked; only its report cannot be written to stdout: {error}"));
+            say(&format!(
+                "error: the verb has done what was asked; only its report cannot be written to stdout: {error}"
+            ));
         }
         match written {
             _ if is_bad => ExitCode::from(FailureKind::Install.exit_code()),
