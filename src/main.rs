@@ -73,13 +73,20 @@ impl Caller {
 
     fn done(&self, report: Report) -> ExitCode {
         let is_bad = report.is_bad();
-        match self.print(report) {
-            Ok(()) if is_bad => ExitCode::from(FailureKind::Install.exit_code()),
+        let written = match self.print(report) {
+            // A reader that has seen enough, such as head(1), has no part in what was done.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        };
+        if let Err(error) = &written {
+            say(&format!(
+                "error: the verb has done what was asked; only its report cannot be written to stdout: {error}"
+            ));
+        }
+        match written {
+            _ if is_bad => ExitCode::from(FailureKind::Install.exit_code()),
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                say(&format!("error: the report cannot be written to stdout: {error}"));
-                ExitCode::from(FailureKind::Other.exit_code())
-            }
+            Err(_) => ExitCode::from(FailureKind::Other.exit_code()),
         }
     }
 

@@ -79,7 +79,8 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
         },
         remedy: by_type
             .or_else(|| state.and_then(|(_, remedy)| remedy.map(str::to_owned)))
-            .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals)),
+            .or_else(|| (!by_refusals.is_empty()).then_some(by_refusals))
+            .or_else(|| known.and_then(|(known, _)| remedy(known.id)).map(str::to_owned)),
         refusals,
     }
 }
@@ -95,8 +96,37 @@ pub fn usage(text: &str, kind: FailureKind, verb: Option<&str>) -> FailureReport
         refusals: vec![],
         step: None,
         disk_state: Some(NOTHING_WRITTEN.to_owned()),
-        remedy: None,
+        remedy: Some(match verb {
+            Some(verb) => format!("`installer {verb} --help` tells what it takes"),
+            None => "`installer --help` lists the verbs".to_owned(),
+        }),
     }
+}
+
+/// What to do where the message does not say it: what `docs/troubleshooting.md` says, as far as it is always right.
+const fn remedy(id: Id) -> Option<&'static str> {
+    Some(match id {
+        Id::NoSuchDisk => "check the name; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks",
+        Id::NotASlipwayDisk => "check that this is the right disk; `installer inspect` draws what is on it",
+        Id::DiskLocked => {
+            "wait for that program, or give a longer --lock-timeout; `installer status` says what it does"
+        }
+        Id::DiskReadOnly => "make it writable, or name another disk",
+        Id::DiskSectorSize => "leave out --sector-size, or give the one of the disk",
+        Id::DiskDamaged => "`installer verify` lists all damage",
+        Id::PayloadMissing => "check the path: it has to be a payload",
+        Id::PayloadDamaged => "copy or make the payload again; after a change of it, run `installer checksum` again",
+        Id::PayloadChecksums => "run `installer checksum` on the payload again",
+        Id::ImageNotFound => "check the name and the tag of the image",
+        Id::ImageInvalid => "copy or pull the image again",
+        Id::RegistryDenied => "give credentials that may read the image, with --authfile",
+        Id::RegistryUnreachable => {
+            "check the host's name, the network and the registry, then run the same command again"
+        }
+        Id::PlanChanged => "make a new plan with --dry-run, and read it again",
+        Id::ChangedMeanwhile => "find out which program writes to the disk, then run the same command again",
+        _ => return None,
+    })
 }
 
 /// The errors from the outermost to the innermost. An `io::Error` hides the one that is in it.

@@ -143,14 +143,17 @@ impl FromStr for ByteSize {
     }
 }
 
-/// A byte count for people: exact if that is short, otherwise to one decimal place.
+/// A byte count for people: exact if that is short, otherwise to one decimal place, which is left out if it is 0.
 pub fn approx(bytes: u64) -> String {
     let exact = ByteSize(bytes).to_string();
     if exact.len() <= SHORT {
         return exact;
     }
     #[expect(clippy::cast_precision_loss, reason = "one decimal place is shown")]
-    let rounded = |(name, unit): &(&str, u64)| format!("{:.1} {name}", bytes as f64 / *unit as f64);
+    let rounded = |(name, unit): &(&str, u64)| {
+        let number = format!("{:.1}", bytes as f64 / *unit as f64);
+        format!("{} {name}", number.strip_suffix(".0").unwrap_or(&number))
+    };
     UNITS.iter().find(|(_, unit)| bytes >= *unit).map_or(exact, rounded)
 }
 
@@ -193,7 +196,9 @@ mod tests {
             (17 << 10, "17 KiB"),
             (1644 * MIB, "1644 MiB"),
             (4 * GIB, "4 GiB"),
-            (4 * GIB - 1, "4.0 GiB"),
+            (4 * GIB - 1, "4 GiB"),
+            (10 * GIB + 512, "10 GiB"),
+            (MIB - 1, "1024 KiB"),
             (8_598_323, "8.2 MiB"),
         ] {
             assert_eq!(approx(bytes), text);

@@ -13,8 +13,8 @@ pub fn output(args: &[OsString]) -> Output {
     if apart || args.contains(&OsStr::new("--output=json")) { Output::Json } else { Output::Human }
 }
 
-/// The verb: the first argument that is one. Only --output and --progress stand before it, and none of their values is
-/// a verb.
+/// The verb: the first argument that is one. Only the flags of every verb stand before it, and no value of --output or
+/// --progress is a verb. (--verbose has its value behind `=`.)
 pub fn verb(args: &[OsString]) -> Option<String> {
     let cli = Cli::command();
     let verb = |arg: &OsString| Some(cli.find_subcommand(arg)?.get_name().to_owned());

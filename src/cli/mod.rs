@@ -27,7 +27,7 @@ use clap::{
     builder::{OsStringValueParser, TypedValueParser as _},
 };
 
-use crate::payload::{SourceRef, registry::Mirror};
+use crate::payload::{LayoutRef, SourceRef, registry::Mirror};
 use slipway_core::{
     kernel::arch::Arch,
     media::format::ImageKind,
@@ -129,7 +129,7 @@ pub enum Verb {
     ///
     /// The boot chain is what the firmware starts: the UEFI image, the boot code and the core image. Both copies of the
     /// partition table, of the boot state and of META are looked at, too. The exit code is 7 if anything is damaged.
-    Verify(DiskArgs),
+    Verify(ReadArgs),
     /// Draw a disk or an image file, or show what a source would install. Writes nothing.
     ///
     /// For a disk: the layout to scale, with sizes, offsets and file systems, the states of the slots, and what boots
@@ -173,7 +173,19 @@ pub struct DiskArgs {
     /// from].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
-    /// Seconds to wait for another program's lock on the disk. Verbs that only read do not wait.
+    /// Seconds to wait for another program's lock on the disk.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lock_timeout: Duration,
+}
+
+/// The disk of a verb that only reads.
+#[derive(Debug, Args)]
+pub struct ReadArgs {
+    /// Whole disk (/dev/sda or a link in /dev/disk/by-id) or image file [default: the disk that this system booted
+    /// from].
+    #[arg(long, value_name = "PATH")]
+    pub disk: Option<PathBuf>,
+    /// Has no effect: reading waits for nobody's lock.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub lock_timeout: Duration,
 }
@@ -181,7 +193,7 @@ pub struct DiskArgs {
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
-    pub target: DiskArgs,
+    pub target: ReadArgs,
     /// Read everything that `verify` reads. Otherwise only what GRUB loads is compared with its digests.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub full: bool,
@@ -190,7 +202,7 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     #[command(flatten)]
-    pub target: DiskArgs,
+    pub target: ReadArgs,
     /// Show only so many changes, the newest [default: all].
     #[arg(long, value_name = "NUMBER")]
     pub limit: Option<usize>,
@@ -378,7 +390,7 @@ pub struct PullArgs {
     /// Image to copy: docker://HOST/REPOSITORY[:TAG][@DIGEST], oci:DIR[:TAG] or oci-archive:FILE[:TAG].
     pub source: SourceRef,
     /// Destination: oci:DIR[:TAG]. The directory is made if it does not exist; other images in it are kept.
-    pub to: SourceRef,
+    pub to: LayoutRef,
     /// Architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
@@ -401,13 +413,13 @@ pub struct MetaArgs {
 #[derive(Debug, Subcommand)]
 pub enum MetaVerb {
     /// Print all tags.
-    List(DiskArgs),
+    List(ReadArgs),
     /// Print the value of one tag.
     Get {
         /// Key, 1 to 255, in decimal, hex (0x…) or octal (0…).
         key: String,
         #[command(flatten)]
-        target: DiskArgs,
+        target: ReadArgs,
     },
     /// Set one tag, and keep the others.
     Set {

@@ -33,7 +33,7 @@ pub enum ProgressMode {
     /// One line for each step, and one every few seconds while it runs.
     Plain,
     /// One JSON object on each line. `seq` counts from 1; `event` is `begin`, `phase`, `step`, `bytes`, `note`, `wait`,
-    /// `done` or `failed`.
+    /// `done` or `failed`. Lines that do not begin with `{` are for people: the `error: ` of a failed run.
     Json,
     /// No progress.
     None,
@@ -142,7 +142,7 @@ fn width() -> usize {
     usize::from(columns(&Term::stderr()).unwrap_or(80).max(2) - 1)
 }
 
-/// `  [====>     ] 12.0 MiB of 118.4 MiB, 3.1 MiB/s, 2 min 10 s left`, with as much of it as there is room for.
+/// `  [====>     ] 12.3 MiB of 118.4 MiB, 3.1 MiB/s, 2 min 10 s left`, with as much of it as there is room for.
 fn bar(width: usize, done: u64, total: u64, pace: &Pace) -> String {
     const LEAST: usize = "  [>    ] ".len();
     const LONGEST: usize = 40;

@@ -11,8 +11,12 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use slipway_core::report::{
-    Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report, WriterProgress, words,
+use slipway_core::{
+    report::{
+        Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report, WriterProgress,
+        words,
+    },
+    text::shell_quoted,
 };
 
 use super::{Output, Progress, Verb, output, progress::Lines, signals};
@@ -210,7 +214,7 @@ impl Interruption {
 
     /// What to do.
     pub fn remedy(&self, argv: &[String]) -> String {
-        format!("{AGAIN}: {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+        format!("{AGAIN}: {}", argv.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// `argv` is the command line.
@@ -258,16 +262,6 @@ impl Interruption {
 
 fn say(message: &str) {
     let _ = output::write(&stderr(), output::human(&format!("error: {message}")).as_bytes(), PATIENCE);
-}
-
-/// As a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// As it is typed.

@@ -4,13 +4,19 @@ use slipway_core::{disk::meta::parse_tag, plan::RunsFrom, report::Observer};
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
-    cli::{ChangeArgs, DiskArgs, OfflineArg, RegistryArgs, SourceArgs, SystemArgs},
+    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SourceArgs, SystemArgs},
     error::Failure,
     ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest},
     payload::registry::{Options, Patience},
 };
 
 impl DiskArgs {
+    pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
+        DiskRequest::of(self.disk.clone(), self.lock_timeout, observer)
+    }
+}
+
+impl ReadArgs {
     pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
         DiskRequest::of(self.disk.clone(), self.lock_timeout, observer)
     }

@@ -1,43 +1,29 @@
 //! Copies a container image into an OCI image layout.
 
-use anyhow::anyhow;
-
 use super::payload::failure;
 use crate::{
-    error::{Failure, OrFail as _},
-    payload::{
-        SourceRef,
-        image::{LocalRef, Pull},
-        image_store,
-        registry::Options,
-    },
+    error::Failure,
+    payload::{LayoutRef, SourceRef, image::Pull, image_store, registry::Options},
 };
 use slipway_core::{
     kernel::arch::Arch,
-    report::{FailureKind, Observer, PullReport},
+    report::{Observer, PullReport},
 };
 
 #[derive(Clone, Debug)]
 pub struct Request {
     pub source: SourceRef,
-    pub to: SourceRef,
+    pub to: LayoutRef,
     /// Chooses from an image that has several architectures.
     pub arch: Arch,
     pub registry: Options,
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
-    let (dir, tag) = match &request.to {
-        SourceRef::Oci(dir, LocalRef::Only) => (dir, None),
-        SourceRef::Oci(dir, LocalRef::Tag(tag)) => (dir, Some(tag.as_str())),
-        other => {
-            return Err(anyhow!("{other}: the destination must be oci:DIR or oci:DIR:TAG")).or_fail(FailureKind::Input);
-        }
-    };
     let store = image_store(&request.source, &request.registry).map_err(|e| failure(&request.source, e.into()))?;
     let pull = Pull::new(&*store, request.arch).map_err(|e| failure(&request.source, e.into()))?;
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
-    let pulled = pull.into(dir, tag, &mut |n| observer.advance(n));
+    let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), &mut |n| observer.advance(n));
     let pulled = pulled.map_err(|e| failure(&request.source, e.into()))?;
     Ok(PullReport {
         source: request.source.to_string(),

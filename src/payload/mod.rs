@@ -13,4 +13,4 @@ pub use dir::DirSource;
 pub use examine::{ChecksumPolicy, PayloadError};
 pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};
-pub use source_ref::SourceRef;
+pub use source_ref::{LayoutRef, SourceRef};

@@ -69,6 +69,34 @@ fn local(text: &str) -> Result<(PathBuf, LocalRef), String> {
     Ok((path.into(), image))
 }
 
+/// `oci:DIR[:TAG]`: where an image is copied to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutRef {
+    pub dir: PathBuf,
+    pub tag: Option<String>,
+}
+
+impl FromStr for LayoutRef {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{s:?} is not a destination{why}: write oci:DIR or oci:DIR:TAG");
+        let rest = s.strip_prefix("oci:").ok_or_else(|| wrong(""))?;
+        match local(rest).map_err(|why| wrong(&format!(" ({why})")))? {
+            (dir, LocalRef::Only) => Ok(LayoutRef { dir, tag: None }),
+            (dir, LocalRef::Tag(tag)) => Ok(LayoutRef { dir, tag: Some(tag) }),
+            (_, LocalRef::Digest(_)) => Err(wrong(" (a digest cannot be chosen)")),
+        }
+    }
+}
+
+impl fmt::Display for LayoutRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "oci:{}", self.dir.display())?;
+        self.tag.iter().try_for_each(|tag| write!(f, ":{tag}"))
+    }
+}
+
 impl fmt::Display for SourceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, path, image) = match self {

@@ -168,6 +168,33 @@ fn fish_offers_what_it_should() {
     offers_what_it_should("fish");
 }
 
+/// Beside a word there is room for a few, and they end where a thought ends.
+#[test]
+fn descriptions_are_not_cut_inside_a_word() {
+    let desk = Desk::new();
+    let described = |line: &str| {
+        let mut fish = program("fish");
+        fish.args(["--no-config", "-c", "source $argv[1]; complete -C $argv[2]"]).arg(desk.path("fish")).arg(line);
+        finished(fish.current_dir(desk.path("work")).env("HOME", desk.path("")))
+    };
+    for (line, says) in [
+        ("installer upgrade --sour", "--source\tWhere the payload comes from\n"),
+        ("installer upgrade --mirr", "--mirror\tAsk a mirror before the registry\n"),
+        ("installer upgrade --source dir:src/payload-1", "dir:src/payload-1/\tWhere the payload comes from\n"),
+        (
+            "installer meta get --disk disk.r",
+            "disk.raw\tWhole disk (/dev/sda or a link in /dev/disk/by-id) or image file\n",
+        ),
+    ] {
+        assert_eq!(described(line), says, "{line}");
+    }
+    for shell in SHELLS {
+        let script =
+            fs::read_to_string(desk.path(if shell == "zsh" { "functions/_installer" } else { shell })).unwrap();
+        assert!(!script.contains("oci:DIR"), "{shell}: a description is cut at the bracket of a tag");
+    }
+}
+
 /// With the key that people press, in the middle of a word that the shell would break at `=` and `:`.
 #[test]
 fn a_tab_leaves_the_command_that_was_meant() {

@@ -25,6 +25,12 @@ fn fails(command: &mut Command, code: i32, id: &str) -> Value {
     report
 }
 
+/// What the document says what to do.
+#[track_caller]
+fn helps(report: &Value, remedy: &str) {
+    assert!(report["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{report}");
+}
+
 fn json(args: &[&str]) -> Command {
     installer([args, &["--output=json"]].concat())
 }
@@ -41,15 +47,18 @@ fn fails_on(disk: &Path, args: &[&str], code: i32, id: &str) -> Value {
 fn each_failure_to_open_a_disk_has_an_identifier() {
     let world = World::new();
     let image = world.installed(&[]);
-    fails_on(&world.path("none"), &["status"], INSTALL, "no-such-disk");
+    let none = fails_on(&world.path("none"), &["status"], INSTALL, "no-such-disk");
+    helps(&none, "`lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks");
     let not = fails_on(&world.path(""), &["verify"], INSTALL, "not-a-disk");
     assert_eq!(not["remedy"], "name a whole disk or an image file");
-    fails_on(&world.sparse("empty.img", 1 << 20), &["status"], INSTALL, "not-a-slipway-disk");
+    let empty = fails_on(&world.sparse("empty.img", 1 << 20), &["status"], INSTALL, "not-a-slipway-disk");
+    helps(&empty, "`installer inspect` draws what is on it");
     let file = fs::File::open(&image).unwrap();
     let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).unwrap();
     for verb in [&["confirm", "--lock-timeout=0"][..], &["meta", "set", "0x0a=1", "--lock-timeout=0"]] {
         let locked = fails_on(&image, verb, INSTALL, "disk-locked");
         assert!(locked["message"].as_str().unwrap().contains("locked by process"), "{locked}");
+        helps(&locked, "give a longer --lock-timeout");
     }
     drop(lock);
     on_disk(&image, &["status"]).succeeds();
@@ -93,6 +102,9 @@ fn a_change_that_is_refused() {
     assert_eq!(changed["disk_state"], NOTHING);
     fails(&mut run(&node.cmdline('B', true), &["confirm"]), INSTALL, "no-trial");
     fails(&mut run(&inside, &["activate"]), INSTALL, "not-staged");
+    let no_way = fails(&mut run(&inside, &["rollback"]), INSTALL, "no-way-back");
+    helps(&no_way, "upgrade instead");
+    assert_eq!(no_way["refusals"][0]["remedy"], no_way["remedy"]);
     node.upgrade().succeeds();
     node.grub_tries();
     let trial = fails(&mut run(&node.cmdline('B', true), &["upgrade", &source]), INSTALL, "trial-unconfirmed");
@@ -109,7 +121,9 @@ fn wrong_payloads_and_machines_that_lack_something() {
     fails(&mut world.install_command(&image, &[&source, "--output=json"]), INPUT, "payload-missing");
     world.payload.write("SHA256SUMS", format!("{}  vmlinuz\n", "0".repeat(64)));
     let source = world.payload.source();
-    fails(&mut json(&["inspect", &source]), INPUT, "payload-damaged");
+    helps(&fails(&mut json(&["inspect", &source]), INPUT, "payload-damaged"), "copy or make the payload again");
+    let unreachable = ["inspect", "docker://127.0.0.1:1/os:1", "--plain-http"];
+    helps(&fails(&mut json(&unreachable), DEPENDENCY, "registry-unreachable"), "run the same command again");
     world.payload.write("SHA256SUMS", "no checksums");
     fails(&mut json(&["inspect", &source]), INPUT, "payload-checksums");
     fails(json(&["checksum"]).arg(&empty), INPUT, "payload-missing");
@@ -161,6 +175,8 @@ fn a_command_line_that_cannot_be_parsed() {
         let report = outcome.json();
         assert_eq!((&report["id"], &report["verb"]), (&json!("usage"), &verb), "{args:?}");
         assert_eq!(report["exit_code"], code);
+        let help = verb.as_str().map_or("`installer --help`".to_owned(), |verb| format!("`installer {verb} --help`"));
+        helps(&report, &help);
         let message = report["message"].as_str().unwrap();
         assert!(outcome.stderr.trim_end().ends_with(message) && !message.starts_with("error"), "{message}");
         let human: Vec<&str> =

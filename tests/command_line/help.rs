@@ -35,6 +35,33 @@ fn help_tells_the_exit_codes() {
     }
 }
 
+/// A flag that does nothing says so.
+#[test]
+fn verbs_that_only_read_wait_for_nobody() {
+    let text = |words: &[&str]| {
+        let help = Outcome::of(&mut installer([words, &["--help"]].concat())).succeeds().stdout;
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let nothing = "--lock-timeout <SECONDS> Has no effect: reading waits for nobody's lock";
+    for reads in [&["status"][..], &["history"], &["verify"], &["inspect"], &["meta", "list"], &["meta", "get"]] {
+        assert!(text(reads).contains(nothing), "{reads:?}: {}", text(reads));
+    }
+    for writes in [&["confirm"][..], &["wipe"], &["meta", "set"], &["meta", "delete"]] {
+        assert!(text(writes).contains("Seconds to wait for another program's lock on the disk ["), "{writes:?}");
+    }
+}
+
+/// The last line of a failed run is for people in every mode.
+#[test]
+fn help_tells_which_lines_of_stderr_are_json() {
+    let help = Outcome::of(&mut installer(["--help"])).succeeds().stdout;
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("Lines that do not begin with `{` are for people: the `error: ` of a failed run"),
+        "{words}"
+    );
+}
+
 /// The name by which people call it; machined keeps `installer`.
 #[test]
 fn as_slipway_it_says_slipway() {

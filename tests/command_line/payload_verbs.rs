@@ -125,3 +125,13 @@ fn checksum_refuses_what_is_no_payload() {
         .exits(2)
         .says(&[nosuch.to_str().unwrap(), "missing"]);
 }
+
+/// The advice is about a destination: a source of another kind would be refused next.
+#[test]
+fn a_destination_that_is_none() {
+    for to in ["pulled", "dir:pulled", "oci-archive:pulled.tar", "docker://x/y:1", "oci:"] {
+        let refused = Outcome::of(&mut installer(["pull", "docker://x.invalid/y:1", to])).exits(2);
+        assert!(refused.stderr.contains("write oci:DIR or oci:DIR:TAG"), "{to}: {}", refused.stderr);
+        assert!(!refused.stderr.contains("write dir:"), "{to}: {}", refused.stderr);
+    }
+}

@@ -69,6 +69,22 @@ fn progress_as_json_lines() {
     assert_eq!(event["message"], message.trim_end());
 }
 
+/// A reader takes the lines that begin with `{`, and needs no other rule.
+#[test]
+fn lines_that_are_no_events_do_not_look_like_one() {
+    for (args, code, events) in [
+        (&["inspect", "dir:/no/such"][..], 2, true),
+        (&["inspect", "--no-such-flag"], 1, false),
+        (&["image", "--kind=floppy", "--out=x"], 2, false),
+    ] {
+        let failed = Outcome::of(installer(args).arg("--progress=json")).exits(code);
+        let (json, text): (Vec<&str>, Vec<&str>) = failed.stderr.lines().partition(|line| line.starts_with('{'));
+        assert_eq!(json.len() > 1, events, "{args:?}: {}", failed.stderr);
+        json.into_iter().for_each(|line| drop(serde_json::from_str::<EventLine>(line).unwrap()));
+        assert!(text[0].starts_with("error: "), "{}", failed.stderr);
+    }
+}
+
 /// What earlier versions wrote.
 #[test]
 fn events_without_a_time_are_read() {

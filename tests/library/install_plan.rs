@@ -45,6 +45,25 @@ fn request() -> InstallRequest {
     InstallRequest { force: false, slot_bytes: GIB, ..fixtures::request(1) }
 }
 
+/// What people read of a step has no words that only the source has.
+#[test]
+fn steps_are_in_plain_words() {
+    let goldens = std::fs::read_dir(slipway_test_support::project().join("tests/golden")).unwrap();
+    let mut steps = 0;
+    for path in goldens.map(|entry| entry.unwrap().path()) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter(|line| line.split_whitespace().next().is_some_and(|n| n.ends_with('.'))) {
+            steps += 1;
+            let words =
+                ["seq", "once", "default=", "state=", "ADV", "marker", "boot.env", "boot2.env", "0x06", " of 2"];
+            let internal = words.iter().find(|word| line.contains(**word));
+            assert_eq!(internal, None, "{}: {line}", path.display());
+            assert!(line.chars().count() <= 100, "{}: {line}", path.display());
+        }
+    }
+    assert!(steps > 100, "{steps}");
+}
+
 fn golden(name: &str, plan: &Plan) {
     let text = plan.to_string();
     assert_golden(&format!("tests/golden/{name}"), &text);

@@ -307,7 +307,7 @@ fn a_disk_too_small_by_a_sector() {
     let world = World::new();
     let out = world.path("os.raw");
     let short = format!("--disk-size={}", SMALLEST - 512);
-    refused(&world, INSTALL, &["the disk is too small", "(512 short)"], || image(&world, "raw", &out, &[&short]));
+    refused(&world, INSTALL, &["the disk is too small", "(1 MiB short)"], || image(&world, "raw", &out, &[&short]));
     image(&world, "raw", &out, &[&format!("--disk-size={SMALLEST}")]).succeeds();
     let odd = format!("--disk-size={}", SMALLEST + 511);
     let attempt = || image(&world, "raw", &world.path("other"), &[&odd]);

@@ -411,7 +411,7 @@ fn arguments_that_are_refused() {
         ),
         (&["metal", "--base-installer-image=r.example/OS"], INPUT, "--base-installer-image \"r.example/OS\""),
         (&["metal", "--colour=red"], OTHER, "unexpected argument '--colour'"),
-        (&[], OTHER, "<PROFILE|->"),
+        (&[], INPUT, "<PROFILE|->"),
     ] {
         refused(&world, args, "", code, &[text]);
     }
@@ -446,6 +446,6 @@ fn help_and_manual_page() {
     }
     assert!(!help.contains("--overlay-name"), "{help}");
     Outcome::of(installer(["man"]).arg(world.path("man"))).succeeds();
-    let page = fs::read_to_string(world.path("man/imager.1")).unwrap();
+    let page = fs::read_to_string(world.path("man/imager.8")).unwrap();
     assert!(page.contains("baseProfileName"), "{page}");
 }

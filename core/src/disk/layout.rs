@@ -136,9 +136,9 @@ pub struct Layout {
 pub enum LayoutError {
     /// The disk is too small for the partitions.
     #[error(
-        "the disk is too small: {} MiB are needed, it has {} MiB ({} short). Needed: 1 MiB partition table + 300 MiB EFI + 1 MiB \
+        "the disk is too small: {} MiB are needed, it has {} MiB ({} MiB short). Needed: 1 MiB partition table + 300 MiB EFI + 1 MiB \
          BIOS + 2 x {} slot + 1 MiB META + 100 MiB STATE + {} EPHEMERAL + {} backup GPT; a smaller --slot-size needs less",
-        need.div_ceil(MIB), have / MIB, approx(need - have), ByteSize(*slot), ByteSize(*ephemeral), approx(*backup)
+        need.div_ceil(MIB), have / MIB, need.div_ceil(MIB) - have / MIB, ByteSize(*slot), ByteSize(*ephemeral), approx(*backup)
     )]
     TooSmall {
         /// Bytes needed.
@@ -260,7 +260,9 @@ mod tests {
             assert!(Layout::new(need, sector, slot, MIN_EPHEMERAL_IMAGE).is_ok());
             let short = need - sector.bytes();
             let text = Layout::new(short, sector, slot, MIN_EPHEMERAL_IMAGE).unwrap_err().to_string();
-            let says = format!("{} MiB are needed, it has {} MiB (", need.div_ceil(MIB), short / MIB);
+            // The difference of the two numbers that stand before it.
+            let (need, have) = (need.div_ceil(MIB), short / MIB);
+            let says = format!("{need} MiB are needed, it has {have} MiB ({} MiB short)", need - have);
             assert!(text.contains(&says), "{says}: {text}");
         }
     }

@@ -127,13 +127,31 @@ impl Compression {
 
 /// The name of a file promises another format than the one that would be in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--out {path}: .{ending} is {promised}, and this is --kind {}: {remedy}", kind.name())]
-pub struct WrongName {
-    path: String,
-    ending: String,
-    promised: &'static str,
-    kind: ImageKind,
-    remedy: String,
+pub enum WrongName {
+    /// By its ending.
+    #[error("--out {path}: .{ending} is {promised}, and this is --kind {}: {remedy}", kind.name())]
+    Format {
+        /// The whole name.
+        path: String,
+        /// Its ending.
+        ending: String,
+        /// What the ending stands for.
+        promised: &'static str,
+        /// What is made.
+        kind: ImageKind,
+        /// What to do.
+        remedy: String,
+    },
+    /// Only small letters choose a compression, as they do for xz(1) itself.
+    #[error("--out {path}: .{ending} does not choose a compression: write {small}, in small letters")]
+    Capitals {
+        /// The whole name.
+        path: String,
+        /// Its ending.
+        ending: String,
+        /// The name that would do.
+        small: String,
+    },
 }
 
 /// What endings of file names stand for, in lower case, and the formats whose images are that. Other endings (`img`,
@@ -195,6 +213,11 @@ impl ImageKind {
         };
         let Some((_, ending)) = inner.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) else { return Ok(()) };
         let lower = ending.to_ascii_lowercase();
+        if lower != ending && inner == name && Compression::of(&format!("x.{lower}")).is_some() {
+            let (path, ending) = (path.to_owned(), ending.to_owned());
+            let small = format!("{}{lower}", &path[..path.len() - lower.len()]);
+            return Err(WrongName::Capitals { path, ending, small });
+        }
         let Some((_, promised, kinds)) = ENDINGS.iter().find(|(known, ..)| *known == lower) else { return Ok(()) };
         if kinds.contains(&self) {
             return Ok(());
@@ -202,7 +225,7 @@ impl ImageKind {
         let own = self.ending();
         let other = kinds.first().map_or_else(String::new, |kind| format!(", or give --kind {}", kind.name()));
         let remedy = format!("end the name in .{own}, or in .{own}.xz, .{own}.zst or .{own}.gz to compress it{other}");
-        Err(WrongName { path: path.to_owned(), ending: ending.to_owned(), promised, kind: self, remedy })
+        Err(WrongName::Format { path: path.to_owned(), ending: ending.to_owned(), promised, kind: self, remedy })
     }
 }
 
@@ -331,6 +354,12 @@ mod tests {
              .raw.zst or .raw.gz to compress it"
         );
         assert!(text(ImageKind::Raw, "x.tar.gz").contains("or give --kind pxe"));
+        // Only small letters choose the compression, as they do for xz itself.
+        for (name, ending, small) in [("x.RAW.XZ", "XZ", "x.RAW.xz"), ("os.img.Zst", "Zst", "os.img.zst")] {
+            let says =
+                format!("--out {name}: .{ending} does not choose a compression: write {small}, in small letters");
+            assert_eq!(text(ImageKind::Raw, name), says);
+        }
     }
 
     #[test]

@@ -46,11 +46,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
 use crate::{
-    boot::{
-        env::{BootEnv, PATHS},
-        history::HISTORY,
-        slot::Slot,
-    },
+    boot::{env::BootEnv, slot::Slot},
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
@@ -312,13 +308,16 @@ impl Plan {
         }
     }
 
-    /// What changes in META, for people.
+    /// What changes in META, for people. Only these verbs change tags that somebody has asked for.
     fn meta_change(&self) -> String {
+        if !matches!(self.goal, Goal::Install | Goal::Meta) {
+            return String::new();
+        }
         let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {
             let keys: Vec<String> = keys.map(|key| format!("{key:#04x}")).collect();
             if keys.is_empty() { String::new() } else { format!(", {word} {}", keys.join(" ")) }
         };
-        keys("sets", &mut self.meta.keys()) + &keys("removes", &mut self.meta_removed.iter())
+        keys("sets tag", &mut self.meta.keys()) + &keys("removes tag", &mut self.meta_removed.iter())
     }
 
     fn volume(&self, part: Part) -> Option<&Volume> {
@@ -358,24 +357,20 @@ impl Plan {
             Step::Blank { part, tail, .. } if tail.len == 0 => format!("blank      {part}: its beginning zeroed"),
             Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
             Step::Discard { part, extent } => format!("discard    {part}: {}", at(extent)),
-            Step::WriteBootEnv { copy, env, .. } => format!(
-                "write      {}: default={} once={} a={} b={}{} (copy {copy} of 2, seq {}){commit}",
-                PATHS[usize::from(copy.saturating_sub(1)).min(1)],
-                env.default,
-                env.once.map_or_else(|| "-".to_owned(), |s| s.to_string()),
-                env.states.a,
-                env.states.b,
-                env.medium.map_or_else(String::new, |id| format!(" medium={id}")),
-                env.seq,
-            ),
+            Step::WriteBootEnv { copy, env, .. } => {
+                let next = match env.once {
+                    Some(slot) => format!("slot {slot} is tried next"),
+                    None => format!("slot {} boots next", env.default),
+                };
+                let (a, b) = (env.states.a.plain(), env.states.b.plain());
+                format!("write      boot state, {}: {next} (A {a}, B {b}){commit}", which(*copy))
+            }
             Step::WriteMarker { slot, marker, .. } => {
-                format!("write      slot {slot}: its own marker, state={} seq={}", marker.state, marker.seq)
+                format!("write      slot {slot}: marked {}", marker.state.plain())
             }
-            Step::WriteHistory { entry, .. } => format!("write      {HISTORY}: entry {}, {}", entry.n, entry.verb),
-            Step::WriteMetaCopy { copy, .. } => {
-                format!("write      META: ADV copy {copy} of 2{}", self.meta_change())
-            }
-            Step::WriteMetaLegacy { .. } => format!("write      META: legacy area{}", self.meta_change()),
+            Step::WriteHistory { entry, .. } => format!("write      history: entry {}, {}", entry.n, entry.verb),
+            Step::WriteMetaCopy { copy, .. } => format!("write      META, {}{}", which(*copy), self.meta_change()),
+            Step::WriteMetaLegacy { .. } => format!("write      META, the old area{}", self.meta_change()),
             Step::ForgetCached { part, .. } => format!("tell       the kernel to forget what it cached of {part}"),
             Step::PrepareXfs { part, extent, .. } => {
                 format!("prepare    {part}: XFS of {} in a side file", approx(extent.len))
@@ -393,6 +388,11 @@ impl Plan {
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
         }
     }
+}
+
+/// One of the two copies of something, by its number.
+const fn which(copy: u8) -> &'static str {
+    if copy == 1 { "first copy" } else { "second copy" }
 }
 
 /// With `{:#}` places in bytes.

@@ -254,7 +254,16 @@ impl Refusal {
         let text = self.to_string();
         match self.before_remedy().and_then(|mark| text.rsplit_once(mark)) {
             Some((reason, remedy)) => (reason.to_owned(), Some(remedy.to_owned())),
-            None => (text, None),
+            None => (text, self.own_remedy().map(str::to_owned)),
+        }
+    }
+
+    /// What to do where the message does not say it.
+    const fn own_remedy(&self) -> Option<&'static str> {
+        match self {
+            Refusal::NotTrial(_) => Some("`installer status` says what runs and what is on trial"),
+            Refusal::NoWayBack { .. } => Some("upgrade instead: that makes the other slot a system to go to"),
+            _ => None,
         }
     }
 
@@ -329,6 +338,10 @@ mod tests {
             assert!(why.starts_with(reason) && what.as_ref().unwrap().starts_with(remedy), "{why:?} {what:?}");
             assert!(refusal.to_string().starts_with(&why) && refusal.to_string().ends_with(&what.unwrap()));
         }
+        let no_way = Refusal::NoWayBack { slot: Slot::B, state: SlotState::Empty };
+        let (why, what) = no_way.reason_and_remedy();
+        assert_eq!(why, no_way.to_string());
+        assert!(what.unwrap().starts_with("upgrade instead"));
         let esp = Refusal::Esp(FatError::TooSmall(1, 512));
         assert_eq!(esp.reason_and_remedy(), (esp.to_string(), None));
     }

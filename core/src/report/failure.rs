@@ -31,7 +31,7 @@ pub struct FailureReport {
     pub step: Option<FailedStep>,
     /// What is on the disk now; `null` if that is not known, or no disk is concerned.
     pub disk_state: Option<String>,
-    /// What to do, if the message says so.
+    /// What to do, if anything is known to help.
     pub remedy: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use super::FailureId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// An unknown flag or verb, or any other error.
+    /// An unknown flag or verb, a report that cannot be written, or any other error.
     Other = 1,
     /// The input is wrong: an argument's value, a payload, a file. Nothing was written.
     Input = 2,
@@ -44,7 +44,7 @@ impl FailureKind {
     /// What the exit code means, for help and manual pages.
     pub const fn meaning(self) -> &'static str {
         match self {
-            FailureKind::Other => "unknown flag or verb",
+            FailureKind::Other => "unknown flag or verb, or only the report cannot be written",
             FailureKind::Input => {
                 "wrong input (a value, the environment, a machine config or a payload), nothing was written"
             }

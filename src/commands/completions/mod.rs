@@ -15,7 +15,7 @@ use slipway_core::{media::profile::Draft, report::Report};
 
 use crate::{
     cli::{Cli, Imager, InspectTarget, Shell},
-    payload::SourceRef,
+    payload::{LayoutRef, SourceRef},
 };
 
 pub fn completions(shell: Shell) -> Report {
@@ -106,12 +106,12 @@ impl Value {
         let parsed = arg.get_value_parser().type_id();
         let named = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
         match arg.get_id().as_str() {
-            "to" => Value::Layout,
             "disk" => Value::Disk,
             "sector_size" => Value::words(["512", "4096"]),
             "output_kind" => Value::words(["image", "iso"]),
             "profile" => Value::words(Draft::base_names().chain(["-"])),
             _ if parsed == TypeId::of::<SourceRef>() => Value::Source,
+            _ if parsed == TypeId::of::<LayoutRef>() => Value::Layout,
             _ if parsed == TypeId::of::<InspectTarget>() => Value::DiskOrSource,
             _ if parsed == TypeId::of::<PathBuf>() && named == "DIR" => Value::Directory,
             _ if parsed == TypeId::of::<PathBuf>() => Value::File,
@@ -124,9 +124,10 @@ impl Value {
     }
 }
 
-/// Beside a flag there is no room for more. The default, in brackets, is none of it.
+/// Beside a flag there is no room for more: neither for the forms of a value, behind a colon, nor for the default, in
+/// brackets.
 fn first_sentence(help: &str) -> String {
-    let end = help.find([';', '[']).into_iter().chain(help.find(". ")).min();
+    let end = [". ", ": ", "; ", " ["].into_iter().filter_map(|stop| help.find(stop)).min();
     help[..end.unwrap_or(help.len())].trim_end_matches(['.', ' ']).to_owned()
 }
 

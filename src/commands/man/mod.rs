@@ -15,9 +15,12 @@ use anyhow::Context as _;
 use clap::{Arg, Command, CommandFactory as _};
 use clap_mangen::{
     Man,
-    roff::{Inline, Roff, bold, italic, roman},
+    roff::{Roff, bold, italic, roman},
 };
-use slipway_core::report::{FailureKind, Report};
+use slipway_core::{
+    report::{FailureKind, Report},
+    text::wrap,
+};
 
 use super::{image::source_date_epoch, input};
 use crate::{
@@ -179,7 +182,7 @@ fn own_sections(command: &Command, name: &str, page: &Page) -> Roff {
     roff.control("SH", ["EXIT STATUS"]);
     let codes = FailureKind::ALL.map(|kind| (kind.exit_code(), kind.meaning()));
     for (code, meaning) in [(0, "done")].into_iter().chain(codes) {
-        item(&mut roff, bold(code.to_string()), &format!("{meaning}."));
+        item(&mut roff, &code.to_string(), &format!("{meaning}."));
     }
     roff
 }
@@ -187,13 +190,18 @@ fn own_sections(command: &Command, name: &str, page: &Page) -> Roff {
 fn entries(roff: &mut Roff, heading: &str, entries: &[Entry], command: &Command, name: &str) {
     roff.control("SH", [heading]);
     for entry in entries.iter().filter(|entry| entry.is_of(command, name)) {
-        item(roff, bold(entry.name), entry.text);
+        item(roff, entry.name, entry.text);
     }
 }
 
-fn item(roff: &mut Roff, tag: Inline, text: &str) {
+fn item(roff: &mut Roff, tag: &str, text: &str) {
+    const ROOM: usize = 72;
     let text = text[..1].to_uppercase() + &text[1..];
-    roff.control("TP", []).text([tag]).text([roman(text)]);
+    let tags: Vec<&str> = if tag.len() > ROOM { tag.split(", ").collect() } else { vec![tag] };
+    for (n, tag) in tags.into_iter().enumerate() {
+        roff.control(if n == 0 { "TP" } else { "TQ" }, []).text([bold(tag)]);
+    }
+    roff.text([roman(text)]);
 }
 
 fn closing(name: &str, page: &Page) -> Roff {
@@ -207,25 +215,43 @@ fn closing(name: &str, page: &Page) -> Roff {
     roff
 }
 
-/// Each section brings the definition of an apostrophe, and one is enough. What is in backticks is bold.
+/// Each section brings the definition of an apostrophe, and one is enough. What is in backticks is bold. Text is broken
+/// into lines that an editor shows whole, as mandoc wants it.
 fn finished(text: &str) -> String {
     let is_definition = |line: &str| line.starts_with(".ie \\n(.g") || line.starts_with(".el .ds Aq");
     let mut finished = String::new();
+    let (mut before, mut as_it_is) = ("", false);
     for (n, line) in text.lines().enumerate().filter(|(n, line)| *n < 2 || !is_definition(line)) {
         debug_assert!(n >= 2 || is_definition(line), "{line}");
-        let parts: Vec<&str> = line.split('`').collect();
-        let paired = parts.len() % 2 == 1;
-        for (at, part) in parts.iter().enumerate() {
-            let mark = match (at, paired) {
-                (0, _) => "",
-                (_, false) => "`",
-                (at, true) if at % 2 == 1 => "\\fB",
-                _ => "\\fR",
-            };
-            finished += mark;
-            finished += part;
+        // The one character of our texts that is not ASCII, which troff(1) does not take.
+        let shown = bold_for_backticks(&line.replace('…', "..."));
+        as_it_is = line == ".EX" || as_it_is && line != ".EE";
+        // A request, and the tag of a paragraph, is one line.
+        if as_it_is || line.starts_with('.') || [".TP", ".TQ"].contains(&before) {
+            finished += &(shown + "\n");
+        } else {
+            broken(&shown).for_each(|line| finished += &(line + "\n"));
         }
-        finished.push('\n');
+        before = line;
     }
     finished
+}
+
+fn bold_for_backticks(line: &str) -> String {
+    let parts: Vec<&str> = line.split('`').collect();
+    let paired = parts.len() % 2 == 1;
+    let marked = parts.iter().enumerate().map(|(at, part)| match (at, paired) {
+        (0, _) => (*part).to_owned(),
+        (_, false) => format!("`{part}"),
+        (at, true) if at % 2 == 1 => format!("\\fB{part}"),
+        _ => format!("\\fR{part}"),
+    });
+    marked.collect()
+}
+
+/// A line of text in several. A word at the beginning of a line must not look like a request.
+fn broken(line: &str) -> impl Iterator<Item = String> {
+    const COLUMNS: usize = 76;
+    let lines = wrap("", line, COLUMNS, 0).into_iter();
+    lines.map(|line| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line })
 }

@@ -65,11 +65,9 @@ impl RequestError {
         match error {
             ureq::Error::Rustls(e) => tls(&e, origin),
             ureq::Error::Io(e) => cut(&e, origin),
-            ureq::Error::HostNotFound => RequestError::passing(format!("the name of {origin} is not known to DNS")),
+            ureq::Error::HostNotFound => unknown_name(origin),
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
-            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
-                RequestError::passing(format!("DNS does not answer for {origin}"))
-            }
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => silent_dns(origin),
             ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
             ureq::Error::ConnectProxyFailed(e) => {
                 RequestError::passing(format!("the proxy cannot reach {origin}: {e}"))
@@ -114,9 +112,34 @@ impl RequestError {
     }
 }
 
+fn unknown_name(origin: &Origin) -> RequestError {
+    RequestError::passing(format!("the name of {origin} is not known to DNS"))
+}
+
+fn silent_dns(origin: &Origin) -> RequestError {
+    RequestError::passing(format!("DNS does not answer for {origin}"))
+}
+
+/// The standard library has no kind of error for what getaddrinfo(3) says, only a text: its own words and then those of
+/// the C library, glibc's or musl's.
+fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
+    let detail = text.strip_prefix("failed to lookup address information: ")?;
+    Some(match detail {
+        "Temporary failure in name resolution" | "Try again" => silent_dns(origin),
+        "Name or service not known"
+        | "No address associated with hostname"
+        | "Name does not resolve"
+        | "Name has no usable address" => unknown_name(origin),
+        other => RequestError::passing(format!("the name of {origin} cannot be looked up: {other}")),
+    })
+}
+
 pub fn cut(error: &io::Error, origin: &Origin) -> RequestError {
     if let Some(e) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return tls(e, origin);
+    }
+    if let Some(error) = lookup(&error.to_string(), origin) {
+        return error;
     }
     match error.kind() {
         io::ErrorKind::ConnectionRefused => {
@@ -187,6 +210,29 @@ mod tests {
     fn answer(status: u16, retry_after: &str, body: &str) -> RequestError {
         let response = Response::builder().status(status).header("Retry-After", retry_after);
         RequestError::status(response.body(Body::builder().data(body)).unwrap(), &Origin::new(true, "r.io"))
+    }
+
+    /// The resolver of the system answers with an I/O error, and only its text tells what it is.
+    #[test]
+    fn a_name_that_dns_does_not_know() {
+        use std::net::ToSocketAddrs as _;
+        let origin = Origin::new(true, "no.such.host.invalid");
+        let why = |error: io::Error| {
+            let said = RequestError::no_answer(ureq::Error::Io(error), &origin);
+            assert_eq!(said.again, Some(Duration::ZERO));
+            said.why
+        };
+        let here = why(("no.such.host.invalid", 443).to_socket_addrs().map(drop).unwrap_err());
+        assert!(here.contains("is not known to DNS") || here.contains("DNS does not answer for"), "{here}");
+        let text = |detail: &str| io::Error::other(format!("failed to lookup address information: {detail}"));
+        // glibc's words, then those of musl.
+        for unknown in ["Name or service not known", "No address associated with hostname", "Name does not resolve"] {
+            let says = "the name of https://no.such.host.invalid is not known to DNS";
+            assert_eq!(why(text(unknown)), says, "{unknown}");
+        }
+        for silent in ["Temporary failure in name resolution", "Try again"] {
+            assert_eq!(why(text(silent)), "DNS does not answer for https://no.such.host.invalid", "{silent}");
+        }
     }
 
     #[test]

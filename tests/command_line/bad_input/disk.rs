@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use slipway_core::units::{MIB, approx};
+use slipway_core::units::MIB;
 use slipway_test_support::{
     exit_code::INSTALL,
     world::{DISK_BYTES, Loop, SLOT_4096, World, json_of, on_disk, partition, refused, refused_on, tool},
@@ -86,7 +86,8 @@ fn needed(slot: u64, ephemeral: u64, sector: u64) -> u64 {
 
 /// What is needed is rounded up: it is enough.
 fn short(need: u64, have: u64) -> String {
-    format!("{} MiB are needed, it has {} MiB ({} short)", need.div_ceil(MIB), have / MIB, approx(need - have))
+    let (need, have) = (need.div_ceil(MIB), have / MIB);
+    format!("{need} MiB are needed, it has {have} MiB ({} MiB short)", need - have)
 }
 
 #[test]

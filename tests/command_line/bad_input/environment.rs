@@ -174,16 +174,37 @@ fn redirected(args: impl IntoIterator<Item = String>, redirection: &str) -> Comm
     installer_in(&format!("exec \"$@\" {redirection}"), args)
 }
 
-/// The report is what callers go by: where it cannot be written that is an error, and no panic.
+/// Where the report cannot be written that is an error, and no panic. It says that the verb itself has not failed.
 #[test]
 fn a_full_stdout() {
     let world = World::new();
     let image = world.image();
-    let install = world.install_args(&image, &[]);
-    Outcome::of(&mut redirected(install, ">/dev/full")).exits(OTHER).says(&["report cannot be written to stdout"]);
+    let done = ["the verb has done what was asked; only its report cannot be written to stdout: No space left"];
+    Outcome::of(&mut redirected(world.install_args(&image, &[]), ">/dev/full")).exits(OTHER).says(&done);
     on_disk(&image, &["verify"]).succeeds();
-    let status = ["status".to_owned(), format!("--disk={}", image.display())];
-    Outcome::of(&mut redirected(status, ">/dev/full")).exits(OTHER).says(&["report cannot be written to stdout"]);
+    let on = |verb: &str| [verb.to_owned(), format!("--disk={}", image.display())];
+    Outcome::of(&mut redirected(on("status"), ">/dev/full")).exits(OTHER).says(&done);
+    // That the boot code is damaged says more than that a file system is full.
+    flip(&image, 100);
+    Outcome::of(&mut redirected(on("verify"), ">/dev/full")).exits(INSTALL).says(&done);
+}
+
+/// A reader who has seen enough, such as `head`, is no failure of what was done.
+#[test]
+fn nobody_reads_stdout() {
+    let world = World::new();
+    let image = world.image();
+    let unread = |args: Vec<String>| {
+        let script = r#"exec bash -c 'set -o pipefail; { sleep 0.2; "$@"; } | true' bash "$@""#;
+        Outcome::of(&mut installer_in(script, args))
+    };
+    for output in ["human", "json"] {
+        let args = world.install_args(&image, &["--force", "--progress=none", &format!("--output={output}")]);
+        assert_eq!(unread(args).succeeds().stderr, "");
+        on_disk(&image, &["verify"]).succeeds();
+    }
+    flip(&image, 100);
+    assert_eq!(unread(vec!["verify".to_owned(), format!("--disk={}", image.display())]).exits(INSTALL).code, INSTALL);
 }
 
 /// Nobody has to listen to progress: stderr may be closed, full, or a pipe whose reader has gone.

@@ -54,7 +54,7 @@ fn what_is_no_registry_is_told() {
     let error = at(port).root().unwrap_err();
     assert_eq!(says(&error, &["127.0.0.1", "refuses connections", "asked 5 times"]), "fetch");
     let error = registry("nosuch.invalid/a/b:1", &plain()).root().unwrap_err();
-    assert_eq!(says(&error, &["nosuch.invalid", "lookup address information"]), "fetch");
+    assert_eq!(says(&error, &["http://nosuch.invalid", "DNS"]), "fetch");
 }
 
 #[test]
