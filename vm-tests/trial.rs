@@ -84,7 +84,7 @@ fn never_starts(firmware: Firmware, damage: impl Fn(&Image)) {
     console.wait_for("slipway: slot B try=1: checking");
     console.wait_for("slipway: slot B does not verify");
     console.wait_for("trial of slot B failed, rebooting into the default");
-    is_back_and_says(console, &image, "GRUB refused slot B, 1.1.0: a file of it does not match its digest");
+    is_back_and_says(console, &image, "GRUB refused slot B, 1.1.0: a file of it did not match its digest");
 }
 
 /// The new system starts and fails as a scenario of the reference OS has it, saying this.

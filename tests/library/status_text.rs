@@ -2,16 +2,19 @@
 
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{env::Fault, running::Running, slot::Slot},
     digest::Sha256,
     disk::identity::{DiskIdentity, DiskKind},
     plan::SystemFacts,
-    report::{ChainCheck, FileCheck, FileState, StatusReport},
+    report::{ChainCheck, FileCheck, FileState, StatusReport, Writer, WriterProgress},
     units::GIB,
 };
 use slipway_test_support::{
     golden::assert_golden,
-    system::states::{confirmed, damaged, from_outside, healthy, on_trial, pending, staged, tried, without_boot_state},
+    system::states::{
+        cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, staged, tried,
+        without_boot_state,
+    },
 };
 
 /// Lines of a terminal.
@@ -34,7 +37,25 @@ fn seen() -> Seen {
         problems: vec![],
         notes: vec![],
         detach: None,
+        writer: None,
     }
+}
+
+fn writer() -> Writer {
+    let progress = WriterProgress {
+        pid: 4711,
+        verb: "upgrade".into(),
+        disk: "/dev/sda".into(),
+        started: "2026-01-31T12:00:00Z".into(),
+        step: Some(4),
+        of: Some(12),
+        text: "verify     BOOT-B".into(),
+        done_bytes: 65,
+        total_bytes: 100,
+        percent: Some(65),
+        left: "nothing was written".into(),
+    };
+    Writer { pid: Some(4711), name: Some("installer".into()), progress: Some(progress) }
 }
 
 fn text(report: StatusReport, columns: u16) -> String {
@@ -50,6 +71,10 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
         detach: Some("detach /dev/sdb, the copy: both have the same disk GUID, and it is not certain which one the machine starts".to_owned()),
         ..seen()
     };
+    let fallback = SystemFacts {
+        running: Running::This { slot: Slot::A, trial: false },
+        ..refused(confirmed(), Slot::B, Fault::Load)
+    };
     vec![
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),
@@ -57,6 +82,11 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
         ("trial-running", seen(), on_trial()),
         ("trial-failed", seen(), tried()),
         ("staged", seen(), staged()),
+        ("trial-cancelled", seen(), from_outside(cancelled())),
+        ("trial-refused", seen(), refused(tried(), Slot::B, Fault::Digest)),
+        ("interrupted", seen(), interrupted()),
+        ("fallback", seen(), fallback),
+        ("upgrade-runs", Seen { writer: Some(writer()), ..seen() }, interrupted()),
         ("damaged-slot", seen(), damaged(confirmed(), Slot::B)),
         ("boot-state-lost", Seen { problems: lost.to_vec(), ..seen() }, without_boot_state(from_outside(confirmed()))),
         ("clone", clone, healthy()),
@@ -82,6 +112,40 @@ fn one_screen_at_80_columns_and_readable_at_40() {
         let unwrapped = report().to_string();
         assert!(unwrapped.lines().count() <= wide.lines().count());
     }
+}
+
+/// What boot.env says of the past, in words.
+#[test]
+fn what_became_of_a_slot() {
+    let says = |facts, expected: &[&str]| {
+        let text = status::report(seen(), facts).to_string();
+        for line in expected {
+            assert!(text.contains(line), "{line:?} is not in:\n{text}");
+        }
+        text
+    };
+    let text = says(interrupted(), &["slot B     incomplete: an upgrade was interrupted", "last trial none"]);
+    assert!(!text.contains("was tried"), "{text}");
+    says(from_outside(cancelled()), &["cancelled before it ran: `installer activate --disk /dev/sda --offline`"]);
+    says(cancelled(), &["cancelled before it ran: `installer activate --disk /dev/sda`"]);
+    says(on_trial(), &["without `installer confirm --disk /dev/sda` the next boot"]);
+    let upgrade = Seen { writer: Some(writer()), ..seen() };
+    let text = status::report(upgrade, interrupted()).to_string();
+    assert!(text.contains("slot B     is being replaced\nlast trial none"), "{text}");
+    assert!(text.ends_with("next step: wait: process 4711 (installer) is upgrading"), "{text}");
+    let mark = |fault, why: &str| {
+        let facts = refused(from_outside(healthy()), Slot::A, fault);
+        assert_eq!(status::report(seen(), facts.clone()).problems.len(), 1);
+        says(facts, &[&format!("problem    GRUB could not start slot A, the default: {why}")]);
+    };
+    mark(Fault::Load, "its kernel or initramfs did not load");
+    mark(Fault::Digest, "a file of it did not match its digest");
+    // It runs: whatever that was, it is over.
+    let text = says(
+        refused(healthy(), Slot::A, Fault::Load),
+        &["note       at an earlier boot GRUB could not start slot A, the default: its kernel"],
+    );
+    assert!(!text.contains("problem"), "{text}");
 }
 
 /// Words that only those who know the formats understand.
