@@ -24,7 +24,8 @@ pub fn run(request: &DiskRequest, limit: Option<usize>) -> Result<HistoryReport,
     let (system, _) = reading::settled(&disk, look, |system| lost(system) == 0)?;
     let lost = lost(&system);
     let entries = entries(&system, limit.unwrap_or(usize::MAX));
-    Ok(HistoryReport { disk: disk.identity().clone(), kept: system.history.is_some(), entries, lost })
+    let (disk, kept) = (disk.identity().clone(), system.history.is_some());
+    Ok(HistoryReport { disk, kept, entries, lost, columns: None })
 }
 
 /// How many records cannot be read.

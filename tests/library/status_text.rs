@@ -2,7 +2,12 @@
 
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
-    boot::{env::Fault, running::Running, slot::Slot},
+    boot::{
+        env::{BootEnv, Fault},
+        history::{Ending, Entry, TrialEnd, Verb},
+        running::Running,
+        slot::Slot,
+    },
     digest::Sha256,
     disk::identity::{DiskIdentity, DiskKind},
     plan::SystemFacts,
@@ -13,9 +18,11 @@ use slipway_test_support::{
     golden::assert_golden,
     system::states::{
         cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, staged, tried,
-        without_boot_state,
+        with_env, without_boot_state,
     },
 };
+
+use crate::history::ring;
 
 /// Lines of a terminal.
 const SCREEN: usize = 24;
@@ -75,7 +82,20 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
         running: Running::This { slot: Slot::A, trial: false },
         ..refused(confirmed(), Slot::B, Fault::Load)
     };
+    let named = |env| BootEnv { history: Some(2), ..env };
+    let end = TrialEnd { slot: Slot::B, version: None, how: Ending::GivenUp, panic: None };
+    let history = ring(&[
+        Entry { slot: Some(Slot::B), version: Some("1.1.0".into()), ..Entry::new(1, 1_769_860_000, Verb::Upgrade) },
+        Entry {
+            slot: Some(Slot::A),
+            version: Some("1.0.0".into()),
+            reason: Some("health check failed: the API server does not answer since 10 minutes".into()),
+            ended: Some(end),
+            ..Entry::new(2, 1_769_860_800, Verb::Rollback)
+        },
+    ]);
     vec![
+        ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),
         ("trial-pending", seen(), pending()),
@@ -104,7 +124,10 @@ fn one_screen_at_80_columns_and_readable_at_40() {
             assert!(text.lines().count() < SCREEN, "{name} at {columns}:\n{text}");
             // A command is copied, and stays whole.
             let command = report().next_step.command;
-            let is_command = |line: &str| command.as_ref().is_some_and(|command| line.contains(command.as_str()));
+            let is_command = |line: &str| {
+                let quoted = line.trim_start().starts_with('`') && line.trim_end_matches(':').ends_with('`');
+                quoted || command.as_ref().is_some_and(|command| line.contains(command.as_str()))
+            };
             let long = text.lines().filter(|line| line.chars().count() > columns && !is_command(line));
             assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new(), "{name} at {columns}");
         }
