@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
-
 use super::{
     DiskRequest,
     clones::Clones,
@@ -13,7 +11,7 @@ use super::{
 };
 use crate::{
     device::{BlockIo as _, Disk},
-    error::{Failure, OrFail as _},
+    error::Failure,
     probe,
 };
 use slipway_core::{
@@ -24,9 +22,7 @@ use slipway_core::{
     },
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
-    report::{
-        Beside, ChainCheck, FailureKind, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step,
-    },
+    report::{Beside, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step},
 };
 
 /// How many entries of the history are shown.
@@ -37,8 +33,7 @@ pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Re
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
-        let system = reader.look().with_context(|| request.path.display().to_string());
-        let mut system = system.or_fail(FailureKind::Install)?;
+        let mut system = super::ours(reader.look(), &request.path.display().to_string())?;
         let slots = if full { reader.check(&system, observer) } else { BTreeMap::new() };
         for (slot, check) in slots {
             let problems = check.problems();

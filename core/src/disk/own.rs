@@ -73,7 +73,7 @@ pub enum NoDisk {
     Several { guid: Uuid, disks: Vec<String> },
 }
 
-const LIKE: &str = ": give --disk PATH (`inspect PATH`); `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+const LIKE: &str = ": give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
 
 fn lines(title: &str, lines: &[String]) -> String {
     let each = lines.iter().map(|line| format!("\n  - {line}"));

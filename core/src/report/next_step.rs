@@ -349,7 +349,7 @@ impl Deciding<'_> {
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &str) -> String {
+pub fn quoted(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@%".contains(c);
     match path.chars().all(is_plain) && !path.is_empty() {
         true => path.to_owned(),
