@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use slipway_core::report::{Observer, Report};
+use slipway_core::{
+    disk::own::NoDisk,
+    report::{Observer, Report},
+};
 
 use super::{input, terminal::style};
 use crate::{
@@ -27,6 +30,10 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
 }
 
 fn layout(named: Option<PathBuf>, lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let request = DiskRequest::of(named, lock_timeout, observer)?;
+    let request = DiskRequest::of(named, lock_timeout, observer);
+    if request.as_ref().is_err_and(|failure| failure.error.is::<NoDisk>()) {
+        observer.note("`inspect` takes the disk without --disk: `installer inspect PATH`");
+    }
+    let request = request?;
     inspect_disk::run(&request, style()).map(|report| Report::Layout(Box::new(report)))
 }

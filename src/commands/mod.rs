@@ -18,7 +18,7 @@ mod terminal;
 mod unattended;
 mod upgrade;
 
-use slipway_core::report::{FailureKind, Observer, Report, StatusReport};
+use slipway_core::report::{FailureKind, HistoryReport, Observer, Report, StatusReport};
 
 use defaults::Defaults;
 
@@ -55,7 +55,10 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
             let report = ops::status::run(&args.target.request(progress)?, args.full, progress)?;
             Ok(Report::Status(Box::new(StatusReport { columns: terminal::columns(), ..report })))
         }
-        Verb::History(args) => ops::history::run(&args.target.request(progress)?, args.limit).map(Report::History),
+        Verb::History(args) => {
+            let report = ops::history::run(&args.target.request(progress)?, args.limit)?;
+            Ok(Report::History(HistoryReport { columns: terminal::columns(), ..report }))
+        }
         Verb::Verify(args) => {
             ops::verify::run(&args.request(progress)?, progress).map(|report| Report::Verify(Box::new(report)))
         }

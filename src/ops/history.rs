@@ -1,9 +1,8 @@
 //! Shows what was done to a disk, and how each trial ended.
 
-use anyhow::Context as _;
 use slipway_core::{
     plan::SystemFacts,
-    report::{FailureKind, HistoryEntry, HistoryReport, Now},
+    report::{HistoryEntry, HistoryReport, Now},
 };
 
 use super::{
@@ -11,20 +10,18 @@ use super::{
     reading::{self, Reader},
     utc,
 };
-use crate::error::{Failure, OrFail as _};
+use crate::error::Failure;
 
 /// At most `limit` entries, the newest.
 pub fn run(request: &DiskRequest, limit: Option<usize>) -> Result<HistoryReport, Failure> {
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
-    let look = |_: Option<&_>| {
-        let system = reader.look().with_context(|| request.path.display().to_string());
-        system.or_fail(FailureKind::Install)
-    };
+    let look = |_: Option<&_>| super::ours(reader.look(), &request.path.display().to_string());
     let (system, _) = reading::settled(&disk, look, |system| lost(system) == 0)?;
     let lost = lost(&system);
     let entries = entries(&system, limit.unwrap_or(usize::MAX));
-    Ok(HistoryReport { disk: disk.identity().clone(), kept: system.history.is_some(), entries, lost })
+    let (disk, kept) = (disk.identity().clone(), system.history.is_some());
+    Ok(HistoryReport { disk, kept, entries, lost, columns: None })
 }
 
 /// How many records cannot be read.

@@ -103,8 +103,8 @@ impl<'d> InstalledDisk<'d> {
         name: &str,
         kernel_cmdline: &str,
     ) -> Result<Self, Failure> {
-        let system = probe::system(disk, kernel_cmdline).with_context(|| name.to_owned());
-        let (system, kernel_cmdline) = (system.or_fail(FailureKind::Install)?, kernel_cmdline.to_owned());
+        let system = super::ours(probe::system(disk, kernel_cmdline), name)?;
+        let kernel_cmdline = kernel_cmdline.to_owned();
         Ok(InstalledDisk { disk, identity, kernel_cmdline, limiter: None, asked: Asked::default(), system })
     }
 

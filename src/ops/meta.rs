@@ -66,7 +66,7 @@ pub struct MetaOnDisk<'d> {
 impl<'d> MetaOnDisk<'d> {
     /// `name` is for error messages.
     pub fn look(disk: &'d dyn BlockIo, name: &str) -> Result<Self, Failure> {
-        Self::find(disk).with_context(|| name.to_owned()).or_fail(FailureKind::Install)
+        super::ours(Self::find(disk), name)
     }
 
     fn find(disk: &'d dyn BlockIo) -> Result<Self, ProbeError> {

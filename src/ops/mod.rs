@@ -48,9 +48,12 @@ use std::{
 };
 
 use anyhow::Context as _;
-use slipway_core::{plan::Refusals, report::FailureKind};
+use slipway_core::{plan::Refusals, report::FailureKind, text::shell_quoted};
 
-use crate::error::{Failure, OrFail as _};
+use crate::{
+    error::{Failure, OrFail as _},
+    probe::ProbeError,
+};
 
 /// Of the running kernel.
 pub fn kernel_cmdline() -> Result<String, Failure> {
@@ -68,6 +71,18 @@ fn utc(seconds: u64) -> String {
     // A boot.env that another program wrote may hold a number beyond the year 9999.
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.min(253_402_300_799)));
     humantime::format_rfc3339_seconds(time.unwrap_or(SystemTime::UNIX_EPOCH)).to_string()
+}
+
+/// What was found on a disk that should be one of ours. `name` is what the user calls it.
+fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
+    let context = match &found {
+        Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => format!(
+            "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
+            shell_quoted(name)
+        ),
+        _ => name.to_owned(),
+    };
+    found.context(context).or_fail(FailureKind::Install)
 }
 
 /// `name` is what the user calls the disk.

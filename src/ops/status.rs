@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
-
 use super::{
     DiskRequest,
     clones::Clones,
@@ -13,18 +11,18 @@ use super::{
 };
 use crate::{
     device::{BlockIo as _, Disk},
-    error::{Failure, OrFail as _},
+    error::Failure,
     probe,
 };
 use slipway_core::{
     boot::{
-        env::Fault,
+        env::{Fault, Refused},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
     },
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
-    report::{Beside, ChainCheck, FailureKind, MetaTag, Observer, SlotStatus, StatusReport, Writer, next_step},
+    report::{Beside, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step},
 };
 
 /// How many entries of the history are shown.
@@ -35,31 +33,35 @@ pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Re
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
-        let system = reader.look().with_context(|| request.path.display().to_string());
-        let mut system = system.or_fail(FailureKind::Install)?;
+        let mut system = super::ours(reader.look(), &request.path.display().to_string())?;
         let slots = if full { reader.check(&system, observer) } else { BTreeMap::new() };
         for (slot, check) in slots {
             let problems = check.problems();
             system.slots[slot].whole = Some(if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) });
         }
-        Ok(status(&disk, system, writer))
+        Ok((see(&disk, &system, writer), system))
     };
-    let (report, writer) = reading::settled(&disk, look, |report| report.problems.is_empty())?;
-    Ok(StatusReport { writer, ..report })
+    let is_good = |(seen, facts): &(Seen, SystemFacts)| seen.all_problems(facts).is_empty();
+    let ((seen, facts), writer) = reading::settled(&disk, look, is_good)?;
+    Ok(report(Seen { writer, ..seen }, facts))
 }
 
 pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -> StatusReport {
-    let (problems, notes) = copies::problems(disk, &facts, writer);
+    report(see(disk, &facts, writer), facts)
+}
+
+fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
+    let (problems, notes) = copies::problems(disk, facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
-    let seen = Seen {
+    Seen {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         boot_chain: probe::boot_chain(disk, &facts.gpt),
         problems: [problems, clones.problems()].concat(),
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
-    };
-    report(seen, facts)
+        writer: writer.cloned(),
+    }
 }
 
 /// What `status` has seen beside the facts that plans are made from.
@@ -75,17 +77,32 @@ pub struct Seen {
     pub notes: Vec<String>,
     /// Which disk to detach, if another one has the same disk GUID.
     pub detach: Option<String>,
+    /// Who writes to the disk meanwhile.
+    pub writer: Option<Writer>,
+}
+
+impl Seen {
+    fn all_problems(&self, facts: &SystemFacts) -> Vec<String> {
+        let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
+        let used = Slot::BOTH.into_iter().filter(|slot| slot_checks::is_used(facts, *slot));
+        let refused = refused(facts).filter(|(slot, _)| facts.running.slot() != Some(*slot));
+        let found = self.problems.iter().cloned().chain(self.boot_chain.problems()).chain(used.filter_map(damage));
+        found.chain(refused.map(|(_, text)| text)).collect()
+    }
 }
 
 pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
-    let Seen { disk, bytes, boot_chain, mut problems, notes, detach } = seen;
-    problems.extend(boot_chain.problems());
-    let damage = |slot: Slot| Some(format!("slot {slot}: {}", facts.slots[slot].damage()?));
-    problems.extend(Slot::BOTH.into_iter().filter(|slot| slot_checks::is_used(&facts, *slot)).filter_map(damage));
+    let problems = seen.all_problems(&facts);
+    let Seen { disk, bytes, boot_chain, mut notes, detach, writer, .. } = seen;
+    // It runs, so that is over.
+    let over = refused(&facts).filter(|(slot, _)| facts.running.slot() == Some(*slot));
+    notes.extend(over.map(|(_, text)| format!("at an earlier boot {text}")));
     let chain_damaged = !boot_chain.problems().is_empty();
-    let beside = Beside { disk: &disk.path, detach, chain_damaged, problems: !problems.is_empty() };
+    let beside =
+        Beside { disk: &disk.path, detach, chain_damaged, problems: !problems.is_empty(), writer: writer.as_ref() };
     StatusReport {
         next_step: next_step(&facts, &beside),
+        last_trial: last_trial(&facts, &disk.path),
         disk,
         bytes,
         sector_bytes: facts.sector.bytes(),
@@ -95,10 +112,9 @@ pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
         problems,
         notes,
         slots: PerSlot::new(|s| slot_status(&facts, s)),
-        writer: None,
+        writer,
         meta: MetaTag::all(&facts.meta).into_iter().map(|t| (t.key, t.value)).collect(),
         running: facts.running,
-        last_trial: last_trial(&facts),
         history: history::entries(&facts, RECENT),
         rollback: rollback(&facts),
         next_boot: facts.next,
@@ -121,29 +137,42 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
     }
 }
 
-fn last_trial(facts: &SystemFacts) -> Option<String> {
+/// The slot that GRUB could not start, and why. What it says of a trial is the end of that trial.
+fn refused(facts: &SystemFacts) -> Option<(Slot, String)> {
+    let env = facts.env.as_ref()?;
+    let Refused { slot, fault } = env.refused.filter(|refused| env.states[refused.slot] != SlotState::Tried)?;
+    let default = if slot == env.default { ", the default" } else { "" };
+    Some((slot, format!("GRUB could not start slot {slot}{default}: {}", found(fault))))
+}
+
+const fn found(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Digest => "a file of it did not match its digest",
+        Fault::Load => "its kernel or initramfs did not load",
+    }
+}
+
+fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
     let env = facts.env.as_ref()?;
     let tried = Slot::BOTH.into_iter().find(|s| env.states[*s] == SlotState::Tried);
     let slot = env.once.or(tried).or(env.last_trial)?;
     let version = facts.slots[slot].version();
     let runs = facts.running == Running::This { slot, trial: true };
     if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
-        let why = match fault {
-            Fault::Digest => "a file of it does not match its digest",
-            Fault::Load => "its kernel or initramfs does not load",
-        };
-        return Some(format!("GRUB refused slot {slot}, {version}: {why}"));
+        return Some(format!("GRUB refused slot {slot}, {version}: {}", found(fault)));
     }
+    let command = |verb| command_for(verb, disk, facts);
     let how = match env.states[slot] {
         SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
-        SlotState::Trial => "is staged: `installer activate` has the next boot try it",
+        SlotState::Trial => &format!("was cancelled before it ran: `{}` has the next boot try it", command("activate")),
         SlotState::Tried if runs => {
-            "runs and is not confirmed: without `installer confirm` the next boot starts the other slot"
+            &format!("runs and is not confirmed: without `{}` the next boot starts the other slot", command("confirm"))
         }
         SlotState::Tried => "was tried and never confirmed",
         SlotState::Bad => "was tried and given up",
         SlotState::Good => "was tried and confirmed",
-        SlotState::Empty => return Some(format!("slot {slot} was tried; its content is being replaced")),
+        // What was tried is gone.
+        SlotState::Empty => return None,
     };
     Some(format!("slot {slot}, {version}, {how}"))
 }

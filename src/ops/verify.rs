@@ -1,23 +1,17 @@
 //! Compares the boot chain and every file of every slot with their digests, and looks at every copy of everything else.
 
-use anyhow::Context as _;
-
 use super::{
     DiskRequest, copies,
     reading::{self, Reader},
 };
-use crate::{
-    error::{Failure, OrFail as _},
-    probe,
-};
-use slipway_core::report::{FailureKind, Observer, SlotCheck, VerifyReport, Writer};
+use crate::{error::Failure, probe};
+use slipway_core::report::{Observer, SlotCheck, VerifyReport, Writer};
 
 pub fn run(request: &DiskRequest, observer: &mut dyn Observer) -> Result<VerifyReport, Failure> {
     let disk = request.look()?;
     let mut reader = Reader::new(&disk)?;
     let look = |writer: Option<&Writer>| {
-        let facts = reader.look().with_context(|| request.path.display().to_string());
-        let facts = facts.or_fail(FailureKind::Install)?;
+        let facts = super::ours(reader.look(), &request.path.display().to_string())?;
         let boot_chain = probe::boot_chain(&disk, &facts.gpt);
         let slots = reader.check(&facts, observer);
         let (problems, notes) = copies::problems(&disk, &facts, writer);

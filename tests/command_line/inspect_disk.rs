@@ -316,7 +316,8 @@ fn partitions_that_overlap() {
 
 #[track_caller]
 fn refused(path: &Path, texts: &[&str]) {
-    Outcome::of(&mut inspect(path)).exits(INSTALL).says(texts);
+    let outcome = Outcome::of(&mut inspect(path)).exits(INSTALL).says(texts);
+    assert!(!outcome.stderr.contains("installer inspect"), "it was just asked: {}", outcome.stderr);
 }
 
 #[test]

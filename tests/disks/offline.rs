@@ -127,7 +127,7 @@ fn a_damaged_default_is_left_and_then_replaced() {
     flip(&node.disk, rootfs[1]);
     let upgrade = ["upgrade", &source(&node.next)];
     for verb in [&upgrade[..], &["stage", &source(&node.next)], &["activate"]] {
-        let texts = ["its default, slot B, is damaged on the disk", "`installer rollback --offline`"];
+        let texts = ["its default, slot B, is damaged on the disk", "`installer rollback --disk PATH --offline`"];
         refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
     }
     flip(&node.disk, rootfs[0]);
@@ -173,7 +173,7 @@ fn what_is_not_settled_is_refused() {
     // Another trial is pending.
     offline(&node, &upgrade).succeeds();
     for verb in [&other[..], &["stage", &source(&world.payload)]] {
-        let texts = ["slot B is to be tried at the next boot", "`installer rollback --offline`"];
+        let texts = ["slot B is to be tried at the next boot", "`installer rollback --disk PATH --offline`"];
         refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
     }
     // Both copies of boot.env are lost.

@@ -107,7 +107,7 @@ fn a_trial_that_came_back_is_bad() {
 /// Where the trial failed for its command line, that is mended: in the payload, or in what the user adds.
 #[test]
 fn a_trial_that_failed_for_its_command_line() {
-    const REFUSED: [&str; 2] = ["with this kernel command line the payload failed its trial", "--retry-bad"];
+    const REFUSED: [&str; 2] = ["with this kernel command line the payload, 1.3.0, failed its trial", "--retry-bad"];
     let world = World::new();
     let node = Node::installed(&world);
     node.next.write("cmdline", "root=/dev/nosuch");

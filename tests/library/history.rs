@@ -21,7 +21,7 @@ use slipway_test_support::{
 };
 
 /// The file with these entries in it.
-fn ring(entries: &[Entry]) -> History {
+pub fn ring(entries: &[Entry]) -> History {
     let mut bytes = new_file(&entries[0], RECORD_BYTES).into_bytes();
     for entry in entries {
         let at = (entry.n as usize - 1) % 64 * RECORD_BYTES;
@@ -173,7 +173,7 @@ fn report(facts: &SystemFacts) -> HistoryReport {
     let history = facts.history.as_ref().unwrap();
     let disk = DiskIdentity { path: "/dev/sda".into(), kind: DiskKind::Disk, model: None, serial: None, wwid: None };
     let lost = history.lost(facts.env.as_ref());
-    HistoryReport { disk, kept: true, entries: HistoryEntry::all(history, now), lost }
+    HistoryReport { disk, kept: true, entries: HistoryEntry::all(history, now), lost, columns: None }
 }
 
 #[test]
@@ -221,8 +221,14 @@ fn texts() {
     ];
     let env = BootEnv { history: Some(6), ..facts.env.clone().unwrap() };
     let facts = with_env(SystemFacts { history: Some(ring(&entries)), ..facts }, env.clone());
-    assert_golden("tests/golden/history.txt", &format!("{}\n", report(&facts)));
-    assert!(report(&facts).to_string().lines().all(|line| line.chars().count() <= 80));
+    let at = |columns| HistoryReport { columns: Some(columns), ..report(&facts) }.to_string();
+    assert_golden("tests/golden/history.txt", &format!("{}\n\n{}\n", at(80), at(40)));
+    assert_eq!(report(&facts).to_string(), at(80), "where nobody looks at a width");
+    for columns in [80, 66, 40] {
+        let text = at(columns);
+        let long = text.lines().filter(|line| line.chars().count() > columns.into());
+        assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new(), "at {columns}");
+    }
     // It runs, or boot.env is lost: no end is known, and of the newest entry not whether it is true.
     let running = SystemFacts { running: Running::This { slot: Slot::B, trial: true }, ..facts.clone() };
     assert_eq!(report(&running).entries[1].trial, None);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
+        env::Fault,
         running::Running,
         slot::{Slot, SlotState},
     },
@@ -11,20 +12,21 @@ use slipway_core::{
         meta::{ADV_BYTES, Meta},
     },
     plan::{self, ActivateRequest, RunsFrom, SystemFacts, UpgradeRequest},
-    report::{Beside, NextStep, next_step},
+    report::{Beside, NextStep, Writer, next_step},
 };
 use slipway_test_support::system::{
     self, base, blank, payload,
     random::random_system,
     states::{
-        confirmed, damaged, from_outside, healthy, on_trial, pending, staged, tried, with_env, without_boot_state,
+        cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, settled, staged,
+        tried, with_env, without_boot_state,
     },
 };
 
 const CLONE: &str = "detach /dev/sdb, the copy";
 
 fn beside() -> Beside<'static> {
-    Beside { disk: "/dev/sda", detach: None, chain_damaged: false, problems: false }
+    Beside { disk: "/dev/sda", detach: None, chain_damaged: false, problems: false, writer: None }
 }
 
 fn of(facts: &SystemFacts) -> NextStep {
@@ -42,7 +44,12 @@ fn trials() -> Vec<Row> {
     let copy_lost = |facts: SystemFacts| SystemFacts { env_copies: [facts.env.clone(), None], ..facts };
     let given_up = || with_env(on_trial(), |env| env.given_up(Slot::B, None, 9));
     let rolled_back = || with_env(confirmed(), |env| env.rolled_back(Slot::A, None));
-    let staged_by_copy = || with_env(staged(), |env| env.disarmed());
+    let staged_after_a_trial = || with_env(tried(), |env| env.deactivated(Slot::B, 9).staged(Slot::B, 9));
+    let first_interrupted = || with_env(healthy(), |env| env.deactivated(Slot::B, 9));
+    let fallback_runs = |fault| SystemFacts {
+        running: Running::This { slot: Slot::A, trial: false },
+        ..refused(confirmed(), Slot::B, fault)
+    };
     vec![
         ("all is well", healthy(), "nothing to do"),
         ("all is well, both slots in use", confirmed(), "nothing to do"),
@@ -56,7 +63,15 @@ fn trials() -> Vec<Row> {
         ("the trial failed", tried(), UPGRADE),
         ("the trial failed, from a rescue system", from_outside(tried()), UPGRADE_OFFLINE),
         ("staged", staged(), "installer activate --disk /dev/sda"),
-        ("the trial was cancelled", staged_by_copy(), "installer activate --disk /dev/sda"),
+        ("staged after another one failed", staged_after_a_trial(), "installer activate --disk /dev/sda"),
+        ("the trial was cancelled", cancelled(), "nothing to do: the trial of 1.1.0 in slot B was cancelled"),
+        ("an upgrade was interrupted", interrupted(), UPGRADE),
+        ("the first upgrade was interrupted", first_interrupted(), UPGRADE),
+        ("an upgrade was interrupted, from a rescue system", from_outside(interrupted()), UPGRADE_OFFLINE),
+        ("GRUB refused the trial by digest", refused(tried(), Slot::B, Fault::Digest), UPGRADE),
+        ("GRUB could not load the trial", refused(tried(), Slot::B, Fault::Load), UPGRADE),
+        ("the fallback runs", fallback_runs(Fault::Load), "installer verify --disk /dev/sda"),
+        ("the fallback runs, the other file", fallback_runs(Fault::Digest), "installer verify --disk /dev/sda"),
         ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
         ("rolled back, not booted yet", rolled_back(), "reboot"),
     ]
@@ -136,8 +151,59 @@ fn table() {
     assert_eq!(with(|b| b.detach = Some(CLONE.to_owned())), NextStep { command: None, why: CLONE.to_owned() });
     let chain = with(|b| b.chain_damaged = true);
     assert!(chain.command.is_none() && chain.why.starts_with("do not reboot"), "{chain:?}");
+    let writer = Writer { pid: Some(7), name: None, progress: None };
+    let wait = next_step(&pending(), &Beside { writer: Some(&writer), ..beside() });
+    let why = "wait: process 7 has locked the disk for writing".to_owned();
+    assert_eq!(wait, NextStep { command: None, why });
     let problem = next_step(&healthy(), &Beside { problems: true, ..beside() });
     assert_eq!(problem.command.as_deref(), Some("installer verify --disk /dev/sda"));
+}
+
+/// What the command is for, where that is not said by the state alone.
+#[test]
+fn why() {
+    let squashfs = |mut facts: SystemFacts, slot: Slot| {
+        facts.slots[slot].whole = Some(Err("rootfs.squashfs: damaged".to_owned()));
+        settled(facts)
+    };
+    let meta_lost = |facts| SystemFacts { meta: Meta::decode(&[7; 4 * ADV_BYTES]), ..facts };
+    let no_way_back = "tries 1.1.0 in slot B once. There is no way back: 1.0.0 in slot A is damaged";
+    let called_off = "nothing to do: the trial of 1.1.0 in slot B was cancelled; `installer activate --disk /dev/sda";
+    for (name, facts, expected) in [
+        ("interrupted", interrupted(), "slot B is incomplete, because an upgrade was interrupted: writes it anew"),
+        (
+            "refused by digest",
+            refused(tried(), Slot::B, Fault::Digest),
+            "a file of 1.1.0 in slot B was damaged on the disk, so it was never tried: writes it again",
+        ),
+        (
+            "not loaded",
+            refused(tried(), Slot::B, Fault::Load),
+            "1.1.0 in slot B failed its trial: take another payload",
+        ),
+        ("no way back", squashfs(pending(), Slot::A), no_way_back),
+        ("no way back, from a rescue system", from_outside(squashfs(pending(), Slot::A)), no_way_back),
+        (
+            "no way back, the trial runs",
+            squashfs(on_trial(), Slot::A),
+            "There is no way back: 1.0.0 in slot A is damaged",
+        ),
+        ("META is lost", meta_lost(pending()), "tries 1.1.0 in slot B once. The tags of META are lost"),
+        ("called off", cancelled(), &format!("{called_off}` has the next boot try it")),
+        (
+            "called off, from a rescue system",
+            from_outside(cancelled()),
+            &format!("{called_off} --offline` has the next boot try it"),
+        ),
+        (
+            "refused, the default",
+            refused(from_outside(healthy()), Slot::A, Fault::Load),
+            "GRUB could not start 1.0.0 in slot A: reads everything, and names what is damaged",
+        ),
+    ] {
+        let step = of(&facts);
+        assert!(step.why.contains(expected), "{name}: {step:?}");
+    }
 }
 
 /// A path that a shell would take apart.

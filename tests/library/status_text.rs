@@ -2,17 +2,27 @@
 
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{
+        env::{BootEnv, Fault},
+        history::{Ending, Entry, TrialEnd, Verb},
+        running::Running,
+        slot::Slot,
+    },
     digest::Sha256,
     disk::identity::{DiskIdentity, DiskKind},
     plan::SystemFacts,
-    report::{ChainCheck, FileCheck, FileState, StatusReport},
+    report::{ChainCheck, FileCheck, FileState, StatusReport, Writer, WriterProgress},
     units::GIB,
 };
 use slipway_test_support::{
     golden::assert_golden,
-    system::states::{confirmed, damaged, from_outside, healthy, on_trial, pending, staged, tried, without_boot_state},
+    system::states::{
+        cancelled, confirmed, damaged, from_outside, healthy, interrupted, on_trial, pending, refused, staged, tried,
+        with_env, without_boot_state,
+    },
 };
+
+use crate::history::ring;
 
 /// Lines of a terminal.
 const SCREEN: usize = 24;
@@ -34,7 +44,25 @@ fn seen() -> Seen {
         problems: vec![],
         notes: vec![],
         detach: None,
+        writer: None,
     }
+}
+
+fn writer() -> Writer {
+    let progress = WriterProgress {
+        pid: 4711,
+        verb: "upgrade".into(),
+        disk: "/dev/sda".into(),
+        started: "2026-01-31T12:00:00Z".into(),
+        step: Some(4),
+        of: Some(12),
+        text: "verify     BOOT-B".into(),
+        done_bytes: 65,
+        total_bytes: 100,
+        percent: Some(65),
+        left: "nothing was written".into(),
+    };
+    Writer { pid: Some(4711), name: Some("installer".into()), progress: Some(progress) }
 }
 
 fn text(report: StatusReport, columns: u16) -> String {
@@ -50,13 +78,35 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
         detach: Some("detach /dev/sdb, the copy: both have the same disk GUID, and it is not certain which one the machine starts".to_owned()),
         ..seen()
     };
+    let fallback = SystemFacts {
+        running: Running::This { slot: Slot::A, trial: false },
+        ..refused(confirmed(), Slot::B, Fault::Load)
+    };
+    let named = |env| BootEnv { history: Some(2), ..env };
+    let end = TrialEnd { slot: Slot::B, version: None, how: Ending::GivenUp, panic: None };
+    let history = ring(&[
+        Entry { slot: Some(Slot::B), version: Some("1.1.0".into()), ..Entry::new(1, 1_769_860_000, Verb::Upgrade) },
+        Entry {
+            slot: Some(Slot::A),
+            version: Some("1.0.0".into()),
+            reason: Some("health check failed: the API server does not answer since 10 minutes".into()),
+            ended: Some(end),
+            ..Entry::new(2, 1_769_860_800, Verb::Rollback)
+        },
+    ]);
     vec![
+        ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),
         ("trial-pending", seen(), pending()),
         ("trial-running", seen(), on_trial()),
         ("trial-failed", seen(), tried()),
         ("staged", seen(), staged()),
+        ("trial-cancelled", seen(), from_outside(cancelled())),
+        ("trial-refused", seen(), refused(tried(), Slot::B, Fault::Digest)),
+        ("interrupted", seen(), interrupted()),
+        ("fallback", seen(), fallback),
+        ("upgrade-runs", Seen { writer: Some(writer()), ..seen() }, interrupted()),
         ("damaged-slot", seen(), damaged(confirmed(), Slot::B)),
         ("boot-state-lost", Seen { problems: lost.to_vec(), ..seen() }, without_boot_state(from_outside(confirmed()))),
         ("clone", clone, healthy()),
@@ -74,7 +124,10 @@ fn one_screen_at_80_columns_and_readable_at_40() {
             assert!(text.lines().count() < SCREEN, "{name} at {columns}:\n{text}");
             // A command is copied, and stays whole.
             let command = report().next_step.command;
-            let is_command = |line: &str| command.as_ref().is_some_and(|command| line.contains(command.as_str()));
+            let is_command = |line: &str| {
+                let quoted = line.trim_start().starts_with('`') && line.trim_end_matches(':').ends_with('`');
+                quoted || command.as_ref().is_some_and(|command| line.contains(command.as_str()))
+            };
             let long = text.lines().filter(|line| line.chars().count() > columns && !is_command(line));
             assert_eq!(long.collect::<Vec<_>>(), Vec::<&str>::new(), "{name} at {columns}");
         }
@@ -82,6 +135,40 @@ fn one_screen_at_80_columns_and_readable_at_40() {
         let unwrapped = report().to_string();
         assert!(unwrapped.lines().count() <= wide.lines().count());
     }
+}
+
+/// What boot.env says of the past, in words.
+#[test]
+fn what_became_of_a_slot() {
+    let says = |facts, expected: &[&str]| {
+        let text = status::report(seen(), facts).to_string();
+        for line in expected {
+            assert!(text.contains(line), "{line:?} is not in:\n{text}");
+        }
+        text
+    };
+    let text = says(interrupted(), &["slot B     incomplete: an upgrade was interrupted", "last trial none"]);
+    assert!(!text.contains("was tried"), "{text}");
+    says(from_outside(cancelled()), &["cancelled before it ran: `installer activate --disk /dev/sda --offline`"]);
+    says(cancelled(), &["cancelled before it ran: `installer activate --disk /dev/sda`"]);
+    says(on_trial(), &["without `installer confirm --disk /dev/sda` the next boot"]);
+    let upgrade = Seen { writer: Some(writer()), ..seen() };
+    let text = status::report(upgrade, interrupted()).to_string();
+    assert!(text.contains("slot B     is being replaced\nlast trial none"), "{text}");
+    assert!(text.ends_with("next step: wait: process 4711 (installer) is upgrading"), "{text}");
+    let mark = |fault, why: &str| {
+        let facts = refused(from_outside(healthy()), Slot::A, fault);
+        assert_eq!(status::report(seen(), facts.clone()).problems.len(), 1);
+        says(facts, &[&format!("problem    GRUB could not start slot A, the default: {why}")]);
+    };
+    mark(Fault::Load, "its kernel or initramfs did not load");
+    mark(Fault::Digest, "a file of it did not match its digest");
+    // It runs: whatever that was, it is over.
+    let text = says(
+        refused(healthy(), Slot::A, Fault::Load),
+        &["note       at an earlier boot GRUB could not start slot A, the default: its kernel"],
+    );
+    assert!(!text.contains("problem"), "{text}");
 }
 
 /// Words that only those who know the formats understand.

@@ -84,6 +84,8 @@ impl BootEnv {
         let mut env = BootEnv { seq: seq.unwrap_or(1), default: running, rebuilt: true, ..Self::installed(now) };
         let good = |s: Slot| s == running || marks[s].as_ref().is_some_and(|m| m.state == SlotState::Good);
         env.states = PerSlot::new(|s| if good(s) { SlotState::Good } else { SlotState::Empty });
+        // Of a slot that it calls empty nothing is known.
+        env.since = PerSlot::new(|s| good(s).then_some(now));
         env
     }
 
@@ -194,7 +196,11 @@ impl BootEnv {
 
     /// `target` is written and verified, but does not boot yet.
     pub fn staged(&self, target: Slot, now: u64) -> Self {
-        self.changed(|next| next.set(target, SlotState::Trial, now))
+        self.changed(|next| {
+            next.set(target, SlotState::Trial, now);
+            // That trial was of what the slot held before.
+            next.last_trial = next.last_trial.filter(|tried| *tried != target);
+        })
     }
 
     /// The next boot tries `target` once.
@@ -261,6 +267,11 @@ impl BootEnv {
         state == SlotState::Bad || (state == SlotState::Tried && self.fault(slot) != Some(Fault::Digest))
     }
 
+    /// Whether an upgrade began to write this slot and did not end. No install ever changed the state of an empty one.
+    pub fn is_incomplete(&self, slot: Slot) -> bool {
+        slot != self.default && self.states[slot] == SlotState::Empty && self.since[slot].is_some()
+    }
+
     /// What GRUB found wrong with this slot.
     pub fn fault(&self, slot: Slot) -> Option<Fault> {
         self.refused.filter(|refused| refused.slot == slot).map(|refused| refused.fault)
@@ -310,6 +321,24 @@ mod tests {
 
     fn env(default: Slot, once: Option<Slot>, a: SlotState, b: SlotState) -> BootEnv {
         BootEnv { seq: 7, default, once, states: PerSlot { a, b }, since: PerSlot::default(), ..BootEnv::installed(0) }
+    }
+
+    /// What an upgrade leaves that was interrupted. An install leaves an empty slot too, and so does a lost boot.env.
+    #[test]
+    fn an_incomplete_slot() {
+        let installed = BootEnv::installed(1);
+        assert!(!installed.is_incomplete(Slot::B));
+        assert!(installed.deactivated(Slot::B, 2).is_incomplete(Slot::B));
+        let rebuilt = BootEnv::rebuilt(Slot::B, &PerSlot::default(), 3);
+        assert_eq!((rebuilt.since, rebuilt.is_incomplete(Slot::A)), (PerSlot { a: None, b: Some(3) }, false));
+    }
+
+    /// The last trial was of what the slot held before.
+    #[test]
+    fn a_staged_system_had_no_trial() {
+        let armed = BootEnv::installed(1).armed(Slot::B, 2);
+        assert_eq!(armed.disarmed().last_trial, Some(Slot::B));
+        assert_eq!(armed.deactivated(Slot::B, 3).staged(Slot::B, 4).last_trial, None);
     }
 
     #[test]

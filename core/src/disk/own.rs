@@ -85,7 +85,7 @@ pub enum NoDisk {
     MaybeACopy { guid: Uuid, disk: String, installed: String, unknown: Vec<String> },
 }
 
-const LIKE: &str = ": give --disk PATH (`inspect PATH`); `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
+const LIKE: &str = ": give --disk PATH; `lsblk -o PATH,SIZE,MODEL,SERIAL` lists the disks";
 
 fn lines(title: &str, lines: &[String]) -> String {
     let each = lines.iter().map(|line| format!("\n  - {line}"));

@@ -7,7 +7,6 @@ use crate::{
         running::Running,
         slot::{Slot, SlotState},
     },
-    digest::Sha256,
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
     kernel::{arch::Arch, cmdline::QuoteError, platform::UnknownPlatform},
     report::{FailureId, FailureKind},
@@ -81,8 +80,9 @@ pub enum Refusal {
     /// From a live medium, or offline: it is not certain what the disk boots.
     #[error(
         "the boot state of the installation on it is not settled: {0}; so it is not known which slot is safe to write. \
-         Boot the disk and settle it there, or settle it with `installer rollback --offline` (a trial, a damaged default) or \
-         `installer repair` (a lost boot.env); `installer status` shows the state"
+         Boot the disk and settle it there, or settle it with `installer rollback --disk PATH --offline` (a trial, a \
+         damaged default) or `installer repair --disk PATH` (a lost boot.env); `installer status --disk PATH` shows the \
+         state"
     )]
     Unsettled(String),
     /// boot.env cannot be written in place.
@@ -103,10 +103,10 @@ pub enum Refusal {
     Version { from: String, to: String, why: &'static str },
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
-        "with this kernel command line the payload failed its trial on this disk, or was rolled back (system {0}); \
-         --retry-bad tries it again"
+        "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back; \
+         --retry-bad tries it again", version.as_deref().unwrap_or("which has no version")
     )]
-    KnownBad(Sha256),
+    KnownBad { version: Option<String> },
     /// The kernel arguments that an upgrade keeps cannot be read.
     #[error(
         "slot {0}, which is kept, has no readable manifest.json, so its kernel arguments would be lost; give --platform, \
@@ -189,7 +189,7 @@ impl Refusal {
             | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
             | Refusal::BootEnvLost
-            | Refusal::KnownBad(_)
+            | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
             | Refusal::NotStaged { .. }
@@ -238,7 +238,7 @@ impl Refusal {
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
             Refusal::BootEnvLost => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
-            Refusal::KnownBad(_) => FailureId::KnownBad,
+            Refusal::KnownBad { .. } => FailureId::KnownBad,
             Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
             Refusal::MetaDamaged => FailureId::MetaDamaged,
             Refusal::NotStaged { .. } => FailureId::NotStaged,
@@ -278,7 +278,7 @@ impl Refusal {
             | Refusal::NoBootEnv
             | Refusal::BootEnvLost
             | Refusal::Version { .. }
-            | Refusal::KnownBad(_)
+            | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
             | Refusal::NotWhole { .. } => Some("; "),

@@ -156,7 +156,7 @@ impl Candidate<'_> {
         let bad = names.iter().any(|name| env.bad.contains(name))
             || (env.came_back(slots.target) && target.system() == Some(self.digest));
         if bad && !request.retry_bad {
-            refusals.push(Refusal::KnownBad(self.digest));
+            refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }
         let from = self.system.slots[slots.kept].manifest.as_ref().and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {

@@ -6,7 +6,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::Row;
+use super::rows::{NARROW, NO_BREAK, Row};
 use crate::{
     boot::{
         env::BootEnv,
@@ -18,9 +18,11 @@ use crate::{
     text::{printable, wrap},
 };
 
-// Columns of a line, and those before a line that goes on.
+/// Columns of a line where nobody looks at a width.
 const WIDTH: usize = 80;
+/// Column at which lines go on: behind the verb, or below the date where there are few.
 const INDENT: usize = 28;
+const NARROW_INDENT: usize = 2;
 
 /// What was done to a disk.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -33,6 +35,9 @@ pub struct HistoryReport {
     pub entries: Vec<HistoryEntry>,
     /// How many entries there should be and cannot be read.
     pub lost: u32,
+    /// Columns at which the text is wrapped.
+    #[serde(skip)]
+    pub columns: Option<u16>,
 }
 
 /// One change.
@@ -155,6 +160,22 @@ impl HistoryEntry {
         }
         lines
     }
+
+    /// All of it, in lines of this width.
+    fn lines(&self, width: usize) -> Vec<String> {
+        let line = self.line().trim_end().to_owned();
+        let by = self.by.as_deref().map(|by| format!("by {}", printable(by)));
+        let fits = |by: &String| line.chars().count() + 2 + by.chars().count() <= width;
+        let (beside, below) = match by {
+            Some(by) if fits(&by) => (format!("  {by}"), None),
+            by => (String::new(), by),
+        };
+        let reason = self.reason.as_deref().map(|reason| format!("reason: {}", printable(reason)));
+        let more = below.into_iter().chain(reason).chain(self.outcome());
+        let indent = if width < NARROW { NARROW_INDENT } else { INDENT };
+        let more = more.flat_map(|text| wrap(&" ".repeat(indent), &text, width, indent));
+        wrap("", &format!("{line}{beside}"), width, indent).into_iter().chain(more).collect()
+    }
 }
 
 /// The last of these entries that tried this slot gets its outcome, unless it has one.
@@ -168,28 +189,10 @@ fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
     }
 }
 
-impl fmt::Display for HistoryEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = self.line();
-        let by = self.by.as_deref().map(|by| format!("by {}", printable(by)));
-        let fits = |by: &String| line.chars().count() + 2 + by.chars().count() <= WIDTH;
-        let (beside, below) = match by {
-            Some(by) if fits(&by) => (format!("  {by}"), None),
-            by => (String::new(), by),
-        };
-        write!(f, "{}{beside}", line.trim_end())?;
-        let reason = self.reason.as_deref().map(|reason| format!("reason: {}", printable(reason)));
-        let lines = below.into_iter().chain(reason).chain(self.outcome());
-        let room = WIDTH - INDENT;
-        let mut lines = lines.flat_map(|line| wrap("", &line, room, 0));
-        lines.try_for_each(|line| write!(f, "\n{:INDENT$}{line}", ""))
-    }
-}
-
-/// The last entries, as `status` shows them.
+/// The last entries, as `status` shows them. What belongs to one stands below it, further to the right.
 pub(super) fn recent(entries: &[HistoryEntry]) -> Vec<Row> {
     let rows = entries.iter().zip(["history", "", ""]).flat_map(|(entry, label)| {
-        let outcome = entry.outcome().into_iter().map(|line| ("", line));
+        let outcome = entry.outcome().into_iter().map(|line| ("", format!("{NO_BREAK}{NO_BREAK}{line}")));
         [(label, entry.line().trim_end().to_owned())].into_iter().chain(outcome)
     });
     rows.collect()
@@ -198,15 +201,19 @@ pub(super) fn recent(entries: &[HistoryEntry]) -> Vec<Row> {
 impl fmt::Display for HistoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disk = &self.disk.path;
-        if !self.kept {
-            return write!(f, "{disk} keeps no history: an earlier version installed it, or the file was lost");
-        }
-        write!(f, "{disk}: the last {RECORDS} changes are kept; the newest first, times in UTC")?;
-        self.entries.iter().try_for_each(|entry| write!(f, "\n{entry}"))?;
-        match self.lost {
-            0 => Ok(()),
-            1 => write!(f, "\n1 entry is lost: its record cannot be read"),
-            n => write!(f, "\n{n} entries are lost: their records cannot be read"),
-        }
+        let width = self.columns.map_or(WIDTH, usize::from);
+        let head = match self.kept {
+            false => format!("{disk} keeps no history: an earlier version installed it, or the file was lost"),
+            true => format!("{disk}: the last {RECORDS} changes are kept; the newest first, times in UTC"),
+        };
+        let lost = match self.lost {
+            0 => None,
+            1 => Some("1 entry is lost: its record cannot be read".to_owned()),
+            n => Some(format!("{n} entries are lost: their records cannot be read")),
+        };
+        let mut lines = wrap("", &head, width, NARROW_INDENT);
+        lines.extend(self.entries.iter().flat_map(|entry| entry.lines(width)));
+        lines.extend(lost.iter().flat_map(|lost| wrap("", lost, width, NARROW_INDENT)));
+        f.write_str(&lines.join("\n"))
     }
 }

@@ -6,9 +6,13 @@ use crate::prelude::*;
 
 use serde::{Deserialize, Serialize};
 
-use super::rows::{NO_BREAK, Row};
+use super::{
+    rows::{NO_BREAK, Row},
+    writer::Writer,
+};
 use crate::{
     boot::{
+        env::Fault,
         running::Running,
         slot::{Slot, SlotState},
     },
@@ -45,6 +49,8 @@ pub struct Beside<'a> {
     pub chain_damaged: bool,
     /// Whether there are problems at all.
     pub problems: bool,
+    /// Who writes to the disk meanwhile.
+    pub writer: Option<&'a Writer>,
 }
 
 /// Decide. What comes first is more urgent, or stands in the way of the rest.
@@ -53,6 +59,7 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
     let runs_from = if facts.running.slot().is_some() { RunsFrom::Inside } else { RunsFrom::Offline };
     let on = Deciding { facts, beside, base, runs_from };
     let rows = [
+        Deciding::writer,
         Deciding::clone,
         Deciding::partition_table,
         Deciding::boot_state_lost,
@@ -62,8 +69,11 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::nothing_boots,
         Deciding::trial_pending,
         Deciding::default_damaged,
+        Deciding::default_refused,
         Deciding::other_boots_next,
         Deciding::other_damaged,
+        Deciding::incomplete,
+        Deciding::refused_by_digest,
         Deciding::trial_failed,
         Deciding::staged,
         Deciding::meta_lost,
@@ -71,6 +81,16 @@ pub fn next_step(facts: &SystemFacts, beside: &Beside) -> NextStep {
         Deciding::problems,
     ];
     rows.iter().find_map(|row| row(&on)).unwrap_or_else(|| words("nothing to do"))
+}
+
+const VERIFIES: &str = "reads everything, and names what is damaged";
+const TAGS_LOST: &str = "The tags of META are lost";
+
+/// A verb for this disk, as a shell takes it. What runs from the disk decides whether it is at rest.
+pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
+    let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback");
+    let offline = if is_at_rest { " --offline" } else { "" };
+    format!("installer {verb} --disk {}{offline}", shell_quoted(disk))
 }
 
 /// What is to be done without a command of ours.
@@ -87,6 +107,11 @@ struct Deciding<'a> {
 
 /// The rows: each is about one thing, and says nothing where all is well with it.
 impl Deciding<'_> {
+    /// What it does changes what is to be done.
+    fn writer(&self) -> Option<NextStep> {
+        self.beside.writer.map(|writer| words(format!("wait: {}", writer.what())))
+    }
+
     fn clone(&self) -> Option<NextStep> {
         self.beside.detach.clone().map(words)
     }
@@ -113,8 +138,10 @@ impl Deciding<'_> {
     fn trial_runs(&self) -> Option<NextStep> {
         let Running::This { slot, trial: true } = self.facts.running else { return None };
         let env = self.facts.env.as_ref().filter(|env| env.once.is_none() && env.states[slot] == SlotState::Tried)?;
-        let (name, default) = (self.name(slot), self.name(env.default));
-        let confirm = format!("once {name} is well: it becomes the default. Otherwise {default} boots next");
+        let name = self.name(slot);
+        let otherwise =
+            self.no_way_back().unwrap_or_else(|| format!("Otherwise {} boots next", self.name(env.default)));
+        let confirm = format!("once {name} is well: it becomes the default. {otherwise}");
         let back = format!("{name} is damaged on the disk: gives it up");
         let confirm = self.verb(self.confirm(), "confirm", &confirm);
         confirm.or_else(|| self.verb(self.rollback(), "rollback", &back))
@@ -146,7 +173,9 @@ impl Deciding<'_> {
         let slot = self.facts.env.as_ref()?.once?;
         let name = self.name(slot);
         if self.facts.next.trial {
-            return Some(self.reboot(&format!("tries {name} once")));
+            let caveat = self.no_way_back().or_else(|| self.meta_is_lost().then(|| TAGS_LOST.to_owned()));
+            let caveat = caveat.map_or_else(String::new, |caveat| format!(". {caveat}"));
+            return Some(self.reboot(&format!("tries {name} once{caveat}")));
         }
         let again = self.upgrade(&format!("{name} waits for its trial and is damaged: writes it again"));
         let back = || self.verb(self.rollback(), "rollback", &format!("{name} is damaged: it is not tried"));
@@ -163,6 +192,16 @@ impl Deciding<'_> {
         back.or_else(write).or_else(|| self.inside(&format!("{name} is the default and damaged")))
     }
 
+    /// While the default runs, it was an earlier boot.
+    fn default_refused(&self) -> Option<NextStep> {
+        let env = self.facts.env.as_ref()?;
+        env.fault(env.default)?;
+        let is_well = self.facts.slots[env.default].whole == Some(Ok(()));
+        let is_over = is_well || self.facts.running.slot() == Some(env.default);
+        let why = format!("GRUB could not start {}: {VERIFIES}", self.name(env.default));
+        (!is_over).then(|| self.command("installer verify --disk {disk}", &why))
+    }
+
     fn other_boots_next(&self) -> Option<NextStep> {
         let next = self.facts.next.slot?;
         let running = self.facts.running.slot().filter(|running| *running != next)?;
@@ -175,33 +214,45 @@ impl Deciding<'_> {
         self.upgrade(&why).or_else(|| self.inside(&format!("slot {other} is damaged")))
     }
 
+    fn incomplete(&self) -> Option<NextStep> {
+        let env = self.facts.env.as_ref()?;
+        let slot = Some(!env.default).filter(|slot| env.is_incomplete(*slot))?;
+        let what = format!("slot {slot} is incomplete, because an upgrade was interrupted");
+        self.upgrade(&format!("{what}: writes it anew")).or_else(|| self.inside(&what))
+    }
+
+    fn refused_by_digest(&self) -> Option<NextStep> {
+        let env = self.facts.env.as_ref()?;
+        let is_refused = |slot: &Slot| env.states[*slot] == SlotState::Tried && env.fault(*slot) == Some(Fault::Digest);
+        let other = self.other().filter(is_refused)?;
+        let what = format!("a file of {} was damaged on the disk, so it was never tried", self.name(other));
+        self.upgrade(&format!("{what}: writes it again")).or_else(|| self.inside(&what))
+    }
+
     fn trial_failed(&self) -> Option<NextStep> {
-        let other = self.other().filter(|other| {
-            self.facts.env.as_ref().is_some_and(|env| matches!(env.states[*other], SlotState::Tried | SlotState::Bad))
-        })?;
+        let other = self.other().filter(|other| self.facts.env.as_ref().is_some_and(|env| env.came_back(*other)))?;
         let why = format!("{} failed its trial: take another payload", self.name(other));
         self.upgrade(&why).or_else(|| self.inside(&format!("{} failed its trial", self.name(other))))
     }
 
     fn staged(&self) -> Option<NextStep> {
-        let other = self
-            .other()
-            .filter(|other| self.facts.env.as_ref().is_some_and(|env| env.states[*other] == SlotState::Trial))?;
+        let env = self.facts.env.as_ref()?;
+        let other = self.other().filter(|other| env.states[*other] == SlotState::Trial)?;
         let request = ActivateRequest { base: self.base.clone(), runs_from: self.runs_from, preserve: true };
         let why = format!("the next boot tries {} once", self.name(other));
         let activate = self.verb(plan::activate(&request, self.facts), "activate", &why);
+        if env.last_trial == Some(other) {
+            // Somebody wanted it so. That is not undone unasked.
+            let command = activate.and_then(|step| step.command);
+            let again = command.map_or_else(String::new, |command| format!("; `{command}` has the next boot try it"));
+            return Some(words(format!("nothing to do: the trial of {} was cancelled{again}", self.name(other))));
+        }
         activate.or_else(|| self.inside(&format!("{} is not tried yet", self.name(other))))
     }
 
     fn meta_lost(&self) -> Option<NextStep> {
-        let meta = &self.facts.meta;
-        let lost = meta.valid == [false, false] && !meta.blank;
-        lost.then(|| {
-            self.command(
-                "installer meta set KEY=VALUE --disk {disk}",
-                "the tags of META are lost: set those again that you need. No upgrade is possible before",
-            )
-        })
+        let why = format!("{TAGS_LOST}: set those again that you need. No upgrade is possible before");
+        self.meta_is_lost().then(|| self.command("installer meta set KEY=VALUE --disk {disk}", &why))
     }
 
     fn backup_table(&self) -> Option<NextStep> {
@@ -210,8 +261,7 @@ impl Deciding<'_> {
     }
 
     fn problems(&self) -> Option<NextStep> {
-        let why = "reads everything, and names what is damaged";
-        self.beside.problems.then(|| self.command("installer verify --disk {disk}", why))
+        self.beside.problems.then(|| self.command("installer verify --disk {disk}", VERIFIES))
     }
 }
 
@@ -234,18 +284,26 @@ impl Deciding<'_> {
     /// A verb, if it is not refused and does something.
     fn verb(&self, plan: Result<Plan, Refusals>, verb: &str, why: &str) -> Option<NextStep> {
         let does_something = plan.is_ok_and(|plan| !plan.steps.is_empty());
-        let offline = if matches!(verb, "activate" | "rollback") { self.offline() } else { "" };
-        does_something.then(|| self.command(&format!("installer {verb} --disk {{disk}}{offline}"), why))
+        let command = || command_for(verb, self.beside.disk, self.facts);
+        does_something.then(|| NextStep { command: Some(command()), why: why.to_owned() })
     }
 
     fn upgrade(&self, why: &str) -> Option<NextStep> {
         let taken = plan::takes_an_upgrade(self.runs_from, self.facts);
-        let command = || format!("installer upgrade --disk {{disk}} --source SOURCE{}", self.offline());
+        let offline = if self.runs_from == RunsFrom::Offline { " --offline" } else { "" };
+        let command = || format!("installer upgrade --disk {{disk}} --source SOURCE{offline}");
         taken.then(|| self.command(&command(), why))
     }
 
-    fn offline(&self) -> &'static str {
-        if self.runs_from == RunsFrom::Offline { " --offline" } else { "" }
+    fn meta_is_lost(&self) -> bool {
+        self.facts.meta.valid == [false, false] && !self.facts.meta.blank
+    }
+
+    /// What a trial must know of the slot that it falls back to.
+    fn no_way_back(&self) -> Option<String> {
+        let default = self.facts.env.as_ref()?.default;
+        self.facts.slots[default].damage()?;
+        Some(format!("There is no way back: {} is damaged", self.name(default)))
     }
 
     /// All that is left. Inside the system the disk is in use.

@@ -146,7 +146,13 @@ impl StatusReport {
     fn slot(&self, slot: Slot) -> String {
         let found = &self.slots[slot];
         if found.state == Some(SlotState::Empty) {
-            return "empty".to_owned();
+            let is_incomplete = self.boot_env.as_ref().is_some_and(|env| env.is_incomplete(slot));
+            return match &self.writer {
+                Some(writer) if is_incomplete && writer.may_write_a_slot() => "is being replaced",
+                _ if is_incomplete => "incomplete: an upgrade was interrupted",
+                _ => "empty",
+            }
+            .to_owned();
         }
         let waits = self.boot_env.as_ref().is_some_and(|env| env.once == Some(slot));
         let state = match found.state {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
+const LOCKED: &str = "has locked the disk for writing";
+
 /// How far a verb that writes to a disk is. It keeps this in a file for as long as it has the disk locked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
@@ -44,12 +46,17 @@ impl WriterProgress {
     /// `is upgrading: step 4 of 12, 65 %`.
     fn doing(&self) -> String {
         let percent = self.percent.map_or_else(String::new, |percent| format!(", {percent} %"));
-        let (step, of) = match (self.step, self.of) {
-            (Some(step), Some(of)) => (step, of),
-            // It reads and decides. A dry run does no more.
-            _ => return format!("runs `{}`: {}{percent}", printable(&self.verb), words(&self.text)),
-        };
+        match (self.step, self.of) {
+            (Some(step), Some(of)) => format!("{}: step {step} of {of}{percent}", self.what()),
+            _ => format!("{}: {}{percent}", self.what(), words(&self.text)),
+        }
+    }
+
+    /// `is upgrading`.
+    fn what(&self) -> String {
         let verb = match self.verb.as_str() {
+            // It reads and decides. A dry run does no more.
+            other if self.step.is_none() => return format!("runs `{}`", printable(other)),
             "install" => "installing".to_owned(),
             "unattended" => "installing unattended".to_owned(),
             "upgrade" => "upgrading".to_owned(),
@@ -62,7 +69,7 @@ impl WriterProgress {
             "meta" => "changing META".to_owned(),
             other => format!("running `{}`", printable(other)),
         };
-        format!("is {verb}: step {step} of {of}{percent}")
+        format!("is {verb}")
     }
 }
 
@@ -82,17 +89,32 @@ pub struct Writer {
     pub progress: Option<WriterProgress>,
 }
 
+impl Writer {
+    /// Whether it may be one that writes a slot anew.
+    pub fn may_write_a_slot(&self) -> bool {
+        let writes = |verb: &str| matches!(verb, "install" | "unattended" | "upgrade" | "stage");
+        self.progress.as_ref().is_none_or(|progress| writes(&progress.verb))
+    }
+
+    /// What it does, without how far it is.
+    pub(super) fn what(&self) -> String {
+        let what = self.progress.as_ref().map(WriterProgress::what);
+        format!("{} {}", self.who(), what.as_deref().unwrap_or(LOCKED))
+    }
+
+    fn who(&self) -> String {
+        match (self.pid, &self.name) {
+            (Some(pid), Some(name)) => format!("process {pid} ({})", printable(name)),
+            (Some(pid), None) => format!("process {pid}"),
+            (None, _) => "another program".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.pid, &self.name) {
-            (Some(pid), Some(name)) => write!(f, "process {pid} ({})", printable(name)),
-            (Some(pid), None) => write!(f, "process {pid}"),
-            (None, _) => f.write_str("another program"),
-        }?;
-        match &self.progress {
-            Some(progress) => write!(f, " {}", progress.doing()),
-            None => f.write_str(" has locked the disk for writing"),
-        }
+        let doing = self.progress.as_ref().map(WriterProgress::doing);
+        write!(f, "{} {}", self.who(), doing.as_deref().unwrap_or(LOCKED))
     }
 }
 

@@ -45,8 +45,14 @@ fn a_disk_is_required() {
         "meta delete 10",
         "install --upgrade",
     ] {
-        let outcome = Outcome::of(&mut installer(verb.split(' ')));
-        outcome.exits(INPUT).says(&["slipway.disk= is not on the kernel command line", "give --disk PATH"]);
+        let outcome = Outcome::of(&mut installer(verb.split(' '))).exits(INPUT);
+        let outcome = outcome.says(&["slipway.disk= is not on the kernel command line", "give --disk PATH;"]);
+        assert_eq!(
+            outcome.stderr.contains("`installer inspect PATH`"),
+            verb == "inspect",
+            "{verb}: {}",
+            outcome.stderr
+        );
     }
     Outcome::of(&mut installer(["wipe"])).exits(INPUT).says(&["required", "<VOLUMES>"]);
     Outcome::of(&mut installer(["image"])).exits(INPUT).says(&["required", "--out <FILE>"]);

@@ -182,10 +182,12 @@ fn disks_that_are_not_ours() {
     let image = world.image();
     let verbs = [&["status"][..], &["verify"], &["meta", "list"], &["meta", "set", "10=x"], &["meta", "delete", "10"]];
     for verb in verbs {
-        refused(&image, INSTALL, &["no partition table", "protective MBR"], || on_disk(&image, verb));
+        let hint = format!("`installer inspect {}` shows what is there, `lsblk` lists the disks", image.display());
+        let texts = ["no Slipway system is found on it", &hint, "no partition table", "protective MBR"];
+        refused(&image, INSTALL, &texts, || on_disk(&image, verb));
     }
     tool!("sgdisk", "--new=1:2048:+1M", "--change-name=1:EFI", &image);
     for verb in verbs {
-        refused(&image, INSTALL, &["not a Slipway disk"], || on_disk(&image, verb));
+        refused(&image, INSTALL, &["`installer inspect ", "not a Slipway disk"], || on_disk(&image, verb));
     }
 }

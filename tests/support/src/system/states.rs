@@ -2,7 +2,7 @@
 
 use slipway_core::{
     boot::{
-        env::{BootEnv, Marker},
+        env::{BootEnv, Fault, Marker, Refused},
         rule::next_boot,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -11,7 +11,7 @@ use slipway_core::{
     units::SectorSize,
 };
 
-use super::{installed, payload, random::view, slot};
+use super::{blank, installed, payload, random::view, slot};
 
 /// 2026-01-31 12:00 UTC.
 const NOW: u64 = 1_769_860_800;
@@ -51,6 +51,23 @@ pub fn pending() -> SystemFacts {
 /// It was tried, and the old system runs again. GRUB has changed the state.
 pub fn tried() -> SystemFacts {
     with_env(pending(), |env| BootEnv { once: None, states: PerSlot { b: SlotState::Tried, ..env.states }, ..env })
+}
+
+/// It was rolled back before it was tried.
+pub fn cancelled() -> SystemFacts {
+    with_env(pending(), |env| env.disarmed())
+}
+
+/// The next upgrade was interrupted while it wrote to slot B.
+pub fn interrupted() -> SystemFacts {
+    let facts = tried();
+    let slots = PerSlot { b: blank(), ..facts.slots.clone() };
+    with_env(SystemFacts { slots, ..facts }, |env| env.deactivated(Slot::B, NOW))
+}
+
+/// GRUB was to start this slot, and found this.
+pub fn refused(facts: SystemFacts, slot: Slot, fault: Fault) -> SystemFacts {
+    with_env(facts, |env| BootEnv { refused: Some(Refused { slot, fault }), ..env })
 }
 
 /// It is being tried.
