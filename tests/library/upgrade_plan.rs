@@ -185,11 +185,11 @@ fn what_was_booted_by_hand_is_not_taken_for_confirmed() {
     assert!(refused.contains("nothing says that it was ever confirmed"), "{refused}");
     assert!(plan::upgrade(&system::upgrade(), &facts, &payload(2)).is_err());
     let default_after = |plan: Plan| {
-        let envs = plan.steps.into_iter().filter_map(|step| match step {
+        let mut envs = plan.steps.into_iter().filter_map(|step| match step {
             Step::WriteBootEnv { env, .. } => Some(env.default),
             _ => None,
         });
-        envs.last().unwrap()
+        envs.next_back().unwrap()
     };
     assert_eq!(default_after(plan::rollback(&base(4), &facts).unwrap()), Slot::A);
     // It was confirmed; or nothing says what was.
