@@ -252,7 +252,7 @@ fn a_file_too_large_for_fat() {
     let facts = probe::disk_facts(&disk).unwrap();
     let refusals = plan::install(&request, &facts, &payload, &probe::asset_facts(&boot, Arch::Amd64)).unwrap_err();
     let text = refusals.to_string();
-    assert!(text.contains("rootfs.squashfs") && text.contains("4294967296 bytes"), "{text}");
+    assert!(text.contains("rootfs.squashfs has 4 GiB"), "{text}");
     assert!(!text.contains("--slot-size"), "{text}");
     assert_eq!(refusals.kind(), FailureKind::Input);
 }
@@ -268,13 +268,29 @@ fn one_byte_too_large_for_a_slot() {
 
     let much = 40 * MIB;
     world.payload.resize(ROOTFS, much);
-    let numbers = refused_with_numbers(&world, &image, &flags);
-    let [need, have, short] = numbers;
-    assert_eq!(need - have, short);
-    let most = much - short;
+    let [need, have, short] = refused_with_numbers(&world, &image, &flags);
+    assert_eq!(need - have, short, "they are the numbers that are shown");
+    let fits = |clusters: u64| {
+        world.payload.resize(ROOTFS, clusters * CLUSTER);
+        world.install(&image, &[&flags[..], &["--dry-run"]].concat()).code == 0
+    };
+    // Tenths of a MiB are rounded, so that less by so much is enough, and less by two tenths fewer is not.
+    let clusters = |tenths: u64| (tenths * MIB / 10).div_ceil(CLUSTER);
+    let (mut enough, mut too_many) = (much / CLUSTER - clusters(short), much / CLUSTER - clusters(short - 2));
+    assert!(fits(enough) && !fits(too_many), "{need} {have} {short}");
+    while too_many - enough > 1 {
+        let middle = enough.midpoint(too_many);
+        if fits(middle) {
+            enough = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    let most = enough * CLUSTER;
 
     world.payload.resize(ROOTFS, most + 1);
-    assert_eq!(refused_with_numbers(&world, &image, &flags), [have + CLUSTER, have, CLUSTER]);
+    let [need, still, short] = refused_with_numbers(&world, &image, &flags);
+    assert_eq!((need - still, still, short), (1, have, 1));
 
     world.payload.resize(ROOTFS, most);
     world.install(&image, &flags).succeeds();
@@ -283,11 +299,17 @@ fn one_byte_too_large_for_a_slot() {
     extract(&image, partition(&image, "BOOT-A"), &volume);
     assert_clean_fat(&volume);
     let counts = tool!("fsck.vfat", "-n", &volume);
-    let clusters = have / CLUSTER;
-    assert!(counts.contains(&format!("{clusters}/{clusters} clusters")), "not full: {counts}");
+    let [used, all] = counts
+        .rsplit_once(' ')
+        .and_then(|(before, _)| {
+            let (used, all) = before.rsplit_once(' ')?.1.split_once('/')?;
+            Some([used.to_owned(), all.to_owned()])
+        })
+        .unwrap();
+    assert_eq!(used, all, "not full: {counts}");
 }
 
-/// Refuse a payload that is too large; bytes needed, there, and short.
+/// Refuse a payload that is too large; what is needed, there, and short, in tenths of a MiB.
 #[track_caller]
 fn refused_with_numbers(world: &World, image: &Path, flags: &[&str]) -> [u64; 3] {
     let mut text = String::new();
@@ -297,9 +319,10 @@ fn refused_with_numbers(world: &World, image: &Path, flags: &[&str]) -> [u64; 3]
         text.clone_from(&outcome.stderr);
         outcome
     });
-    ["the files need ", "has room for ", " bytes ("].map(|before| {
+    ["the files need ", "has room for ", " MiB ("].map(|before| {
         let (_, after) = text.split_once(before).unwrap_or_else(|| panic!("{before:?} is not in {text}"));
-        let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().unwrap()
+        let (number, _) = after.split_once(" MiB").unwrap();
+        let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+        whole.parse::<u64>().unwrap() * 10 + tenths.parse::<u64>().unwrap()
     })
 }

@@ -101,7 +101,7 @@ pub enum FatError {
     #[error("{} are too small for FAT32 with {}-byte sectors", approx(*.0), .1)]
     TooSmall(u64, u64),
     /// The files do not fit.
-    #[error("the files need {} in whole clusters, the volume has room for {} ({} too few)", approx(*need), approx(*have), approx(need - have))]
+    #[error("{}", too_few(*need, *have))]
     Full {
         /// Bytes needed, in whole clusters.
         need: u64,
@@ -114,6 +114,22 @@ pub enum FatError {
     /// FAT cannot store this name.
     #[error("{0:?} cannot be a file name on FAT")]
     BadName(String),
+}
+
+/// In tenths of a MiB, what is needed rounded up: so what is too few is the difference of the two numbers before it.
+fn too_few(need: u64, have: u64) -> String {
+    let tenths = |bytes: u64| u128::from(bytes) * 10;
+    let (need, have) = (tenths(need).div_ceil(u128::from(MIB)), tenths(have) / u128::from(MIB));
+    let shown = |tenths: u128| match (tenths / 10, tenths % 10) {
+        (whole, 0) => format!("{whole} MiB"),
+        (whole, rest) => format!("{whole}.{rest} MiB"),
+    };
+    let short = shown(need - have);
+    format!(
+        "the files need {} in whole clusters, the volume has room for {} ({short} too few)",
+        shown(need),
+        shown(have)
+    )
 }
 
 struct Geometry {
