@@ -179,7 +179,7 @@ fn what_is_not_settled_is_refused() {
     // Both copies of boot.env are lost.
     node.boot_envs().iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
     for verb in [&upgrade[..], &["activate"]] {
-        let texts = ["both copies of boot.env are lost", "`installer repair`"];
+        let texts = ["both copies of boot.env are lost", "`installer repair --disk PATH`"];
         refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
     }
     refused(&node.disk, INSTALL, &["`installer repair`"], || offline(&node, &["rollback"]));
