@@ -44,6 +44,15 @@ fn escaped(text: &str, kept: &[char]) -> String {
     shown
 }
 
+/// A path as a shell takes it.
+pub fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@%".contains(c);
+    match path.chars().all(is_plain) && !path.is_empty() {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
 /// A text of one line behind its label, wrapped into lines of at most `columns` characters, all but the first indented by
 /// `indent`. A word that is longer than a line stays whole: paths and digests are copied.
 pub fn wrap(label: &str, text: &str, columns: usize, indent: usize) -> Vec<String> {

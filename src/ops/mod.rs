@@ -48,10 +48,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use slipway_core::{
-    plan::Refusals,
-    report::{FailureKind, quoted},
-};
+use slipway_core::{plan::Refusals, report::FailureKind, text::quoted};
 
 use crate::{
     error::{Failure, OrFail as _},

@@ -48,7 +48,7 @@ use crate::{
         manifest::{KernelArgs, system_digest},
         version::Version,
     },
-    report::quoted,
+    text::quoted,
 };
 
 /// An upgrade with every choice made; planning interprets nothing.

@@ -36,7 +36,7 @@ pub use install::InstallReport;
 pub use layout::{InstalledSystem, LayoutReport};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
-pub use next_step::{Beside, NextStep, command_for, next_step, quoted};
+pub use next_step::{Beside, NextStep, command_for, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;

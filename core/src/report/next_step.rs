@@ -17,6 +17,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
+    text::quoted,
 };
 
 /// The one thing to do next.
@@ -345,14 +346,5 @@ impl Deciding<'_> {
 
     fn command(&self, command: &str, why: &str) -> NextStep {
         NextStep { command: Some(command.replace("{disk}", &quoted(self.beside.disk))), why: why.to_owned() }
-    }
-}
-
-/// A path as a shell takes it.
-pub fn quoted(path: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@%".contains(c);
-    match path.chars().all(is_plain) && !path.is_empty() {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', "'\\''")),
     }
 }
