@@ -47,6 +47,18 @@ fn bars_and_sentences_fit_the_terminal() {
 }
 
 #[test]
+fn history_is_as_wide_as_columns_says() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    let mut command = slipway_test_support::world::installer([Path::new("history"), Path::new("--disk"), &image]);
+    let text = Outcome::of(command.env("COLUMNS", "40")).succeeds().stdout;
+    // The path of the image is one word.
+    let long: Vec<_> = text.lines().skip(1).filter(|line| width(line) > 40).collect();
+    assert_eq!(long, Vec::<&str>::new(), "{text}");
+    assert!(text.lines().count() > 2, "{text}");
+}
+
+#[test]
 fn inspect_draws_as_wide_as_columns_says() {
     let world = World::new();
     let image = world.installed(&[]);

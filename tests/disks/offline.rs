@@ -49,7 +49,9 @@ fn an_image_of_a_machine_that_is_switched_off_is_upgraded() {
         node.run('B', true, &["confirm"]).succeeds();
         // Both halves, one after the other.
         let stage = ["stage", &source(&world.payload)];
-        offline(&node, &stage).succeeds();
+        let staged = offline(&node, &stage).succeeds().stdout;
+        let command = format!("`installer activate --disk {} --offline` has the next boot try it", node.disk.display());
+        assert!(staged.contains(&command), "{staged}");
         assert_eq!(next(&node), ("B".to_owned(), false));
         changes_nothing(&node, &stage);
         offline(&node, &["activate"]).succeeds();
@@ -59,6 +61,10 @@ fn an_image_of_a_machine_that_is_switched_off_is_upgraded() {
         offline(&node, &["rollback"]).succeeds();
         assert_eq!(next(&node), ("B".to_owned(), false));
         changes_nothing(&node, &["rollback"]);
+        // Nobody is told to undo that.
+        let next_step = json_of(&node.disk, &["status"])["next_step"].clone();
+        assert_eq!(next_step["command"], serde_json::Value::Null);
+        assert!(next_step["why"].as_str().unwrap().starts_with("nothing to do: the trial of "), "{next_step}");
         // It is staged still.
         offline(&node, &["activate"]).succeeds();
         offline(&node, &["rollback", "--check"]).succeeds();
@@ -179,7 +185,7 @@ fn what_is_not_settled_is_refused() {
     // Both copies of boot.env are lost.
     node.boot_envs().iter().for_each(|at| write_at(&node.disk, *at, &[0; 512]));
     for verb in [&upgrade[..], &["activate"]] {
-        let texts = ["both copies of boot.env are lost", "`installer repair`"];
+        let texts = ["both copies of boot.env are lost", "`installer repair --disk PATH`"];
         refused(&node.disk, INSTALL, &texts, || offline(&node, verb));
     }
     refused(&node.disk, INSTALL, &["`installer repair`"], || offline(&node, &["rollback"]));

@@ -93,6 +93,8 @@ fn an_upgrade_that_stands_still_at_every_step() {
             assert!(at >= step && at <= progress["of"].as_u64().unwrap(), "{progress}");
             assert!(!progress["left"].as_str().unwrap().is_empty(), "{progress}");
         }
+        let waits = status["next_step"]["why"].as_str().unwrap().starts_with("wait: ");
+        assert_eq!(waits, status["writer"] != Value::Null, "{status}");
         assert!(verify["slots"]["A"]["files"].as_array().is_some_and(|files| !files.is_empty()));
         kill(pid(&run), Signal::SIGCONT).unwrap();
     }
@@ -125,6 +127,8 @@ fn a_writer_in_words() {
         let line = text.lines().find(|line| line.starts_with("writer ")).unwrap_or_else(|| panic!("{text}"));
         assert!(line.contains(&wanted), "{line}");
     }
+    let wait = format!("next step: wait: process {} (installer) is upgrading\n", pid(&run));
+    assert!(on_disk(&node.disk, &["status"]).succeeds().stdout.ends_with(&wait), "{wait}");
     // Left by a process that does not have the lock: ignored. The file of the one that has it is not.
     let other: String = fs::read_to_string(progress_file(&node.disk)).unwrap();
     let file = progress_file(&node.disk);

@@ -91,6 +91,7 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
             version: Some("1.0.0".into()),
             reason: Some("health check failed: the API server does not answer since 10 minutes".into()),
             ended: Some(end),
+            after: Some(1),
             ..Entry::new(2, 1_769_860_800, Verb::Rollback)
         },
     ]);

@@ -48,6 +48,7 @@ use crate::{
         manifest::{KernelArgs, system_digest},
         version::Version,
     },
+    text::shell_quoted,
 };
 
 /// An upgrade with every choice made; planning interprets nothing.
@@ -260,7 +261,13 @@ impl Candidate<'_> {
         } else {
             let staged = slots.copies.env.staged(target, now);
             draft.extend(Part::Esp, slots.copies.write(&staged, true));
-            "`installer activate` has the next boot try it"
+            let activate = match request.runs_from {
+                RunsFrom::Offline => {
+                    format!("installer activate --disk {} --offline", shell_quoted(&request.base.disk))
+                }
+                _ => "installer activate".to_owned(),
+            };
+            &format!("`{activate}` has the next boot try it")
         };
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =

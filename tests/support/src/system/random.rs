@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use slipway_core::{
     boot::{
-        env::{BootEnv, Marker},
+        env::{BootEnv, Fault, Marker, Refused},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
@@ -53,12 +53,18 @@ prop_compose! {
         bad in prop::collection::vec(0u8..3, 0..3),
         format_ephemeral: bool,
         medium in 0u8..3,
+        (mark, written, tried) in (0u8..8, any::<bool>(), 0u8..3),
     ) -> BootEnv {
         let default = if default_b { Slot::B } else { Slot::A };
         let mut env = BootEnv { seq, default, format_ephemeral, ..BootEnv::installed(0) };
         env.once = armed.then_some(!default);
         env.medium = [None, Some(MEDIUM), Some(MediumId(1))][usize::from(medium)];
         env.states = PerSlot { a: STATES[a], b: STATES[b] };
+        env.since[!default] = written.then_some(1);
+        env.last_trial = [None, Some(default), Some(!default)][usize::from(tried)];
+        let fault = if mark % 2 == 0 { Fault::Digest } else { Fault::Load };
+        let slot = if mark < 2 { default } else { !default };
+        env.refused = (mark < 4).then_some(Refused { slot, fault });
         // Most boot states are such as the installer makes.
         if usual > 0 {
             env.states[default] = SlotState::Good;
