@@ -108,7 +108,8 @@ fn what_nobody_names_is_not_in_force() {
     let (yes, no, unknown) = (Some(true), Some(false), None);
     let first = Entry { verb: Verb::Install, ..entry(1) };
     let done = |n, after| Entry { after: Some(after), done: true, ..entry(n) };
-    let rows: [(&str, &[Entry], Option<u32>, &[Option<bool>]); 10] = [
+    type Row<'a> = (&'a str, &'a [Entry], Option<u32>, &'a [Option<bool>]);
+    let rows: [Row; 10] = [
         ("cut off before the commit", &[first.clone(), after(2, 1)], Some(1), &[yes, no]),
         ("committed", &[first.clone(), after(2, 1)], Some(2), &[yes, yes]),
         ("cut off, and the next one", &[first.clone(), after(2, 1), after(3, 1)], Some(3), &[yes, no, yes]),
