@@ -44,6 +44,15 @@ fn escaped(text: &str, kept: &[char]) -> String {
     shown
 }
 
+/// A word as a shell takes it: as it is, or in single quotes.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// A text of one line behind its label, wrapped into lines of at most `columns` characters, all but the first indented by
 /// `indent`. A word that is longer than a line stays whole: paths and digests are copied.
 pub fn wrap(label: &str, text: &str, columns: usize, indent: usize) -> Vec<String> {
@@ -68,15 +77,6 @@ pub fn wrap(label: &str, text: &str, columns: usize, indent: usize) -> Vec<Strin
     lines
 }
 
-/// A word as a shell takes it: as it is, or in single quotes.
-pub fn shell_quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn quoted_as_a_shell_takes_it() {
         for plain in ["/dev/disk/by-id/nvme-a_b.1:2", "docker://x/y:1@sha256:ab", "--meta=0x0a=1", "a+b%c,d"] {
-            assert_eq!(shell_quoted(plain), plain);
+            assert_eq!(quoted(plain), plain);
         }
-        for (word, quoted) in [("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$x", "'$x'"), ("~a", "'~a'")] {
-            assert_eq!(shell_quoted(word), quoted);
+        for (word, shown) in [("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$x", "'$x'"), ("~a", "'~a'")] {
+            assert_eq!(quoted(word), shown);
         }
     }
 

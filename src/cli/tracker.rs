@@ -16,7 +16,7 @@ use slipway_core::{
         Event, FailedStep, FailureId, FailureKind, FailureReport, NOTHING_WRITTEN, Observer, Report, WriterProgress,
         words,
     },
-    text::shell_quoted,
+    text::quoted,
 };
 
 use super::{Output, Progress, Verb, output, progress::Lines, signals};
@@ -214,7 +214,7 @@ impl Interruption {
 
     /// What to do.
     pub fn remedy(&self, argv: &[String]) -> String {
-        format!("{AGAIN}: {}", argv.iter().map(|word| shell_quoted(word)).collect::<Vec<_>>().join(" "))
+        format!("{AGAIN}: {}", argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// `argv` is the command line.

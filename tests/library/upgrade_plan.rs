@@ -72,6 +72,10 @@ fn texts() {
     golden("upgrade-from-medium.txt", &plan::upgrade(&from_medium, &live, &payload(1)).unwrap());
     let offline = UpgradeRequest { runs_from: RunsFrom::Offline, ..request.clone() };
     golden("upgrade-offline.txt", &plan::upgrade(&offline, &live, &payload(1)).unwrap());
+    // Tags that somebody asks for are named; the one that every upgrade sets is not.
+    let tags = UpgradeRequest { meta: vec![(10, b"x".to_vec())], ..request.clone() };
+    let text = plan::upgrade(&tags, &facts, &payload(1)).unwrap().to_string();
+    assert!(text.contains("META, first copy, sets tag 0x0a\n"), "{text}");
     let stage = UpgradeRequest { activate: false, ..request };
     golden("stage.txt", &plan::upgrade(&stage, &facts, &payload(1)).unwrap());
     let activate = ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true };

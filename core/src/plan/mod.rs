@@ -308,13 +308,11 @@ impl Plan {
         }
     }
 
-    /// What changes in META, for people. Only these verbs change tags that somebody has asked for.
+    /// What changes in META, for people: the tags that somebody has asked for. The one of an upgrade is its own affair.
     fn meta_change(&self) -> String {
-        if !matches!(self.goal, Goal::Install | Goal::Meta) {
-            return String::new();
-        }
+        let own = |key: &u8| *key == slots::META_UPGRADE && self.goal != Goal::Meta;
         let keys = |word: &str, keys: &mut dyn Iterator<Item = &u8>| {
-            let keys: Vec<String> = keys.map(|key| format!("{key:#04x}")).collect();
+            let keys: Vec<String> = keys.filter(|key| !own(key)).map(|key| format!("{key:#04x}")).collect();
             if keys.is_empty() { String::new() } else { format!(", {word} {}", keys.join(" ")) }
         };
         keys("sets tag", &mut self.meta.keys()) + &keys("removes tag", &mut self.meta_removed.iter())

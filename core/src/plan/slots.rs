@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// META tag in which machined finds the label of the slot to return to.
-const META_UPGRADE: u8 = 0x06;
+pub(super) const META_UPGRADE: u8 = 0x06;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ephemeral {

@@ -17,7 +17,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     plan::{self, ActivateRequest, Asked, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
-    text::shell_quoted,
+    text::quoted,
 };
 
 /// The one thing to do next.
@@ -345,6 +345,6 @@ impl Deciding<'_> {
     }
 
     fn command(&self, command: &str, why: &str) -> NextStep {
-        NextStep { command: Some(command.replace("{disk}", &shell_quoted(self.beside.disk))), why: why.to_owned() }
+        NextStep { command: Some(command.replace("{disk}", &quoted(self.beside.disk))), why: why.to_owned() }
     }
 }
