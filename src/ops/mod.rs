@@ -48,7 +48,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use slipway_core::{plan::Refusals, report::FailureKind, text::shell_quoted};
+use slipway_core::{plan::Refusals, report::FailureKind, text::quoted};
 
 use crate::{
     error::{Failure, OrFail as _},
@@ -78,7 +78,7 @@ fn ours<T>(found: Result<T, ProbeError>, name: &str) -> Result<T, Failure> {
     let context = match &found {
         Err(ProbeError::NoTable(_) | ProbeError::Foreign(_)) => format!(
             "{name}: no Slipway system is found on it (`installer inspect {}` shows what is there, `lsblk` lists the disks)",
-            shell_quoted(name)
+            quoted(name)
         ),
         _ => name.to_owned(),
     };

@@ -48,7 +48,7 @@ use crate::{
         manifest::{KernelArgs, system_digest},
         version::Version,
     },
-    text::shell_quoted,
+    text::quoted,
 };
 
 /// An upgrade with every choice made; planning interprets nothing.
@@ -263,7 +263,7 @@ impl Candidate<'_> {
             draft.extend(Part::Esp, slots.copies.write(&staged, true));
             let activate = match request.runs_from {
                 RunsFrom::Offline => {
-                    format!("installer activate --disk {} --offline", shell_quoted(&request.base.disk))
+                    format!("installer activate --disk {} --offline", quoted(&request.base.disk))
                 }
                 _ => "installer activate".to_owned(),
             };

@@ -90,7 +90,7 @@ const TAGS_LOST: &str = "The tags of META are lost";
 pub fn command_for(verb: &str, disk: &str, facts: &SystemFacts) -> String {
     let is_at_rest = facts.running.slot().is_none() && matches!(verb, "activate" | "rollback");
     let offline = if is_at_rest { " --offline" } else { "" };
-    format!("installer {verb} --disk {}{offline}", shell_quoted(disk))
+    format!("installer {verb} --disk {}{offline}", quoted(disk))
 }
 
 /// What is to be done without a command of ours.
