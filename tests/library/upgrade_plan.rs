@@ -205,9 +205,6 @@ fn what_was_booted_by_hand_is_not_taken_for_confirmed() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------
-// Laws.
-
 /// Where a step may write.
 fn allowed(step: &Step, facts: &SystemFacts) -> Option<Part> {
     match step {
