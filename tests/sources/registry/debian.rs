@@ -105,10 +105,10 @@ fn an_auth_file_lets_in() {
     image.comes_from(&with(&host, "secret"));
     image.comes_from(&with(&format!("{host}/a"), "secret"));
     let error = with(&host, "wrong-word").root().unwrap_err();
-    assert_eq!(says(&error, &["401", "auth.json", &host, "refused"]), "fetch");
+    assert_eq!(says(&error, &["401", "auth.json", &host, "refused"]), "denied");
     assert!(!error.to_string().contains("wrong-word"));
     let error = with("other.example", "secret").root().unwrap_err();
-    assert_eq!(says(&error, &["401", "no credentials", "auth.json"]), "fetch");
+    assert_eq!(says(&error, &["401", "no credentials", "auth.json"]), "denied");
 }
 
 /// As a mirror of another registry.
