@@ -10,6 +10,10 @@ use nix::sys::signal::SigSet;
 /// only for reasons of its own.
 pub fn in_child(command: &mut Command) {
     command.process_group(0);
+    // Only where it is needed: with it, the whole process is copied to start a program.
+    if SigSet::thread_get_mask().is_ok_and(|blocked| blocked == SigSet::empty()) {
+        return;
+    }
     // SAFETY: between fork and exec: one system call, no allocation.
     unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
 }
