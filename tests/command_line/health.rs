@@ -113,10 +113,10 @@ fn checks_that_are_odd() {
     trial.says("10-hangs", 1, "still ran after 0.5 s; waits");
     fs::remove_file(trial.dir.join("10-hangs")).unwrap();
 
-    fs::write(trial.check("10-format", ""), [0x7f, b'E', 0, 0]).unwrap();
+    fs::write(trial.check("10-python", ""), "#!/no/such/python\n").unwrap();
     trial.confirm(&[]).exits(DEPENDENCY);
-    trial.says("10-format", 1, "cannot be run");
-    fs::remove_file(trial.dir.join("10-format")).unwrap();
+    trial.says("10-python", 1, "cannot be run: No such file");
+    fs::remove_file(trial.dir.join("10-python")).unwrap();
 
     symlink("/no/such/check", trial.dir.join("10-gone")).unwrap();
     trial.confirm(&[]).exits(DEPENDENCY);

@@ -25,7 +25,7 @@ use slipway_core::{
     boot::{
         env::{BootEnv, PATHS},
         history::HISTORY,
-        trial::Failed,
+        trial::Failed as NotWell,
     },
     disk::{
         gpt,
@@ -253,7 +253,7 @@ impl World {
             firmware: &[],
             dry_run: false,
         });
-        let failed = Failed::check("20-network", "unreachable");
+        let failed = NotWell::check("20-network", "unreachable");
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => upgrade.as_ref().unwrap(),
             Verb::Activate { preserve } => &Activate { runs_from: RunsFrom::Inside, preserve: *preserve },
