@@ -19,6 +19,7 @@ use slipway_core::{
         env::{Fault, Refused},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
+        trial::Failed,
     },
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
@@ -104,6 +105,7 @@ pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
     StatusReport {
         next_step: next_step(&facts, &beside),
         last_trial: last_trial(&facts, &disk.path),
+        trial_failure: trial_failure(&facts).cloned(),
         disk,
         bytes,
         sector_bytes: facts.sector.bytes(),
@@ -154,29 +156,51 @@ const fn found(fault: Fault) -> &'static str {
     }
 }
 
-fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
+/// The slot of the last known trial.
+fn tried(facts: &SystemFacts) -> Option<Slot> {
     let env = facts.env.as_ref()?;
     let tried = Slot::BOTH.into_iter().find(|s| env.states[*s] == SlotState::Tried);
-    let slot = env.once.or(tried).or(env.last_trial)?;
+    env.once.or(tried).or(env.last_trial)
+}
+
+/// Why it was not confirmed, as far as it recorded that itself.
+pub(super) fn trial_failure(facts: &SystemFacts) -> Option<&Failed> {
+    let (env, slot) = (facts.env.as_ref()?, tried(facts)?);
+    let failed = matches!(env.states[slot], SlotState::Tried | SlotState::Bad);
+    let (_, why) = facts.history.as_ref().filter(|_| failed)?.failed(slot, Some(env))?;
+    Some(why)
+}
+
+fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
+    let (env, slot) = (facts.env.as_ref()?, tried(facts)?);
     let version = facts.slots[slot].version();
     let runs = facts.running == Running::This { slot, trial: true };
     if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
         return Some(format!("GRUB refused slot {slot}, {version}: {}", found(fault)));
     }
     let command = |verb| command_for(verb, disk, facts);
-    let how = match env.states[slot] {
-        SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
-        SlotState::Trial => &format!("was cancelled before it ran: `{}` has the next boot try it", command("activate")),
-        SlotState::Tried if runs => {
-            &format!("runs and is not confirmed: without `{}` the next boot starts the other slot", command("confirm"))
+    let why = trial_failure(facts);
+    let how = match (env.states[slot], why) {
+        (SlotState::Trial, _) if env.once == Some(slot) => ", is to be tried at the next boot",
+        (SlotState::Trial, _) => {
+            &format!(", was cancelled before it ran: `{}` has the next boot try it", command("activate"))
         }
-        SlotState::Tried => "was tried and never confirmed",
-        SlotState::Bad => "was tried and given up",
-        SlotState::Good => "was tried and confirmed",
+        (SlotState::Tried, Some(why)) if runs => &format!(", runs and is not confirmed: {why}"),
+        (SlotState::Tried, None) if runs => &format!(
+            ", runs and is not confirmed: without `{}` the next boot starts the other slot",
+            command("confirm")
+        ),
+        (SlotState::Tried, Some(why)) if why.check.is_some() => &format!(": was not confirmed: {why}"),
+        // That it was not confirmed is what it says.
+        (SlotState::Tried, Some(why)) => &format!(": was {why}"),
+        (SlotState::Tried, None) => ", was tried and never confirmed",
+        (SlotState::Bad, Some(why)) => &format!(", was tried and given up; {why}"),
+        (SlotState::Bad, None) => ", was tried and given up",
+        (SlotState::Good, _) => ", was tried and confirmed",
         // What was tried is gone.
-        SlotState::Empty => return None,
+        (SlotState::Empty, _) => return None,
     };
-    Some(format!("slot {slot}, {version}, {how}"))
+    Some(format!("slot {slot}, {version}{how}"))
 }
 
 fn rollback(facts: &SystemFacts) -> String {
