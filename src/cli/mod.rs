@@ -5,6 +5,7 @@
 pub mod argv;
 mod change;
 pub mod environment;
+mod grow;
 mod imager;
 pub mod output;
 mod pace;
@@ -15,6 +16,7 @@ mod tracker;
 mod values;
 
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
+pub use grow::GrowArgs;
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
 pub use tracker::{Interruption, Tracker, name_of};
@@ -113,6 +115,12 @@ pub enum Verb {
     /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
     /// files match their checksums.
     Repair(ChangeArgs),
+    /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
+    ///
+    /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
+    /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted. If there is
+    /// nothing to do, nothing is written, and the exit code is 0.
+    Grow(GrowArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.

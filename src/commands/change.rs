@@ -1,4 +1,4 @@
-//! `installer activate`, `confirm`, `rollback`, `repair` and `wipe`.
+//! `installer activate`, `confirm`, `rollback`, `repair`, `grow` and `wipe`.
 
 use slipway_core::{
     disk::layout::Part,
@@ -6,7 +6,7 @@ use slipway_core::{
 };
 
 use crate::{
-    cli::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, WipeArgs},
+    cli::{ActivateArgs, ChangeArgs, DataVolume, GrowArgs, RollbackArgs, WipeArgs},
     error::Failure,
     ops::{self, ChangeOptions},
 };
@@ -30,6 +30,10 @@ pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Repo
 
 pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     ops::repair::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
+}
+
+pub fn grow(GrowArgs { change }: &GrowArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    ops::grow::run(&change.target.request(observer)?, &change.options(), observer).map(Report::Change)
 }
 
 pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

@@ -84,7 +84,8 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Rollback => Verb::Rollback,
         Goal::Wipe => Verb::Wipe,
         Goal::Repair => Verb::Repair,
-        Goal::Meta => return None,
+        // They change neither what boots nor what is kept, and the ESP may be mounted.
+        Goal::Meta | Goal::Grow => return None,
     })
 }
 

@@ -133,6 +133,9 @@ pub enum Refusal {
          still works; otherwise reinstall"
     )]
     NothingToRepair,
+    /// The partition table cannot grow, or EPHEMERAL must not.
+    #[error("{0}")]
+    CannotGrow(String),
     /// There is no running trial to confirm.
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
@@ -195,6 +198,7 @@ impl Refusal {
             | Refusal::NotStaged { .. }
             | Refusal::NotWhole { .. }
             | Refusal::NothingToRepair
+            | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
             | Refusal::InUse(_)
@@ -244,6 +248,7 @@ impl Refusal {
             Refusal::NotStaged { .. } => FailureId::NotStaged,
             Refusal::NotWhole { .. } => FailureId::SlotDamaged,
             Refusal::NothingToRepair => FailureId::NothingToRepair,
+            Refusal::CannotGrow(_) => FailureId::CannotGrow,
             Refusal::NotTrial(_) => FailureId::NoTrial,
             Refusal::NoWayBack { .. } => FailureId::NoWayBack,
         }
@@ -298,6 +303,7 @@ impl Refusal {
             | Refusal::Cmdline(_)
             | Refusal::Meta(_)
             | Refusal::Platform(_)
+            | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. } => None,
         }
