@@ -5,7 +5,6 @@
 pub mod argv;
 mod change;
 pub mod environment;
-mod grow;
 mod imager;
 pub mod output;
 mod pace;
@@ -16,7 +15,6 @@ mod tracker;
 mod values;
 
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use grow::GrowArgs;
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
 pub use tracker::{Interruption, Tracker, name_of};
@@ -118,9 +116,11 @@ pub enum Verb {
     /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
     ///
     /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
-    /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted. If there is
-    /// nothing to do, nothing is written, and the exit code is 0.
-    Grow(GrowArgs),
+    /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted; if it is not
+    /// mounted, run this again when it is. In the system no --disk is needed. A power cut at any moment leaves the old
+    /// table or the new one: run it again, and it goes on where it stopped. Where there is nothing to do, as at most
+    /// boots, it takes milliseconds, writes nothing, and the exit code is 0.
+    Grow(ChangeArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.

@@ -6,7 +6,7 @@ use slipway_core::{
 };
 
 use crate::{
-    cli::{ActivateArgs, ChangeArgs, DataVolume, GrowArgs, RollbackArgs, WipeArgs},
+    cli::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, WipeArgs},
     error::Failure,
     ops::{self, ChangeOptions},
 };
@@ -32,8 +32,8 @@ pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, 
     ops::repair::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
 }
 
-pub fn grow(GrowArgs { change }: &GrowArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    ops::grow::run(&change.target.request(observer)?, &change.options(), observer).map(Report::Change)
+pub fn grow(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    ops::grow::run(&args.target.request(observer)?, &args.options(), observer).map(Report::Change)
 }
 
 pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

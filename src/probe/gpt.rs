@@ -95,7 +95,11 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
     for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid))).filter(|(e, _)| e.end() <= disk.size());
+        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid)));
+        if found.is_some_and(|(extent, _)| extent.end() > disk.size()) {
+            let why = "ends beyond the end of the disk, which is smaller than its partition table says";
+            return Err(ProbeError::Foreign(format!("{} {why}", part.name())));
+        }
         (*place, *guid) = found.ok_or_else(|| {
             ProbeError::Foreign(format!(
                 "partition {} is not {} or lies beyond the end of the disk",
