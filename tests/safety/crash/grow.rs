@@ -8,7 +8,7 @@ use slipway_core::{
 use slipway_test_support::fixtures::{DISK_BYTES, Silent};
 
 use super::{
-    disk::{Call, EIO, ENOSPC, Fault, Op, RecordingDisk},
+    disk::{Call, EIO, ENOSPC, Fault, Lasting, Op, RecordingDisk},
     grub::{Machine, Outcome, Saves},
     pages::{GARBAGE, Pages, PagesFile, SECTOR},
     read::{self, Table},
@@ -187,6 +187,35 @@ fn every_failing_call_is_an_error_and_breaks_nothing() {
         }
     }
     eprintln!("grow: {} calls", calls.len());
+}
+
+/// Any sector that is written is bad, for good: an error, or all is done; and the table that is in force is whole.
+#[test]
+fn bad_sectors_are_an_error_and_break_nothing() {
+    let grown = Grown::new();
+    let mut sectors: Vec<u64> = Vec::new();
+    for extent in grown.log.iter().filter(|op| !matches!(op, Op::Sync)).map(Op::extent) {
+        let all = (extent.offset..extent.end()).step_by(SECTOR);
+        sectors.extend(all.clone().take(3).chain(all.last()));
+    }
+    sectors.sort_unstable();
+    sectors.dedup();
+    let mut done = 0;
+    for at in &sectors {
+        for how in Lasting::ALL {
+            let disk = RecordingDisk::damaged(LARGER, grown.before.clone(), (*at, how));
+            let result = grow(&disk, &|_| ());
+            assert_eq!(grown.judge(&disk.pages()), Ok(()), "{how:?} at {at}");
+            match result {
+                Err(failure) => assert_eq!(failure.kind.exit_code(), 7, "{how:?} at {at}: {failure}"),
+                Ok(_) => {
+                    done += 1;
+                    assert_eq!(grown.is_done(&disk.pages()), Ok(()), "{how:?} at {at}");
+                }
+            }
+        }
+    }
+    eprintln!("grow: {} bad sectors in five ways, done {done} times", sectors.len());
 }
 
 /// Another program has written the table since it was looked at.
