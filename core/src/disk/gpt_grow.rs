@@ -52,8 +52,8 @@ impl RawTable {
 
     /// Whether this copy says all that `wanted` says, as the one with its header at `at` and the other one's at `other`.
     pub fn says(&self, wanted: &RawTable, at: Lba, other: Lba) -> bool {
-        let Header { my_lba, alternate_lba, usable, disk_guid, .. } = self.header;
-        (my_lba, alternate_lba, usable, disk_guid) == (at, other, wanted.header.usable, wanted.header.disk_guid)
+        let Header { my_lba, alternate_lba, usable: [_, last], disk_guid, .. } = self.header;
+        (my_lba, alternate_lba, last, disk_guid) == (at, other, wanted.header.usable[1], wanted.header.disk_guid)
             && self.bytes == wanted.bytes
     }
 
@@ -64,13 +64,10 @@ impl RawTable {
         row[40..48].copy_from_slice(&(end / sector.bytes() - 1).to_le_bytes());
         let backup = self.backup(disk_bytes, sector)?;
         table.header.usable[1] = Lba(backup.offset / sector.bytes() - 1);
+        if self.place(sector) == Some(Place::Away) {
+            table.header.usable[0] = Lba(HOME + self.array_blocks(sector));
+        }
         Some(table)
-    }
-
-    /// With both places of the entry array kept free of partitions.
-    pub fn with_both_places(mut self, sector: SectorSize) -> Self {
-        self.header.usable[0] = self.header.usable[0].max(self.behind_both_places(sector));
-        self
     }
 
     /// Where the header, which is that of a primary, says that the entries stand.
@@ -90,19 +87,20 @@ impl RawTable {
         let crc = crc32fast::hash(&entries);
         entries.resize(usize::try_from(blocks * sector.bytes()).ok()?, 0);
         let [first_usable, last_usable] = self.header.usable.map(|lba| lba.0);
-        let header = |my, other, array| {
+        let header = |my, other, array, first_usable| {
             let (entries, disk_guid) = (self.header.entries, self.header.disk_guid);
             let fields = HeaderFields { my, other, array, entries, first_usable, last_usable, disk_guid, crc };
             encode_header(sector, &fields)
         };
         let gpt = Gpt {
-            primary_header: header(1, last, HOME),
-            backup_header: header(last, 1, last - blocks),
+            primary_header: header(1, last, HOME, first_usable),
+            backup_header: header(last, 1, last - blocks, first_usable),
             backup_entries_offset: (last - blocks) * sector.bytes(),
             backup_header_offset: last * sector.bytes(),
             entries,
         };
-        Some(GrownGpt { gpt, away_header: header(1, last, HOME + blocks) })
+        let away = first_usable.max(self.behind_both_places(sector).0);
+        Some(GrownGpt { gpt, away_header: header(1, last, HOME + blocks, away) })
     }
 }
 

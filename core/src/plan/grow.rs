@@ -166,9 +166,8 @@ fn table(primary: &RawTable, ephemeral: Extent, facts: &GrowFacts) -> Result<(Op
     let too_small = || refused("the disk has no room for a partition table".to_owned());
     let grown = primary.grown(Part::Ephemeral.number(), ephemeral.end(), bytes, sector).ok_or_else(too_small)?;
     let is_there = primary.says(&grown, first, last);
-    let wanted = if is_there { grown } else { grown.with_both_places(sector) };
-    let has_backup = facts.last.as_ref().is_some_and(|copy| copy.says(&wanted, last, first));
-    let gpt = wanted.render(bytes, sector).ok_or_else(too_small)?;
+    let has_backup = facts.last.as_ref().is_some_and(|copy| copy.says(&grown, last, first));
+    let gpt = grown.render(bytes, sector).ok_or_else(too_small)?;
     let (header, array) = (sector.bytes(), gpt.gpt.entries.len() as u64);
     let mut steps = Vec::new();
     if !has_backup {
