@@ -121,6 +121,14 @@ pub enum Verb {
     /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
     /// files match their checksums.
     Repair(ChangeArgs),
+    /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
+    ///
+    /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
+    /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted; if it is not
+    /// mounted, run this again when it is. In the system no --disk is needed. A power cut at any moment leaves the old
+    /// table or the new one: run it again, and it goes on where it stopped. Where there is nothing to do, as at most
+    /// boots, it takes milliseconds, writes nothing, and the exit code is 0.
+    Grow(ChangeArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.

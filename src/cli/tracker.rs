@@ -277,6 +277,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Guard(_) => "guard",
         Verb::Rollback(_) => "rollback",
         Verb::Repair(_) => "repair",
+        Verb::Grow(_) => "grow",
         Verb::Wipe(_) => "wipe",
         Verb::Status(_) => "status",
         Verb::History(_) => "history",

@@ -51,6 +51,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Guard(args) => change::guard(args, progress),
         Verb::Rollback(args) => change::rollback(&args, progress),
         Verb::Repair(args) => change::repair(&args, progress),
+        Verb::Grow(args) => change::grow(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => {
             let report = ops::status::run(&args.target.request(progress)?, args.full, progress)?;

@@ -9,6 +9,7 @@ pub mod checksum;
 mod clones;
 pub mod confirm;
 mod copies;
+pub mod grow;
 pub mod guard;
 pub mod health;
 pub mod history;

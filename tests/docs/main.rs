@@ -113,6 +113,7 @@ each_runs! {
     architecture: "docs/architecture.md";
     benchmarks: "docs/benchmarks.md";
     damage: "docs/damage.md";
+    growing: "docs/growing.md";
     health: "docs/health.md";
     images_and_media: "docs/images-and-media.md";
     install: "docs/install.md";

@@ -39,6 +39,7 @@ pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/damage.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/troubleshooting.md", &[INSTALLED[0], "truncate -s 4G disk.raw", IMAGE]),
     ("docs/reports-and-events.md", &["truncate -s 4G disk.raw", IMAGE]),
+    ("docs/growing.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/runbook.md", INSTALLED),
 ];
 /// A system that was installed and runs from its disk.
@@ -127,6 +128,7 @@ pub const NOT_RUN: &[NotRun] = &[
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
     ("--dump", "sfdisk"),
+    ("--empty", "systemd-repart"),
     ("--entrypoint", "docker"),
     ("--flushbufs", "blockdev"),
     ("--json", "hack/bench"),

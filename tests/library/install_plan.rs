@@ -174,6 +174,10 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WriteMarker { .. }
         | Step::Discard { .. }
         | Step::DropPartitions
+        | Step::WriteEntries { .. }
+        | Step::WritePrimaryHeader { .. }
+        | Step::ResizePartition { .. }
+        | Step::GrowXfs { .. }
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }

@@ -7,6 +7,7 @@
 mod command_definition;
 mod failure_report;
 mod fuzz_seeds;
+mod grow_plan;
 mod history;
 mod image_profile;
 mod initramfs;

@@ -81,6 +81,7 @@ identifiers! {
     NotStaged = "not-staged": "No slot is staged.";
     SlotDamaged = "slot-damaged": "The slot that is to boot is damaged.";
     NothingToRepair = "nothing-to-repair": "Both copies of boot.env are lost, and no good slot is whole.";
+    CannotGrow = "cannot-grow": "EPHEMERAL cannot grow on the disk as it is.";
     NoTrial = "no-trial": "No trial is running.";
     CheckFailed = "check-failed": "A health check failed, so the trial is not confirmed.";
     NoWayBack = "no-way-back": "There is no good system to go back to.";

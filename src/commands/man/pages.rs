@@ -157,6 +157,17 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-grow",
+        &[
+            ("See what it would do:", "installer grow --disk /dev/sda --dry-run"),
+            ("In the system, at every boot:", "installer grow"),
+        ],
+        &["status", "inspect", "image"],
+        "The old table stays whole until one sector names the new one, so a power cut leaves one or the other. What is \
+         not XFS, or not mounted, is left as large as it is: the partition grows, and the answer says what is left to \
+         do. An EPHEMERAL that systemd-repart(8) grows is better left to that.",
+    ),
+    page(
         "installer-wipe",
         &[
             (
