@@ -174,6 +174,7 @@ impl Found {
             files,
             cmdline: self.text("cmdline")?.map(|text| text.trim().to_owned()),
             checksums: sums.is_some(),
+            image: None,
         })
     }
 
@@ -225,7 +226,15 @@ impl Found {
             (None, None) => None,
         };
         let Manifest { arch, version, files, .. } = manifest;
-        Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
+        Ok(Some(PayloadFacts {
+            source: source.to_string(),
+            arch,
+            version,
+            files,
+            cmdline,
+            checksums: true,
+            image: None,
+        }))
     }
 
     fn version(&self) -> Result<Option<String>, PayloadError> {

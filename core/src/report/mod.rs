@@ -4,6 +4,7 @@
 
 use crate::prelude::*;
 
+mod auto_upgrade;
 mod change;
 mod event;
 mod failure;
@@ -25,6 +26,7 @@ mod unattended;
 mod verify;
 mod writer;
 
+pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
 pub use change::ChangeReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
@@ -86,6 +88,8 @@ pub enum Report {
     Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `repair`, `wipe`.
     Change(Box<ChangeReport>),
+    /// `auto-upgrade`.
+    AutoUpgrade(Box<AutoUpgradeReport>),
     /// `unattended`.
     Unattended(Box<UnattendedReport>),
     /// `status`.
@@ -129,6 +133,7 @@ impl fmt::Display for Report {
             Report::Image(r) => r.fmt(f),
             Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::AutoUpgrade(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::History(r) => r.fmt(f),
