@@ -6,7 +6,7 @@
 use std::{
     fs,
     io::{self, Write as _},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
 };
@@ -118,8 +118,12 @@ impl<'w> Fleet<'w> {
     }
 
     fn run(&self, slot: char, trial: bool, args: &[&str]) -> Outcome {
+        self.shows("json", slot, trial, args)
+    }
+
+    fn shows(&self, output: &str, slot: char, trial: bool, args: &[&str]) -> Outcome {
         let config = format!("--config={}", self.path("update.toml").display());
-        let own = ["auto-upgrade", config.as_str(), "--progress=none", "--output=json"];
+        let own = ["auto-upgrade", config.as_str(), "--progress=none", "--output", output];
         let mut command = self.node.command_under(&self.node.cmdline(slot, trial), &[&own, args].concat());
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", self.path("bin").display()));
@@ -175,20 +179,13 @@ fn from_a_push_to_a_confirmed_system_and_a_bad_release() {
     let (report, requests) = fleet.decides('B', true);
     assert_eq!((&report["decision"], &report["image"]), (&json!({"next": "up-to-date", "slot": "B"}), &json!(mended)));
     assert_eq!(requests, [HEAD]);
-    let lines = fleet.run('B', true, &["--output=human"]).succeeds().stdout;
+    let lines = fleet.shows("human", 'B', true, &[]).succeeds().stdout;
     assert!(lines.contains("nothing to do: slot B, 1.3.1, runs, and the registry has the same"), "{lines}");
     assert_eq!(fleet.asked(), [""; 0], "reboot = \"never\" asks systemd nothing");
 
     // The registry is away: the unit fails, and the timer comes again.
-    let Fleet { world, node, registry, seen } = fleet;
-    drop(registry);
-    let gone = Fleet {
-        world,
-        node,
-        registry: Debian::new(&world.path("registry"), &registry::Image::new(), "", "", &["--dest-tls-verify=false"]),
-        seen,
-    };
-    gone.run('B', true, &[]).exits(DEPENDENCY);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    fleet.run('B', true, &[&format!("--source=docker://127.0.0.1:{port}/os:stable")]).exits(DEPENDENCY);
 }
 
 /// The slot does not know its image, or the image was made anew around the same payload.
@@ -265,7 +262,7 @@ fn windows() {
         asked[..2],
         ["systemctl is-active --quiet slipway-reboot.service", "systemctl stop slipway-reboot.timer"]
     );
-    let lines = fleet.run('A', false, &["--dry-run", "--output=human"]).succeeds().stdout;
+    let lines = fleet.shows("human", 'A', false, &["--dry-run"]).succeeds().stdout;
     assert!(lines.contains("reboot waits for the window 01-01 00:00 Europe/Berlin (next at "), "{lines}");
 
     // What the timer starts: too late, then in time.
