@@ -11,6 +11,7 @@ use slipway_core::{
     kernel::arch::Arch,
     plan::RunsFrom,
     report::{FailureKind, Observer, Report},
+    yaml::Pos,
 };
 
 use super::{asked, defaults::Defaults, input, upgrade::activated};
@@ -33,10 +34,8 @@ use crate::{
 const MAX_BYTES: u64 = 64 << 10;
 
 pub fn run(args: AutoUpgradeArgs, environment: Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let path = args.config.clone();
-    let config = read(&path)?;
-    let wrong = |failure: Failure| Failure { error: failure.error.context(path.display().to_string()), ..failure };
-    let request = request(args, config, &Defaults::environment(environment), observer).map_err(wrong)?;
+    let config = read(&args.config)?;
+    let request = request(args, config, &Defaults::environment(environment), observer)?;
     auto_upgrade::run(&request, observer).map(|report| Report::AutoUpgrade(Box::new(report)))
 }
 
@@ -71,11 +70,14 @@ fn request(
     let policy = args.reboot.unwrap_or(config.reboot);
     if policy == Policy::Window && config.reboot_window.is_empty() {
         let why = "reboot = \"window\" needs a window: add reboot_window = [\"Sat 02:00 Europe/Berlin\"]";
-        return input(Err(why.to_owned()));
+        return input(Err(format!("{}: {why}", args.config.display())));
     }
-    config.reboot_window.iter().try_for_each(is_a_calendar)?;
+    config.reboot_window.iter().try_for_each(|window| is_a_calendar(&args.config, window))?;
     let image = args.source.clone().or(config.source.clone());
-    let image = image.ok_or_else(|| anyhow!("no image to follow: add source = \"docker://HOST/REPOSITORY:TAG\""));
+    let image = image.ok_or_else(|| {
+        let why = "no image to follow: add source = \"docker://HOST/REPOSITORY:TAG\"";
+        anyhow!("{}: {why}", args.config.display())
+    });
     let image = image.or_fail(FailureKind::Input)?;
     let upgrade = upgrade::Request {
         runs_from: RunsFrom::Inside,
@@ -111,10 +113,9 @@ fn request(
 
 fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Failure> {
     let given = args.registry.options();
-    let mirrors = config
-        .mirrors
-        .iter()
-        .map(|Placed { at, value }| value.parse::<Mirror>().map_err(|e| wrong(*at, &format!("mirrors: {e}"))));
+    let mirrors = config.mirrors.iter().map(|Placed { at, value }| {
+        value.parse::<Mirror>().map_err(|e| wrong(&args.config, *at, &format!("mirrors: {e}")))
+    });
     let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
     let files = config.registry_ca.iter().map(Into::into).collect();
     Ok(Options {
@@ -128,23 +129,27 @@ fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Fai
 }
 
 /// systemd knows what it takes. Where it is not installed nothing can run in a window, and that is said later.
-fn is_a_calendar(window: &Placed<String>) -> Result<(), Failure> {
+fn is_a_calendar(config: &Path, window: &Placed<String>) -> Result<(), Failure> {
     match systemd::next(&window.value, 0) {
         Ok(_) | Err(ToolError::Missing(..)) => Ok(()),
         Err(ToolError::Failed { .. }) => {
+            let key = if window.at.is_some() { "reboot_window" } else { "--reboot-window" };
             let why = format!(
-                "reboot_window: {:?} is no calendar expression: `systemd-analyze calendar` takes what systemd.time(7) \
+                "{key}: {:?} is no calendar expression: `systemd-analyze calendar` takes what systemd.time(7) \
                  says, as in \"Sat 02:00 Europe/Berlin\"",
                 window.value
             );
-            Err(wrong(window.at, &why))
+            Err(wrong(config, window.at, &why))
         }
     }
 }
 
-fn wrong(at: Option<slipway_core::yaml::Pos>, what: &str) -> Failure {
+/// What an argument gave has no place.
+fn wrong(config: &Path, at: Option<Pos>, what: &str) -> Failure {
     let error = match at {
-        Some(at) => UpdateConfigError(ConfigError::new(at, what)).into(),
+        Some(at) => {
+            anyhow::Error::new(UpdateConfigError(ConfigError::new(at, what))).context(config.display().to_string())
+        }
         None => anyhow!("{what}"),
     };
     Failure { kind: FailureKind::Input, error }

@@ -8,12 +8,13 @@ use slipway_core::{
     boot::slot::Slot,
     config::update::{Inhibitors, Policy, Users, WindowLength},
     digest::Sha256,
+    disk::identity::DiskIdentity,
     payload::{facts::PayloadFacts, image_ref::ImageRef},
     plan::{
         Asked, Plan, Refusals, RequestBase, SystemFacts,
         auto_upgrade::{Advance, Reboot, advance, advance_with, pending, reboot},
     },
-    report::{AutoUpgradeReport, ChangeReport, FailureKind, Observer, RebootReport},
+    report::{AutoUpgradeReport, FailureKind, Observer, RebootReport},
 };
 
 use super::{
@@ -62,15 +63,19 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<AutoUpgrade
         // An upgrade whose reboot cannot be asked for would wait for ever.
         systemd::is_there(request.reboot.policy == Policy::Window).or_fail(FailureKind::Dependency)?;
     }
-    let (mut report, system) = if request.reboot_only { waiting(request)? } else { upgraded(request, observer)? };
+    let found = look(request)?;
+    let mut report = if request.reboot_only { waiting(request, &found) } else { upgraded(request, &found, observer)? };
     let slot = match report.decision {
-        Advance::Upgrade if request.dry_run => system.running.slot().map(|slot| !slot),
-        Advance::Upgrade => pending(&look(request)?),
+        Advance::Upgrade if request.dry_run => found.1.running.slot().map(|slot| !slot),
+        Advance::Upgrade => pending(&look(request)?.1),
         Advance::Reboot { slot } => Some(slot),
         _ => None,
     };
     if let Some(slot) = slot {
-        report.reboot = Some(rebooted(request, slot, observer).map_err(|failure| failed(slot, failure))?);
+        report.reboot = rebooted(request, slot, observer).map_err(|failure| failed(slot, failure))?;
+        if report.reboot.is_none() {
+            report.decision = Advance::NothingWaits;
+        }
     }
     Ok(report)
 }
@@ -81,51 +86,47 @@ fn failed(slot: Slot, Failure { error, .. }: Failure) -> Failure {
     Failure { kind: FailureKind::Install, error: error.context(what) }
 }
 
-fn look(request: &Request) -> Result<SystemFacts, Failure> {
+type Found = (DiskIdentity, SystemFacts);
+
+fn look(request: &Request) -> Result<Found, Failure> {
     let disk = request.disk.look()?;
-    Ok(installed_disk::look(&request.disk, &disk)?.system)
+    Ok((disk.identity().clone(), installed_disk::look(&request.disk, &disk)?.system))
 }
 
 /// What waits for its reboot, without asking the registry.
-fn waiting(request: &Request) -> Result<(AutoUpgradeReport, SystemFacts), Failure> {
-    let system = look(request)?;
-    let decision = pending(&system).map_or(Advance::Ask, |slot| Advance::Reboot { slot });
-    Ok((report(request, &system, None, decision)?, system))
+fn waiting(request: &Request, found: &Found) -> AutoUpgradeReport {
+    let decision = pending(&found.1).map_or(Advance::NothingWaits, |slot| Advance::Reboot { slot });
+    report(request, found, None, decision)
 }
 
-fn report(
-    request: &Request,
-    system: &SystemFacts,
-    image: Option<Sha256>,
-    decision: Advance,
-) -> Result<AutoUpgradeReport, Failure> {
+fn report(request: &Request, (disk, system): &Found, image: Option<Sha256>, decision: Advance) -> AutoUpgradeReport {
     let slot = match decision {
         Advance::Unconfirmed { slot } | Advance::UpToDate { slot } | Advance::Reboot { slot } => Some(slot),
         Advance::KnownBad => system.running.slot().map(|slot| !slot),
-        Advance::Ask | Advance::Upgrade => None,
+        Advance::Ask | Advance::NothingWaits | Advance::Upgrade => None,
     };
-    Ok(AutoUpgradeReport {
+    AutoUpgradeReport {
         dry_run: request.dry_run,
-        disk: request.disk.look()?.identity().clone(),
+        disk: disk.clone(),
         source: format!("docker://{}", request.image),
         image,
         decision,
         version: slot.and_then(|slot| system.slots[slot].manifest.as_ref()?.version.clone()),
         change: None,
         reboot: None,
-    })
+    }
 }
 
-fn upgraded(request: &Request, observer: &mut dyn Observer) -> Result<(AutoUpgradeReport, SystemFacts), Failure> {
-    let system = look(request)?;
-    let mut decision = advance(&system, None);
+fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Result<AutoUpgradeReport, Failure> {
+    let system = &found.1;
+    let mut decision = advance(system, None);
     if decision != Advance::Ask {
-        return Ok((report(request, &system, None, decision)?, system));
+        return Ok(report(request, found, None, decision));
     }
     let image = asked(request, observer)?;
-    decision = advance(&system, Some(image));
+    decision = advance(system, Some(image));
     if decision != Advance::Upgrade {
-        return Ok((report(request, &system, Some(image), decision)?, system));
+        return Ok(report(request, found, Some(image), decision));
     }
     let pinned = ImageRef { digest: Some(image), ..request.image.clone() };
     let mut upgrade = request.upgrade.clone();
@@ -133,14 +134,15 @@ fn upgraded(request: &Request, observer: &mut dyn Observer) -> Result<(AutoUpgra
     let facts = payload::open(&upgrade.source, upgrade.arch)?;
     let policy = ChecksumPolicy::of(upgrade.source.strict);
     let facts = facts.look(policy, Inspection::Declared, None, observer)?.facts;
-    let planned = advance_with(&system, if_undamaged(&upgrade, &facts, &system));
+    let planned = advance_with(system, if_undamaged(&upgrade, &facts, system));
     decision = planned.map_err(|refusals| refused(refusals, &request.disk.path.display().to_string()))?;
-    let mut report = report(request, &system, Some(image), decision)?;
-    report.version = facts.version.clone();
+    let mut report = report(request, found, Some(image), decision);
+    report.version = facts.version;
     if decision == Advance::Upgrade && !request.dry_run {
-        report.change = Some(carried_out(request, &upgrade, observer)?);
+        let options = ChangeOptions { by: Some(request.by.clone()), ..ChangeOptions::default() };
+        report.change = Some(upgrade::run(&request.disk, &upgrade, options, observer)?);
     }
-    Ok((report, system))
+    Ok(report)
 }
 
 /// What the tag names in the registry.
@@ -163,26 +165,21 @@ fn if_undamaged(request: &upgrade::Request, payload: &PayloadFacts, system: &Sys
     Upgrade { request, payload, firmware: &firmware, dry_run: true }.decide(&base, &system)
 }
 
-fn carried_out(
-    request: &Request,
-    upgrade: &upgrade::Request,
-    observer: &mut dyn Observer,
-) -> Result<Box<ChangeReport>, Failure> {
-    let options = ChangeOptions { by: Some(request.by.clone()), ..ChangeOptions::default() };
-    upgrade::run(&request.disk, upgrade, options, observer)
-}
-
-/// Decide about the reboot, and do what was decided.
-fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Result<RebootReport, Failure> {
+/// Decide about the reboot, and do what was decided. None if the slot no longer waits for it.
+fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Result<Option<RebootReport>, Failure> {
     let mut report = decided(&request.reboot, slot)?;
     // From a window's own service: until the window closes.
     while request.reboot_only && report.decision == Reboot::HeldBack && report.policy == Policy::Window {
         observer.waits(&format!("reboot waits: {}", report.held_back_by.join(", ")));
         thread::sleep(AGAIN);
+        // Somebody may have rolled back.
+        if pending(&look(request)?.1) != Some(slot) {
+            return Ok(None);
+        }
         report = decided(&request.reboot, slot)?;
     }
     if request.dry_run {
-        return Ok(report);
+        return Ok(Some(report));
     }
     let RebootRequest { policy, windows, inhibitors, command, .. } = &request.reboot;
     match report.decision {
@@ -193,7 +190,7 @@ fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Resul
         _ => Ok(()),
     }
     .or_fail(FailureKind::Dependency)?;
-    Ok(report)
+    Ok(Some(report))
 }
 
 fn decided(request: &RebootRequest, slot: Slot) -> Result<RebootReport, Failure> {

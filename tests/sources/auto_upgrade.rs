@@ -7,7 +7,7 @@ use std::{
     fs,
     io::{self, Write as _},
     net::{TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
 };
 
@@ -122,12 +122,15 @@ impl<'w> Fleet<'w> {
     }
 
     fn shows(&self, output: &str, slot: char, trial: bool, args: &[&str]) -> Outcome {
+        let path = std::env::var("PATH").unwrap_or_default();
+        self.with_path(&format!("{}:{path}", self.path("bin").display()), output, slot, trial, args)
+    }
+
+    fn with_path(&self, path: &str, output: &str, slot: char, trial: bool, args: &[&str]) -> Outcome {
         let config = format!("--config={}", self.path("update.toml").display());
         let own = ["auto-upgrade", config.as_str(), "--progress=none", "--output", output];
         let mut command = self.node.command_under(&self.node.cmdline(slot, trial), &[&own, args].concat());
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.path("bin").display()));
-        Outcome::of(&mut command)
+        Outcome::of(command.env("PATH", path))
     }
 
     /// Run it, and return what it decided, and the requests that reached the registry.
@@ -276,7 +279,28 @@ fn windows() {
     // Taken back meanwhile.
     fleet.node.run('A', false, &["rollback", "--progress=none"]).succeeds();
     let report = fleet.run('A', false, &["--reboot-only"]).succeeds().json();
-    assert_eq!((&report["decision"]["next"], &report["reboot"]), (&json!("ask"), &json!(null)));
+    assert_eq!((&report["decision"]["next"], &report["reboot"]), (&json!("nothing-waits"), &json!(null)));
+}
+
+/// An upgrade whose reboot nobody can ask for is not begun.
+#[test]
+fn without_systemd() {
+    let world = World::new();
+    let fleet = Fleet::new(&world);
+    fleet.push("1.3.0", 7);
+    let bare = fleet.path("bare");
+    fs::create_dir_all(&bare).unwrap();
+    symlink("/usr/bin/mount", bare.join("mount")).unwrap();
+    let run = |args: &[&str]| fleet.with_path(bare.to_str().unwrap(), "json", 'A', false, args);
+    let before = Content::of(&fleet.node.disk);
+    let windows = ["--reboot=window", "--reboot-window=Sat 02:00"];
+    for reboot in [&["--reboot=now"][..], &windows] {
+        let failed = run(reboot).exits(DEPENDENCY).says(&["systemctl is not installed"]);
+        assert_eq!(failed.json()["disk_state"], "nothing was written");
+    }
+    assert!(Content::of(&fleet.node.disk) == before, "written to");
+    // Where somebody else reboots, nothing of it is needed.
+    assert_eq!(run(&[]).succeeds().json()["reboot"]["decision"], "never");
 }
 
 #[test]

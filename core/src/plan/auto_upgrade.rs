@@ -22,6 +22,8 @@ pub enum Advance {
         /// The slot.
         slot: Slot,
     },
+    /// Nothing: only the reboot was asked for, and no slot waits for one.
+    NothingWaits,
     /// Ask the registry which image its tag names.
     Ask,
     /// Nothing: this slot runs, and is what the registry has.

@@ -61,7 +61,7 @@ impl AutoUpgradeReport {
                 "nothing to do now: slot {slot}, {version}, runs as a trial that is not confirmed yet; the registry was \
                  not asked"
             ),
-            Advance::Ask => "nothing waits for a reboot".to_owned(),
+            Advance::NothingWaits | Advance::Ask => "nothing to do: no slot waits for a reboot".to_owned(),
             Advance::UpToDate { slot } => {
                 format!("nothing to do: slot {slot}, {version}, runs, and the registry has the same")
             }
