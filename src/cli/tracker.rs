@@ -271,6 +271,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Image(_) => "image",
         Verb::Unattended(_) => "unattended",
         Verb::Upgrade(_) => "upgrade",
+        Verb::AutoUpgrade(_) => "auto-upgrade",
         Verb::Stage(_) => "stage",
         Verb::Activate(_) => "activate",
         Verb::Confirm(_) => "confirm",

@@ -111,6 +111,7 @@ each_runs! {
     contributing: "CONTRIBUTING.md";
     security: "SECURITY.md";
     architecture: "docs/architecture.md";
+    auto_upgrade: "docs/auto-upgrade.md";
     benchmarks: "docs/benchmarks.md";
     damage: "docs/damage.md";
     growing: "docs/growing.md";

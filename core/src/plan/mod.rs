@@ -6,6 +6,7 @@
 use crate::prelude::*;
 
 mod activate;
+pub mod auto_upgrade;
 mod confirm;
 mod content;
 mod facts;

@@ -27,6 +27,7 @@ identifiers! {
     EnvironmentVariable = "environment-variable": "An environment variable has a value that cannot be used.";
     Stdin = "stdin": "Stdin stays open without data, or holds too much.";
     MachineConfig = "machine-config": "The machine config on stdin is wrong.";
+    UpdateConfig = "update-config": "The file of `auto-upgrade` is wrong.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
     // Which disk.

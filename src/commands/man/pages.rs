@@ -112,6 +112,20 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-auto-upgrade",
+        &[
+            ("What it would do now:", "installer auto-upgrade --dry-run"),
+            ("What the timer runs:", "installer auto-upgrade"),
+            (
+                "Reboot into what waits for it, whatever the file says of windows:",
+                "installer auto-upgrade --reboot-only --reboot now",
+            ),
+        ],
+        &["upgrade", "confirm", "status", "history"],
+        "The file is TOML. Its keys are explained in the example assets/update.toml of the project. A mistake in it is \
+         exit code 2, with its line and column. `systemctl enable --now slipway-update.timer` turns it on.",
+    ),
+    page(
         "installer-stage",
         &[
             (
