@@ -273,6 +273,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
             | PayloadError::WrongContent { .. }
             | PayloadError::Unbootable { .. }
             | PayloadError::Mismatch { .. } => Known::new(Id::PayloadDamaged),
+            PayloadError::Placeholder { .. } => Known::new(Id::Placeholder),
             PayloadError::Sums { .. } | PayloadError::Manifest { .. } => Known::new(Id::PayloadChecksums),
             PayloadError::SumsIncomplete { .. } => Known::new(Id::PayloadChecksums).remedy("; "),
             PayloadError::NoChecksums { .. } => Known::new(Id::PayloadWithoutChecksums).remedy(": "),

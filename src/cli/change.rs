@@ -44,7 +44,8 @@ pub struct StageArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
-    /// one. Repeatable [default: those of the running slot].
+    /// one. @slot@, @slot-partuuid@ and others stand for the slot's own values. Repeatable [default: those of the
+    /// running slot].
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
     /// Platform that the machine runs on [default: that of the running slot].

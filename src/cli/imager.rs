@@ -62,7 +62,7 @@ pub struct ImagerOwn {
     #[arg(long, value_name = "NAME", value_parser = values::Platforms)]
     pub platform: Option<PlatformArg>,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
-    /// one. Repeatable.
+    /// one. @slot@, @slot-partuuid@ and others stand for the slot's own values. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
     /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable.

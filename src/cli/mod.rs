@@ -330,7 +330,7 @@ pub struct SystemArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub format_data: Option<bool>,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
-    /// one. Repeatable.
+    /// one. @slot@, @slot-partuuid@ and others stand for the slot's own values. Repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub extra_kernel_arg: Vec<String>,
     /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable [default: the tags in

@@ -25,7 +25,7 @@ use slipway_core::{
     },
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
     payload::{facts::PayloadFacts, manifest::KernelArgs},
-    plan::{Refusal, kernel_args_notes},
+    plan::{Refusal, Words, kernel_args_notes},
     report::{FailureKind, LiveReport, Observer},
 };
 
@@ -51,7 +51,8 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let kernel_args = system.kernel_args.fresh();
     let platform = system.kernel_args.platform.flatten().unwrap_or_default();
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
-    let medium = medium(request, kind, cmdline(kind, platform, &kernel_args, &facts), &parts);
+    let cmdline = cmdline(kind, platform, &kernel_args, &facts, observer).or_fail(FailureKind::Input)?;
+    let medium = medium(request, kind, cmdline, &parts);
     let cmdline = medium.cmdline.to_string();
     // Otherwise a wrong word would only be found by an unattended machine, where nobody reads the message.
     if let Err(wrong @ InstructionsError::Word { .. }) = Instructions::of(&cmdline, None) {
@@ -138,15 +139,26 @@ struct Parts<'a> {
 }
 
 /// Without `slipway.medium=`: the medium ID is made from these arguments, among others.
-fn cmdline(kind: LiveKind, platform: Platform, args: &KernelArgs, payload: &PayloadFacts) -> Cmdline {
+fn cmdline(
+    kind: LiveKind,
+    platform: Platform,
+    args: &KernelArgs,
+    payload: &PayloadFacts,
+    observer: &mut dyn Observer,
+) -> Result<Cmdline, Refusal> {
+    let (Words { own, extra }, left_out) = Words::of_live_medium(payload, args)?;
+    if !left_out.is_empty() {
+        let words = left_out.join(" ");
+        observer.note(&format!("a live medium has no slots, so these kernel arguments are left out: {words}"));
+    }
     let halt = match kind {
         LiveKind::Iso => Some("talos.halt_if_installed=1"),
         LiveKind::Pxe => None,
     };
-    match (&payload.cmdline, args.payload_only) {
-        (Some(own), true) => Cmdline::parse(own),
-        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &args.extra),
-    }
+    Ok(match (own, args.payload_only) {
+        (Some(own), true) => Cmdline::parse(&own),
+        (own, _) => assemble_live(platform, &args.config, payload.arch, halt, own.as_deref(), &extra),
+    })
 }
 
 /// The medium ID is made from everything that is on the live medium.

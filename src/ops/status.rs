@@ -23,6 +23,7 @@ use slipway_core::{
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
     report::{Beside, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step},
+    text::printable,
 };
 
 /// How many entries of the history are shown.
@@ -133,6 +134,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         marker: slot.marker.clone(),
         verifies: slot.verifies,
         whole: slot.whole.as_ref().map(Result::is_ok),
+        cmdline: slot.manifest.as_ref().and_then(|m| m.cmdline.as_deref().map(printable)),
         problem: slot.damage().map(str::to_owned),
     }
 }

@@ -11,7 +11,10 @@ use crate::transfer::{FileReader, digest_file};
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
     digest::{self, Sha256, SumsError},
-    kernel::arch::Arch,
+    kernel::{
+        arch::Arch,
+        placeholder::{self, PlaceholderError},
+    },
     payload::{
         manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
         unused::{TEXTS, is_small, is_used},
@@ -40,6 +43,8 @@ pub enum PayloadError {
     /// The content is not what the file's name says.
     #[error("{path}: {why}", path = path.display())]
     WrongContent { path: PathBuf, why: &'static str },
+    #[error("{path}: kernel arguments, {source}", path = path.display())]
+    Placeholder { path: PathBuf, source: PlaceholderError },
     #[error("{path}: {why}", path = path.display())]
     Unbootable { path: PathBuf, why: Unbootable },
     #[error("{path}: {source}", path = path.display())]
@@ -172,7 +177,7 @@ impl Found {
             arch,
             version: self.version()?,
             files,
-            cmdline: self.text("cmdline")?.map(|text| text.trim().to_owned()),
+            cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
         })
     }
@@ -215,17 +220,26 @@ impl Found {
         if manifest.version.as_deref().is_some_and(|version| !is_printable(version)) {
             return Err(wrong("its version has control characters in it".to_owned()));
         }
-        let cmdline = match (&manifest.cmdline, self.text("cmdline")?.map(str::trim)) {
+        let cmdline = match (&manifest.cmdline, self.cmdline()?) {
             (Some(own), Some(text)) if own != text => {
                 return Err(wrong("its cmdline differs from the file cmdline".to_owned()));
             }
-            (Some(own), _) => Some(own.clone()),
+            (Some(own), _) => Some(self.settles(MANIFEST, own)?.to_owned()),
             (None, Some(text)) => Some(text.to_owned()),
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
         let Manifest { arch, version, files, .. } = manifest;
         Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
+    }
+
+    fn cmdline(&self) -> Result<Option<&str>, PayloadError> {
+        self.text("cmdline")?.map(|text| self.settles("cmdline", text)).transpose()
+    }
+
+    fn settles<'t>(&self, name: &str, cmdline: &'t str) -> Result<&'t str, PayloadError> {
+        let wrong = |source| PayloadError::Placeholder { path: self.place.join(name), source };
+        placeholder::check(cmdline).map_err(wrong).map(|()| cmdline.trim())
     }
 
     fn version(&self) -> Result<Option<String>, PayloadError> {

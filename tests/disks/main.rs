@@ -15,6 +15,7 @@ mod many_disks;
 mod odd_disks;
 mod offline;
 mod other_disks;
+mod placeholders;
 mod readers;
 mod signals;
 mod unattended;

@@ -46,6 +46,7 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
         marker: None,
         verifies: version.is_some(),
         whole: None,
+        cmdline: None,
         problem: None,
     }
 }

@@ -180,8 +180,8 @@ fn unquote(word: &str) -> Option<String> {
     (!changed && split_words(word) == [word]).then_some(bare)
 }
 
-// As the kernel does: at white space outside double quotes (`next_arg`, lib/cmdline.c).
-fn split_words(text: &str) -> Vec<String> {
+/// Words as the kernel splits them: at white space outside double quotes (`next_arg`, lib/cmdline.c).
+pub fn split_words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     for c in text.chars() {

@@ -1,7 +1,8 @@
-//! The kernel: command line, platforms, initramfs archives.
+//! The kernel: command line and its placeholders, platforms, initramfs archives.
 
 pub mod arch;
 pub mod cmdline;
 pub mod cpio;
+pub mod placeholder;
 pub mod platform;
 pub mod smbios;

@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 
-use super::manifest::{FileInfo, Manifest};
-use crate::kernel::arch::Arch;
+use super::manifest::{FileInfo, Manifest, ROOTFS};
+use crate::kernel::{arch::Arch, placeholder::Placeholder};
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,19 @@ impl PayloadFacts {
     /// The initramfs.
     pub fn initramfs(&self) -> &FileInfo {
         &self.files[1]
+    }
+
+    /// What a placeholder of the payload's own stands for. A version that is more than one word to the kernel is none.
+    pub fn value(&self, of: Placeholder) -> Option<String> {
+        let squashfs = || self.files.iter().find(|file| file.name == ROOTFS);
+        match of {
+            Placeholder::Version => {
+                let splits = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
+                self.version.clone().filter(|version| !version.contains(splits))
+            }
+            Placeholder::SquashfsSha256 => squashfs().map(|file| file.sha256.to_string()),
+            _ => None,
+        }
     }
 
     /// The payload's manifest, without what only a slot's manifest has.

@@ -6,16 +6,23 @@ use uuid::Uuid;
 
 use super::{Content, Refusal, Volume, VolumeFile};
 use crate::{
-    boot::env::{MARKER, Marker},
-    digest::Sums,
+    boot::{
+        env::{MARKER, Marker},
+        slot::Slot,
+    },
+    digest::{Sha256, Sums},
+    disk::layout::Part,
     kernel::{
         arch::Arch,
-        cmdline::{Cmdline, assemble},
+        cmdline::{Cmdline, assemble, split_words},
+        placeholder::{Placeholder, names_a_disk, settle},
         platform::Platform,
     },
     payload::{
         facts::PayloadFacts,
-        manifest::{BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg},
+        manifest::{
+            BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg, system_digest,
+        },
     },
 };
 
@@ -24,21 +31,55 @@ pub struct SlotContent<'a> {
     pub args: &'a KernelArgs,
     pub arch: Arch,
     pub disk_guid: Uuid,
-    pub part_guid: Uuid,
+    /// PARTUUIDs by partition number.
+    pub guids: &'a [Uuid; 7],
+    pub slot: Slot,
     pub time: u64,
     pub marker: Marker,
 }
 
 impl SlotContent<'_> {
+    /// Names the files and the command line that they get in `slot`.
+    pub fn digest(&self, slot: Slot) -> Result<Sha256, Refusal> {
+        Ok(system_digest(&self.payload.files, &self.cmdline(slot)?.to_string()))
+    }
+
+    fn cmdline(&self, slot: Slot) -> Result<Cmdline, Refusal> {
+        let KernelArgs { platform, config, payload_only, firmware, .. } = self.args;
+        let platform = Platform::settled(platform)?;
+        let Words { own, extra } = Words::of(self.payload, self.args).settled(&|of| self.value(of, slot))?;
+        Ok(match (own, payload_only) {
+            (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
+            (own, _) => assemble(platform, config, self.arch, own.as_deref(), &extra),
+        })
+    }
+
+    fn value(&self, of: Placeholder, slot: Slot) -> Option<String> {
+        let partuuid = |part| Some(self.guid(part).to_string());
+        match of {
+            Placeholder::Slot => Some(slot.to_string()),
+            Placeholder::SlotPartuuid => partuuid(slot.into()),
+            Placeholder::SlotUuid => {
+                let serial = serial(self.guid(slot.into()));
+                Some(format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff))
+            }
+            Placeholder::EspPartuuid => partuuid(Part::Esp),
+            Placeholder::MetaPartuuid => partuuid(Part::Meta),
+            Placeholder::StatePartuuid => partuuid(Part::State),
+            Placeholder::EphemeralPartuuid => partuuid(Part::Ephemeral),
+            Placeholder::DiskGuid => Some(self.disk_guid.to_string()),
+            Placeholder::Version | Placeholder::SquashfsSha256 => self.payload.value(of),
+        }
+    }
+
+    const fn guid(&self, part: Part) -> Uuid {
+        self.guids[part as usize - 1]
+    }
+
     /// The slot's file system and kernel command line. No list of checksums has the marker, because it changes later.
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
-        let KernelArgs { platform, config, extra, payload_only, firmware } = self.args;
-        let platform = Platform::settled(platform)?;
-        let cmdline = match (&payload.cmdline, payload_only) {
-            (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
-            (own, _) => assemble(platform, config, self.arch, own.as_deref(), extra),
-        };
+        let cmdline = self.cmdline(self.slot)?;
         let cfg = SlotCfg {
             kernel: payload.kernel().name.clone(),
             initrd: payload.initramfs().name.clone(),
@@ -62,7 +103,43 @@ impl SlotContent<'_> {
         let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
         let large = payload.files.iter().rev();
         files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));
-        Ok((Volume { serial: serial(self.part_guid), time: self.time, files }, cmdline))
+        Ok((Volume { serial: serial(self.guid(self.slot.into())), time: self.time, files }, cmdline))
+    }
+}
+
+/// The kernel arguments in which placeholders may stand: the payload's own, and those that were asked for.
+pub struct Words {
+    /// Of the payload, if it has a `cmdline`.
+    pub own: Option<String>,
+    /// Of `--extra-kernel-arg`, in order.
+    pub extra: Vec<String>,
+}
+
+impl Words {
+    fn of(payload: &PayloadFacts, args: &KernelArgs) -> Self {
+        Words { own: payload.cmdline.clone(), extra: args.extra.clone() }
+    }
+
+    /// For a live medium, which has no slots: words that name one are left out, and returned beside.
+    pub fn of_live_medium(payload: &PayloadFacts, args: &KernelArgs) -> Result<(Self, Vec<String>), Refusal> {
+        let Words { own, extra } = Words::of(payload, args);
+        let mut left_out = Vec::new();
+        let mut keep = |text: &String| {
+            let (out, kept) = split_words(text).into_iter().partition::<Vec<_>, _>(|word| names_a_disk(word));
+            left_out.extend(out);
+            kept.join(" ")
+        };
+        let words = Words { own: own.as_ref().map(&mut keep), extra: extra.iter().map(&mut keep).collect() };
+        Ok((words.settled(&|of| payload.value(of))?, left_out))
+    }
+
+    fn settled(self, value: &dyn Fn(Placeholder) -> Option<String>) -> Result<Self, Refusal> {
+        let settle = |text: &str, place: &dyn Fn() -> String| {
+            settle(text, value).map_err(|source| Refusal::Placeholder { place: place(), source })
+        };
+        let own = self.own.map(|own| settle(&own, &|| "the payload's cmdline".to_owned())).transpose()?;
+        let extra = self.extra.iter().map(|arg| settle(arg, &|| format!("kernel argument {arg:?}")));
+        Ok(Words { own, extra: extra.collect::<Result<_, _>>()? })
     }
 }
 

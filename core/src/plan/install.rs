@@ -308,7 +308,8 @@ fn slot(request: &InstallRequest, payload: &PayloadFacts) -> Result<(Volume, Str
         args: &request.args,
         arch: request.arch,
         disk_guid: request.ids.disk,
-        part_guid: request.ids.part(Part::from(SLOT)),
+        guids: &request.ids.parts,
+        slot: SLOT,
         time: request.ids.time,
         marker: Marker { state: SlotState::Good, seq: BootEnv::installed(request.ids.time).seq },
     }

@@ -24,7 +24,7 @@ mod wipe;
 
 pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
-pub use content::kernel_args_notes;
+pub use content::{Words, kernel_args_notes};
 pub use facts::{AssetFacts, BiosFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
 pub use history::Asked;
 pub use install::{InstallRequest, install};

@@ -8,7 +8,7 @@ use crate::{
         slot::{Slot, SlotState},
     },
     disk::{fat::FatError, identity::DiskUse, layout::LayoutError},
-    kernel::{arch::Arch, cmdline::QuoteError, platform::UnknownPlatform},
+    kernel::{arch::Arch, cmdline::QuoteError, placeholder::PlaceholderError, platform::UnknownPlatform},
     report::{FailureId, FailureKind},
     units::approx,
 };
@@ -41,6 +41,9 @@ pub enum Refusal {
     /// A kernel argument cannot be passed on by GRUB.
     #[error("kernel command line: {0}")]
     Cmdline(#[from] QuoteError),
+    /// A placeholder in a kernel argument is unknown, or has no value.
+    #[error("{place}, {source}")]
+    Placeholder { place: String, source: PlaceholderError },
     /// The META tags do not fit.
     #[error(transparent)]
     Meta(#[from] crate::disk::meta::MetaError),
@@ -206,6 +209,7 @@ impl Refusal {
             | Refusal::SlotFull { .. }
             | Refusal::Arch { .. }
             | Refusal::Cmdline(_)
+            | Refusal::Placeholder { .. }
             | Refusal::Platform(_)
             | Refusal::Meta(_) => FailureKind::Input,
         }
@@ -226,6 +230,7 @@ impl Refusal {
             Refusal::CoreTooLarge { .. } => FailureId::CoreImageTooLarge,
             Refusal::Arch { .. } => FailureId::WrongArchitecture,
             Refusal::Cmdline(_) => FailureId::KernelArguments,
+            Refusal::Placeholder { .. } => FailureId::Placeholder,
             Refusal::Meta(_) => FailureId::MetaTags,
             Refusal::Platform(_) => FailureId::UnknownPlatform,
             Refusal::NotRunning(_) => FailureId::RunningUnknown,
@@ -296,6 +301,7 @@ impl Refusal {
             | Refusal::Esp(_)
             | Refusal::CoreTooLarge { .. }
             | Refusal::Cmdline(_)
+            | Refusal::Placeholder { .. }
             | Refusal::Meta(_)
             | Refusal::Platform(_)
             | Refusal::NotTrial(_)

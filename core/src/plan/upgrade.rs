@@ -38,16 +38,12 @@ use super::{
 use crate::{
     boot::{
         env::Marker,
-        slot::{Slot, SlotState},
+        slot::{PerSlot, Slot, SlotState},
     },
     digest::Sha256,
     disk::layout::Part,
     kernel::arch::Arch,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{KernelArgs, system_digest},
-        version::Version,
-    },
+    payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
     text::quoted,
 };
 
@@ -89,8 +85,8 @@ struct Candidate<'a> {
     request: &'a UpgradeRequest,
     system: &'a SystemFacts,
     payload: &'a PayloadFacts,
-    /// Names the files with this command line.
-    digest: Sha256,
+    /// Names the files with the command line that they have in each slot: a placeholder may stand for the slot itself.
+    digests: PerSlot<Sha256>,
     volume: Volume,
     cmdline: String,
 }
@@ -104,13 +100,14 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
         args: &request.args,
         arch: request.arch,
         disk_guid: system.gpt.disk_guid,
-        part_guid: system.gpt.guid(target.into()),
+        guids: &system.gpt.guids,
+        slot: target,
         time: request.base.now,
         marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
     };
     let (volume, cmdline) = content.volume()?;
-    let digest = system_digest(&payload.files, &cmdline);
-    let new = Candidate { request, system, payload, digest, volume, cmdline };
+    let digests = PerSlot { a: content.digest(Slot::A)?, b: content.digest(Slot::B)? };
+    let new = Candidate { request, system, payload, digests, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
     slots.check_pending(new.is_in(target) && !new.is_in(kept))?;
@@ -141,7 +138,7 @@ impl Candidate<'_> {
     /// Whether a slot holds these files with this command line, undamaged on the disk.
     fn is_in(&self, slot: Slot) -> bool {
         let facts = &self.system.slots[slot];
-        facts.system() == Some(self.digest) && facts.whole == Some(Ok(()))
+        facts.system() == Some(self.digests[slot]) && facts.whole == Some(Ok(()))
     }
 
     /// Collects all reasons against this payload, so that one run reports them all.
@@ -152,10 +149,10 @@ impl Candidate<'_> {
             refusals.push(Refusal::Arch { want: request.arch, have: payload.arch });
         }
         let target = &self.system.slots[slots.target];
-        // Earlier versions remembered the files alone.
-        let names = [self.digest, payload.manifest().payload_digest()];
+        // It may have failed in the other slot. Earlier versions remembered the files alone.
+        let names = [self.digests.a, self.digests.b, payload.manifest().payload_digest()];
         let bad = names.iter().any(|name| env.bad.contains(name))
-            || (env.came_back(slots.target) && target.system() == Some(self.digest));
+            || (env.came_back(slots.target) && target.system() == Some(self.digests[slots.target]));
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }

@@ -60,6 +60,7 @@ identifiers! {
     CoreImageTooLarge = "core-image-too-large": "GRUB's core image does not fit into its partition.";
     WrongArchitecture = "wrong-architecture": "The payload is for another architecture.";
     KernelArguments = "kernel-arguments": "A kernel argument does not reach the kernel unchanged.";
+    Placeholder = "placeholder": "A placeholder in a kernel argument is unknown, or has no value.";
     MetaTags = "meta-tags": "The META tags do not fit, or one has a reserved key.";
     UnknownPlatform = "unknown-platform": "There is no such platform.";
 

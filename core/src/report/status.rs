@@ -84,6 +84,9 @@ pub struct SlotStatus {
     pub verifies: bool,
     /// Whether every file matches SHA256SUMS; `null` if not all were read, which only `--full` does.
     pub whole: Option<bool>,
+    /// The kernel command line, without what the boot rule adds.
+    #[serde(default)]
+    pub cmdline: Option<String>,
     /// What does not match.
     pub problem: Option<String>,
 }
@@ -110,7 +113,10 @@ impl StatusReport {
         rows.push(("next boot", next_boot(&self.next_boot)));
         for slot in Slot::BOTH {
             rows.push((["slot A", "slot B"][slot as usize], self.slot(slot)));
-            rows.extend(self.slots[slot].payload.filter(|_| verbose).map(|payload| ("", format!("payload {payload}"))));
+            if verbose {
+                rows.extend(self.slots[slot].payload.map(|payload| ("", format!("payload {payload}"))));
+                rows.extend(self.slots[slot].cmdline.iter().map(|cmdline| ("", format!("kernel arguments {cmdline}"))));
+            }
         }
         rows.push(("last trial", self.last_trial.clone().unwrap_or_else(|| "none".to_owned())));
         rows.extend(history::recent(&self.history));

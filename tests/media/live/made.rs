@@ -94,6 +94,22 @@ fn an_iso_for_arm64_made_elsewhere() {
 }
 
 #[test]
+fn kernel_arguments_that_name_a_slot_are_left_out() {
+    let world = World::new();
+    world.payload.write("cmdline", "boot=live live-media=@slot-partuuid@ v=@version@ quiet");
+    checksum(&world);
+    let extra = ["--extra-kernel-arg=x=@disk-guid@", "--extra-kernel-arg=y=@@"];
+    let (_, report) = made(&world, "pxe", "live.tar", &extra);
+    let cmdline = report["cmdline"].as_str().unwrap();
+    assert!(cmdline.contains(" boot=live v=1.2.3 quiet y=@ slipway.medium="), "{cmdline}");
+    let source = format!("--source={}", world.payload.source());
+    let mut told = installer(["image", "--progress=plain", "--kind=pxe", "--dry-run", &source, "--out"]);
+    Outcome::of(told.arg(world.path("told.tar")).args(extra))
+        .succeeds()
+        .says(&["so these kernel arguments are left out: live-media=@slot-partuuid@ x=@disk-guid@"]);
+}
+
+#[test]
 fn a_pxe_archive_is_what_a_server_serves() {
     let world = World::new();
     world.payload.write("cmdline", "quiet\n");
