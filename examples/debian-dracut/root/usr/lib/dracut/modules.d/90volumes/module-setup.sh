@@ -1,5 +1,6 @@
 #!/bin/bash
 # dracut's part of /usr/bin/volumes.
+# shellcheck disable=SC2154 # dracut sets moddir
 
 check() { return 0; }
 
@@ -9,6 +10,6 @@ depends() { echo dmsquash-live; }
 installkernel() { instmods vfat nls_ascii nls_cp437 xfs crc32c overlay; }
 
 install() {
-    inst_multiple /usr/bin/volumes cat cp grep mkdir mount mv readlink sleep sync tr
+    inst_multiple /usr/bin/volumes cp grep mkdir mount mv readlink sleep sync tr
     inst_hook pre-pivot 50 "$moddir/mount-volumes.sh"
 }
