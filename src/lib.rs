@@ -20,6 +20,7 @@
 //! * [`mkfs`]: XFS volumes, made by `mkfs.xfs`
 //! * [`bootloader`]: finds GRUB's files
 //! * [`tools`]: runs external programs
+//! * [`machine`]: resets the machine, feeds its watchdog
 //! * [`cleanup`]: what goes when a signal ends the program
 //! * [`atomic_file`]: files that appear under their name when they are complete
 //! * [`error`]: failures and their exit codes
@@ -36,6 +37,7 @@ pub mod device;
 pub mod error;
 pub mod execute;
 pub mod fat;
+pub mod machine;
 pub mod media;
 pub mod mkfs;
 pub mod ops;

@@ -23,7 +23,7 @@ use crate::{
     execute::{ChangedMeanwhile, ExecuteError},
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
-    ops::{IsACopy, NotTheOne, PlanChanged, WrittenOver},
+    ops::{IsACopy, NotTheOne, PlanChanged, WrittenOver, health::NotWell},
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
     tools::ToolError,
@@ -63,7 +63,8 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     let by_type = known.as_ref().and_then(|(known, text)| Some(text.rsplit_once(known.before_remedy?)?.1.to_owned()));
     let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
     let state = step.map(|step| state_and_remedy(&step.state));
-    let carried_out = causes.iter().any(|cause| cause.is::<WrittenOver>());
+    // A check that failed is in the history.
+    let carried_out = causes.iter().any(|cause| cause.is::<WrittenOver>() || cause.is::<NotWell>());
     FailureReport {
         verb: verb.map(str::to_owned),
         exit_code: failure.kind.exit_code(),
@@ -122,6 +123,9 @@ const fn remedy(id: Id) -> Option<&'static str> {
         Id::RegistryDenied => "give credentials that may read the image, with --authfile",
         Id::RegistryUnreachable => {
             "check the host's name, the network and the registry, then run the same command again"
+        }
+        Id::CheckFailed => {
+            "mend what the check complains about, and confirm again; a reboot goes back to the old system"
         }
         Id::PlanChanged => "make a new plan with --dry-run, and read it again",
         Id::ChangedMeanwhile => "find out which program writes to the disk, then run the same command again",
@@ -223,6 +227,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
         (cause.is::<IsACopy>(), Known::new(Id::DiskIsCopy).untouched()),
+        (cause.is::<NotWell>(), Known::new(Id::CheckFailed)),
         (cause.is::<ExecuteError>(), Known::new(Id::StepFailed)),
     ];
     simple.into_iter().find_map(|(is, known)| is.then_some(known))

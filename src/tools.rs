@@ -1,5 +1,6 @@
 //! All external programs. No other module starts one.
 
+pub mod limited;
 mod no_zeroing;
 mod signals;
 

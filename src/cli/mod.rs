@@ -5,6 +5,7 @@
 pub mod argv;
 mod change;
 pub mod environment;
+mod health;
 mod imager;
 pub mod output;
 mod pace;
@@ -15,6 +16,7 @@ mod tracker;
 mod values;
 
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
+pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
 pub use tracker::{Interruption, Tracker, name_of};
@@ -101,7 +103,13 @@ pub enum Verb {
     /// From inside a trial: make the running slot the default.
     ///
     /// Refused (exit code 7) if the running system is not the trial. Calling it again changes nothing.
-    Confirm(ChangeArgs),
+    Confirm(ConfirmArgs),
+    /// On a trial: reboot the machine if it is not confirmed in time. The old system then comes back.
+    ///
+    /// For a service that is started before all others. If no trial runs, or it is confirmed already, it ends at once with
+    /// exit code 0; else it waits for the confirmation. At the deadline it records on the disk why the trial is not
+    /// confirmed, and resets the machine by itself, whatever else hangs. docs/health.md shows how to start it.
+    Guard(GuardArgs),
     /// Go back: cancel a pending trial, give up the running trial, or make the other slot the default.
     ///
     /// The slot to go back to is first compared with its checksums. A later upgrade refuses the payload that was given

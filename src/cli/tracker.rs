@@ -274,6 +274,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Stage(_) => "stage",
         Verb::Activate(_) => "activate",
         Verb::Confirm(_) => "confirm",
+        Verb::Guard(_) => "guard",
         Verb::Rollback(_) => "rollback",
         Verb::Repair(_) => "repair",
         Verb::Wipe(_) => "wipe",

@@ -1,4 +1,4 @@
-//! `installer activate`, `confirm`, `rollback`, `repair` and `wipe`.
+//! `installer activate`, `confirm`, `guard`, `rollback`, `repair` and `wipe`.
 
 use slipway_core::{
     disk::layout::Part,
@@ -6,9 +6,9 @@ use slipway_core::{
 };
 
 use crate::{
-    cli::{ActivateArgs, ChangeArgs, DataVolume, RollbackArgs, WipeArgs},
+    cli::{ActivateArgs, ChangeArgs, ConfirmArgs, DataVolume, GuardArgs, RollbackArgs, WipeArgs},
     error::Failure,
-    ops::{self, ChangeOptions},
+    ops::{self, ChangeOptions, guard, health::Checks},
 };
 
 pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -17,8 +17,16 @@ pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Repo
         .map(Report::Change)
 }
 
-pub fn confirm(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    ops::confirm::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
+pub fn confirm(args: &ConfirmArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let ConfirmArgs { change, checks, check_timeout } = args;
+    let checks = checks.clone().map(|dir| Checks { dir, limit: *check_timeout });
+    ops::confirm::run(&change.target.request(observer)?, checks.as_ref(), change.options(), observer)
+        .map(Report::Change)
+}
+
+pub fn guard(args: GuardArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let GuardArgs { disk, deadline, watchdog } = args;
+    guard::run(guard::Request { disk, deadline, watchdog }, observer).map(Report::Guard)
 }
 
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

@@ -48,6 +48,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Stage(args) => upgrade::stage(&args, environment, progress),
         Verb::Activate(args) => change::activate(&args, progress),
         Verb::Confirm(args) => change::confirm(&args, progress),
+        Verb::Guard(args) => change::guard(args, progress),
         Verb::Rollback(args) => change::rollback(&args, progress),
         Verb::Repair(args) => change::repair(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),

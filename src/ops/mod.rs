@@ -9,6 +9,8 @@ pub mod checksum;
 mod clones;
 pub mod confirm;
 mod copies;
+pub mod guard;
+pub mod health;
 pub mod history;
 pub mod image;
 pub mod inspect_disk;

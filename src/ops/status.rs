@@ -19,6 +19,7 @@ use slipway_core::{
         env::{Fault, Refused},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
+        trial::Failed,
     },
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
@@ -104,6 +105,7 @@ pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
     StatusReport {
         next_step: next_step(&facts, &beside),
         last_trial: last_trial(&facts, &disk.path),
+        trial_failure: trial_failure(&facts).cloned(),
         disk,
         bytes,
         sector_bytes: facts.sector.bytes(),
@@ -154,10 +156,23 @@ const fn found(fault: Fault) -> &'static str {
     }
 }
 
-fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
+/// The slot of the last known trial.
+fn tried(facts: &SystemFacts) -> Option<Slot> {
     let env = facts.env.as_ref()?;
     let tried = Slot::BOTH.into_iter().find(|s| env.states[*s] == SlotState::Tried);
-    let slot = env.once.or(tried).or(env.last_trial)?;
+    env.once.or(tried).or(env.last_trial)
+}
+
+/// Why it was not confirmed, as far as it recorded that itself.
+pub(super) fn trial_failure(facts: &SystemFacts) -> Option<&Failed> {
+    let (env, slot) = (facts.env.as_ref()?, tried(facts)?);
+    let failed = matches!(env.states[slot], SlotState::Tried | SlotState::Bad);
+    let (_, why) = facts.history.as_ref().filter(|_| failed)?.failed(slot, Some(env))?;
+    Some(why)
+}
+
+fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
+    let (env, slot) = (facts.env.as_ref()?, tried(facts)?);
     let version = facts.slots[slot].version();
     let runs = facts.running == Running::This { slot, trial: true };
     if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
@@ -176,7 +191,14 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
         // What was tried is gone.
         SlotState::Empty => return None,
     };
-    Some(format!("slot {slot}, {version}, {how}"))
+    // A sentence of its own would begin with the name of a check.
+    Some(match trial_failure(facts) {
+        Some(why) if env.states[slot] == SlotState::Tried && !runs => {
+            format!("slot {slot}, {version}: was not confirmed: {why}")
+        }
+        Some(why) => format!("slot {slot}, {version}, {how}; {why}"),
+        None => format!("slot {slot}, {version}, {how}"),
+    })
 }
 
 fn rollback(facts: &SystemFacts) -> String {

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 18] = [
+const LAYERS: [(&str, u8); 19] = [
     ("error", 1),
     ("cleanup", 1),
     ("device", 2),
@@ -15,6 +15,7 @@ const LAYERS: [(&str, u8); 18] = [
     ("media", 2),
     ("atomic_file", 2),
     ("tools", 2),
+    ("machine", 2),
     ("probe", 3),
     ("execute", 3),
     ("ops", 4),

@@ -19,6 +19,7 @@ use super::{
     env::{BootEnv, Fault},
     running::Running,
     slot::{Slot, SlotState},
+    trial::{Failed, MAX_CHECK, MAX_MESSAGE},
 };
 use crate::{digest::Sha256, disk::layout::Part};
 
@@ -50,6 +51,8 @@ pub enum Verb {
     Rollback,
     Repair,
     Wipe,
+    /// No verb of the command line: why the trial that runs is not confirmed.
+    Trial,
 }
 
 impl fmt::Display for Verb {
@@ -63,6 +66,7 @@ impl fmt::Display for Verb {
             Verb::Rollback => "rollback",
             Verb::Repair => "repair",
             Verb::Wipe => "wipe",
+            Verb::Trial => "trial",
         })
     }
 }
@@ -167,6 +171,9 @@ pub struct Entry {
     /// The trial that this change ended, or that was over before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<TrialEnd>,
+    /// Why the trial that runs is not confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failed>,
 }
 
 impl Entry {
@@ -184,6 +191,7 @@ impl Entry {
             after: None,
             done: false,
             ended: None,
+            failed: None,
         }
     }
 
@@ -213,12 +221,18 @@ impl Entry {
             Some(TrialEnd { version, panic, .. }) => (version.as_mut(), panic.as_mut()),
             None => (None, None),
         };
+        let (check, message) = match &mut self.failed {
+            Some(Failed { check, message, .. }) => (check.as_mut(), Some(message)),
+            None => (None, None),
+        };
         let texts = [
             (self.version.as_mut(), MAX_VERSION),
             (ended_version, MAX_VERSION),
             (self.by.as_mut(), MAX_BY),
             (self.reason.as_mut(), MAX_TEXT),
             (panic, MAX_TEXT),
+            (check, MAX_CHECK),
+            (message, MAX_MESSAGE),
         ];
         texts.into_iter().filter_map(|(text, max)| Some((text?, max))).collect()
     }
@@ -353,6 +367,14 @@ impl History {
     /// The trial that is over though no entry says so.
     pub fn over(&self, env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
         trial_over(env, running).filter(|(slot, _)| self.is_open(*slot, env))
+    }
+
+    /// Why the last trial of this slot was not confirmed, as far as it recorded that itself.
+    pub fn failed(&self, slot: Slot, env: Option<&BootEnv>) -> Option<(&Entry, &Failed)> {
+        let of_the_trial =
+            |entry: &&Entry| !(entry.arms() && entry.slot == Some(slot) && self.took_effect(entry, env) == Some(true));
+        let mut entries = self.entries.iter().rev().take_while(of_the_trial).filter(|entry| entry.slot == Some(slot));
+        entries.find_map(|entry| Some((entry, entry.failed.as_ref()?)))
     }
 
     /// Whether a trial of this slot began and no entry says how it ended.

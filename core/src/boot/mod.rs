@@ -7,3 +7,4 @@ pub mod refused;
 pub mod rule;
 pub mod running;
 pub mod slot;
+pub mod trial;

@@ -58,6 +58,26 @@ pub fn booted_disk(cmdline: &str) -> Option<Uuid> {
     value(cmdline, "slipway.disk")?.parse().ok()
 }
 
+/// The trial that runs, by the kernel command line alone. Whether it was confirmed meanwhile, only its disk says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// Its slot.
+    pub slot: Slot,
+    /// GUID of its disk.
+    pub disk: Uuid,
+}
+
+impl Trial {
+    /// None if the running system is no trial.
+    pub fn of(cmdline: &str) -> Option<Self> {
+        let disk = booted_disk(cmdline)?;
+        match Running::of(cmdline, disk) {
+            Running::This { slot, trial: true } => Some(Trial { slot, disk }),
+            _ => None,
+        }
+    }
+}
+
 // The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
 fn value<'c>(cmdline: &'c str, key: &str) -> Option<&'c str> {
     let words = cmdline.split_ascii_whitespace();
@@ -100,6 +120,8 @@ mod tests {
         for bad in [line("C", &guid, "0"), line("A", "x", "0"), line("A", &guid, "2"), "quiet".into(), String::new()] {
             assert_eq!(of(&bad), Running::Unknown, "{bad}");
         }
+        let trial = |r#try| Trial::of(&line("B", &guid, r#try));
+        assert_eq!((trial("1"), trial("0")), (Some(Trial { slot: Slot::B, disk }), None));
         assert_eq!(of(&format!("slipway.slot=A slipway.disk={guid}")), Running::Unknown);
         assert_eq!(booted_disk(&format!("slipway.disk={other} x slipway.disk={guid}")), Some(disk));
         for bad in ["slipway.disk=", "slipway.disk=sda", "slipway.disks=1", ""] {

@@ -2,7 +2,8 @@
 //!
 //! It is written before the change that it tells of is in force, behind everything that this change needs: the record is a
 //! sector that nothing boots from, and until boot.env names its number, nobody takes it for true. A plan that does not
-//! write boot.env anew (`wipe`, and `repair` of a single copy) writes it at its end, and says so in the record.
+//! write boot.env anew (`wipe`, `repair` of a single copy, and the record of a trial that fails) writes it at its end, and
+//! says so in the record.
 //!
 //! No verb fails for it ([`Plan::is_spare`](super::Plan::is_spare)).
 
@@ -14,6 +15,7 @@ use crate::{
         env::BootEnv,
         history::{Ending, Entry, TrialEnd, Verb},
         slot::{Slot, SlotState},
+        trial::Failed,
     },
     disk::layout::Part,
 };
@@ -35,6 +37,8 @@ pub struct About {
     pub slot: Option<Slot>,
     pub version: Option<String>,
     pub volumes: Vec<Part>,
+    /// Why the trial that runs is not confirmed. It takes the place of what was recorded of it before.
+    pub failed: Option<(Failed, Option<u32>)>,
     pub asked: Asked,
 }
 
@@ -47,7 +51,8 @@ pub fn record(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &
 
 fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]) -> Option<(usize, Step)> {
     let (verb, history) = (verb(goal)?, system.history.as_ref()?);
-    let n = history.next(system.env.as_ref())?;
+    let again = about.failed.as_ref().and_then(|(_, n)| *n);
+    let n = again.or_else(|| history.next(system.env.as_ref()))?;
     let commit = steps.iter().find_map(|step| match step {
         Step::WriteBootEnv { env, commit: true, .. } => Some(env.clone()),
         _ => None,
@@ -57,6 +62,7 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         // Before the first copy: the two are written one right after the other.
         Some(new) => steps.iter().position(|step| matches!(step, Step::WriteBootEnv { env, .. } if env == new)),
         // A partition that is not written is not claimed.
+        None if verb == Verb::Trial => about.failed.is_some().then_some(steps.len()),
         None if verb == Verb::Wipe || (verb == Verb::Repair && steps.iter().any(writes_env)) => Some(steps.len()),
         None => None,
     }?;
@@ -67,9 +73,10 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         how,
         panic: about.asked.panic.clone().filter(|_| how == Ending::NotConfirmed),
     });
-    let About { slot, version, volumes, asked: Asked { by, reason, .. } } = about;
+    let About { slot, version, volumes, failed, asked: Asked { by, reason, .. } } = about;
+    let failed = failed.map(|(failed, _)| failed);
     let (done, after) = (commit.is_none(), system.env.as_ref().and_then(|env| env.history));
-    let entry = Entry { slot, version, volumes, by, reason, after, done, ended, ..Entry::new(n, now, verb) };
+    let entry = Entry { slot, version, volumes, by, reason, after, done, ended, failed, ..Entry::new(n, now, verb) };
     let (offset, over) = history.place(n);
     Some((at, Step::WriteHistory { offset, entry: entry.fitted(), over: over.cloned() }))
 }
@@ -84,6 +91,7 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Rollback => Verb::Rollback,
         Goal::Wipe => Verb::Wipe,
         Goal::Repair => Verb::Repair,
+        Goal::Trial => Verb::Trial,
         Goal::Meta => return None,
     })
 }

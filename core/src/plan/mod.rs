@@ -17,6 +17,7 @@ mod repair;
 mod rollback;
 mod slots;
 mod step;
+mod trial;
 mod unattended;
 mod upgrade;
 mod volume;
@@ -34,6 +35,7 @@ pub use repair::repair;
 pub use rollback::{rollback, rollback_offline};
 pub use slots::{RequestBase, RunsFrom};
 pub use step::Step;
+pub use trial::{record_failure, unconfirmed};
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
 pub use upgrade::{UpgradeRequest, takes_an_upgrade, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
@@ -110,6 +112,8 @@ pub enum Goal {
     Meta,
     /// What is lost is made again from what is still there.
     Repair,
+    /// The disk tells why the running trial is not confirmed.
+    Trial,
 }
 
 impl fmt::Display for Goal {
@@ -124,6 +128,7 @@ impl fmt::Display for Goal {
             Goal::Wipe => "wipe",
             Goal::Meta => "meta",
             Goal::Repair => "repair",
+            Goal::Trial => "trial",
         })
     }
 }

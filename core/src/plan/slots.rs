@@ -16,6 +16,7 @@ use crate::{
         env::{BootEnv, Marker, PATHS},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
+        trial::Failed,
     },
     disk::layout::Part,
     media::medium_id::MediumId,
@@ -327,6 +328,11 @@ impl<'a> Draft<'a> {
     pub fn is_about_slot(&mut self, slot: Slot) {
         let version = self.system.slots[slot].manifest.as_ref().and_then(|m| m.version.clone());
         self.is_about(slot, version);
+    }
+
+    /// Why the running trial is not confirmed, in place of entry `again` of the history.
+    pub fn is_about_failure(&mut self, failed: Failed, again: Option<u32>) {
+        self.about.failed = Some((failed, again));
     }
 
     pub fn extend(&mut self, part: Part, steps: impl IntoIterator<Item = Step>) {

@@ -82,6 +82,7 @@ identifiers! {
     SlotDamaged = "slot-damaged": "The slot that is to boot is damaged.";
     NothingToRepair = "nothing-to-repair": "Both copies of boot.env are lost, and no good slot is whole.";
     NoTrial = "no-trial": "No trial is running.";
+    CheckFailed = "check-failed": "A health check failed, so the trial is not confirmed.";
     NoWayBack = "no-way-back": "There is no good system to go back to.";
 
     // Unattended installations that leave the disk alone.

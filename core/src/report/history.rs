@@ -13,6 +13,7 @@ use crate::{
         history::{Ending, Entry, History, RECORDS, TrialEnd, Verb},
         running::Running,
         slot::Slot,
+        trial::Failed,
     },
     disk::{identity::DiskIdentity, layout::Part},
     text::{printable, wrap},
@@ -65,6 +66,9 @@ pub struct HistoryEntry {
     pub took_effect: Option<bool>,
     /// How the trial ended that it began.
     pub trial: Option<TrialOutcome>,
+    /// Why the trial that ran was not confirmed.
+    #[serde(default)]
+    pub failed: Option<Failed>,
 }
 
 /// How a trial ended.
@@ -116,7 +120,7 @@ impl HistoryEntry {
     }
 
     fn of(entry: &Entry, utc: fn(u64) -> String) -> Self {
-        let Entry { n, time, verb, slot, version, volumes, by, reason, .. } = entry.clone();
+        let Entry { n, time, verb, slot, version, volumes, by, reason, failed, .. } = entry.clone();
         let (took_effect, trial) = (None, None);
         HistoryEntry {
             number: n,
@@ -130,6 +134,7 @@ impl HistoryEntry {
             reason,
             took_effect,
             trial,
+            failed,
         }
     }
 
@@ -152,6 +157,7 @@ impl HistoryEntry {
             Some(false) => lines.push("interrupted: it did not take effect".to_owned()),
             None => lines.push("not known whether it took effect".to_owned()),
         }
+        lines.extend(self.failed.as_ref().map(|failed| printable(&failed.to_string())));
         if let Some(trial) = &self.trial {
             let recorded = if trial.recorded { "" } else { " (not recorded yet)" };
             lines.push(format!("trial: {}{recorded}", trial.how));

@@ -9,6 +9,7 @@ mod event;
 mod failure;
 mod failure_id;
 mod failure_kind;
+mod guard;
 mod history;
 mod image;
 mod install;
@@ -30,6 +31,7 @@ pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
 pub use failure_id::FailureId;
 pub use failure_kind::FailureKind;
+pub use guard::GuardReport;
 pub use history::{HistoryEntry, HistoryReport, Now, TrialOutcome};
 pub use image::ImageReport;
 pub use install::InstallReport;
@@ -86,6 +88,8 @@ pub enum Report {
     Live(Box<LiveReport>),
     /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `repair`, `wipe`.
     Change(Box<ChangeReport>),
+    /// `guard`, when it has nothing to do any more.
+    Guard(GuardReport),
     /// `unattended`.
     Unattended(Box<UnattendedReport>),
     /// `status`.
@@ -129,6 +133,7 @@ impl fmt::Display for Report {
             Report::Image(r) => r.fmt(f),
             Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::Guard(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::History(r) => r.fmt(f),

@@ -20,6 +20,7 @@ use crate::{
         rule::NextBoot,
         running::Running,
         slot::{PerSlot, Slot, SlotState},
+        trial::Failed,
     },
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
@@ -42,6 +43,9 @@ pub struct StatusReport {
     pub running: Running,
     /// The last known trial, and how it ended.
     pub last_trial: Option<String>,
+    /// Why it was not confirmed, or is not yet: what the system on trial recorded.
+    #[serde(default)]
+    pub trial_failure: Option<Failed>,
     /// The last three changes, the newest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,

@@ -1,0 +1,191 @@
+//! Watches over a trial from outside of all else that runs: if it is not confirmed in time, the machine starts anew, and
+//! GRUB goes back to the system before.
+//!
+//! Whatever may hang has a thread of its own: looking at the disk, and the reboot itself. The thread that keeps the time
+//! touches neither a disk nor a file.
+
+mod eye;
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::anyhow;
+use slipway_core::{
+    boot::{
+        env::BootEnv,
+        running::Trial,
+        trial::{Next, next},
+    },
+    report::{FailureKind, GuardReport, Observer},
+};
+
+use crate::{
+    error::{Failure, OrFail as _},
+    machine::{self, Kernel, Watchdog},
+};
+use eye::Eye;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// None: the disk that the system was booted from.
+    pub disk: Option<PathBuf>,
+    /// Since the start of the kernel.
+    pub deadline: Duration,
+    /// A watchdog to feed meanwhile.
+    pub watchdog: Option<PathBuf>,
+}
+
+/// How long each part of it may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Between two looks at the boot state.
+    pub look: Duration,
+    /// For recording why, at the deadline.
+    pub record: Duration,
+    /// For writing out what programs have written.
+    pub sync: Duration,
+    /// For the kernel to stop its devices.
+    pub reboot: Duration,
+}
+
+const TIMES: Times = Times {
+    look: Duration::from_secs(3),
+    record: Duration::from_secs(20),
+    sync: Duration::from_secs(5),
+    reboot: Duration::from_secs(20),
+};
+
+/// What the guard does. Each may take for ever, except `uptime`, `feed` and `force`.
+pub trait Hands: Send + Sync + 'static {
+    fn uptime(&self) -> Duration;
+    /// The boot state; `None` if it cannot be read.
+    fn look(&self) -> Option<BootEnv>;
+    /// Record that nobody has confirmed the trial in time.
+    fn record(&self) -> Result<(), String>;
+    fn sync(&self);
+    /// Comes back only if it fails.
+    fn reboot(&self) -> io::Error;
+    fn force(&self) -> io::Result<()>;
+    fn feed(&self);
+}
+
+/// What the thread that may hang tells.
+enum Told {
+    Looked(Option<Box<BootEnv>>),
+    Recorded(Result<(), String>),
+    Synced,
+}
+
+pub fn run(request: Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
+    let Some(trial) = Trial::of(&super::kernel_cmdline()?) else {
+        return Ok(GuardReport { slot: None, why: "the running system is no trial".to_owned() });
+    };
+    let deadline = request.deadline;
+    let kernel = Kernel::open().or_fail(FailureKind::Environment)?;
+    let watchdog =
+        request.watchdog.as_ref().map(|path| Watchdog::open(path).map_err(|e| anyhow!("{}: {e}", path.display())));
+    let watchdog = watchdog.transpose().or_fail(FailureKind::Environment)?;
+    machine::harden().iter().for_each(|lack| observer.note(&format!("the guard {lack}")));
+    let eye = Arc::new(Eye::new(kernel, trial, request, watchdog));
+    let secs = deadline.saturating_sub(eye.uptime()).as_secs();
+    observer
+        .note(&format!("slot {} is on trial: if it is not confirmed within {secs} s, the machine reboots", trial.slot));
+    let why = watch(&eye, trial, deadline, TIMES, observer).or_fail(FailureKind::Environment)?;
+    eye.release();
+    Ok(GuardReport { slot: Some(trial.slot), why: why.to_owned() })
+}
+
+/// Until the trial is over, which is why it returns; or it fails to reboot.
+pub fn watch<H: Hands>(
+    hands: &Arc<H>,
+    trial: Trial,
+    deadline: Duration,
+    times: Times,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<&'static str> {
+    // Both are started while there still is memory for them.
+    let ((ask, asked), (tell, told)) = (channel(), channel());
+    let (reboot, rebooting) = (channel(), channel());
+    thread::Builder::new().spawn({
+        let hands = Arc::clone(hands);
+        move || look_and_record(&*hands, times.look, &asked, &tell)
+    })?;
+    thread::Builder::new().spawn({
+        let hands = Arc::clone(hands);
+        move || {
+            if reboot.1.recv().is_ok() {
+                let _ = rebooting.0.send(hands.reboot());
+            }
+        }
+    })?;
+    let mut env = None;
+    loop {
+        hands.feed();
+        match next(trial.slot, env.as_deref(), hands.uptime(), deadline) {
+            Next::Done(why) => return Ok(why),
+            Next::Wait(left) => match told.recv_timeout(left.min(times.look)) {
+                // What was seen once counts until something else is.
+                Ok(Told::Looked(seen)) => env = seen.or(env),
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(left.min(times.look)),
+                _ => {}
+            },
+            Next::Reboot => break,
+        }
+    }
+    observer.note(&format!("slot {} is not confirmed: the machine reboots", trial.slot));
+    if ask.send(()).is_ok() {
+        end(&told, times, observer);
+    }
+    let _ = reboot.0.send(());
+    let why = match rebooting.1.recv_timeout(times.reboot) {
+        Ok(error) => error.to_string(),
+        Err(_) => "the kernel hangs while it stops its devices".to_owned(),
+    };
+    observer.note(&format!("{why}: the machine is reset"));
+    hands.force()?;
+    Err(anyhow!("the machine cannot be reset: {why}"))
+}
+
+fn look_and_record(hands: &dyn Hands, every: Duration, asked: &Receiver<()>, tell: &Sender<Told>) {
+    loop {
+        if tell.send(Told::Looked(hands.look().map(Box::new))).is_err() {
+            return;
+        }
+        match asked.recv_timeout(every) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(()) => break,
+        }
+    }
+    let _ = tell.send(Told::Recorded(hands.record()));
+    hands.sync();
+    let _ = tell.send(Told::Synced);
+}
+
+/// Wait for the record and for what is written out, each for its time at most.
+fn end(told: &Receiver<Told>, times: Times, observer: &mut dyn Observer) {
+    loop {
+        match told.recv_timeout(times.record) {
+            Ok(Told::Looked(_)) => {}
+            Ok(Told::Recorded(Ok(()))) => break,
+            Ok(Told::Recorded(Err(e))) => {
+                observer.note(&format!("why is not recorded on the disk: {e}"));
+                break;
+            }
+            Ok(Told::Synced) => return,
+            Err(_) => return observer.note("why is not recorded on the disk: it does not answer"),
+        }
+    }
+    if told.recv_timeout(times.sync).is_err() {
+        observer.note("not all that programs have written is on their disks");
+    }
+}
