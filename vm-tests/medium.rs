@@ -65,7 +65,8 @@ impl Medium {
     fn pack(dir: TempDir, serial: &'static str, files: &[&Path]) -> Self {
         let file = dir.path().join("medium.squashfs");
         // Not compressed: that takes longer than it saves.
-        let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-keep-as-directory", "-quiet", "-no-progress"];
+        let options =
+            ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-keep-as-directory", "-quiet", "-no-progress"];
         let paths = files.iter().copied().chain([file.as_path()]).map(Path::as_os_str);
         run("mksquashfs", paths.chain(options.map(OsStr::new)));
         // Disks of one size make machines of one shape: see `firmware`.

@@ -38,6 +38,14 @@ under_both_firmwares! {
         comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 1 seconds"]);
     };
     a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]);
+    // Nothing in the system reboots it: the guard does, at its deadline.
+    a_check_that_fails_until_the_deadline => |firmware| {
+        let args = ["slipway.scenario=check-fails", "slipway.guard=90s"].map(|arg| ["--extra-kernel-arg", arg]);
+        let image = Image::upgraded(VERSION_2, args.as_flattened());
+        let mut console = machine(firmware, &image).start();
+        console.wait_for("SLIPWAY-CONFIRM exit=5");
+        is_back_and_says(console, &image, "was not confirmed: check 20-network failed: ping: 10.0.2.9 unreachable");
+    };
     a_hang_that_the_watchdog_ends => |firmware| {
         let image = upgraded_to(VERSION_WATCHDOG, "hang");
         comes_back(machine(firmware, &image).watchdog(), &image, &["SLIPWAY-SCENARIO hang"]);

@@ -20,7 +20,7 @@ use crate::{device::Access, error::Failure, tools::limited};
 /// Between the SIGTERM and the SIGKILL for a check whose time is up.
 const GRACE: Duration = Duration::from_secs(5);
 /// So much of a check's output is shown.
-const MAX_SHOWN: usize = 64 << 10;
+const MAX_SHOWN: usize = 16 << 10;
 
 /// Where the checks are, and how long each may take.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -191,11 +191,11 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
         // What was tried is gone.
         SlotState::Empty => return None,
     };
-    // A sentence of its own would begin with the name of a check.
     Some(match trial_failure(facts) {
         Some(why) if env.states[slot] == SlotState::Tried && !runs => {
             format!("slot {slot}, {version}: was not confirmed: {why}")
         }
+        Some(why) if runs => format!("slot {slot}, {version}, runs and is not confirmed: {why}"),
         Some(why) => format!("slot {slot}, {version}, {how}; {why}"),
         None => format!("slot {slot}, {version}, {how}"),
     })

@@ -9,6 +9,7 @@ mod clones;
 mod completions;
 mod contract;
 mod failures;
+mod health;
 mod help;
 mod hostile_text;
 mod inspect_disk;

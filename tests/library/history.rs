@@ -35,7 +35,7 @@ fn with_env(facts: SystemFacts, env: BootEnv) -> SystemFacts {
 }
 
 /// Payload 1 in slot B in this state; the history has the install and an entry for that.
-fn disk(state: SlotState, verb: Verb) -> SystemFacts {
+pub fn disk(state: SlotState, verb: Verb) -> SystemFacts {
     let facts = installed(SectorSize::S512);
     let slots = slipway_core::boot::slot::PerSlot {
         b: system::slot(&facts.gpt, Slot::B, &payload(1), None),

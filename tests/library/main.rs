@@ -21,5 +21,6 @@ mod report_fixtures;
 mod report_schema;
 mod status_text;
 mod torn_boot_env;
+mod trial;
 mod unattended;
 mod upgrade_plan;

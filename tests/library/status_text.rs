@@ -7,6 +7,7 @@ use slipway_core::{
         history::{Ending, Entry, TrialEnd, Verb},
         running::Running,
         slot::Slot,
+        trial::Failed,
     },
     digest::Sha256,
     disk::identity::{DiskIdentity, DiskKind},
@@ -95,7 +96,25 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
             ..Entry::new(2, 1_769_860_800, Verb::Rollback)
         },
     ]);
+    let failed = Failed { times: 3, ..Failed::check("20-network", "ping: 10.0.2.9 unreachable") };
+    let not_well = ring(&[
+        Entry { slot: Some(Slot::B), version: Some("1.1.0".into()), ..Entry::new(1, 1_769_860_000, Verb::Upgrade) },
+        Entry {
+            slot: Some(Slot::B),
+            version: Some("1.1.0".into()),
+            after: Some(1),
+            done: true,
+            failed: Some(failed),
+            ..Entry::new(2, 1_769_860_600, Verb::Trial)
+        },
+    ]);
+    let not_well = |facts| SystemFacts {
+        history: Some(not_well.clone()),
+        ..with_env(facts, |env| BootEnv { history: Some(1), ..env })
+    };
     vec![
+        ("trial-not-well", seen(), not_well(tried())),
+        ("trial-is-not-well", seen(), not_well(on_trial())),
         ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),

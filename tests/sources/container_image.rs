@@ -99,8 +99,13 @@ fn its_layers_are_small_and_tell_nothing_of_where_they_were_made() {
     }
     let files = ["usr/bin/installer", "usr/bin/imager", "usr/bin/slipway", "usr/sbin/mkfs.xfs", "usr/install/", "tmp/"];
     let licences = ["copyright", "third-party.txt", "sources.txt"].map(|name| format!("usr/share/doc/slipway/{name}"));
+    let units =
+        ["system/slipway-guard.service", "system/slipway-confirm.service", "system.conf.d/slipway-watchdog.conf"]
+            .map(|name| format!("usr/lib/systemd/{name}"));
+    let inits = ["openrc/slipway-guard", "openrc/slipway-confirm", "busybox/rcS-slipway"]
+        .map(|name| format!("usr/share/slipway/{name}"));
     let common = ["GPL-2", "GPL-3", "LGPL-2.1"].map(|name| format!("usr/share/common-licenses/{name}"));
-    for name in files.map(str::to_owned).iter().chain(&licences).chain(&common) {
+    for name in files.map(str::to_owned).iter().chain(&licences).chain(&common).chain(&units).chain(&inits) {
         assert!(names.contains(name), "{name} is missing");
     }
     let wanted = ["bin", "sbin", "lib", "lib64", "tmp/", "usr/"];

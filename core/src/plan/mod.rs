@@ -229,7 +229,9 @@ impl Plan {
     /// one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
-            Step::ForgetCached { .. } | Step::WriteHistory { .. } => true,
+            Step::ForgetCached { .. } => true,
+            // The record of a trial is all that its plan is about.
+            Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
             Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
                 matches!(self.goal, Goal::Confirm | Goal::Rollback)
             }

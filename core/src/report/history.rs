@@ -195,9 +195,11 @@ fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
     }
 }
 
-/// The last entries, as `status` shows them. What belongs to one stands below it, further to the right.
+/// The last entries, as `status` shows them, without why a trial failed, which its last trial says. What belongs to one
+/// stands below it, further to the right.
 pub(super) fn recent(entries: &[HistoryEntry]) -> Vec<Row> {
-    let rows = entries.iter().zip(["history", "", ""]).flat_map(|(entry, label)| {
+    let entries = entries.iter().filter(|entry| entry.verb != Verb::Trial);
+    let rows = entries.zip(["history", "", ""]).flat_map(|(entry, label)| {
         let outcome = entry.outcome().into_iter().map(|line| ("", format!("{NO_BREAK}{NO_BREAK}{line}")));
         [(label, entry.line().trim_end().to_owned())].into_iter().chain(outcome)
     });

@@ -92,6 +92,8 @@ verbs! {
     repair_with_a_copy_lost 1 5,
     meta_set 1 1,
     meta_delete 1 1,
+    record_a_failed_check 1 1,
+    record_it_again 1 1,
     wipe_state 2 1,
     wipe_ephemeral 2 5,
 }

@@ -189,6 +189,7 @@ impl Scenario {
             Verb::Repair => copies.into_iter().chain([adv]).collect(),
             Verb::MetaSet(..) | Verb::MetaDelete(_) => vec![adv],
             Verb::Wipe(_) => vec![],
+            Verb::Record => return self.judge.trial_record(&self.story.pages).into_iter().collect(),
         };
         may.extend(self.wiped.map(part));
         if !matches!(self.verb, Verb::MetaSet(..) | Verb::MetaDelete(_)) {
@@ -446,6 +447,16 @@ pub fn meta_set() -> Setup {
 
 pub fn meta_delete() -> Setup {
     setup(Story::installed(), Verb::MetaDelete(0x0a), &[A0], &[])
+}
+
+/// A health check fails during a trial.
+pub fn record_a_failed_check() -> Setup {
+    setup(tried(), Verb::Record, &[A0], &[])
+}
+
+/// It fails once more: the same record is written anew.
+pub fn record_it_again() -> Setup {
+    setup(tried().run(&Verb::Record), Verb::Record, &[A0], &[])
 }
 
 pub fn wipe_state() -> Setup {

@@ -11,6 +11,7 @@ use slipway::{
         Change, InstalledDisk, KernelArgsRequest, SourceRequest,
         activate::Activate,
         confirm::Confirm,
+        health::Record,
         meta::{self, MetaOnDisk},
         repair::Repair,
         rollback::Rollback,
@@ -24,6 +25,7 @@ use slipway_core::{
     boot::{
         env::{BootEnv, PATHS},
         history::HISTORY,
+        trial::Failed as NotWell,
     },
     disk::{
         gpt,
@@ -89,6 +91,8 @@ pub enum Verb {
     MetaSet(u8, &'static str),
     MetaDelete(u8),
     Wipe(Part),
+    /// What `confirm` does when a health check fails.
+    Record,
 }
 
 /// A verb that did not succeed.
@@ -249,6 +253,7 @@ impl World {
             firmware: &[],
             dry_run: false,
         });
+        let failed = NotWell::check("20-network", "unreachable");
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => upgrade.as_ref().unwrap(),
             Verb::Activate { preserve } => &Activate { runs_from: RunsFrom::Inside, preserve: *preserve },
@@ -257,6 +262,7 @@ impl World {
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
             Verb::Repair => &Repair,
+            Verb::Record => &Record(&failed),
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),
         };

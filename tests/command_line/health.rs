@@ -1,0 +1,208 @@
+//! Health checks before a confirmation, with real programs; and the guard, as far as it may go on a machine that others
+//! need.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use slipway_test_support::{
+    exit_code::{DEPENDENCY, INPUT, INSTALL},
+    world::{Content, Node, Outcome, World, on_disk},
+};
+
+/// A trial of slot B that runs, and a directory for its checks.
+struct Trial<'w> {
+    node: Node<'w>,
+    dir: PathBuf,
+}
+
+impl<'w> Trial<'w> {
+    fn of(world: &'w World) -> Self {
+        let node = Node::installed(world);
+        node.upgrade().succeeds();
+        node.grub_tries();
+        let dir = world.path("health.d");
+        fs::create_dir(&dir).unwrap();
+        Trial { node, dir }
+    }
+
+    fn check(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.dir.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn confirm(&self, extra: &[&str]) -> Outcome {
+        let dir = format!("--checks={}", self.dir.display());
+        self.node.run('B', true, &[&["confirm", "--progress=plain", dir.as_str()], extra].concat())
+    }
+
+    /// What the old system says after the reboot.
+    fn afterwards(&self) -> Value {
+        let outcome = self.node.run('A', false, &["status", "--output=json"]);
+        let report = outcome.json();
+        outcome.exits(0);
+        assert_eq!(report["next_boot"]["slot"], "A");
+        report
+    }
+
+    #[track_caller]
+    fn says(&self, check: &str, times: u32, message: &str) {
+        let failed = &self.afterwards()["trial_failure"];
+        assert_eq!((&failed["check"], &failed["times"]), (&json!(check), &json!(times)), "{failed}");
+        assert!(failed["message"].as_str().unwrap().contains(message), "{failed}");
+    }
+}
+
+#[test]
+fn a_check_that_fails_is_told_to_the_next_system() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    trial.check("10-fine", "echo all is well");
+    trial.check("20-network", "echo one; echo 'ping: 10.0.2.9 unreachable' >&2; exit 1");
+    trial.check("30-never", "touch \"$0.ran\"");
+    let env_before = trial.afterwards()["boot_env"].clone();
+    for _ in 0..3 {
+        let text = "check 20-network failed";
+        let outcome = trial.confirm(&["--output=json"]).exits(DEPENDENCY).says(&[text, "10-fine: all is well"]);
+        let report = outcome.json();
+        assert_eq!((&report["id"], &report["disk_state"]), (&json!("check-failed"), &Value::Null));
+    }
+    assert!(!trial.dir.join("30-never.ran").exists(), "the first that fails ends it");
+    trial.says("20-network", 3, "one; ping: 10.0.2.9 unreachable");
+    assert_eq!(trial.afterwards()["boot_env"], env_before, "what boots is not touched");
+    let text = "slot B, 1.3.0: was not confirmed: check 20-network failed (3 times): one; ping: 10.0.2.9 unreachable";
+    let shown = trial.node.run('A', false, &["status"]).succeeds().stdout;
+    assert!(shown.contains(&format!("last trial {text}")), "{shown}");
+    let history = on_disk(&trial.node.disk, &["history"]).succeeds().stdout;
+    assert!(history.contains("trial") && history.contains("check 20-network failed (3 times)"), "{history}");
+
+    // It only needed time.
+    trial.check("20-network", "exit 0");
+    trial.confirm(&[]).succeeds();
+    let after = on_disk(&trial.node.disk, &["status", "--output=json"]).succeeds().json();
+    assert_eq!((&after["next_boot"]["slot"], &after["trial_failure"]), (&json!("B"), &Value::Null));
+    assert!(trial.dir.join("30-never.ran").exists());
+    // Confirmed already: no check is run again.
+    trial.check("20-network", "exit 1");
+    trial.confirm(&[]).succeeds();
+}
+
+#[test]
+fn checks_that_are_odd() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    trial.check("10-loud", "yes | head -c 300000; printf '\\377\\033[31m\\001last\\n'; exit 3");
+    let outcome = trial.confirm(&[]).exits(DEPENDENCY).says(&["the rest of its output is not shown"]);
+    assert!(outcome.stderr.len() < 500_000 && !outcome.stderr.contains('\u{1b}'));
+    trial.says("10-loud", 1, "\u{fffd} [31m last");
+    trial.check("10-loud", "exit 9");
+    trial.confirm(&[]).exits(DEPENDENCY);
+    trial.says("10-loud", 2, "exit status: 9");
+    fs::remove_file(trial.dir.join("10-loud")).unwrap();
+
+    let begun = Instant::now();
+    trial.check("10-hangs", "trap '' TERM; (trap '' TERM; sleep 300) & echo waits; sleep 300");
+    trial.confirm(&["--check-timeout=500ms"]).exits(DEPENDENCY);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    trial.says("10-hangs", 1, "still ran after 0.5 s; waits");
+    fs::remove_file(trial.dir.join("10-hangs")).unwrap();
+
+    fs::write(trial.check("10-python", ""), "#!/no/such/python\n").unwrap();
+    trial.confirm(&[]).exits(DEPENDENCY);
+    trial.says("10-python", 1, "cannot be run: No such file");
+    fs::remove_file(trial.dir.join("10-python")).unwrap();
+
+    symlink("/no/such/check", trial.dir.join("10-gone")).unwrap();
+    trial.confirm(&[]).exits(DEPENDENCY);
+    trial.says("10-gone", 1, "No such file");
+}
+
+/// Fail closed, and say what is left out.
+#[test]
+fn the_directory() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    let plain =
+        |name: &str| fs::set_permissions(trial.check(name, "exit 1"), fs::Permissions::from_mode(0o644)).unwrap();
+    plain("10-plain");
+    trial.check("20-dotted.sh", "exit 1");
+    trial.check(".hidden", "exit 1");
+    fs::create_dir(trial.dir.join("30-dir")).unwrap();
+    let file = trial.check("40-fine", "exit 0");
+    let not_a_dir = format!("--checks={}", file.display());
+    let run = |args: &[&str]| trial.node.run('B', true, &[&["confirm", "--progress=plain"], args].concat());
+    run(&[&not_a_dir]).exits(DEPENDENCY).says(&["cannot be read: Not a directory"]);
+    let before = Content::of(&trial.node.disk);
+    trial.confirm(&["--dry-run"]).succeeds();
+    run(&["--checks=x", "--check-timeout=0s"]).exits(INPUT);
+    run(&["--checks=x", "--check-timeout=60"]).exits(INPUT).says(&["90s"]);
+    // Only a trial is checked.
+    trial.check("50-bad", "exit 1");
+    let dir = format!("--checks={}", trial.dir.display());
+    trial.node.run('A', false, &["confirm", &dir]).exits(INSTALL).says(&["slot B was tried and never confirmed"]);
+    assert!(Content::of(&trial.node.disk) == before, "the disk was written to");
+    fs::remove_file(trial.dir.join("50-bad")).unwrap();
+    let outcome = trial.confirm(&[]).succeeds();
+    for text in ["10-plain is not run as a check: it is not executable", "20-dotted.sh is not run", "30-dir is not run"]
+    {
+        assert!(outcome.stderr.contains(text), "{}", outcome.stderr);
+    }
+    assert!(!outcome.stderr.contains("hidden"));
+}
+
+#[test]
+fn without_checks_there_is_nothing_to_wait_for() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    fs::remove_dir(&trial.dir).unwrap();
+    trial.confirm(&[]).succeeds();
+}
+
+/// The guard of a trial that is confirmed, or of none. (One that reboots is seen in tests/library and in virtual machines.)
+#[test]
+fn a_guard_with_nothing_to_guard() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    let guard = |slot, is_trial| trial.node.run(slot, is_trial, &["guard", "--deadline=1000000h", "--output=json"]);
+    let begun = Instant::now();
+    let report = guard('A', false).succeeds().json();
+    assert_eq!((&report["report"], &report["slot"]), (&json!("guard"), &Value::Null));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    trial.confirm(&[]).succeeds();
+    let report = guard('B', true).succeeds().json();
+    assert_eq!((&report["slot"], &report["why"]), (&json!("B"), &json!("it was confirmed")));
+    on_disk(&trial.node.disk, &["guard", "--deadline=10"]).exits(INPUT).says(&["10m"]);
+}
+
+/// What systemd itself finds wrong with the units that are shipped.
+#[test]
+fn systemd_takes_the_units() {
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/systemd");
+    let world = World::new();
+    let root = world.path("root");
+    let [bin, dir] = ["usr/bin", "usr/lib/systemd/system"].map(|name| root.join(name));
+    [&bin, &dir].iter().for_each(|path| fs::create_dir_all(path).unwrap());
+    fs::copy(env!("CARGO_BIN_EXE_installer"), bin.join("installer")).unwrap();
+    for target in fs::read_dir("/lib/systemd/system").expect("the Debian package systemd is installed") {
+        let target = target.unwrap();
+        if target.file_name().to_string_lossy().ends_with(".target") {
+            fs::copy(target.path(), dir.join(target.file_name())).unwrap();
+        }
+    }
+    let mut args = vec!["verify".to_owned(), "--man=no".to_owned(), format!("--root={}", root.display())];
+    for unit in fs::read_dir(units).unwrap().map(Result::unwrap).filter(|unit| unit.path().is_file()) {
+        fs::copy(unit.path(), dir.join(unit.file_name())).unwrap();
+        args.push(unit.file_name().to_string_lossy().into_owned());
+    }
+    assert!(args.len() > 4, "{args:?}");
+    let output = std::process::Command::new("systemd-analyze").args(&args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let ours: Vec<_> = said.lines().filter(|line| line.contains("slipway")).collect();
+    assert!(output.status.success() && ours.is_empty(), "{said}");
+}
