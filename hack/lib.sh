@@ -149,6 +149,8 @@ next_version() {
     cp -r "$from" "$dir"
     rm "$dir"/{SHA256SUMS,manifest.json}
     sed -i "s/^VERSION_ID=.*/VERSION_ID=$2/" "$dir/os-release"
+    # Without a difference in what boots, an upgrade would have nothing to do.
+    echo "example.version=$2" >>"$dir/cmdline"
     "$top/out/installer" checksum "$dir" --progress none >&2
 }
 
