@@ -127,6 +127,33 @@ accelerator() {
     if grep -q 'Kernel panic - not syncing: VFS' "$log"; then echo kvm; else echo tcg; fi
 }
 
+# A system of examples/, with checksums, in out/systems/NAME-1.0.0, built if anything in it has changed: example NAME
+example() {
+    local dir=$top/out/systems/$1-1.0.0 inputs
+    inputs=$(cd "$top" && find "examples/$1" examples/common assets/systemd out/installer -type f -print0 | sort -z |
+        xargs -0 sha256sum)
+    [[ ! -f $dir/SHA256SUMS || $(cat "$dir.inputs" 2>/dev/null) != "$inputs" ]] || return 0
+    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools
+    say "building examples/$1 (some minutes)"
+    rm -rf "$dir"
+    "$top/examples/$1/build" "$dir" 1.0.0 >&2
+    "$top/out/installer" checksum "$dir" --progress none >&2
+    echo "$inputs" >"$dir.inputs"
+}
+
+# The same system as another version, to upgrade to: next_version NAME VERSION
+next_version() {
+    local from=$top/out/systems/$1-1.0.0 dir=$top/out/systems/$1-$2
+    [[ ! $dir/SHA256SUMS -nt $from/SHA256SUMS ]] || return 0
+    rm -rf "$dir"
+    cp -r "$from" "$dir"
+    rm "$dir"/{SHA256SUMS,manifest.json}
+    sed -i "s/^VERSION_ID=.*/VERSION_ID=$2/" "$dir/os-release"
+    # Without a difference in what boots, an upgrade would have nothing to do.
+    echo "example.version=$2" >>"$dir/cmdline"
+    "$top/out/installer" checksum "$dir" --progress none >&2
+}
+
 # A sample payload with checksums: payload DIR VERSION [OPTION]... of hack/payload
 payload() {
     "$top/hack/payload" "$top/$1" --version "${@:2}"

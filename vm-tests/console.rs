@@ -1,8 +1,8 @@
 //! The serial console of a running machine: wait for what it says, fail with what it said, switch the machine off.
 
 use std::{
-    io::Read,
-    process::Child,
+    io::{Read, Write as _},
+    process::{Child, ChildStdin},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::{Duration, Instant},
@@ -50,6 +50,7 @@ fn forward(pipe: Option<impl Read + Send + 'static>, to: Sender<Vec<u8>>) {
 pub struct Console {
     name: &'static str,
     child: Child,
+    terminal: ChildStdin,
     output: Receiver<Vec<u8>>,
     log: Vec<u8>,
     /// Bytes of the log that have been looked at, up to the end of a line.
@@ -66,8 +67,9 @@ impl Console {
         let (sender, output) = channel();
         forward(child.stdout.take(), sender.clone());
         forward(child.stderr.take(), sender);
+        let terminal = child.stdin.take().expect("the pipe was asked for");
         let (log, seen, started) = (Vec::new(), 0, Instant::now());
-        Console { name, child, output, log, seen, started, _vars: vars, debugger, keyboard: None }
+        Console { name, child, terminal, output, log, seen, started, _vars: vars, debugger, keyboard: None }
     }
 
     /// Wait for a line with this text; the line. Fails when it cannot come any more.
@@ -114,6 +116,29 @@ impl Console {
                 Err(_) => self.fail(&format!("no `{text}`")),
             }
         }
+    }
+
+    /// Wait for the beginning of a line that ends only when somebody answers.
+    #[track_caller]
+    pub fn wait_for_prompt(&mut self, text: &str) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            while self.next_line().is_some() {}
+            if plain(&self.log[self.seen..]).contains(text) {
+                self.seen = self.log.len();
+                return;
+            }
+            match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.log.extend(bytes),
+                Err(_) => self.fail(&format!("no prompt `{text}`")),
+            }
+        }
+    }
+
+    /// Type a line at this terminal.
+    pub fn type_line(&mut self, line: &str) {
+        let written = self.terminal.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.terminal.flush());
+        written.expect("QEMU reads what is typed");
     }
 
     /// Wait until the reference OS is up, and check what it says of itself.

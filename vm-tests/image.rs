@@ -89,7 +89,8 @@ impl Image {
         Self::of(World::get().payload_for(arch), &[&["--arch", arch], args].concat())
     }
 
-    fn of(payload: &Path, args: &[&str]) -> Self {
+    /// The same with any payload.
+    pub fn of(payload: &Path, args: &[&str]) -> Self {
         let source = format!("dir:{}", payload.display());
         prepared(&format!("installed {source} {args:?}"), || {
             let image = Image::blank(IMAGE_BYTES);

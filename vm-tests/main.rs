@@ -1,10 +1,10 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU, SeaBIOS, OVMF or AAVMF,
 //! Debian's kernel and the reference OS.
 //!
-//! Needs: root programs boot-assets payloads container-image qemu
+//! Needs: root programs boot-assets payloads systems container-image qemu
 //!
 //! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
-//! payloads, `out/payload*`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
+//! payloads, `out/payload*`, the systems of `examples`, `out/systems`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
 //!
 //! - `world` is what the tests find, `image` a disk in a file, `medium` what is plugged in beside it, `qemu` a
 //!   machine, `firmware` where it begins, `console` what it says, `debugger` hangs one, `write_log` is what one has written;
@@ -46,6 +46,7 @@ mod larger_disk;
 mod live;
 mod machined;
 mod medium;
+mod operating_systems;
 mod power_cut;
 mod qemu;
 mod times;

@@ -35,6 +35,13 @@ impl Medium {
         Self::pack(dir, "slipway-payload", &[&list, &payload])
     }
 
+    /// A payload in the directory `payload`, for whoever looks for it there.
+    pub fn with_payload(payload: &Path) -> Self {
+        let dir = scratch_dir();
+        let payload = copy_directory(&dir, payload);
+        Self::pack(dir, "slipway-payload", &[&payload])
+    }
+
     /// A job, the script that is run, and files for it; a payload is among them.
     pub fn with_job(script: &Path, version: &str, files: &[&Path]) -> Self {
         let dir = scratch_dir();
@@ -58,7 +65,8 @@ impl Medium {
     fn pack(dir: TempDir, serial: &'static str, files: &[&Path]) -> Self {
         let file = dir.path().join("medium.squashfs");
         // Not compressed: that takes longer than it saves.
-        let options = ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-quiet", "-no-progress"];
+        let options =
+            ["-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-all-root", "-keep-as-directory", "-quiet", "-no-progress"];
         let paths = files.iter().copied().chain([file.as_path()]).map(Path::as_os_str);
         run("mksquashfs", paths.chain(options.map(OsStr::new)));
         // Disks of one size make machines of one shape: see `firmware`.
@@ -69,9 +77,13 @@ impl Medium {
     }
 }
 
-/// A payload in a directory `payload`: mksquashfs takes the name of a directory as it is.
 fn copy_payload(dir: &TempDir, version: &str) -> PathBuf {
+    copy_directory(dir, World::get().payload(version))
+}
+
+/// A payload in a directory `payload`: mksquashfs takes the name of a directory as it is.
+fn copy_directory(dir: &TempDir, from: &Path) -> PathBuf {
     let payload = dir.path().join("payload");
-    run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+    run("cp", [OsStr::new("-r"), from.as_os_str(), payload.as_os_str()]);
     payload
 }

@@ -364,7 +364,7 @@ impl Machine {
             command.arg("-incoming").arg(format!("exec:cat '{}'", state.display())).args(&qmp.args);
             qmp
         });
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("setpriv (util-linux) can be started");
         let mut console = Console::new(self.board.name, child, self.vars, self.debugger);
         if let Some(qmp) = qmp {

@@ -53,6 +53,11 @@ impl World {
         }
     }
 
+    /// The payload, with checksums, of a version of one of the systems in `examples`.
+    pub fn system(&self, name: &str, version: &str) -> PathBuf {
+        built(&format!("out/systems/{name}-{version}"), Some("SHA256SUMS"))
+    }
+
     /// The payload, with checksums, of the first version for an architecture.
     pub fn payload_for(&self, arch: &str) -> &Path {
         match arch {

@@ -120,6 +120,7 @@ each_runs! {
     install: "docs/install.md";
     machined: "docs/machined.md";
     on_disk_formats: "docs/on-disk-formats.md";
+    operating_systems: "docs/operating-systems.md";
     reports_and_events: "docs/reports-and-events.md";
     packaging: "docs/packaging.md";
     runbook: "docs/runbook.md";

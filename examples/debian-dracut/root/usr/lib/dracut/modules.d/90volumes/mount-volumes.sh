@@ -1,0 +1,2 @@
+#!/bin/sh
+rootmnt=$NEWROOT /usr/bin/volumes

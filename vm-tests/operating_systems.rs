@@ -1,0 +1,202 @@
+//! Systems of other people, as `examples` builds them: nothing in them knows these tests. Somebody logs in at the serial
+//! console and types. Each is installed, upgrades itself, comes back, and keeps what it should.
+
+use std::{env, io::Write as _, path::PathBuf};
+
+use crate::{
+    console::Console,
+    image::Image,
+    medium::Medium,
+    qemu::{Drive, Firmware, Machine},
+    world::{VERSION, VERSION_2, World},
+};
+
+const DEBIAN: &str = "debian";
+const DRACUT: &str = "debian-dracut";
+
+#[test]
+fn debian_upgrades_itself_and_goes_back_under_bios() {
+    upgrades_itself(DEBIAN, Firmware::Bios);
+}
+
+#[test]
+fn debian_dracut_comes_back_from_a_trial_under_uefi() {
+    comes_back(DRACUT, Firmware::Uefi);
+}
+
+/// Every system, every story, both kinds of firmware: some forty boots of a minute each.
+#[test]
+fn all_of_them() {
+    if !env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all") {
+        let text = b"NOT RUN: operating_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
+        return std::io::stderr().write_all(text).expect("stderr can be written");
+    }
+    for system in [DEBIAN, DRACUT] {
+        for firmware in [Firmware::Bios, Firmware::Uefi] {
+            upgrades_itself(system, firmware);
+            comes_back(system, firmware);
+            goes_back_and_forth(system, firmware);
+            forgets(system, firmware);
+        }
+    }
+}
+
+/// Installed; upgraded by somebody who is logged in; the new system confirms itself; `rollback` brings the old one.
+fn upgrades_itself(system: &str, firmware: Firmware) {
+    let (image, medium) = (installed(system), upgrade_of(system));
+    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    at.logs_in('A', 0);
+    let identity = at.identity();
+    at.runs("echo kept >/var/lib/mark && echo kept >/etc/systemd/network/mark");
+    at.upgrades(&[]);
+    at.runs("systemctl reboot");
+    at.logs_in('B', 1);
+    assert_eq!(at.identity(), identity, "the machine is the same one");
+    at.says("cat /var/lib/mark /etc/systemd/network/mark", &["kept", "kept"]);
+    at.runs("until installer status | grep 'next boot *slot B,'; do sleep 1; done");
+    at.runs("installer rollback --reason 'it was only a test'");
+    at.runs("systemctl reboot");
+    at.logs_in('A', 0);
+    assert_eq!(at.identity(), identity, "the machine is the same one");
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
+}
+
+/// A new system that nobody confirms is left again at its first reboot.
+fn comes_back(system: &str, firmware: Firmware) {
+    let (image, medium) = (installed(system), upgrade_of(system));
+    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    at.logs_in('A', 0);
+    at.upgrades(&["--extra-kernel-arg", "systemd.mask=slipway-confirm.service"]);
+    at.runs("systemctl reboot");
+    at.logs_in('B', 1);
+    at.runs("systemctl reboot");
+    at.logs_in('A', 0);
+    at.runs("installer status | grep 'was tried and never confirmed'");
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
+    assert_eq!(image.report("status")["slots"]["B"]["state"], "tried", "{console}");
+}
+
+/// From slot A to slot B, and with the next version to slot A again: each confirms itself.
+fn goes_back_and_forth(system: &str, firmware: Firmware) {
+    let (image, medium) = (installed(system), upgrade_of(system));
+    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    at.logs_in('A', 0);
+    for slot in ['B', 'A'] {
+        // Another command line makes it another system.
+        at.upgrades(&["--extra-kernel-arg", &format!("example.for={slot}")]);
+        at.runs("systemctl reboot");
+        at.logs_in(slot, 1);
+        at.runs(&format!("until installer status | grep 'next boot *slot {slot},'; do sleep 1; done"));
+    }
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
+}
+
+/// `--preserve=false` takes what is on EPHEMERAL; `wipe STATE` takes the identity.
+fn forgets(system: &str, firmware: Firmware) {
+    let image = installed(system);
+    let mut at = Terminal::of(machine(firmware, &image));
+    at.logs_in('A', 0);
+    let identity = at.identity();
+    at.runs("echo gone >/var/lib/mark");
+    at.powers_off();
+    let source = source_of(system, VERSION_2);
+    image.installer_from('A', 0, "upgrade", &["--source", &source, "--preserve=false"]);
+    let mut at = Terminal::of(machine(firmware, &image));
+    at.logs_in('B', 1);
+    at.runs("test ! -e /var/lib/mark");
+    assert_eq!(at.identity(), identity, "STATE was kept");
+    at.runs("until installer status | grep 'next boot *slot B,'; do sleep 1; done");
+    at.powers_off();
+    image.installer_from('B', 0, "wipe", &["STATE"]);
+    let mut at = Terminal::of(machine(firmware, &image));
+    at.logs_in('B', 0);
+    assert_ne!(at.identity(), identity, "STATE was wiped");
+}
+
+/// Somebody at the serial console.
+struct Terminal {
+    console: Console,
+}
+
+impl Terminal {
+    fn of(machine: Machine) -> Self {
+        Terminal { console: machine.may_reset().start() }
+    }
+
+    /// Wait for a login and log in; the slot is this one, and its volumes are mounted.
+    fn logs_in(&mut self, slot: char, tries: u8) {
+        self.console.wait_for(&format!("slipway: slot {slot} try={tries}: booting"));
+        self.console.wait_for_prompt("login: ");
+        self.console.type_line("root");
+        self.console.wait_for_prompt("~# ");
+        // Messages of the kernel, and lines that a terminal would fold, would be in the way.
+        self.runs("stty columns 500; dmesg -n 1");
+        self.runs(&format!("grep 'slipway.slot={slot} .*slipway.try={tries}' /proc/cmdline"));
+        self.runs("mountpoint /var && mountpoint /system/state && mountpoint /system/ephemeral");
+        // On a slow machine a unit may have needed a second start: that makes it no other system.
+        self.runs("systemctl is-system-running --wait || systemctl --failed");
+    }
+
+    /// Run a command that must succeed.
+    #[track_caller]
+    fn runs(&mut self, command: &str) {
+        self.says(command, &[]);
+    }
+
+    /// Run a command that must succeed and print these lines, whatever else it prints.
+    #[track_caller]
+    fn says(&mut self, command: &str, lines: &[&str]) {
+        // The quotes keep the line that is typed from being taken for the answer.
+        self.console.type_line(&format!("{command}; echo 'exit'=$?"));
+        for line in lines {
+            self.console.wait_for(line);
+        }
+        let exit = self.console.wait_for("exit=");
+        if exit != "exit=0" {
+            self.console.fail(&format!("`{command}`: {exit}"));
+        }
+    }
+
+    /// What tells this machine from others: its machine-id and its host key.
+    fn identity(&mut self) -> String {
+        self.runs("until test -s /etc/ssh/ssh_host_ed25519_key.pub; do sleep 1; done");
+        self.console.type_line("echo 'identity'=$(cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub)");
+        self.console.wait_for("identity=")
+    }
+
+    fn upgrades(&mut self, args: &[&str]) {
+        self.runs("mount -o ro /dev/disk/by-id/virtio-slipway-payload /mnt");
+        let args = args.join(" ");
+        self.runs(&format!("installer upgrade --source dir:/mnt/payload --progress none {args}"));
+    }
+
+    fn powers_off(&mut self) {
+        self.console.type_line("systemctl poweroff");
+        self.console.expect_power_off();
+    }
+}
+
+fn machine(firmware: Firmware, image: &Image) -> Machine {
+    Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1).kept())
+}
+
+/// The payload of a version of a system: `hack/test` builds the first, and makes the second of it.
+fn payload(system: &str, version: &str) -> PathBuf {
+    World::get().system(system, version)
+}
+
+fn source_of(system: &str, version: &str) -> String {
+    format!("dir:{}", payload(system, version).display())
+}
+
+/// The emulated timer of a busy machine may come too late for a check of the kernel, which would panic.
+fn installed(system: &str) -> Image {
+    Image::of(&payload(system, VERSION), &["--extra-kernel-arg", "no_timer_check"])
+}
+
+fn upgrade_of(system: &str) -> Medium {
+    Medium::with_payload(&payload(system, VERSION_2))
+}
