@@ -43,6 +43,7 @@ under_both_firmwares! {
         let args = ["slipway.scenario=check-fails", "slipway.guard=90s"].map(|arg| ["--extra-kernel-arg", arg]);
         let image = Image::upgraded(VERSION_2, args.as_flattened());
         let mut console = machine(firmware, &image).start();
+        console.expect_os(VERSION_2, 'B', 1);
         console.wait_for("SLIPWAY-CONFIRM exit=5");
         is_back_and_says(console, &image, "was not confirmed: check 20-network failed: ping: 10.0.2.9 unreachable");
     };

@@ -1,5 +1,7 @@
 //! What `status` shows to people, at 80 and at 40 columns (golden files; `SLIPWAY_UPDATE_GOLDEN=1` rewrites them).
 
+use std::time::Duration;
+
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
     boot::{
@@ -70,6 +72,29 @@ fn text(report: StatusReport, columns: u16) -> String {
     StatusReport { columns: Some(columns), ..report }.to_string()
 }
 
+/// A trial whose health check failed, seen from the old system and from itself; and one that nobody confirmed in time.
+fn not_well() -> Vec<(&'static str, Seen, SystemFacts)> {
+    let facts = |facts, failed| {
+        let upgrade =
+            Entry { slot: Some(Slot::B), version: Some("1.1.0".into()), ..Entry::new(1, 1_769_860_000, Verb::Upgrade) };
+        let trial = Entry {
+            after: Some(1),
+            done: true,
+            failed: Some(Box::new(failed)),
+            ..Entry { n: 2, time: 1_769_860_600, verb: Verb::Trial, ..upgrade.clone() }
+        };
+        let history = Some(ring(&[upgrade, trial]));
+        SystemFacts { history, ..with_env(facts, |env| BootEnv { history: Some(1), ..env }) }
+    };
+    let network = Failed { times: 3, ..Failed::check("20-network", "ping: 10.0.2.9 unreachable") };
+    let late = Failed::late(Duration::from_secs(600), "systemd waits for db.service; failed: nginx.service");
+    vec![
+        ("trial-not-well", seen(), facts(tried(), network.clone())),
+        ("trial-is-not-well", seen(), facts(on_trial(), network)),
+        ("trial-too-late", seen(), facts(tried(), late)),
+    ]
+}
+
 /// The states that people meet, each with what is seen beside the facts.
 fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
     let lost = ["boot.env", "boot2.env"]
@@ -96,31 +121,7 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
             ..Entry::new(2, 1_769_860_800, Verb::Rollback)
         },
     ]);
-    let failed = Failed { times: 3, ..Failed::check("20-network", "ping: 10.0.2.9 unreachable") };
-    let not_well = ring(&[
-        Entry { slot: Some(Slot::B), version: Some("1.1.0".into()), ..Entry::new(1, 1_769_860_000, Verb::Upgrade) },
-        Entry {
-            slot: Some(Slot::B),
-            version: Some("1.1.0".into()),
-            after: Some(1),
-            done: true,
-            failed: Some(failed),
-            ..Entry::new(2, 1_769_860_600, Verb::Trial)
-        },
-    ]);
-    let mut too_late = not_well.entries().to_vec();
-    too_late[1].failed =
-        Some(Failed::late(std::time::Duration::from_secs(600), "systemd waits for db.service; failed: nginx.service"));
-    let too_late =
-        SystemFacts { history: Some(ring(&too_late)), ..with_env(tried(), |env| BootEnv { history: Some(1), ..env }) };
-    let not_well = |facts| SystemFacts {
-        history: Some(not_well.clone()),
-        ..with_env(facts, |env| BootEnv { history: Some(1), ..env })
-    };
     vec![
-        ("trial-not-well", seen(), not_well(tried())),
-        ("trial-too-late", seen(), too_late),
-        ("trial-is-not-well", seen(), not_well(on_trial())),
         ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),
         ("two-versions", seen(), confirmed()),
@@ -142,7 +143,7 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
 
 #[test]
 fn one_screen_at_80_columns_and_readable_at_40() {
-    for (name, seen, facts) in states() {
+    for (name, seen, facts) in states().into_iter().chain(not_well()) {
         let report = || status::report(seen.clone(), facts.clone());
         let (wide, narrow) = (text(report(), 80), text(report(), 40));
         assert_golden(&format!("tests/golden/status-{name}.txt"), &format!("{wide}\n\n{narrow}\n"));
@@ -200,7 +201,7 @@ fn what_became_of_a_slot() {
 /// Words that only those who know the formats understand.
 #[test]
 fn no_internal_words() {
-    for (name, seen, facts) in states() {
+    for (name, seen, facts) in states().into_iter().chain(not_well()) {
         let text = text(status::report(seen, facts), 80).replace('\n', " ");
         for word in [", tried", "marker", "META", "seq ", "ADV", "disk GUID ", "once=", "0x", "payload "] {
             assert!(!text.contains(word), "{name}: {word:?} in {text}");

@@ -1,4 +1,5 @@
 #!/bin/bash
+# shellcheck disable=SC2154 # dracut sets these
 # Into /usr/lib/dracut/modules.d/90slipway-guard/: takes the guard of a trial into the initramfs, as a unit of its systemd.
 
 check() { return 0; }
@@ -7,7 +8,6 @@ depends() { echo systemd; }
 
 install() {
     inst_multiple /usr/bin/installer
-    # shellcheck disable=SC2154 # dracut sets these
     inst_simple "$moddir/slipway-guard-initrd.service" "$systemdsystemunitdir/slipway-guard-initrd.service"
     $SYSTEMCTL -q --root "$initdir" add-wants sysinit.target slipway-guard-initrd.service
 }

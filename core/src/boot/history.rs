@@ -173,7 +173,7 @@ pub struct Entry {
     pub ended: Option<TrialEnd>,
     /// Why the trial that runs is not confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<Failed>,
+    pub failed: Option<Box<Failed>>,
 }
 
 impl Entry {
@@ -221,7 +221,7 @@ impl Entry {
             Some(TrialEnd { version, panic, .. }) => (version.as_mut(), panic.as_mut()),
             None => (None, None),
         };
-        let (check, message) = match &mut self.failed {
+        let (check, message) = match self.failed.as_deref_mut() {
             Some(Failed { check, message, .. }) => (check.as_mut(), Some(message)),
             None => (None, None),
         };
@@ -374,7 +374,7 @@ impl History {
         let of_the_trial =
             |entry: &&Entry| !(entry.arms() && entry.slot == Some(slot) && self.took_effect(entry, env) == Some(true));
         let mut entries = self.entries.iter().rev().take_while(of_the_trial).filter(|entry| entry.slot == Some(slot));
-        entries.find_map(|entry| Some((entry, entry.failed.as_ref()?)))
+        entries.find_map(|entry| Some((entry, entry.failed.as_deref()?)))
     }
 
     /// Whether a trial of this slot began and no entry says how it ended.

@@ -74,7 +74,7 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         panic: about.asked.panic.clone().filter(|_| how == Ending::NotConfirmed),
     });
     let About { slot, version, volumes, failed, asked: Asked { by, reason, .. } } = about;
-    let failed = failed.map(|(failed, _)| failed);
+    let failed = failed.map(|(failed, _)| Box::new(failed));
     let (done, after) = (commit.is_none(), system.env.as_ref().and_then(|env| env.history));
     let entry = Entry { slot, version, volumes, by, reason, after, done, ended, failed, ..Entry::new(n, now, verb) };
     let (offset, over) = history.place(n);

@@ -134,7 +134,7 @@ impl HistoryEntry {
             reason,
             took_effect,
             trial,
-            failed,
+            failed: failed.map(|failed| *failed),
         }
     }
 
