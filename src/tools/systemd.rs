@@ -38,8 +38,8 @@ pub fn next(calendar: &str, after: u64) -> Result<Option<u64>, ToolError> {
 pub fn is_there(windows: bool) -> Result<(), ToolError> {
     let always = [Tool::Systemctl, Tool::Busctl];
     let for_windows = [Tool::SystemdAnalyze, Tool::SystemdRun];
-    let all = always.into_iter().chain(for_windows.into_iter().filter(|_| windows));
-    all.map(|tool| tool.find().map(drop)).collect()
+    let mut all = always.into_iter().chain(for_windows.into_iter().filter(|_| windows));
+    all.try_for_each(|tool| tool.find().map(drop))
 }
 
 /// Who holds a reboot back, each in words.
@@ -96,7 +96,9 @@ pub fn run_in_windows(windows: &[String], command: &[String]) -> Result<(), Tool
     // It fails if there is none.
     _ = Tool::Systemctl.says(&["stop", REBOOT_TIMER]);
     let calendars: Vec<_> = windows.iter().map(|window| format!("--on-calendar={window}")).collect();
-    let own = ["--quiet", "--collect", "--unit=slipway-reboot", "--description=Reboot into the new system of Slipway"];
+    let name = "--description=Reboot into the new system of Slipway";
+    // The command may name its file from here.
+    let own = ["--quiet", "--collect", "--same-dir", "--unit=slipway-reboot", name];
     let words = own.into_iter().chain(calendars.iter().map(String::as_str)).chain(["--"]);
     let words: Vec<&str> = words.chain(command.iter().map(String::as_str)).collect();
     Tool::SystemdRun.says(&words).map(drop)

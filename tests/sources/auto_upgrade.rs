@@ -1,7 +1,8 @@
 //! `auto-upgrade` with Debian's registry behind a recording proxy, and the real `systemd-analyze`.
 //!
 //! No systemd runs here. So `systemctl`, `systemd-run` and `busctl` are small programs that record what they are asked and
-//! answer what a test says. The answers of `busctl` are what systemd 252 prints.
+//! answer what a test says. The answers of `busctl` have the form of `busctl --json=short`, and what logind's interface says
+//! they hold. That logind, a timer and a reboot do as they are asked is for a machine with systemd to show.
 
 use std::{
     fs,
@@ -254,7 +255,7 @@ fn windows() {
     let run = asked.last().unwrap();
     let config = fleet.path("update.toml").display().to_string();
     for part in [
-        "systemd-run --quiet --collect --unit=slipway-reboot ",
+        "systemd-run --quiet --collect --same-dir --unit=slipway-reboot ",
         "--on-calendar=01-01 00:00 Europe/Berlin -- ",
         &format!("{} auto-upgrade --config={config} ", installer_path().display()),
         " --reboot-only",

@@ -319,8 +319,8 @@ logged_in_users = "ignore"
         assert_eq!(config.reboot_window[0].value, "Sat,Sun 02:00 Europe/Berlin");
         assert_eq!((config.reboot_window_length.seconds(), config.logged_in_users), (7200, Users::Ignore));
         assert_eq!(config.inhibitors, Inhibitors::Only(vec!["backup".to_owned()]));
-        let used = |key: &&str| text.contains(&format!("\n{key} = "));
-        assert!(UpdateConfig::KEYS.iter().all(|key| used(&key)));
+        let used = |key: &str| text.contains(&format!("\n{key} = "));
+        assert!(UpdateConfig::KEYS.iter().all(|key| used(key)));
         assert_eq!(UpdateConfig::parse(b"").unwrap(), UpdateConfig::default());
     }
 
