@@ -4,6 +4,7 @@
 //! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
 mod copies;
+mod grow;
 mod unverified;
 mod volume;
 
@@ -32,7 +33,7 @@ use slipway_core::{
     },
     disk::{
         gpt::{self, Gpt},
-        gpt_grow::{GrownGpt, Place},
+        gpt_grow::GrownGpt,
         layout::Part,
         meta::Meta,
     },
@@ -187,10 +188,7 @@ impl<'a> Executor<'_, 'a> {
     fn apply(&mut self, step: &Step) -> anyhow::Result<Vec<Expect>> {
         match step {
             Step::Reserve { extent } => self.reserve(*extent).map(|()| vec![]),
-            Step::DropPartitions => {
-                self.disk.drop_partitions().context("the kernel's old partitions")?;
-                Ok(vec![])
-            }
+            Step::DropPartitions => self.disk.drop_partitions().context("the kernel's old partitions").map(|()| vec![]),
             Step::ClearLba0 { extent } => self.zeros(&[*extent]),
             Step::ClearLabels { head, tail } => self.zeros(&[*head, *tail]),
             // These are small. Their space in an image file stays reserved.
@@ -235,16 +233,10 @@ impl<'a> Executor<'_, 'a> {
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
-            Step::WriteEntries { extent } => self.small(extent.offset, self.gpt()?.entries),
-            Step::WritePrimaryHeader { extent, entries, .. } => self.primary_header(*extent, *entries),
-            Step::ResizePartition { part, extent } => {
-                self.disk.resize_partition(*extent).with_context(|| format!("the kernel's partition {part}"))?;
-                Ok(vec![])
-            }
-            Step::GrowXfs { part, extent, .. } => {
-                self.disk.grow_xfs(*extent).with_context(|| format!("the file system of {part}"))?;
-                Ok(vec![])
-            }
+            Step::WriteEntries { .. }
+            | Step::WritePrimaryHeader { .. }
+            | Step::ResizePartition { .. }
+            | Step::GrowXfs { .. } => self.grow(step),
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
                     self.observer
@@ -345,17 +337,6 @@ impl<'a> Executor<'_, 'a> {
 
     fn assets(&self) -> anyhow::Result<&'a Assets> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
-    }
-
-    // What was written before goes with the table that was there when it was planned.
-    fn primary_header(&self, extent: Extent, entries: Place) -> anyhow::Result<Vec<Expect>> {
-        let (grown, over) = self.sources.grown.ok_or_else(|| anyhow!("the plan needs a table"))?;
-        let mut found = vec![0; extent.len as usize];
-        self.disk.read_back(extent.offset, &mut found).context("reading LBA 1")?;
-        if found != over && found != grown.header(Place::Away) {
-            return Err(ChangedMeanwhile::new("the partition table").into());
-        }
-        self.small(extent.offset, grown.header(entries).to_vec())
     }
 
     fn gpt(&self) -> anyhow::Result<Gpt> {

@@ -25,6 +25,7 @@ use crate::{
         layout::Part,
         xfs::XfsSize,
     },
+    text::quoted,
     units::{Extent, Lba, MIB, SectorSize, approx, round_down},
 };
 
@@ -233,6 +234,27 @@ fn result(growth: Growth, held: Held) -> String {
             format!("EPHEMERAL has {size}; it holds {what}, which only the OS can grow")
         }
         _ => format!("EPHEMERAL has {size}; it is blank"),
+    }
+}
+
+/// One of these steps as a line of a dry run.
+pub fn described(plan: &Plan, step: &Step, at: &dyn Fn(&Extent) -> String) -> String {
+    match step {
+        Step::WriteEntries { extent } => format!("write      new partition entries: {}", at(extent)),
+        Step::WritePrimaryHeader { extent, commit: true, .. } => {
+            let size = plan.growth.map_or_else(String::new, |growth| approx(growth.after));
+            format!("write      primary GPT header: {}, EPHEMERAL has {size}", at(extent))
+        }
+        Step::WritePrimaryHeader { extent, .. } => {
+            format!("write      primary GPT header: {}, the entries are at LBA 2 again", at(extent))
+        }
+        Step::ResizePartition { part, extent } => {
+            format!("tell       the kernel that {part} has {}", approx(extent.len))
+        }
+        Step::GrowXfs { part, extent, mounted_on } => {
+            format!("grow       {part}: XFS on {}, to {}", quoted(mounted_on), approx(extent.len))
+        }
+        _ => String::new(),
     }
 }
 

@@ -136,8 +136,7 @@ fn contents(
             });
         }
     }
-    let core = bios.map(|bios| bios.core.clone());
-    let room = layout.part(Part::Bios).len;
+    let (core, room) = (bios.map(|bios| bios.core.clone()), layout.part(Part::Bios).len);
     if let Some(core) = core.as_ref().filter(|core| core.size > room) {
         refusals.push(Refusal::CoreTooLarge { size: core.size, room });
     }

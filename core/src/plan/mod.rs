@@ -55,7 +55,6 @@ use crate::{
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
-    text::quoted,
     units::{Extent, MIB, approx},
 };
 
@@ -405,20 +404,10 @@ impl Plan {
                 format!("write      LBA 0: boot code and protective MBR{marked}{commit}")
             }
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
-            Step::WriteEntries { extent } => format!("write      new partition entries: {}", at(extent)),
-            Step::WritePrimaryHeader { extent, commit: true, .. } => {
-                let size = self.growth.map_or_else(String::new, |growth| approx(growth.after));
-                format!("write      primary GPT header: {}, EPHEMERAL has {size}{commit}", at(extent))
-            }
-            Step::WritePrimaryHeader { extent, .. } => {
-                format!("write      primary GPT header: {}, the entries are at LBA 2 again", at(extent))
-            }
-            Step::ResizePartition { part, extent } => {
-                format!("tell       the kernel that {part} has {}", approx(extent.len))
-            }
-            Step::GrowXfs { part, extent, mounted_on } => {
-                format!("grow       {part}: XFS on {}, to {}", quoted(mounted_on), approx(extent.len))
-            }
+            Step::WriteEntries { .. }
+            | Step::WritePrimaryHeader { .. }
+            | Step::ResizePartition { .. }
+            | Step::GrowXfs { .. } => grow::described(self, step, &at) + commit,
         }
     }
 }
