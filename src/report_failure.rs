@@ -6,7 +6,7 @@
 use std::{error::Error, io, iter};
 
 use slipway_core::{
-    config::unattended::InstructionsError,
+    config::{unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,
     plan::{LeftAlone, Refusal, Refusals},
@@ -223,6 +223,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     let simple = [
         (cause.is::<EnvironmentError>(), Known::new(Id::EnvironmentVariable)),
         (cause.is::<ConfigError>(), Known::new(Id::MachineConfig)),
+        (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),

@@ -3,6 +3,7 @@
 pub mod limited;
 mod no_zeroing;
 mod signals;
+pub mod systemd;
 
 use std::{
     ffi::OsStr,
@@ -21,6 +22,10 @@ pub enum Tool {
     Xorrisofs,
     // The same program as xorrisofs. Under this name it reads ISOs.
     Xorriso,
+    Systemctl,
+    SystemdAnalyze,
+    SystemdRun,
+    Busctl,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +44,10 @@ impl Tool {
             Tool::QemuImg => ("qemu-img", "qemu-utils"),
             Tool::Xorrisofs => ("xorrisofs", "xorriso"),
             Tool::Xorriso => ("xorriso", "xorriso"),
+            Tool::Systemctl => ("systemctl", "systemd"),
+            Tool::SystemdAnalyze => ("systemd-analyze", "systemd"),
+            Tool::SystemdRun => ("systemd-run", "systemd"),
+            Tool::Busctl => ("busctl", "systemd"),
         }
     }
 
@@ -53,6 +62,13 @@ impl Tool {
 
     pub fn run<S: AsRef<OsStr>>(self, args: impl IntoIterator<Item = S>) -> Result<(), ToolError> {
         self.run_with_progress(args, &mut |_| ())
+    }
+
+    /// Run it to its end, and return what it says.
+    pub fn says(self, args: &[&str]) -> Result<String, ToolError> {
+        let mut text = String::new();
+        self.run_piped(Path::new("."), args, |mut stdout| _ = stdout.read_to_string(&mut text))?;
+        Ok(text)
     }
 
     /// Run it to its end. `piece` gets its stdout in pieces that end with a carriage return, as progress meters print
@@ -112,9 +128,9 @@ impl Tool {
         let mut lines = text.trim().lines();
         let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));
         match self {
-            // mkfs.xfs prints the error first and then its usage.
-            Tool::MkfsXfs | Tool::QemuImg => lines.next(),
             Tool::Xorrisofs | Tool::Xorriso => lines.find(severe).or_else(|| text.trim().lines().last()),
+            // mkfs.xfs prints the error first and then its usage.
+            _ => lines.next(),
         }
         .unwrap_or_default()
     }

@@ -36,5 +36,6 @@ mod prelude;
 pub mod rate;
 pub mod report;
 pub mod text;
+mod toml;
 pub mod units;
 pub mod yaml;

@@ -3,6 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "clap prints these texts as they are: [:TAG] is not a link")]
 
 pub mod argv;
+mod auto_upgrade;
 mod change;
 pub mod environment;
 mod health;
@@ -15,6 +16,7 @@ pub mod terminal;
 mod tracker;
 mod values;
 
+pub use auto_upgrade::AutoUpgradeArgs;
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
@@ -96,6 +98,11 @@ pub enum Verb {
     /// boot. The new system must call `installer confirm`. If it does not, the boot after the trial starts the old
     /// system again. That covers a panic, a hang that a watchdog ends, and a power cut.
     Upgrade(Box<UpgradeArgs>),
+    /// Follow a tag of a registry, as a file says: upgrade if the tag names another image, and reboot when it may.
+    ///
+    /// slipway-update.timer runs it. The registry is asked for the digest alone. If the running slot was installed from
+    /// that image, nothing else is done. What failed on this disk before is left alone. The exit code of both is 0.
+    AutoUpgrade(Box<AutoUpgradeArgs>),
     /// First half of an upgrade: write and verify the payload while the system runs. The next boot does not try it yet.
     Stage(Box<StageArgs>),
     /// Second half of an upgrade: verify the staged slot again, and have the next boot try it once.
@@ -121,6 +128,14 @@ pub enum Verb {
     /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
     /// files match their checksums.
     Repair(ChangeArgs),
+    /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
+    ///
+    /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,
+    /// and EPHEMERAL, the last partition, takes the rest. If XFS is on it, it grows while it is mounted; if it is not
+    /// mounted, run this again when it is. In the system no --disk is needed. A power cut at any moment leaves the old
+    /// table or the new one: run it again, and it goes on where it stopped. Where there is nothing to do, as at most
+    /// boots, it takes milliseconds, writes nothing, and the exit code is 0.
+    Grow(ChangeArgs),
     /// Erase STATE or EPHEMERAL and make them anew. All data on them is lost.
     Wipe(WipeArgs),
     /// Show what is on a disk, which slot boots next, and why. Writes nothing.

@@ -24,6 +24,18 @@ pub fn image_kind() -> impl TypedValueParser<Value = ImageKind> {
     PossibleValuesParser::new(values).try_map(|name| find(ImageKind::ALL.map(|(kind, _)| kind), ImageKind::name, &name))
 }
 
+/// One of these, by its name: value, name, help.
+pub fn named<T, const N: usize>(all: [(T, &'static str, &'static str); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let values = all.map(|(_, name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(values).try_map(move |name| {
+        let found = all.iter().find(|(_, known, _)| *known == name).map(|(value, ..)| *value);
+        found.ok_or_else(|| format!("{name:?} is not one of the possible values"))
+    })
+}
+
 /// `--platform`. None if it is empty, which machined passes for the default platform.
 #[derive(Clone, Copy, Debug)]
 pub struct PlatformArg(pub Option<Platform>);

@@ -1,4 +1,4 @@
-//! `installer activate`, `confirm`, `guard`, `rollback`, `repair` and `wipe`.
+//! `installer activate`, `confirm`, `guard`, `rollback`, `repair`, `grow` and `wipe`.
 
 use slipway_core::{
     disk::layout::Part,
@@ -38,6 +38,10 @@ pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Repo
 
 pub fn repair(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     ops::repair::run(&args.target.request(observer)?, args.options(), observer).map(Report::Change)
+}
+
+pub fn grow(args: &ChangeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    ops::grow::run(&args.target.request(observer)?, &args.options(), observer).map(Report::Change)
 }
 
 pub fn wipe(args: &WipeArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

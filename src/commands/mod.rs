@@ -1,6 +1,7 @@
 //! Turns the arguments of each verb into a request, one short file for each. [`crate::ops`] carries the requests out.
 
 mod asked;
+mod auto_upgrade;
 mod change;
 mod checksum;
 mod completions;
@@ -45,12 +46,14 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Image(args) => image::run(&args, environment, progress),
         Verb::Unattended(args) => unattended::run(&args, Defaults::read(environment, progress)?, progress),
         Verb::Upgrade(args) => upgrade::run(&args, &Defaults::read(environment, progress)?, progress),
+        Verb::AutoUpgrade(args) => auto_upgrade::run(*args, environment, progress),
         Verb::Stage(args) => upgrade::stage(&args, environment, progress),
         Verb::Activate(args) => change::activate(&args, progress),
         Verb::Confirm(args) => change::confirm(&args, progress),
         Verb::Guard(args) => change::guard(args, progress),
         Verb::Rollback(args) => change::rollback(&args, progress),
         Verb::Repair(args) => change::repair(&args, progress),
+        Verb::Grow(args) => change::grow(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => {
             let report = ops::status::run(&args.target.request(progress)?, args.full, progress)?;

@@ -3,7 +3,10 @@
 use std::io;
 
 use super::aligned_buf::AlignedBuf;
-use slipway_core::units::{Extent, SectorSize};
+use slipway_core::{
+    plan::Known,
+    units::{Extent, SectorSize},
+};
 
 /// Bytes per transfer: large enough for the disk's full speed, small enough to hold several in memory.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -57,6 +60,21 @@ pub trait BlockIo: Sync {
 
     /// Drop the page cache of the partition nodes on this range.
     fn forget_cached(&self, _extent: Extent) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What the kernel knows of the partition that begins at this byte; none of a disk that it reads no partitions of.
+    fn known(&self, _offset: u64) -> io::Result<Option<Known>> {
+        Ok(None)
+    }
+
+    /// Have the kernel know that the partition which begins there is larger. It may be in use.
+    fn resize_partition(&self, _extent: Extent) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Grow the mounted XFS file system on this partition to all of it.
+    fn grow_xfs(&self, _extent: Extent) -> io::Result<()> {
         Ok(())
     }
 

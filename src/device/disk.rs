@@ -1,6 +1,7 @@
 //! A real disk or image file: opened, locked, read and written at offsets.
 
 mod claim;
+mod grow;
 mod lock;
 mod same;
 mod writer;
@@ -36,6 +37,7 @@ use super::{
 use claim::{patiently, uses_of};
 use lock::lock;
 use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
+use slipway_core::plan::Known;
 use slipway_core::units::{Extent, SectorSize, round_down};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -420,6 +422,18 @@ impl BlockIo for Disk {
                 nodes.try_for_each(|node| ioctl::flush_buffers(&node?))
             }
         }
+    }
+
+    fn known(&self, offset: u64) -> io::Result<Option<Known>> {
+        self.known_partition(offset)
+    }
+
+    fn resize_partition(&self, extent: Extent) -> io::Result<()> {
+        self.resize_known(extent)
+    }
+
+    fn grow_xfs(&self, extent: Extent) -> io::Result<()> {
+        self.grow_mounted(extent)
     }
 
     // Our own `O_EXCL` claim would make this fail, so it is given up first. The lock stays.

@@ -1,5 +1,5 @@
-//! The ioctls of block devices (`linux/fs.h`, `linux/blkpg.h`), loop devices (`linux/loop.h`) and device mapper
-//! (`linux/dm-ioctl.h`). The other unsafe code of the installer is a few lines in each of `main.rs`, `tools/no_zeroing.rs`
+//! The ioctls of block devices (`linux/fs.h`, `linux/blkpg.h`), loop devices (`linux/loop.h`), device mapper
+//! (`linux/dm-ioctl.h`) and XFS (`xfs_fs.h`). The other unsafe code of the installer is a few lines in each of `main.rs`, `tools/no_zeroing.rs`
 //! and `transfer/sha256`.
 #![expect(
     unsafe_code,
@@ -16,7 +16,7 @@ use std::{
 };
 
 use nix::libc;
-use slipway_core::units::Extent;
+use slipway_core::{disk::xfs::XfsSize, units::Extent};
 
 mod raw {
     nix::ioctl_read!(blkgetsize64, 0x12, 114, usize);
@@ -45,6 +45,28 @@ mod raw {
         pub length: i64,
         pub number: i32,
         pub names: [[u8; 64]; 2],
+    }
+
+    nix::ioctl_read!(xfs_geometry, b'X', 100, XfsGeometry);
+    nix::ioctl_write_ptr!(xfs_grow_data, b'X', 110, XfsGrowth);
+
+    /// `struct xfs_fsop_geom_v1`: only what is needed has a name.
+    #[repr(C)]
+    pub struct XfsGeometry {
+        pub block: u32,
+        pub unused: u32,
+        pub group: u32,
+        pub rest: [u32; 4],
+        pub most_inodes: u32,
+        pub blocks: u64,
+        pub more: [u64; 9],
+    }
+
+    /// `struct xfs_growfs_data`.
+    #[repr(C)]
+    pub struct XfsGrowth {
+        pub blocks: u64,
+        pub most_inodes: u32,
     }
 
     #[repr(C)]
@@ -123,6 +145,7 @@ pub fn discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
 
 const BLKPG_ADD: i32 = 1;
 const BLKPG_DELETE: i32 = 2;
+const BLKPG_RESIZE: i32 = 3;
 
 fn blkpg(disk: &File, op: i32, number: i32, extent: Extent) -> io::Result<()> {
     let partition = raw::BlkpgPartition {
@@ -145,6 +168,29 @@ pub fn delete_partition(disk: &File, number: i32) -> io::Result<()> {
 /// Make the kernel know a partition.
 pub fn add_partition(disk: &File, number: i32, extent: Extent) -> io::Result<()> {
     blkpg(disk, BLKPG_ADD, number, extent)
+}
+
+/// Make the kernel know that a partition is larger. It may be in use.
+pub fn resize_partition(disk: &File, number: i32, extent: Extent) -> io::Result<()> {
+    blkpg(disk, BLKPG_RESIZE, number, extent)
+}
+
+/// The sizes of the XFS file system that a file or directory lies on, and how many percent of it inodes may take.
+pub fn xfs_size(file: &File) -> io::Result<(XfsSize, u32)> {
+    let mut found = MaybeUninit::<raw::XfsGeometry>::zeroed();
+    let found = unsafe {
+        raw::xfs_geometry(file.as_raw_fd(), found.as_mut_ptr())?;
+        found.assume_init()
+    };
+    let size = XfsSize::new(found.block, found.group, found.blocks);
+    Ok((size.ok_or_else(|| io::Error::other("a geometry that is not understood"))?, found.most_inodes))
+}
+
+/// Grow the data section of a mounted XFS file system to so many blocks.
+pub fn grow_xfs(file: &File, blocks: u64, most_inodes: u32) -> io::Result<()> {
+    let growth = raw::XfsGrowth { blocks, most_inodes };
+    unsafe { raw::xfs_grow_data(file.as_raw_fd(), &raw const growth) }?;
+    Ok(())
 }
 
 /// What a loop device lies on.

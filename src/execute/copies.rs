@@ -27,6 +27,12 @@ pub struct ChangedMeanwhile {
     what: String,
 }
 
+impl ChangedMeanwhile {
+    pub(super) fn new(what: &str) -> Self {
+        ChangedMeanwhile { what: what.to_owned() }
+    }
+}
+
 /// A step that failed.
 pub(super) struct Failed {
     pub n: usize,
@@ -205,5 +211,5 @@ fn meta_extent(copy: u8, offset: u64) -> Extent {
 }
 
 fn changed_meta() -> ChangedMeanwhile {
-    ChangedMeanwhile { what: "META".to_owned() }
+    ChangedMeanwhile::new("META")
 }

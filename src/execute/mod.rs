@@ -32,6 +32,7 @@ use slipway_core::{
     },
     disk::{
         gpt::{self, Gpt},
+        gpt_grow::{GrownGpt, Place},
         layout::Part,
         meta::Meta,
     },
@@ -69,6 +70,8 @@ pub struct Sources<'a> {
     pub payload: Option<&'a dyn PayloadFiles>,
     /// Needed by plans that make a partition table.
     pub assets: Option<&'a Assets>,
+    /// Needed by plans that change one: the new table, and what LBA 1 holds before.
+    pub grown: Option<(&'a GrownGpt, &'a [u8])>,
 }
 
 pub fn run(plan: &Plan, disk: &dyn BlockIo, sources: Sources, observer: &mut dyn Observer) -> Result<(), ExecuteError> {
@@ -232,6 +235,16 @@ impl<'a> Executor<'_, 'a> {
             }
             Step::WriteLba0 { extent } => self.small(extent.offset, self.lba0()?),
             Step::WriteMetaLegacy { extent } => self.meta_legacy(*extent),
+            Step::WriteEntries { extent } => self.small(extent.offset, self.gpt()?.entries),
+            Step::WritePrimaryHeader { extent, entries, .. } => self.primary_header(*extent, *entries),
+            Step::ResizePartition { part, extent } => {
+                self.disk.resize_partition(*extent).with_context(|| format!("the kernel's partition {part}"))?;
+                Ok(vec![])
+            }
+            Step::GrowXfs { part, extent, .. } => {
+                self.disk.grow_xfs(*extent).with_context(|| format!("the file system of {part}"))?;
+                Ok(vec![])
+            }
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
                     self.observer
@@ -334,7 +347,21 @@ impl<'a> Executor<'_, 'a> {
         self.sources.assets.ok_or_else(|| anyhow!("the plan needs boot images"))
     }
 
+    // What was written before goes with the table that was there when it was planned.
+    fn primary_header(&self, extent: Extent, entries: Place) -> anyhow::Result<Vec<Expect>> {
+        let (grown, over) = self.sources.grown.ok_or_else(|| anyhow!("the plan needs a table"))?;
+        let mut found = vec![0; extent.len as usize];
+        self.disk.read_back(extent.offset, &mut found).context("reading LBA 1")?;
+        if found != over && found != grown.header(Place::Away) {
+            return Err(ChangedMeanwhile::new("the partition table").into());
+        }
+        self.small(extent.offset, grown.header(entries).to_vec())
+    }
+
     fn gpt(&self) -> anyhow::Result<Gpt> {
+        if let Some((grown, _)) = self.sources.grown {
+            return Ok(grown.gpt.clone());
+        }
         let table = self.table()?;
         Ok(Gpt::new(&table.layout, table.ids.disk, &table.ids.parts))
     }

@@ -24,7 +24,7 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => notes.push(format!(
             "the backup GPT is not at the end of the disk but at {}: the disk is larger than the image that was written to \
-             it; this does not keep a disk from booting, and a tool that grows the last partition moves the backup GPT",
+             it; this does not keep a disk from booting, and `installer grow` moves it there and makes EPHEMERAL larger",
             approx(at),
         )),
         _ => {}

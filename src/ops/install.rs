@@ -123,7 +123,7 @@ pub fn onto(
     plan.warnings.iter().for_each(|warning| observer.note(warning));
     let dry_run = request.system.dry_run;
     if !dry_run {
-        let sources = Sources { payload: Some(&payload.source), assets: Some(&tools.assets) };
+        let sources = Sources { payload: Some(&payload.source), assets: Some(&tools.assets), ..Sources::default() };
         execute::run(&plan, disk, sources, observer)?;
     }
     let digest = payload.facts.manifest().payload_digest();

@@ -5,10 +5,12 @@
 //! [`InstalledDisk`] does the rest in the same way for all of them.
 
 pub mod activate;
+pub mod auto_upgrade;
 pub mod checksum;
 mod clones;
 pub mod confirm;
 mod copies;
+pub mod grow;
 pub mod guard;
 pub mod health;
 pub mod history;

@@ -179,26 +179,28 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
         return Some(format!("GRUB refused slot {slot}, {version}: {}", found(fault)));
     }
     let command = |verb| command_for(verb, disk, facts);
-    let how = match env.states[slot] {
-        SlotState::Trial if env.once == Some(slot) => "is to be tried at the next boot",
-        SlotState::Trial => &format!("was cancelled before it ran: `{}` has the next boot try it", command("activate")),
-        SlotState::Tried if runs => {
-            &format!("runs and is not confirmed: without `{}` the next boot starts the other slot", command("confirm"))
+    let why = trial_failure(facts);
+    let how = match (env.states[slot], why) {
+        (SlotState::Trial, _) if env.once == Some(slot) => ", is to be tried at the next boot",
+        (SlotState::Trial, _) => {
+            &format!(", was cancelled before it ran: `{}` has the next boot try it", command("activate"))
         }
-        SlotState::Tried => "was tried and never confirmed",
-        SlotState::Bad => "was tried and given up",
-        SlotState::Good => "was tried and confirmed",
+        (SlotState::Tried, Some(why)) if runs => &format!(", runs and is not confirmed: {why}"),
+        (SlotState::Tried, None) if runs => &format!(
+            ", runs and is not confirmed: without `{}` the next boot starts the other slot",
+            command("confirm")
+        ),
+        (SlotState::Tried, Some(why)) if why.check.is_some() => &format!(": was not confirmed: {why}"),
+        // That it was not confirmed is what it says.
+        (SlotState::Tried, Some(why)) => &format!(": was {why}"),
+        (SlotState::Tried, None) => ", was tried and never confirmed",
+        (SlotState::Bad, Some(why)) => &format!(", was tried and given up; {why}"),
+        (SlotState::Bad, None) => ", was tried and given up",
+        (SlotState::Good, _) => ", was tried and confirmed",
         // What was tried is gone.
-        SlotState::Empty => return None,
+        (SlotState::Empty, _) => return None,
     };
-    Some(match trial_failure(facts) {
-        Some(why) if env.states[slot] == SlotState::Tried && !runs => {
-            format!("slot {slot}, {version}: was not confirmed: {why}")
-        }
-        Some(why) if runs => format!("slot {slot}, {version}, runs and is not confirmed: {why}"),
-        Some(why) => format!("slot {slot}, {version}, {how}; {why}"),
-        None => format!("slot {slot}, {version}, {how}"),
-    })
+    Some(format!("slot {slot}, {version}{how}"))
 }
 
 fn rollback(facts: &SystemFacts) -> String {

@@ -163,6 +163,6 @@ pub fn onto(
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();
     let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, dry_run: options.dry_run };
-    let sources = Sources { payload: Some(&payload.source), assets: None };
+    let sources = Sources { payload: Some(&payload.source), ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)
 }

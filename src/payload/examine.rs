@@ -179,6 +179,7 @@ impl Found {
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
+            image: None,
         })
     }
 
@@ -230,7 +231,15 @@ impl Found {
             (None, None) => None,
         };
         let Manifest { arch, version, files, .. } = manifest;
-        Ok(Some(PayloadFacts { source: source.to_string(), arch, version, files, cmdline, checksums: true }))
+        Ok(Some(PayloadFacts {
+            source: source.to_string(),
+            arch,
+            version,
+            files,
+            cmdline,
+            checksums: true,
+            image: None,
+        }))
     }
 
     fn cmdline(&self) -> Result<Option<&str>, PayloadError> {

@@ -7,6 +7,7 @@ use crate::device::BlockIo;
 use slipway_core::{
     disk::{
         gpt::{ENTRIES, Entry, GptError, Header, is_protective_mbr},
+        gpt_grow::RawTable,
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
     },
     plan::{GptCopies, GptFacts},
@@ -77,6 +78,12 @@ impl Gpt {
     }
 }
 
+/// The copy with its header at `at`, byte for byte.
+pub(super) fn raw_table(disk: &dyn BlockIo, at: Lba) -> Option<RawTable> {
+    let (header, bytes) = copy(disk, at).ok()?;
+    RawTable::new(header, bytes).ok()
+}
+
 /// The partition table of an installed disk. A table with other partitions than ours is [`ProbeError::Foreign`].
 pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let sector = disk.sector_size();
@@ -88,7 +95,11 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     let (mut parts, mut guids) = ([Extent { offset: 0, len: 0 }; 7], [Uuid::nil(); 7]);
     for ((place, guid), part) in parts.iter_mut().zip(&mut guids).zip(Part::ALL) {
         let entry = entries.iter().find(|e| e.number == part.number() && e.name == part.name());
-        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid))).filter(|(e, _)| e.end() <= disk.size());
+        let found = entry.and_then(|e| Some((e.extent(sector)?, e.guid)));
+        if found.is_some_and(|(extent, _)| extent.end() > disk.size()) {
+            let why = "ends beyond the end of the disk, which is smaller than its partition table says";
+            return Err(ProbeError::Foreign(format!("{} {why}", part.name())));
+        }
         (*place, *guid) = found.ok_or_else(|| {
             ProbeError::Foreign(format!(
                 "partition {} is not {} or lies beyond the end of the disk",
@@ -117,8 +128,14 @@ fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
 }
 
-// The copy with its header at `at`. One that cannot be read is as lost as a damaged one.
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {
+    let (header, bytes) = copy(disk, at)?;
+    let entries = header.decode_entries(&bytes)?;
+    Ok((header, entries))
+}
+
+// The copy with its header at `at`. One that cannot be read is as lost as a damaged one.
+fn copy(disk: &dyn BlockIo, at: Lba) -> Result<(Header, Vec<u8>), GptError> {
     let sector = disk.sector_size();
     let inside =
         |lba: Lba, len: u64| lba.offset(sector).filter(|o| o.checked_add(len).is_some_and(|end| end <= disk.size()));
@@ -134,6 +151,5 @@ fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {
         return Err(GptError::Unusable("its entries lie beyond the end of the disk"));
     };
     fetch(offset, &mut entries)?;
-    let entries = header.decode_entries(&entries)?;
     Ok((header, entries))
 }

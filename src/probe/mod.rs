@@ -5,6 +5,7 @@ mod clones;
 mod content;
 mod error;
 mod gpt;
+mod grow;
 mod holding;
 mod partitions;
 mod system;
@@ -14,6 +15,7 @@ pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};
 pub use error::ProbeError;
 pub use gpt::gpt;
+pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
 pub use system::{

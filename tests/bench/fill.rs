@@ -28,7 +28,12 @@ pub fn fill(disk: &Disk, source: &str, slot_bytes: u64, read_back: bool) {
         _ => false,
     });
     assert_eq!(plan.steps.len(), 1 + usize::from(read_back), "the plan writes and verifies a slot in other steps");
-    execute::run(&plan, disk, Sources { payload: Some(&source), assets: Some(&assets) }, &mut fixtures::Silent)
-        .unwrap();
+    execute::run(
+        &plan,
+        disk,
+        Sources { payload: Some(&source), assets: Some(&assets), ..Sources::default() },
+        &mut fixtures::Silent,
+    )
+    .unwrap();
     disk.sync().unwrap();
 }

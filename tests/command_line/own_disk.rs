@@ -153,7 +153,7 @@ fn where_there_is_none_it_is_said_what_to_give() {
         ("slipway.disk=sda", "", &["slipway.disk= is not on the kernel command line"]),
         (live, "", &["this is a live system, which runs from no disk"]),
     ] {
-        for args in [&["status"][..], &["rollback"], &["confirm"], &["repair"], &["upgrade"], &["inspect"]] {
+        for args in [&["status"][..], &["rollback"], &["confirm"], &["repair"], &["grow"], &["upgrade"], &["inspect"]] {
             let outcome = under(&world, cmdline, before, args).exits(INPUT);
             outcome.says(texts).says(&["no disk is named", "give --disk PATH", "`lsblk -o PATH,SIZE,MODEL,SERIAL`"]);
         }

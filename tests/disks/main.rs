@@ -7,6 +7,7 @@ mod bad_upgrade;
 mod cycle;
 mod fat_reader;
 mod fat_volume;
+mod grow;
 mod half_dead;
 mod history;
 mod installed;

@@ -111,8 +111,11 @@ each_runs! {
     contributing: "CONTRIBUTING.md";
     security: "SECURITY.md";
     architecture: "docs/architecture.md";
+    auto_upgrade: "docs/auto-upgrade.md";
     benchmarks: "docs/benchmarks.md";
     damage: "docs/damage.md";
+    growing: "docs/growing.md";
+    health: "docs/health.md";
     images_and_media: "docs/images-and-media.md";
     install: "docs/install.md";
     machined: "docs/machined.md";

@@ -29,6 +29,7 @@ pub fn substitutions(disk: &str, second: &str, registry_port: u16) -> Vec<(&'sta
         ("/usr/install/amd64", "payload".to_owned()),
         ("/run/slipway/payload", "payload".to_owned()),
         ("/srv/tftp", "tftp".to_owned()),
+        ("/etc/slipway/update.toml", "update.toml".to_owned()),
     ]
 }
 
@@ -39,7 +40,9 @@ pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/damage.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/troubleshooting.md", &[INSTALLED[0], "truncate -s 4G disk.raw", IMAGE]),
     ("docs/reports-and-events.md", &["truncate -s 4G disk.raw", IMAGE]),
+    ("docs/growing.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/runbook.md", INSTALLED),
+    ("docs/auto-upgrade.md", INSTALLED),
 ];
 /// A system that was installed and runs from its disk.
 const INSTALLED: &[&str] = &["installer install --disk /dev/sda --source dir:payload", "reboot"];
@@ -60,6 +63,9 @@ const fn not_run(command: &'static str, why: &'static str, proof: &'static [&'st
 
 const BUILDS: &str = "it builds and fetches what hack/test has built before this test is run";
 const LONG: &str = "it takes from minutes to hours, and is run by itself";
+
+const DOCKER: &str = "it needs a docker daemon; skopeo puts the same image there";
+const SYSTEMD: &str = "no systemd runs here; its programs read the units";
 
 pub const NOT_RUN: &[NotRun] = &[
     not_run("hack/demo", "it builds and boots a virtual machine", &["hack/demo", "vm-tests/main.rs"]),
@@ -111,6 +117,10 @@ pub const NOT_RUN: &[NotRun] = &[
         "it needs a docker daemon",
         &["tests/sources/container_image.rs", "tests/media/imager.rs"],
     ),
+    not_run("docker build -t registry.example/os:1.2 .", DOCKER, &["tests/sources/auto_upgrade.rs"]),
+    not_run("docker push registry.example/os:1.2", DOCKER, &["tests/sources/auto_upgrade.rs"]),
+    not_run("systemctl enable --now slipway-update.timer", SYSTEMD, &["tests/sources/auto_upgrade.rs"]),
+    not_run("journalctl -u slipway-update -u slipway-reboot", SYSTEMD, &["tests/sources/auto_upgrade.rs"]),
     not_run(
         "skopeo copy oci-archive:out/image.tar docker-daemon:slipway:latest",
         "it needs a docker daemon; skopeo reads the archive",
@@ -126,7 +136,10 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--bench", "cargo"),
+    ("--now", "systemctl"),
+    ("--what", "systemd-inhibit"),
     ("--dump", "sfdisk"),
+    ("--empty", "systemd-repart"),
     ("--entrypoint", "docker"),
     ("--flushbufs", "blockdev"),
     ("--json", "hack/bench"),

@@ -28,6 +28,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
+        image: None,
     }
 }
 
@@ -174,6 +175,10 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WriteMarker { .. }
         | Step::Discard { .. }
         | Step::DropPartitions
+        | Step::WriteEntries { .. }
+        | Step::WritePrimaryHeader { .. }
+        | Step::ResizePartition { .. }
+        | Step::GrowXfs { .. }
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }

@@ -4,9 +4,11 @@
 //! assets or another program.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+mod auto_upgrade;
 mod command_definition;
 mod failure_report;
 mod fuzz_seeds;
+mod grow_plan;
 mod history;
 mod image_profile;
 mod initramfs;

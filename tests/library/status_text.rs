@@ -108,12 +108,18 @@ fn states() -> Vec<(&'static str, Seen, SystemFacts)> {
             ..Entry::new(2, 1_769_860_600, Verb::Trial)
         },
     ]);
+    let mut too_late = not_well.entries().to_vec();
+    too_late[1].failed =
+        Some(Failed::late(std::time::Duration::from_secs(600), "systemd waits for db.service; failed: nginx.service"));
+    let too_late =
+        SystemFacts { history: Some(ring(&too_late)), ..with_env(tried(), |env| BootEnv { history: Some(1), ..env }) };
     let not_well = |facts| SystemFacts {
         history: Some(not_well.clone()),
         ..with_env(facts, |env| BootEnv { history: Some(1), ..env })
     };
     vec![
         ("trial-not-well", seen(), not_well(tried())),
+        ("trial-too-late", seen(), too_late),
         ("trial-is-not-well", seen(), not_well(on_trial())),
         ("history", seen(), SystemFacts { history: Some(history), ..with_env(healthy(), named) }),
         ("healthy", seen(), healthy()),

@@ -54,7 +54,7 @@ impl Rig {
         let disk = Disk::open(&path, Access::Whole, None, Duration::ZERO).unwrap();
         let request = InstallRequest { format_data: false, ..fixtures::request(1) };
         let plan = fixtures::plan(&request, &disk, &source, &assets);
-        let sources = Sources { payload: Some(&source), assets: Some(&assets) };
+        let sources = Sources { payload: Some(&source), assets: Some(&assets), ..Sources::default() };
         execute::run(&plan, &disk, sources, &mut fixtures::Silent).unwrap();
         let layout = plan.table.unwrap().layout;
         // Nothing in a slot names it: a copy of A is a B.

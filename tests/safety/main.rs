@@ -6,3 +6,4 @@
 
 mod boot_rule;
 mod crash;
+mod grow;

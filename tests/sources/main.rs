@@ -3,6 +3,7 @@
 //! Where a payload comes from: directories, container images, registries; and the project's own container image.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
+mod auto_upgrade;
 mod bad_payload;
 mod container_image;
 mod cut_payload;

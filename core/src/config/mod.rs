@@ -9,6 +9,7 @@ use crate::prelude::*;
 mod cel;
 mod selector;
 pub mod unattended;
+pub mod update;
 
 pub use super::yaml::ConfigError;
 pub use selector::{DiskTraits, Selector};

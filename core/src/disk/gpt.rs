@@ -16,7 +16,7 @@ use crate::units::{Extent, Lba, SectorSize};
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: usize = 92;
-const ENTRY_BYTES: usize = 128;
+pub(super) const ENTRY_BYTES: usize = 128;
 /// Entries in a table of ours.
 pub const ENTRIES: u32 = 128;
 // The GPT that xorriso puts into an ISO has more than the usual 128.
@@ -85,6 +85,8 @@ pub struct Header {
     pub entries_lba: Lba,
     /// Number of entries, used or not, at most 512.
     pub entries: u32,
+    /// First and last block that a partition may have.
+    pub usable: [Lba; 2],
     /// GUID of the disk.
     pub disk_guid: Uuid,
     entries_crc: u32,
@@ -126,6 +128,7 @@ impl Header {
             alternate_lba: Lba(le64(header, 32)),
             entries_lba: Lba(le64(header, 72)),
             entries,
+            usable: [Lba(le64(header, 40)), Lba(le64(header, 48))],
             disk_guid: guid(&header[56..72]),
             entries_crc: le32(header, 88),
         })
@@ -167,6 +170,7 @@ pub fn is_protective_mbr(lba0: &[u8]) -> bool {
 }
 
 /// A GPT as the bytes to write.
+#[derive(Clone, Debug)]
 pub struct Gpt {
     /// One block at LBA 1.
     pub primary_header: Vec<u8>,
@@ -198,6 +202,7 @@ impl Gpt {
                     my,
                     other,
                     array,
+                    entries: ENTRIES,
                     first_usable: 2 + array_sectors,
                     last_usable: last - array_sectors - 1,
                     disk_guid,
@@ -226,17 +231,18 @@ fn encode_entry(row: &mut [u8], part: Part, guid: Uuid, extent: Extent, sector: 
     }
 }
 
-struct HeaderFields {
-    my: u64,
-    other: u64,
-    array: u64,
-    first_usable: u64,
-    last_usable: u64,
-    disk_guid: Uuid,
-    crc: u32,
+pub(super) struct HeaderFields {
+    pub my: u64,
+    pub other: u64,
+    pub array: u64,
+    pub entries: u32,
+    pub first_usable: u64,
+    pub last_usable: u64,
+    pub disk_guid: Uuid,
+    pub crc: u32,
 }
 
-fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
+pub(super) fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
     let mut h = Vec::with_capacity(HEADER_BYTES);
     h.extend_from_slice(SIGNATURE);
     h.extend_from_slice(&REVISION.to_le_bytes());
@@ -247,7 +253,7 @@ fn encode_header(sector: SectorSize, f: &HeaderFields) -> Vec<u8> {
     }
     h.extend_from_slice(&f.disk_guid.to_bytes_le());
     h.extend_from_slice(&f.array.to_le_bytes());
-    h.extend_from_slice(&ENTRIES.to_le_bytes());
+    h.extend_from_slice(&f.entries.to_le_bytes());
     h.extend_from_slice(&(ENTRY_BYTES as u32).to_le_bytes());
     h.extend_from_slice(&f.crc.to_le_bytes());
     let crc = crc32fast::hash(&h);

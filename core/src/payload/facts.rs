@@ -3,7 +3,10 @@
 use crate::prelude::*;
 
 use super::manifest::{FileInfo, Manifest, ROOTFS};
-use crate::kernel::{arch::Arch, placeholder::Placeholder};
+use crate::{
+    digest::Sha256,
+    kernel::{arch::Arch, placeholder::Placeholder},
+};
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub struct PayloadFacts {
     pub cmdline: Option<String>,
     /// Whether it has a SHA256SUMS, which then agreed.
     pub checksums: bool,
+    /// The container image it is in: the digest of the index, or of the manifest if there is none.
+    pub image: Option<Sha256>,
 }
 
 impl PayloadFacts {
@@ -55,6 +60,7 @@ impl PayloadFacts {
             files: self.files.clone(),
             cmdline: self.cmdline.clone(),
             kernel_args: None,
+            image: None,
         }
     }
 }

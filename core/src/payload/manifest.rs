@@ -57,6 +57,10 @@ pub struct Manifest {
     /// In a slot: what the user asked for, so that the next upgrade can keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_args: Option<KernelArgs>,
+    /// In a slot: the container image that it was written from, as a registry names it: the digest of the index, or of the
+    /// manifest if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Sha256>,
 }
 
 /// What the user adds to the payload's own kernel arguments.
@@ -191,6 +195,7 @@ mod tests {
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
             kernel_args: None,
+            image: None,
         };
         assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");
@@ -208,6 +213,7 @@ mod tests {
             files: vec![file(n)],
             cmdline: cmdline.map(ToOwned::to_owned),
             kernel_args: None,
+            image: None,
         };
         let system = |n, cmdline| slot(n, Some(cmdline)).system_digest();
         assert_eq!(system(1, "quiet"), system_digest(&[file(1)], "quiet"));

@@ -88,7 +88,8 @@ impl SlotContent<'_> {
         };
         let cmdline = cmdline.to_string();
         let kernel_args = Some(self.args.clone());
-        let manifest = Manifest { cmdline: Some(cmdline.clone()), kernel_args, ..payload.manifest() };
+        let manifest =
+            Manifest { cmdline: Some(cmdline.clone()), kernel_args, image: payload.image, ..payload.manifest() };
         let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
         let manifest = VolumeFile::text(MANIFEST, manifest.render());
         let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {

@@ -92,7 +92,8 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Wipe => Verb::Wipe,
         Goal::Repair => Verb::Repair,
         Goal::Trial => Verb::Trial,
-        Goal::Meta => return None,
+        // They change neither what boots nor what is kept, and the ESP may be mounted.
+        Goal::Meta | Goal::Grow => return None,
     })
 }
 

@@ -82,6 +82,7 @@ pub fn meta(
         warnings: warnings.into_iter().collect(),
         result: "META has the new tags".to_owned(),
         meanwhile: "META has the old tags or the new ones; run the same command again".to_owned(),
+        growth: None,
         steps: change.steps,
     })
 }

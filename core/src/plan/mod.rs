@@ -6,9 +6,11 @@
 use crate::prelude::*;
 
 mod activate;
+pub mod auto_upgrade;
 mod confirm;
 mod content;
 mod facts;
+mod grow;
 mod history;
 mod install;
 mod meta;
@@ -27,6 +29,7 @@ pub use activate::{ActivateRequest, activate};
 pub use confirm::confirm;
 pub use content::{Words, kernel_args_notes};
 pub use facts::{AssetFacts, BiosFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
+pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
 pub use meta::meta;
@@ -52,6 +55,7 @@ use crate::{
     digest::Sha256,
     disk::layout::{Layout, Part},
     payload::manifest::FileInfo,
+    text::quoted,
     units::{Extent, MIB, approx},
 };
 
@@ -114,6 +118,8 @@ pub enum Goal {
     Repair,
     /// The disk tells why the running trial is not confirmed.
     Trial,
+    /// EPHEMERAL takes the rest of a larger disk.
+    Grow,
 }
 
 impl fmt::Display for Goal {
@@ -129,6 +135,7 @@ impl fmt::Display for Goal {
             Goal::Meta => "meta",
             Goal::Repair => "repair",
             Goal::Trial => "trial",
+            Goal::Grow => "grow",
         })
     }
 }
@@ -158,6 +165,9 @@ pub struct Plan {
     pub result: String,
     /// What a failure between the first write and the commit leaves on the disk, as a sentence.
     pub meanwhile: String,
+    /// What becomes of EPHEMERAL; only `grow` changes its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
     /// The steps in order; empty if there is nothing to do.
     pub steps: Vec<Step>,
 }
@@ -304,6 +314,10 @@ impl Plan {
             }
             Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
             Goal::Wipe | Goal::Meta => &self.meanwhile,
+            Goal::Grow if committing => {
+                "it is not known whether the new partition table is in force; it is as good as the old one; run the same \
+                 command again"
+            }
             _ if committing && !commits(before) => {
                 "it is not known whether the new boot state is in force; it is as safe as the old one; run the same \
                  command again"
@@ -391,6 +405,20 @@ impl Plan {
                 format!("write      LBA 0: boot code and protective MBR{marked}{commit}")
             }
             Step::RereadTable => "tell       the kernel about the new partition table".into(),
+            Step::WriteEntries { extent } => format!("write      new partition entries: {}", at(extent)),
+            Step::WritePrimaryHeader { extent, commit: true, .. } => {
+                let size = self.growth.map_or_else(String::new, |growth| approx(growth.after));
+                format!("write      primary GPT header: {}, EPHEMERAL has {size}{commit}", at(extent))
+            }
+            Step::WritePrimaryHeader { extent, .. } => {
+                format!("write      primary GPT header: {}, the entries are at LBA 2 again", at(extent))
+            }
+            Step::ResizePartition { part, extent } => {
+                format!("tell       the kernel that {part} has {}", approx(extent.len))
+            }
+            Step::GrowXfs { part, extent, mounted_on } => {
+                format!("grow       {part}: XFS on {}, to {}", quoted(mounted_on), approx(extent.len))
+            }
         }
     }
 }

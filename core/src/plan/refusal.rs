@@ -136,6 +136,9 @@ pub enum Refusal {
          still works; otherwise reinstall"
     )]
     NothingToRepair,
+    /// The partition table cannot grow, or EPHEMERAL must not.
+    #[error("{0}")]
+    CannotGrow(String),
     /// There is no running trial to confirm.
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
@@ -198,6 +201,7 @@ impl Refusal {
             | Refusal::NotStaged { .. }
             | Refusal::NotWhole { .. }
             | Refusal::NothingToRepair
+            | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
             | Refusal::InUse(_)
@@ -249,6 +253,7 @@ impl Refusal {
             Refusal::NotStaged { .. } => FailureId::NotStaged,
             Refusal::NotWhole { .. } => FailureId::SlotDamaged,
             Refusal::NothingToRepair => FailureId::NothingToRepair,
+            Refusal::CannotGrow(_) => FailureId::CannotGrow,
             Refusal::NotTrial(_) => FailureId::NoTrial,
             Refusal::NoWayBack { .. } => FailureId::NoWayBack,
         }
@@ -304,6 +309,7 @@ impl Refusal {
             | Refusal::Placeholder { .. }
             | Refusal::Meta(_)
             | Refusal::Platform(_)
+            | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. } => None,
         }

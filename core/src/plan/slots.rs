@@ -445,6 +445,7 @@ impl<'a> Draft<'a> {
             warnings: self.warnings,
             result,
             meanwhile,
+            growth: None,
             steps,
         }
     }

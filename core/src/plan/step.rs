@@ -12,7 +12,7 @@ use crate::{
         history::{Entry, RECORD_BYTES},
         slot::Slot,
     },
-    disk::{layout::Part, meta::ADV_BYTES},
+    disk::{gpt_grow::Place, layout::Part, meta::ADV_BYTES},
     units::{Extent, MIB},
 };
 
@@ -81,12 +81,26 @@ pub enum Step {
     WriteLba0 { extent: Extent },
     /// Have the kernel read the new table. Never fails the install, because the table is on the disk.
     RereadTable,
+    /// Write the entries of a grown table, to the one of two places that the primary header does not name.
+    WriteEntries { extent: Extent },
+    /// Write LBA 1, which names the new entries and the new backup: with `commit` one sector turns the old table into the
+    /// new one.
+    WritePrimaryHeader { extent: Extent, entries: Place, commit: bool },
+    /// Tell the kernel that a partition is larger. It may be in use.
+    ResizePartition { part: Part, extent: Extent },
+    /// Grow a mounted XFS file system to all of its partition, which is `extent`.
+    GrowXfs { part: Part, extent: Extent, mounted_on: String },
 }
 
 impl Step {
     /// Whether this step puts the plan's goal in force.
     pub const fn is_commit(&self) -> bool {
-        matches!(self, Step::WriteLba0 { .. } | Step::WriteBootEnv { commit: true, .. })
+        matches!(
+            self,
+            Step::WriteLba0 { .. }
+                | Step::WritePrimaryHeader { commit: true, .. }
+                | Step::WriteBootEnv { commit: true, .. }
+        )
     }
 
     /// The byte ranges of the disk that this step writes.
@@ -102,6 +116,8 @@ impl Step {
             | Step::WriteBackupGpt { extent }
             | Step::WritePrimaryGpt { extent }
             | Step::WriteMetaLegacy { extent }
+            | Step::WriteEntries { extent }
+            | Step::WritePrimaryHeader { extent, .. }
             | Step::WriteLba0 { extent } => vec![*extent],
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![*head, *tail],
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
@@ -112,6 +128,8 @@ impl Step {
             | Step::Verify { .. }
             | Step::ForgetCached { .. }
             | Step::DropPartitions
+            | Step::ResizePartition { .. }
+            | Step::GrowXfs { .. }
             | Step::RereadTable => vec![],
         }
     }

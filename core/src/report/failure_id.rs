@@ -27,6 +27,7 @@ identifiers! {
     EnvironmentVariable = "environment-variable": "An environment variable has a value that cannot be used.";
     Stdin = "stdin": "Stdin stays open without data, or holds too much.";
     MachineConfig = "machine-config": "The machine config on stdin is wrong.";
+    UpdateConfig = "update-config": "The file of `auto-upgrade` is wrong.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
     // Which disk.
@@ -81,6 +82,7 @@ identifiers! {
     NotStaged = "not-staged": "No slot is staged.";
     SlotDamaged = "slot-damaged": "The slot that is to boot is damaged.";
     NothingToRepair = "nothing-to-repair": "Both copies of boot.env are lost, and no good slot is whole.";
+    CannotGrow = "cannot-grow": "EPHEMERAL cannot grow on the disk as it is.";
     NoTrial = "no-trial": "No trial is running.";
     CheckFailed = "check-failed": "A health check failed, so the trial is not confirmed.";
     NoWayBack = "no-way-back": "There is no good system to go back to.";

@@ -4,6 +4,7 @@
 
 use crate::prelude::*;
 
+mod auto_upgrade;
 mod change;
 mod event;
 mod failure;
@@ -26,6 +27,7 @@ mod unattended;
 mod verify;
 mod writer;
 
+pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
 pub use change::ChangeReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
@@ -90,6 +92,8 @@ pub enum Report {
     Change(Box<ChangeReport>),
     /// `guard`, when it has nothing to do any more.
     Guard(GuardReport),
+    /// `auto-upgrade`.
+    AutoUpgrade(Box<AutoUpgradeReport>),
     /// `unattended`.
     Unattended(Box<UnattendedReport>),
     /// `status`.
@@ -134,6 +138,7 @@ impl fmt::Display for Report {
             Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
             Report::Guard(r) => r.fmt(f),
+            Report::AutoUpgrade(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),
             Report::Status(r) => r.fmt(f),
             Report::History(r) => r.fmt(f),

@@ -96,6 +96,11 @@ pub struct Entry {
 }
 
 impl Node {
+    /// A node of a text that is not YAML, in which nothing is nested deeper than a list of scalars.
+    pub(crate) const fn flat(at: Pos, value: Value) -> Self {
+        Node { at, value, height: 2 }
+    }
+
     /// Whether it is null: no value, `~` or `null`.
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))

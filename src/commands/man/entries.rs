@@ -35,6 +35,7 @@ const fn entry(name: &'static str, of: Of, text: &'static str) -> Entry {
 
 const CHANGE: &[&str] = &[
     "installer-upgrade",
+    "installer-auto-upgrade",
     "installer-stage",
     "installer-activate",
     "installer-confirm",
@@ -51,6 +52,17 @@ const WITH_XFS: &[&str] = &[
     "installer-image",
     "installer-unattended",
     "installer-upgrade",
+    "installer-activate",
+    "installer-wipe",
+    "imager",
+];
+
+const WITH_TOOLS: &[&str] = &[
+    "installer-install",
+    "installer-image",
+    "installer-unattended",
+    "installer-upgrade",
+    "installer-auto-upgrade",
     "installer-activate",
     "installer-wipe",
     "imager",
@@ -105,6 +117,16 @@ pub const FILES: &[Entry] = &[
             "imager",
         ]),
         "the payload if none is named: vmlinuz, initramfs.xz and rootfs.squashfs; cmdline and version are optional.",
+    ),
+    entry(
+        "/etc/slipway/update.toml",
+        Of::Pages(&["installer-auto-upgrade"]),
+        "what to follow, and when to reboot. Without it nothing is done.",
+    ),
+    entry(
+        "systemctl, busctl, systemd-run, systemd-analyze",
+        Of::Pages(&["installer-auto-upgrade"]),
+        "programs that ask logind who holds a reboot back, open windows, and reboot.",
     ),
     entry(
         "SHA256SUMS, manifest.json",
@@ -174,7 +196,7 @@ pub const ENVIRONMENT: &[Entry] = &[
         Of::Pages(&["installer-image", "installer-man", "imager"]),
         "the time that goes into what is made, seconds since 1970 UTC; otherwise a fixed one.",
     ),
-    entry("PATH", Of::Pages(WITH_XFS), "where other programs are looked for."),
+    entry("PATH", Of::Pages(WITH_TOOLS), "where other programs are looked for."),
     entry(
         "REGISTRY_AUTH_FILE",
         Of::With("authfile"),

@@ -112,6 +112,20 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-auto-upgrade",
+        &[
+            ("What it would do now:", "installer auto-upgrade --dry-run"),
+            ("What the timer runs:", "installer auto-upgrade"),
+            (
+                "Reboot into what waits for it, whatever the file says of windows:",
+                "installer auto-upgrade --reboot-only --reboot now",
+            ),
+        ],
+        &["upgrade", "confirm", "status", "history"],
+        "The file is TOML. Its keys are explained in the example assets/update.toml of the project. A mistake in it is \
+         exit code 2, with its line and column. `systemctl enable --now slipway-update.timer` turns it on.",
+    ),
+    page(
         "installer-stage",
         &[
             (
@@ -155,6 +169,17 @@ const PAGES: &[Page] = &[
         ],
         &["status", "verify", "rollback"],
         "",
+    ),
+    page(
+        "installer-grow",
+        &[
+            ("See what it would do:", "installer grow --disk /dev/sda --dry-run"),
+            ("In the system, at every boot:", "installer grow"),
+        ],
+        &["status", "inspect", "image"],
+        "The old table stays whole until one sector names the new one, so a power cut leaves one or the other. What is \
+         not XFS, or not mounted, is left as large as it is: the partition grows, and the answer says what is left to \
+         do. An EPHEMERAL that systemd-repart(8) grows is better left to that.",
     ),
     page(
         "installer-wipe",

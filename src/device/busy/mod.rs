@@ -17,6 +17,7 @@ use slipway_core::{
 
 use super::identity::DiskNode;
 pub use devices::{ALL, Device, Devices, Kind, NoSysfs, Store};
+pub use mounts::xfs_mounts;
 
 /// The uses of these ranges. Partitions are none by themselves.
 pub fn uses_of(node: &DiskNode, extents: &[Extent]) -> Result<Vec<DiskUse>, NoSysfs> {

@@ -47,12 +47,34 @@ pub fn mounts() -> Vec<Mount> {
     mounts
 }
 
+/// Where the XFS on this device is mounted for writing, as this process sees it.
+pub fn xfs_mounts(rdev: u64) -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(|line| xfs_mount(line, rdev)).collect()
+}
+
+fn xfs_mount(line: &str, rdev: u64) -> Option<PathBuf> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let fields: Vec<&str> = mount.split(' ').collect();
+    let writable = |options: &str| options.split(',').any(|option| option == "rw");
+    let mut of = file_system.split(' ');
+    let is_xfs = of.next()? == "xfs" && writable(of.nth(1)?);
+    let is_it = is_xfs && device_number(fields.get(2)?)? == rdev && writable(fields.get(5)?);
+    is_it.then(|| unescaped(fields[4]).into())
+}
+
+// The kernel writes space, tab, newline and backslash as octal escapes.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .into_iter()
+        .fold(text.to_owned(), |text, (escape, is)| text.replace(escape, is))
+}
+
 // The device numbers that a line of mountinfo names, and the mount point (proc_pid_mountinfo(5)).
 fn mounted(line: &str) -> Vec<(u64, String)> {
     let fields: Vec<&str> = line.split(' ').collect();
     let (Some(number), Some(point)) = (fields.get(2), fields.get(4)) else { return vec![] };
-    // The kernel writes a space as an octal escape.
-    let point = point.replace("\\040", " ");
+    let point = unescaped(point);
     // btrfs and overlays have device numbers of their own. Their source field names the device.
     let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
     let source = source.filter(|s| s.starts_with("/dev/")).and_then(|s| fs::metadata(s).ok()).map(|m| m.rdev());
@@ -64,4 +86,20 @@ pub fn swaps() -> Vec<Store> {
     let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.filter_map(|path| Store::of(&fs::metadata(path.replace("\\040", " ")).ok()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_xfs_for_writing() {
+        let at = |line: &str| xfs_mount(line, nix::sys::stat::makedev(253, 7));
+        let line = "36 35 253:7 / /a\\040b rw,noatime shared:1 - xfs /dev/vda7 rw,attr2";
+        assert_eq!(at(line), Some("/a b".into()));
+        for other in [("253:7", "253:6"), ("xfs", "ext4"), (" rw,noatime", " ro,noatime"), (" rw,attr2", " ro,attr2")] {
+            assert_eq!(at(&line.replace(other.0, other.1)), None, "{other:?}");
+        }
+        assert_eq!(at(""), None);
+    }
 }

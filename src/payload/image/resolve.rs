@@ -17,6 +17,8 @@ use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse
 const MAX_LAYERS: usize = 1000;
 
 pub struct Resolved {
+    /// Digest of what the reference names: the index, or the manifest if there is none.
+    pub root: Sha256,
     pub manifest: Document,
     pub config: Descriptor,
     /// Lowest first.
@@ -30,6 +32,7 @@ enum Meaning {
 
 pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
     let root = store.root()?;
+    let digest = Sha256::of(&root.bytes);
     let (manifest, bytes) = match meaning(&root, &store.name())? {
         Meaning::Manifest(manifest) => (manifest, root),
         Meaning::Index(index) => {
@@ -44,7 +47,7 @@ pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageErro
         }
     };
     let layers = layers(store, &manifest, arch)?;
-    Ok(Resolved { manifest: bytes, config: manifest.config().clone(), layers })
+    Ok(Resolved { root: digest, manifest: bytes, config: manifest.config().clone(), layers })
 }
 
 fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {

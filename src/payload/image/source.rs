@@ -43,6 +43,7 @@ const WHOLE_INSPECTION_BYTES: u64 = 16 << 20;
 
 pub struct ImageSource {
     store: Box<dyn ImageStore>,
+    root: Sha256,
     layers: Vec<Layer>,
     source: SourceRef,
     arch: Arch,
@@ -69,8 +70,8 @@ pub enum Inspection {
 impl ImageSource {
     /// Find the image for this architecture. Reads manifest and configuration but no layers.
     pub fn open(store: Box<dyn ImageStore>, source: SourceRef, arch: Arch) -> Result<Self, ImageError> {
-        let Resolved { layers, .. } = resolve(&*store, arch)?;
-        Ok(ImageSource { store, layers, source, arch, expected: Expected::default() })
+        let Resolved { root, layers, .. } = resolve(&*store, arch)?;
+        Ok(ImageSource { store, root, layers, source, arch, expected: Expected::default() })
     }
 
     /// Compressed size of all layers, as the manifest claims.
@@ -109,6 +110,7 @@ impl ImageSource {
             Some(facts) => facts,
             None => found.facts(policy, &self.source)?,
         };
+        let facts = PayloadFacts { image: Some(self.root), ..facts };
         self.expected = Expected {
             digests: found.digests()?,
             sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),

@@ -69,7 +69,8 @@ impl BlobReader {
 
     fn connect(&mut self) -> Result<(), RequestError> {
         let accept = "application/octet-stream, */*;q=0.5";
-        let request = Request { path: &self.path, accept, start: self.position, version: self.version.as_ref() };
+        let request =
+            Request { path: &self.path, accept, start: self.position, version: self.version.as_ref(), head: false };
         let answer = match self.endpoints.list[self.schedule.endpoint()].get(&request) {
             Ok(answer) => answer,
             Err(failure) => {

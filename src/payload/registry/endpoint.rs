@@ -54,6 +54,8 @@ pub struct Request<'a> {
     pub start: u64,
     /// If `start` is not 0: the version of the bytes before it.
     pub version: Option<&'a Version>,
+    /// Ask for the headers alone (HEAD).
+    pub head: bool,
 }
 
 /// A strong ETag and its host: other hosts have other ETags for the same bytes.
@@ -152,7 +154,9 @@ impl Endpoint {
         request: &Request<'_>,
         authorization: Option<&str>,
     ) -> Result<Response<Body>, RequestError> {
-        let mut call = self.agent.get(url.to_string()).header("Accept", request.accept);
+        let to = url.to_string();
+        let call = if request.head { self.agent.head(to) } else { self.agent.get(to) };
+        let mut call = call.header("Accept", request.accept);
         if let Some(value) = authorization {
             call = call.header("Authorization", value);
         }

@@ -86,15 +86,35 @@ impl Registry {
         format!("{kind} {wanted} in docker://{}/{}", self.image.host, self.image.repository)
     }
 
+    /// The digest of what the reference names: of the index, where there is one. Only headers are asked for, unless the
+    /// registry does not say it there.
+    pub fn digest(&self) -> Result<Sha256, ImageError> {
+        let wanted = self.image.wanted();
+        let said = |answer: Answer| Ok(header(&answer.response, "docker-content-digest").and_then(parse_digest));
+        match self.ask(&wanted, true, said)? {
+            Some(digest) => Ok(digest),
+            None => Ok(Sha256::of(&self.manifest(&wanted)?.bytes)),
+        }
+    }
+
     /// A manifest by tag or digest. A digest is verified here, so that a mirror with wrong content is skipped.
     fn manifest(&self, wanted: &str) -> Result<Document, ImageError> {
+        self.ask(wanted, false, |answer| document(answer, parse_digest(wanted)))
+    }
+
+    fn ask<T>(
+        &self,
+        wanted: &str,
+        head: bool,
+        take: impl Fn(Answer) -> Result<T, RequestError>,
+    ) -> Result<T, ImageError> {
         let mut schedule = self.endpoints.schedule();
         let path = format!("manifests/{wanted}");
         loop {
-            let request = Request { path: &path, accept: ACCEPT, start: 0, version: None };
+            let request = Request { path: &path, accept: ACCEPT, start: 0, version: None, head };
             let answer = self.endpoints.list[schedule.endpoint()].get(&request);
-            match answer.and_then(|answer| document(answer, parse_digest(wanted))) {
-                Ok(document) => return Ok(document),
+            match answer.and_then(&take) {
+                Ok(taken) => return Ok(taken),
                 Err(failure) => schedule
                     .failed(failure, &self.endpoints.names)
                     .map_err(|failure| failure.into_error(&self.what("manifest", wanted)))?,

@@ -35,6 +35,7 @@ fn a_disk_is_required() {
         "confirm",
         "rollback",
         "repair",
+        "grow",
         "wipe STATE",
         "status",
         "verify",

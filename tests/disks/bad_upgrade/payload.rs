@@ -74,7 +74,7 @@ fn a_payload_that_changes_while_it_is_read() {
     };
     let plan = plan::upgrade(&request, &system, &payload).unwrap();
     flip(&node.next.path(Payload::ROOTFS), 50_000);
-    let sources = Sources { payload: Some(&source), assets: None };
+    let sources = Sources { payload: Some(&source), ..Sources::default() };
     let error = execute::run(&plan, &disk, sources, &mut Silent).unwrap_err();
     assert_eq!(error.kind.exit_code(), 7);
     let text = format!("{:#}", anyhow_chain(&error));

@@ -195,3 +195,20 @@ fn nothing_is_sent_before_it_is_asked_for() {
     drop((registry(&name, &plain()), registry(&name, &options())));
     assert!(server.requests().is_empty());
 }
+
+#[test]
+fn a_digest_costs_a_head_request() {
+    let said = digest(b"an index");
+    let server = Server::new(move |request, out| match request.method.as_str() {
+        "HEAD" => head(out, 200, &[("Content-Length", "8"), ("Docker-Content-Digest", said.as_str())]),
+        _ => reply(out, 200, &[], b"an index"),
+    });
+    assert_eq!(format!("sha256:{}", at(server.port).digest().unwrap()), digest(b"an index"));
+    let asked: Vec<_> = server.requests().into_iter().map(|request| (request.method, request.target)).collect();
+    assert_eq!(asked, [("HEAD".to_owned(), "/v2/a/b/manifests/1".to_owned())]);
+    // Not every registry says it; then the manifest is read.
+    let silent = Server::new(|_, out| reply(out, 200, &[], b"an index"));
+    assert_eq!(format!("sha256:{}", at(silent.port).digest().unwrap()), digest(b"an index"));
+    let none = Server::new(|_, out| reply(out, 404, &[], b""));
+    assert_eq!(says(&at(none.port).digest().unwrap_err(), &["404"]), "not found");
+}

@@ -7,6 +7,7 @@
 mod cuts;
 mod disk;
 mod faults;
+mod grow;
 mod grub;
 mod history;
 mod install;
@@ -22,11 +23,11 @@ mod sweep;
 mod system;
 mod world;
 
-/// A sweep and a fault sweep for each: its name in `scenario`, its share of all states (an install has two of its own),
+/// A sweep and a fault sweep for each: its name in `scenario`, its share of all states (an install has two of its own, and a growth one),
 /// and of how many reads one fails: where others read the same, not each.
 macro_rules! verbs {
     ($($name:ident $share:literal $stride:literal,)*) => {
-        const SHARES: usize = 2 * install::SHARE $(+ $share)*;
+        const SHARES: usize = 2 * install::SHARE + grow::SHARE $(+ $share)*;
         $(mod $name {
             #[test]
             fn power_cuts() {

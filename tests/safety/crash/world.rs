@@ -168,7 +168,7 @@ impl World {
     /// Run the real executor over the plan of an install.
     pub fn install(&self, n: usize, disk: &dyn BlockIo) -> Result<(), execute::ExecuteError> {
         let files = Files(&self.payloads[n]);
-        let sources = Sources { payload: Some(&files), assets: Some(&self.assets) };
+        let sources = Sources { payload: Some(&files), assets: Some(&self.assets), ..Sources::default() };
         execute::run(&self.plans[n], disk, sources, &mut Silent)
     }
 
@@ -191,7 +191,7 @@ impl World {
             }
         }
         let files = Files(&self.payloads[n]);
-        let sources = Sources { payload: Some(&files), assets: Some(&self.assets) };
+        let sources = Sources { payload: Some(&files), assets: Some(&self.assets), ..Sources::default() };
         let disk = RecordingDisk::new(DISK_BYTES, Pages::default());
         execute::run(&plan, &disk, sources, &mut Silent).unwrap();
         disk.pages()
@@ -237,7 +237,7 @@ impl World {
         let mut plan = self.plan(verb, &mut installed).map_err(Failed::before)?;
         edit(&mut plan);
         let files = verb.payload().map(|n| Files(&self.payloads[n]));
-        let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), assets: None };
+        let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), ..Sources::default() };
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);

@@ -66,6 +66,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
+        image: None,
     }
 }
 
@@ -94,7 +95,12 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
     let args = KernelArgs::default();
     let cmdline = assemble(Platform::METAL, "", payload.arch, payload.cmdline.as_deref(), &args.extra).to_string();
     SlotFacts {
-        manifest: Some(Manifest { cmdline: Some(cmdline), kernel_args: Some(args), ..payload.manifest() }),
+        manifest: Some(Manifest {
+            cmdline: Some(cmdline),
+            kernel_args: Some(args),
+            image: payload.image,
+            ..payload.manifest()
+        }),
         marker,
         boot_problem: None,
         verifies: true,

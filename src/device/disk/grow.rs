@@ -1,0 +1,64 @@
+//! A partition that becomes larger while it is in use, and the XFS file system on it.
+
+use std::{fs::File, io, os::unix::fs::MetadataExt as _, path::PathBuf};
+
+use super::{Disk, claim::patiently};
+use crate::device::{
+    busy::{self, ALL, Device, Kind, xfs_mounts},
+    ioctl,
+};
+use slipway_core::{plan::Known, units::Extent};
+
+impl Disk {
+    /// The partition that begins there, in the kernel.
+    fn partition_at(&self, offset: u64) -> Option<Device> {
+        let parts = busy::partitions(&self.node, &[ALL]).unwrap_or_default();
+        parts.into_iter().find(|part| part.extent().is_some_and(|extent| extent.offset == offset))
+    }
+
+    pub(super) fn known_partition(&self, offset: u64) -> io::Result<Option<Known>> {
+        let Some(part) = self.partition_at(offset) else { return Ok(None) };
+        let Some(Extent { len: bytes, .. }) = part.extent() else { return Ok(None) };
+        let mounted = match mounted_xfs(part.rdev) {
+            Some((place, opened)) => {
+                let (size, _) = ioctl::xfs_size(&opened)?;
+                Some((place.display().to_string(), size))
+            }
+            None => None,
+        };
+        Ok(Some(Known { bytes, mounted }))
+    }
+
+    pub(super) fn resize_known(&self, extent: Extent) -> io::Result<()> {
+        let unknown = || io::Error::other("the kernel does not know it any more");
+        let part = self.partition_at(extent.offset).ok_or_else(unknown)?;
+        match part.kind {
+            Kind::Partition { number: Some(number) } => {
+                patiently(|| ioctl::resize_partition(&self.lock, number, extent))
+            }
+            _ => Err(io::Error::other("it is made by device mapper: run kpartx -u, or reboot")),
+        }
+    }
+
+    pub(super) fn grow_mounted(&self, extent: Extent) -> io::Result<()> {
+        let gone = || io::Error::other("it is not mounted any more");
+        let part = self.partition_at(extent.offset).ok_or_else(gone)?;
+        let (_, opened) = mounted_xfs(part.rdev).ok_or_else(gone)?;
+        let (size, most_inodes) = ioctl::xfs_size(&opened)?;
+        let blocks = size.within(extent.len);
+        ioctl::grow_xfs(&opened, blocks, most_inodes)?;
+        let (size, _) = ioctl::xfs_size(&opened)?;
+        if size.blocks < blocks {
+            return Err(io::Error::other(format!("it has {} blocks afterwards, not {blocks}", size.blocks)));
+        }
+        Ok(())
+    }
+}
+
+/// Where the XFS on a device is mounted for writing, and opened there. Another mount may lie over the place.
+fn mounted_xfs(rdev: u64) -> Option<(PathBuf, File)> {
+    xfs_mounts(rdev).into_iter().find_map(|place| {
+        let opened = File::open(&place).ok()?;
+        (opened.metadata().ok()?.dev() == rdev).then_some((place, opened))
+    })
+}

@@ -1,0 +1,63 @@
+//! What growing needs to know: both copies of the partition table, and what EPHEMERAL holds.
+
+use super::{
+    error::{ProbeError, read},
+    gpt::{gpt, raw_table},
+};
+use crate::device::BlockIo;
+use slipway_core::{
+    disk::{
+        layout::Part,
+        magic::{HEAD_BYTES, recognise},
+        xfs::XfsSize,
+    },
+    plan::{GrowFacts, Held},
+    units::{Extent, Lba},
+};
+
+/// Reads little, so that a disk where there is nothing to grow costs next to nothing. Also what stands in LBA 1.
+pub fn grow_facts(disk: &dyn BlockIo) -> Result<(GrowFacts, Vec<u8>), ProbeError> {
+    let (sector, disk_bytes) = (disk.sector_size(), disk.size());
+    let gpt = gpt(disk)?;
+    let mut lba1 = vec![0; sector.bytes() as usize];
+    read(disk, sector.bytes(), &mut lba1)?;
+    let primary = raw_table(disk, Lba(1));
+    let last = raw_table(disk, Lba(disk_bytes / sector.bytes() - 1));
+    let ephemeral = gpt.part(Part::Ephemeral);
+    let held = held(disk, ephemeral)?;
+    let known = disk.known(ephemeral.offset).map_err(|source| ProbeError::Io { offset: ephemeral.offset, source })?;
+    Ok((GrowFacts { gpt, sector, disk_bytes, primary, last, held, known }, lba1))
+}
+
+fn held(disk: &dyn BlockIo, part: Extent) -> Result<Held, ProbeError> {
+    let mut head = vec![0; part.len.min(HEAD_BYTES as u64) as usize];
+    read(disk, part.offset, &mut head)?;
+    if has_raid_at_end(disk, part)? {
+        return Ok(Held::Unsafe("an md RAID member"));
+    }
+    Ok(match recognise(&head) {
+        // Of a LUKS volume the header stands at the beginning, both copies of it.
+        Some(magic) if matches!(magic.short, "LUKS" | "ext2/3/4" | "btrfs" | "LVM") => Held::Other(magic.name),
+        Some(magic) => match XfsSize::of(&head) {
+            Some(size) => Held::Xfs(size),
+            None => Held::Unsafe(magic.name),
+        },
+        None if head.iter().all(|byte| *byte == 0) => Held::Blank,
+        None => Held::Unsafe("something that is not known"),
+    })
+}
+
+// Versions 0.90 and 1.0 keep their superblock at the end, and the file system begins where the partition does (md(4)).
+fn has_raid_at_end(disk: &dyn BlockIo, part: Extent) -> Result<bool, ProbeError> {
+    const STEP: u64 = 64 << 10;
+    let aligned = part.len / STEP * STEP;
+    let (old, new) = (aligned.checked_sub(STEP), (part.len / 4096 * 4096).checked_sub(8192));
+    for at in [old, new].into_iter().flatten() {
+        let mut magic = [0; 4];
+        read(disk, part.offset + at, &mut magic)?;
+        if u32::from_le_bytes(magic) == 0xa92b_4efc || u32::from_be_bytes(magic) == 0xa92b_4efc {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,182 @@
+//! `grow` on real devices: partitions that the kernel knows, and XFS that is mounted.
+
+use std::{
+    fs::{self, OpenOptions},
+    path::Path,
+};
+
+use nix::sys::statvfs::statvfs;
+use serde_json::json;
+use slipway_core::units::{GIB, MIB};
+use slipway_test_support::{
+    exit_code::INSTALL,
+    world::{
+        IMAGE_BYTES, IMAGE_BYTES_4096, Loop, Mount, Outcome, Partition, SLOT_4096, World, json_of, noise, on_disk,
+        partition, read_at, refused, refused_on, tool, write_at,
+    },
+};
+
+fn lengthen(file: &Path, bytes: u64) {
+    OpenOptions::new().write(true).open(file).unwrap().set_len(bytes).unwrap();
+}
+
+/// An image that was written to a disk of this size.
+fn on_a_larger_disk(world: &World, extra: &[&str], bytes: u64) -> Loop {
+    let image = world.installed(&[&["--format-data=true"], extra].concat());
+    lengthen(&image, bytes);
+    Loop::attach(&image, &[])
+}
+
+fn ephemeral(disk: &Loop) -> Partition<'_> {
+    disk.partition(7, partition(&disk.node, "EPHEMERAL"))
+}
+
+fn grow(disk: &Path) -> Outcome {
+    on_disk(disk, &["grow", "--progress=none"])
+}
+
+/// Its report holds each of these texts.
+#[track_caller]
+fn shows(outcome: &Outcome, texts: &[&str]) {
+    texts.iter().for_each(|text| assert!(outcome.stdout.contains(text), "{text:?} is not in:\n{}", outcome.stdout));
+}
+
+fn verified(disk: &Path) {
+    let verdict = tool!("sgdisk", "-v", disk);
+    assert!(verdict.contains("No problems found.") && !verdict.contains("Warning"), "{verdict}");
+}
+
+fn bytes_of(mount: &Mount) -> u64 {
+    let stat = statvfs(&mount.point).unwrap();
+    stat.blocks() * stat.fragment_size()
+}
+
+#[test]
+fn a_mounted_file_system_grows_and_keeps_its_files() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], 12 * GIB);
+    // What another table has left at the end of the disk.
+    write_at(&disk.node, 12 * GIB - MIB, &noise(3, MIB as usize));
+    let (state, part) = (disk.partition(6, partition(&disk.node, "STATE")), ephemeral(&disk));
+    let (state, mount) =
+        (Mount::new(&state.node, world.path("state")), Mount::new(&part.node, world.path("mounted here")));
+    let file = mount.point.join("file");
+    fs::write(&file, noise(1, 5 << 20)).unwrap();
+    let before = bytes_of(&mount);
+
+    let dry = json_of(&disk.node, &["grow", "--dry-run"]);
+    assert_eq!((dry["changed"].clone(), bytes_of(&mount)), (json!(false), before));
+    let report = json_of(&disk.node, &["grow"]);
+    let growth = &report["plan"]["growth"];
+    assert_eq!((&report["changed"], &growth["file_system"]), (&json!(true), &json!("grows")));
+    let after = partition(&disk.node, "EPHEMERAL").len;
+    assert_eq!(growth["after"], after);
+    assert!(after > 11 * GIB && bytes_of(&mount) > after - after / 20, "{before} became {}", bytes_of(&mount));
+    assert_eq!(tool!("blockdev", "--getsize64", &part.node).trim(), after.to_string());
+    assert!(fs::read(&file).unwrap() == noise(1, 5 << 20));
+
+    verified(&disk.node);
+    assert_eq!(json_of(&disk.node, &["status"])["notes"], json!([]));
+    let content = disk.content();
+    let idle = grow(&disk.node).succeeds();
+    assert!(idle.stdout.starts_with("nothing to do: EPHEMERAL has "), "{}", idle.stdout);
+    assert!(disk.content() == content, "something was written");
+    drop((state, mount));
+    tool!("xfs_repair", "-n", &part.node);
+    on_disk(&disk.node, &["verify", "--progress=none"]).succeeds();
+}
+
+/// The partition first, and the file system once it is mounted.
+#[test]
+fn what_is_not_mounted_grows_later() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], 2 * GIB);
+    let part = ephemeral(&disk);
+    shows(&grow(&disk.node).succeeds(), &["XFS grows only while it is mounted"]);
+    shows(&grow(&disk.node).succeeds(), &["nothing to do: EPHEMERAL has ", "run the same command again then"]);
+    let mount = Mount::new(&part.node, world.path("mount"));
+    let before = bytes_of(&mount);
+    let again = json_of(&disk.node, &["grow"]);
+    assert_eq!(again["plan"]["steps"].as_array().unwrap().len(), 1, "{again}");
+    assert!(bytes_of(&mount) > before + GIB);
+    drop(mount);
+    tool!("xfs_repair", "-n", &part.node);
+}
+
+#[test]
+fn sectors_of_4096_bytes() {
+    let world = World::new();
+    let image = world.sparse("4096.img", IMAGE_BYTES_4096);
+    world.install(&image, &[SLOT_4096, "--sector-size=4096", "--format-data=true"]).succeeds();
+    lengthen(&image, 2 * GIB);
+    let disk = Loop::attach(&image, &["--sector-size", "4096"]);
+    let part = ephemeral(&disk);
+    let mount = Mount::new(&part.node, world.path("mount"));
+    grow(&disk.node).succeeds();
+    assert!(bytes_of(&mount) > GIB);
+    verified(&disk.node);
+    shows(&grow(&disk.node).succeeds(), &["nothing to do"]);
+}
+
+/// Blank volumes, and disks of which the kernel knows no partitions.
+#[test]
+fn an_image_file() {
+    let world = World::new();
+    let image = world.installed(&[]);
+    shows(&grow(&image).succeeds(), &["nothing to do: EPHEMERAL has ", "it is blank"]);
+    lengthen(&image, IMAGE_BYTES + 100 * MIB);
+    let report = json_of(&image, &["grow"]);
+    assert_eq!(report["plan"]["growth"]["file_system"], "none");
+    verified(&image);
+    // A file that is a disk of somebody else's is left alone.
+    lengthen(&image, IMAGE_BYTES + 200 * MIB);
+    let other = Loop::attach(&image, &[]);
+    refused(&image, INSTALL, &["in use", other.node.to_str().unwrap()], || grow(&image));
+}
+
+#[test]
+fn what_is_refused() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], IMAGE_BYTES + 100 * MIB);
+    let at = partition(&disk.node, "EPHEMERAL");
+    // A RAID member with its description at the end (md, version 1.0).
+    write_at(&disk.node, at.offset + at.len - 8192, &0xa92b_4efc_u32.to_le_bytes());
+    refused_on(&disk, INSTALL, &["EPHEMERAL holds an md RAID member", "left as it is"], || grow(&disk.node));
+    write_at(&disk.node, at.offset + at.len - 8192, &[0; 4]);
+    let head = read_at(&disk.node, at.offset, 4096);
+    write_at(&disk.node, at.offset, &noise(5, 4096));
+    refused_on(&disk, INSTALL, &["something that is not known"], || grow(&disk.node));
+    // Somebody uses the free space.
+    write_at(&disk.node, at.offset, &head);
+    tool!("blockdev", "--flushbufs", &disk.node);
+    let offset = (IMAGE_BYTES + MIB).to_string();
+    let user = Loop::attach(&disk.node, &["--offset", &offset]);
+    refused_on(&disk, INSTALL, &["in use", user.node.to_str().unwrap()], || grow(&disk.node));
+    drop(user);
+    // It became smaller.
+    let image = world.path("disk.img");
+    drop(disk);
+    lengthen(&image, at.offset + at.len + 8192);
+    refused(&image, INSTALL, &["smaller than its partition table says"], || grow(&image));
+    lengthen(&image, at.offset + at.len - MIB);
+    refused(&image, INSTALL, &["EPHEMERAL ends beyond the end of the disk"], || grow(&image));
+    let foreign = world.sparse("foreign.img", IMAGE_BYTES);
+    tool!("sgdisk", "--new=1:2048:+100M", &foreign);
+    refused(&foreign, INSTALL, &["no Slipway system is found on it"], || grow(&foreign));
+}
+
+/// EPHEMERAL ends where another partition begins, and the table of another tool is taken as it is.
+#[test]
+fn a_partition_behind_ephemeral_stays() {
+    let world = World::new();
+    let disk = on_a_larger_disk(&world, &[], 3 * GIB);
+    tool!("sgdisk", "-e", "--new=8:2G:0", "--change-name=8:data", "--typecode=8:8200", &disk.node);
+    tool!("blockdev", "--flushbufs", &disk.node);
+    let eighth = tool!("sgdisk", "-i", "8", &disk.node);
+    grow(&disk.node).succeeds();
+    let at = partition(&disk.node, "EPHEMERAL");
+    assert_eq!(at.offset + at.len, 2 * GIB);
+    assert_eq!(tool!("sgdisk", "-i", "8", &disk.node), eighth);
+    verified(&disk.node);
+    shows(&grow(&disk.node).succeeds(), &["nothing to do"]);
+}

@@ -1,0 +1,142 @@
+//! The plans that grow a disk: their text (golden files; `SLIPWAY_UPDATE_GOLDEN=1` rewrites them), and what is left to do
+//! after each interruption.
+
+use slipway_core::{
+    disk::{
+        gpt::{Gpt, GptError, Header},
+        gpt_grow::{Place, RawTable},
+        layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
+        xfs::XfsSize,
+    },
+    plan::{self, FileSystemGrowth, GptFacts, GrowFacts, Held, Known, Plan, Refusals, Step},
+    units::{GIB, Lba, MIB, SectorSize},
+};
+use slipway_test_support::{golden::assert_golden, system};
+use uuid::Uuid;
+
+const IMAGE: u64 = 4 * GIB;
+const DISK: u64 = 100 * GIB;
+
+fn xfs(bytes: u64) -> XfsSize {
+    XfsSize::new(4096, 1 << 16, bytes / 4096).unwrap()
+}
+
+/// An image of [`IMAGE`] on a disk of [`DISK`], with EPHEMERAL mounted.
+fn facts(sector: SectorSize) -> GrowFacts {
+    let layout = Layout::new(IMAGE, sector, 300 * MIB, MIN_EPHEMERAL_IMAGE).unwrap();
+    let gpt = GptFacts { parts: Part::ALL.map(|part| layout.part(part)), ..system::gpt(sector) };
+    let bytes = Gpt::new(&layout, system::DISK, &std::array::from_fn(|n| Uuid::from_u128(n as u128)));
+    let primary = raw(&bytes.primary_header, Lba(1), &bytes.entries);
+    let ephemeral = gpt.part(Part::Ephemeral).len;
+    let mounted = Some(("/var".to_owned(), xfs(ephemeral)));
+    let known = Some(Known { bytes: ephemeral, mounted });
+    let held = Held::Xfs(xfs(ephemeral));
+    GrowFacts { gpt, sector, disk_bytes: DISK, primary: Some(primary), last: None, held, known }
+}
+
+fn raw(header: &[u8], at: Lba, entries: &[u8]) -> RawTable {
+    RawTable::new(Header::decode(header, at).unwrap(), entries.to_vec()).unwrap()
+}
+
+fn grow(facts: &GrowFacts) -> Result<Plan, Refusals> {
+    plan::grow("/dev/sda", facts).map(|(plan, _)| plan)
+}
+
+/// The facts after these steps, which `plan` began with.
+fn after(facts: &GrowFacts, done: usize) -> GrowFacts {
+    let (plan, table) = plan::grow("/dev/sda", facts).unwrap();
+    let (table, mut facts) = (table.unwrap(), facts.clone());
+    for step in &plan.steps[..done] {
+        match step {
+            Step::WriteBackupGpt { .. } => {
+                let last = Lba(DISK / facts.sector.bytes() - 1);
+                facts.last = Some(raw(&table.gpt.backup_header, last, &table.gpt.entries));
+            }
+            Step::WritePrimaryHeader { entries, extent, .. } => {
+                let header = table.header(*entries);
+                assert_eq!(header.len() as u64, extent.len);
+                facts.primary = Some(raw(header, Lba(1), &table.gpt.entries));
+                facts.gpt.parts[6].len = plan.growth.unwrap().after;
+            }
+            Step::ResizePartition { extent, .. } => facts.known.as_mut().unwrap().bytes = extent.len,
+            Step::GrowXfs { extent, .. } => {
+                facts.known.as_mut().unwrap().mounted = Some(("/var".to_owned(), xfs(extent.len)));
+            }
+            _ => {}
+        }
+    }
+    facts
+}
+
+#[test]
+fn texts() {
+    for (name, facts) in [
+        ("grow.txt", facts(SectorSize::S512)),
+        ("grow-4096.txt", GrowFacts { held: Held::Blank, known: None, ..facts(SectorSize::S4096) }),
+    ] {
+        let plan = grow(&facts).unwrap();
+        let text = format!("{plan}  then: {}\n  when it fails before its commit: {}\n", plan.result, plan.meanwhile);
+        assert_golden(&format!("tests/golden/{name}"), &text);
+    }
+}
+
+/// Whatever was done, the rest is what is left, and then there is nothing to do.
+#[test]
+fn an_interrupted_growth_goes_on() {
+    for sector in [SectorSize::S512, SectorSize::S4096] {
+        let facts = facts(sector);
+        let all = grow(&facts).unwrap().steps;
+        assert_eq!(all.len(), 7);
+        for done in 0..=all.len() {
+            let left = grow(&after(&facts, done)).unwrap().steps;
+            // Entries that no header names are written again, to the place that is free.
+            let from =
+                if matches!(all.get(done.wrapping_sub(1)), Some(Step::WriteEntries { .. })) { done - 1 } else { done };
+            let without_commit = |steps: &[Step]| steps.iter().map(Step::writes).collect::<Vec<_>>();
+            assert_eq!(without_commit(&left), without_commit(&all[from..]), "{done}");
+        }
+    }
+}
+
+#[test]
+fn what_becomes_of_the_file_system() {
+    use FileSystemGrowth::{Full, Grows, LeftToTheOs, LeftUntilMounted, None as No};
+    let facts = facts(SectorSize::S512);
+    let size = facts.known.as_ref().unwrap().bytes;
+    let unmounted = |held| GrowFacts { held, known: Some(Known { bytes: size, mounted: None }), ..facts.clone() };
+    for (facts, growth, steps) in [
+        (facts.clone(), Grows, 7),
+        (unmounted(facts.held), LeftUntilMounted, 6),
+        (unmounted(Held::Blank), No, 6),
+        (unmounted(Held::Other("a LUKS volume")), LeftToTheOs, 6),
+        (GrowFacts { known: None, ..facts.clone() }, LeftUntilMounted, 5),
+        // What the superblock says is older than what the kernel says.
+        (GrowFacts { held: Held::Xfs(xfs(MIB)), ..after(&facts, 7) }, Full, 0),
+    ] {
+        let plan = grow(&facts).unwrap();
+        assert_eq!((plan.growth.unwrap().file_system, plan.steps.len()), (growth, steps), "{facts:?}");
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    let facts = facts(SectorSize::S512);
+    let refused = |facts: &GrowFacts| grow(facts).unwrap_err().to_string();
+    let mut damaged = GrowFacts { primary: None, ..facts.clone() };
+    damaged.gpt.copies.primary = Err(GptError::HeaderCrc);
+    assert!(refused(&damaged).contains("the primary GPT is damaged (GPT header CRC is wrong"));
+    let unknown = GrowFacts { held: Held::Unsafe("swap space"), ..facts.clone() };
+    assert!(refused(&unknown).contains("EPHEMERAL holds swap space, which may keep"));
+    let end = facts.gpt.part(Part::Ephemeral).end();
+    for disk_bytes in [end, end + 16384] {
+        let small = GrowFacts { disk_bytes, ..facts.clone() };
+        assert!(refused(&small).contains("smaller than its partition table says"));
+    }
+    // Just enough for the backup.
+    let least = GrowFacts { disk_bytes: end + 16384 + 512, ..facts.clone() };
+    assert_eq!(grow(&least).unwrap().growth.map(|growth| growth.after), Some(facts.gpt.part(Part::Ephemeral).len));
+    // A disk that is as large as it was, and holds what is not known: nothing is to be done.
+    let full = after(&facts, 7);
+    assert_eq!(grow(&GrowFacts { held: Held::Unsafe("swap space"), ..full }).unwrap().steps, []);
+    assert_eq!(Place::Home, facts.primary.unwrap().place(SectorSize::S512).unwrap());
+}
