@@ -64,11 +64,10 @@ fn upgrades_itself(system: &str, firmware: Firmware) {
 
 /// A new system that nobody confirms is left again at its first reboot.
 fn comes_back(system: &str, firmware: Firmware) {
-    let (image, medium) = (installed(system), upgrade_of(system));
-    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
-    at.logs_in('A', 0);
-    at.upgrades(&["--extra-kernel-arg", "systemd.mask=slipway-confirm.service"]);
-    at.runs("systemctl reboot");
+    let (image, source) = (installed(system), source_of(system, VERSION_2));
+    let unconfirmed = "systemd.mask=slipway-confirm.service";
+    image.installer_from('A', 0, "upgrade", &["--source", &source, "--extra-kernel-arg", unconfirmed]);
+    let mut at = Terminal::of(machine(firmware, &image));
     at.logs_in('B', 1);
     at.runs("systemctl reboot");
     at.logs_in('A', 0);
