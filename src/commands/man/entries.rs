@@ -39,6 +39,7 @@ const CHANGE: &[&str] = &[
     "installer-stage",
     "installer-activate",
     "installer-confirm",
+    "installer-guard",
     "installer-rollback",
     "installer-repair",
     "installer-status",

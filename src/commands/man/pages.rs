@@ -148,9 +148,26 @@ const PAGES: &[Page] = &[
     ),
     page(
         "installer-confirm",
-        &[("Keep the system that runs on trial:", "installer confirm --disk /dev/sda")],
-        &["rollback", "status", "upgrade"],
-        "",
+        &[
+            ("Keep the system that runs on trial:", "installer confirm --disk /dev/sda"),
+            (
+                "Keep it if it is well, which the programs in a directory say:",
+                "installer confirm --checks /etc/slipway/health.d --check-timeout 2m",
+            ),
+        ],
+        &["guard", "rollback", "status", "upgrade"],
+        "slipway-confirm.service runs it until the checks pass. What failed last is recorded on the disk; `installer \
+         status` of the system that comes back says it.",
+    ),
+    page(
+        "installer-guard",
+        &[
+            ("What slipway-guard.service runs:", "installer guard --deadline 10m"),
+            ("Where nothing else feeds the hardware watchdog:", "installer guard --watchdog /dev/watchdog"),
+        ],
+        &["confirm", "rollback", "status", "history"],
+        "Start it before all that can hang. Time counts from the start of the kernel, so a guard that is started again \
+         gives no more of it.",
     ),
     page(
         "installer-rollback",
