@@ -53,7 +53,7 @@ fn upgrades_itself(system: &str, firmware: Firmware) {
     at.logs_in('B', 1);
     assert_eq!(at.identity(), identity, "the machine is the same one");
     at.says("cat /var/lib/mark /etc/systemd/network/mark", &["kept", "kept"]);
-    at.runs("until installer status | grep 'next boot *slot B,'; do sleep 1; done");
+    at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
     at.runs("installer rollback --progress none --reason 'it was only a test'");
     at.runs("systemctl reboot");
     at.logs_in('A', 0);
@@ -87,7 +87,9 @@ fn goes_back_and_forth(system: &str, firmware: Firmware) {
         at.upgrades(&["--extra-kernel-arg", &format!("example.for={slot}")]);
         at.runs("systemctl reboot");
         at.logs_in(slot, 1);
-        at.runs(&format!("until installer status | grep 'next boot *slot {slot},'; do sleep 1; done"));
+        at.runs(&format!(
+            "until installer status | grep 'next boot *slot {slot}: slot {slot} is the default'; do sleep 1; done"
+        ));
     }
     let console = at.console.switch_off();
     assert_eq!(image.next_boot(), ('A', false), "{console}");
@@ -107,7 +109,7 @@ fn forgets(system: &str, firmware: Firmware) {
     at.logs_in('B', 1);
     at.runs("test ! -e /var/lib/mark");
     assert_eq!(at.identity(), identity, "STATE was kept");
-    at.runs("until installer status | grep 'next boot *slot B,'; do sleep 1; done");
+    at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
     at.powers_off();
     image.installer_from('B', 0, "wipe", &["STATE"]);
     let mut at = Terminal::of(machine(firmware, &image));
