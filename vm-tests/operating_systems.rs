@@ -27,7 +27,7 @@ fn debian_dracut_comes_back_from_a_trial_under_uefi() {
 /// Every system, every story, both kinds of firmware: some forty boots of a minute each.
 #[test]
 fn all_of_them() {
-    if !env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all") {
+    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
         let text = b"NOT RUN: operating_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
         return std::io::stderr().write_all(text).expect("stderr can be written");
     }
