@@ -133,7 +133,7 @@ example() {
     inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,initramfs-tools,dracut} out/installer -type f -print0 | sort -z |
         xargs -0 sha256sum)
     [[ ! -f $dir/SHA256SUMS || $(cat "$dir.inputs" 2>/dev/null) != "$inputs" ]] || return 0
-    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools
+    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools depmod:kmod cpio:cpio zstd:zstd
     say "building examples/$1 (some minutes)"
     rm -rf "$dir"
     "$top/examples/$1/build" "$dir" 1.0.0 >&2
