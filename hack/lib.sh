@@ -107,7 +107,7 @@ unpack_grub() {
 
 # What builds the sample system, what boots it, what builds the container image.
 payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio zstd:zstd busybox:busybox-static
-    readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs)
+    readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs depmod:kmod)
 machine_packages=(qemu-system-x86_64:qemu-system-x86 /usr/share/seabios/bios-256k.bin:seabios
     /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf)
 # shellcheck disable=SC2034 # for who sources this
@@ -133,7 +133,6 @@ example() {
     inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,initramfs-tools,dracut} out/installer -type f -print0 | sort -z |
         xargs -0 sha256sum)
     [[ ! -f $dir/SHA256SUMS || $(cat "$dir.inputs" 2>/dev/null) != "$inputs" ]] || return 0
-    need mmdebstrap:mmdebstrap mksquashfs:squashfs-tools depmod:kmod cpio:cpio zstd:zstd
     say "building examples/$1 (some minutes)"
     rm -rf "$dir"
     "$top/examples/$1/build" "$dir" 1.0.0 >&2
