@@ -80,6 +80,7 @@ fn comes_back(system: &str, firmware: Firmware) {
     at.logs_in('A', 0);
     at.runs("installer status | grep 'was not confirmed: check volumes failed'");
     at.runs("installer status | grep '/system/ephemeral is not mounted'");
+    at.runs("journalctl -b -u slipway-status | grep 'was not confirmed: check volumes failed'");
     let console = at.console.switch_off();
     assert_eq!(image.next_boot(), ('A', false), "{console}");
     assert_eq!(image.report("status")["slots"]["B"]["state"], "tried", "{console}");

@@ -99,9 +99,9 @@ fn its_layers_are_small_and_tell_nothing_of_where_they_were_made() {
     }
     let files = ["usr/bin/installer", "usr/bin/imager", "usr/bin/slipway", "usr/sbin/mkfs.xfs", "usr/install/", "tmp/"];
     let licences = ["copyright", "third-party.txt", "sources.txt"].map(|name| format!("usr/share/doc/slipway/{name}"));
-    let units =
-        ["system/slipway-guard.service", "system/slipway-confirm.service", "system.conf.d/slipway-watchdog.conf"]
-            .map(|name| format!("usr/lib/systemd/{name}"));
+    let services = ["guard", "confirm", "status", "grow", "update"].map(|name| format!("system/slipway-{name}.service"));
+    let more = ["system/slipway-update.timer", "system.conf.d/slipway-watchdog.conf"].map(str::to_owned);
+    let units: Vec<_> = services.iter().chain(&more).map(|name| format!("usr/lib/systemd/{name}")).collect();
     let inits = ["openrc/slipway-guard", "openrc/slipway-confirm", "busybox/rcS-slipway"]
         .map(|name| format!("usr/share/slipway/{name}"));
     let common = ["GPL-2", "GPL-3", "LGPL-2.1"].map(|name| format!("usr/share/common-licenses/{name}"));
