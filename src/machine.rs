@@ -56,7 +56,7 @@ impl Kernel {
     pub fn follow_init(&self) -> io::Result<()> {
         let own = fs::metadata("/")?;
         fchdir(&self.proc)?;
-        let init = fs::metadata("1/root/.")?;
+        let init = fs::metadata("1/root")?;
         if (init.dev(), init.ino()) != (own.dev(), own.ino()) {
             chroot("1/root")?;
         }

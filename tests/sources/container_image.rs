@@ -99,7 +99,8 @@ fn its_layers_are_small_and_tell_nothing_of_where_they_were_made() {
     }
     let files = ["usr/bin/installer", "usr/bin/imager", "usr/bin/slipway", "usr/sbin/mkfs.xfs", "usr/install/", "tmp/"];
     let licences = ["copyright", "third-party.txt", "sources.txt"].map(|name| format!("usr/share/doc/slipway/{name}"));
-    let services = ["guard", "confirm", "status", "grow", "update"].map(|name| format!("system/slipway-{name}.service"));
+    let services =
+        ["guard", "confirm", "status", "grow", "update"].map(|name| format!("system/slipway-{name}.service"));
     let more = ["system/slipway-update.timer", "system.conf.d/slipway-watchdog.conf"].map(str::to_owned);
     let units: Vec<_> = services.iter().chain(&more).map(|name| format!("usr/lib/systemd/{name}")).collect();
     let inits = ["openrc/slipway-guard", "openrc/slipway-confirm", "busybox/rcS-slipway"]
