@@ -114,9 +114,10 @@ impl Scenario {
         self.again(&disk).map_err(|failed| failed.text)?;
         self.is_done(&disk.pages())?;
         self.judge.state(&disk.pages(), true)?;
-        let mut broken = Ok(());
+        let (mut broken, true_once) = (Ok(()), self.true_once(pages));
         let visit = &mut |pages: &Pages, what: &dyn Display| {
-            let judged = self.judge.state(pages, true).and_then(|_| self.history_claims_nothing_false(pages));
+            let judged = self.judge.state(pages, true);
+            let judged = judged.and_then(|_| self.history_claims_nothing_false(pages, &true_once));
             broken = judged.map_err(|why| format!("cut again, {what}: {why}"));
             broken.is_ok()
         };

@@ -117,7 +117,7 @@ impl Scenario {
                 other => other?,
             }
             if !probing {
-                self.history_claims_nothing_false(&pages)?;
+                self.history_claims_nothing_false(&pages, &[])?;
             }
         }
         match result {

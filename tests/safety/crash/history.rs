@@ -125,11 +125,18 @@ impl Scenario {
         Err(format!("the change is in force: {in_force}, and the history claims it: {claimed}"))
     }
 
-    /// After an error, or a success that did without something: nothing is claimed that is not in force.
-    pub fn history_claims_nothing_false(&self, pages: &Pages) -> Result<(), String> {
+    /// What the history claims of the verb on a disk where it is in force. If it is run once more, it may take that back
+    /// for a while, and what was done once stays true.
+    pub fn true_once(&self, pages: &Pages) -> Vec<Value> {
+        if self.is_in_force(pages) { self.judge.history(pages).unwrap_or_default() } else { vec![] }
+    }
+
+    /// After an error, or a success that did without something: nothing is claimed that is not in force, and was not.
+    pub fn history_claims_nothing_false(&self, pages: &Pages, true_once: &[Value]) -> Result<(), String> {
         let claims = |pages| self.judge.history(pages).unwrap_or_default();
         let (before, done) = (claims(&self.story.pages), claims(&self.done));
-        for entry in claims(pages).iter().filter(|entry| !before.contains(entry)) {
+        let is_new = |entry: &&Value| !before.contains(entry) && !true_once.contains(entry);
+        for entry in claims(pages).iter().filter(is_new) {
             // Behind a record that could not be read it has another number.
             let same = |own: &&Value| (&own["verb"], &own["slot"]) == (&entry["verb"], &entry["slot"]);
             let is_own = done.iter().filter(|own| !before.contains(own)).any(|own| same(&own));
