@@ -49,6 +49,7 @@ mod medium;
 mod operating_systems;
 mod power_cut;
 mod qemu;
+mod terminal;
 mod times;
 mod trial;
 mod two_disks;

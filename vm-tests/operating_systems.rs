@@ -4,14 +4,14 @@
 use std::{env, io::Write as _, path::PathBuf};
 
 use crate::{
-    console::Console,
     image::Image,
     medium::Medium,
     qemu::{Drive, Firmware, Machine},
+    terminal::Terminal,
     world::{VERSION, VERSION_2, World},
 };
 
-const DEBIAN: &str = "debian";
+pub const DEBIAN: &str = "debian";
 const DRACUT: &str = "debian-dracut";
 const TALOS_LIKE: &str = "talos-like";
 
@@ -147,92 +147,24 @@ fn forgets(system: &str, firmware: Firmware) {
     assert_ne!(at.identity(), identity, "STATE was wiped");
 }
 
-/// Somebody at the serial console.
-struct Terminal {
-    console: Console,
-}
-
-impl Terminal {
-    fn of(machine: Machine) -> Self {
-        Terminal { console: machine.may_reset().start() }
-    }
-
-    /// Wait for a login and log in; the slot is this one.
-    fn types_root(&mut self, slot: char, tries: u8) {
-        self.console.wait_for(&format!("slipway: slot {slot} try={tries}: booting"));
-        self.console.wait_for_prompt("login: ");
-        self.console.type_line("root");
-        self.console.wait_for_prompt("~# ");
-        // Messages of the kernel, and lines that a terminal would fold, would be in the way.
-        self.runs("stty columns 500; dmesg -n 1");
-        self.runs(&format!("grep 'slipway.slot={slot} .*slipway.try={tries}' /proc/cmdline"));
-    }
-
-    /// The same, and its volumes are mounted.
-    fn logs_in(&mut self, slot: char, tries: u8) {
-        self.types_root(slot, tries);
-        self.runs("mountpoint /var && mountpoint /system/state && mountpoint /system/ephemeral");
-        // On a slow machine a unit may have needed a second start: that makes it no other system.
-        self.runs("systemctl is-system-running --wait || systemctl --failed");
-    }
-
-    /// Run a command that must succeed.
-    #[track_caller]
-    fn runs(&mut self, command: &str) {
-        self.says(command, &[]);
-    }
-
-    /// Run a command that must succeed and print these lines, whatever else it prints.
-    #[track_caller]
-    fn says(&mut self, command: &str, lines: &[&str]) {
-        // The quotes keep the line that is typed from being taken for the answer.
-        self.console.type_line(&format!("{command}; echo 'exit'=$?"));
-        for line in lines {
-            self.console.wait_for(line);
-        }
-        let exit = self.console.wait_for("exit=");
-        if exit != "exit=0" {
-            self.console.fail(&format!("`{command}`: {exit}"));
-        }
-    }
-
-    /// What tells this machine from others: its machine-id and its host key.
-    fn identity(&mut self) -> String {
-        self.runs("until test -s /etc/ssh/ssh_host_ed25519_key.pub; do sleep 1; done");
-        self.console.type_line("echo 'identity'=$(cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub)");
-        self.console.wait_for("identity=")
-    }
-
-    fn upgrades(&mut self, args: &[&str]) {
-        self.runs("mount -o ro /dev/disk/by-id/virtio-slipway-payload /mnt");
-        let args = args.join(" ");
-        self.runs(&format!("installer upgrade --source dir:/mnt/payload --progress none {args}"));
-    }
-
-    fn powers_off(&mut self) {
-        self.console.type_line("systemctl poweroff");
-        self.console.expect_power_off();
-    }
-}
-
-fn machine(firmware: Firmware, image: &Image) -> Machine {
+pub fn machine(firmware: Firmware, image: &Image) -> Machine {
     Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1).kept())
 }
 
 /// The payload of a version of a system: `hack/test` builds the first, and makes the second of it.
-fn payload(system: &str, version: &str) -> PathBuf {
+pub fn payload(system: &str, version: &str) -> PathBuf {
     World::get().system(system, version)
 }
 
-fn source_of(system: &str, version: &str) -> String {
+pub fn source_of(system: &str, version: &str) -> String {
     format!("dir:{}", payload(system, version).display())
 }
 
 /// The emulated timer of a busy machine may come too late for a check of the kernel, which would panic.
-fn installed(system: &str) -> Image {
+pub fn installed(system: &str) -> Image {
     Image::of(&payload(system, VERSION), &["--extra-kernel-arg", "no_timer_check"])
 }
 
-fn upgrade_of(system: &str) -> Medium {
+pub fn upgrade_of(system: &str) -> Medium {
     Medium::with_payload(&payload(system, VERSION_2))
 }

@@ -1,0 +1,71 @@
+//! Somebody who logs in at the serial console of a system with systemd, and types.
+
+use crate::{console::Console, qemu::Machine};
+
+/// Somebody at the serial console.
+pub struct Terminal {
+    pub console: Console,
+}
+
+impl Terminal {
+    pub fn of(machine: Machine) -> Self {
+        Terminal { console: machine.may_reset().start() }
+    }
+
+    /// Wait for a login and log in; the slot is this one.
+    pub fn types_root(&mut self, slot: char, tries: u8) {
+        self.console.wait_for(&format!("slipway: slot {slot} try={tries}: booting"));
+        self.console.wait_for_prompt("login: ");
+        self.console.type_line("root");
+        self.console.wait_for_prompt("~# ");
+        // Messages of the kernel, and lines that a terminal would fold, would be in the way.
+        self.runs("stty columns 500; dmesg -n 1");
+        self.runs(&format!("grep 'slipway.slot={slot} .*slipway.try={tries}' /proc/cmdline"));
+    }
+
+    /// The same, and its volumes are mounted.
+    pub fn logs_in(&mut self, slot: char, tries: u8) {
+        self.types_root(slot, tries);
+        self.runs("mountpoint /var && mountpoint /system/state && mountpoint /system/ephemeral");
+        // On a slow machine a unit may have needed a second start: that makes it no other system.
+        self.runs("systemctl is-system-running --wait || systemctl --failed");
+    }
+
+    /// Run a command that must succeed.
+    #[track_caller]
+    pub fn runs(&mut self, command: &str) {
+        self.says(command, &[]);
+    }
+
+    /// Run a command that must succeed and print these lines, whatever else it prints.
+    #[track_caller]
+    pub fn says(&mut self, command: &str, lines: &[&str]) {
+        // The quotes keep the line that is typed from being taken for the answer.
+        self.console.type_line(&format!("{command}; echo 'exit'=$?"));
+        for line in lines {
+            self.console.wait_for(line);
+        }
+        let exit = self.console.wait_for("exit=");
+        if exit != "exit=0" {
+            self.console.fail(&format!("`{command}`: {exit}"));
+        }
+    }
+
+    /// What tells this machine from others: its machine-id and its host key.
+    pub fn identity(&mut self) -> String {
+        self.runs("until test -s /etc/ssh/ssh_host_ed25519_key.pub; do sleep 1; done");
+        self.console.type_line("echo 'identity'=$(cat /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub)");
+        self.console.wait_for("identity=")
+    }
+
+    pub fn upgrades(&mut self, args: &[&str]) {
+        self.runs("mount -o ro /dev/disk/by-id/virtio-slipway-payload /mnt");
+        let args = args.join(" ");
+        self.runs(&format!("installer upgrade --source dir:/mnt/payload --progress none {args}"));
+    }
+
+    pub fn powers_off(&mut self) {
+        self.console.type_line("systemctl poweroff");
+        self.console.expect_power_off();
+    }
+}
