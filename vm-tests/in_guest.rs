@@ -5,9 +5,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::Write as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use gpt::{GptConfig, disk::LogicalBlockSize, mbr::ProtectiveMBR, partition_types};
@@ -15,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     image::{GIB, Image},
-    medium::Medium,
+    medium::{Medium, cpio},
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, World, run, scratch_dir},
 };
@@ -127,20 +125,7 @@ fn make_initrd(dir: &TempDir) -> PathBuf {
     let mut bytes = fs::read(payload.join("initramfs.xz")).expect("the payload has an initramfs");
     // The kernel looks for the next archive at multiples of four bytes and skips zeros.
     bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes.extend(cpio(payload, "rootfs.squashfs"));
+    bytes.extend(cpio(payload, &["rootfs.squashfs"]));
     fs::write(&initrd, bytes).expect("the initramfs can be written");
     initrd
-}
-
-/// A cpio archive of one file of a directory.
-fn cpio(dir: &Path, name: &str) -> Vec<u8> {
-    let mut command = Command::new("cpio");
-    command.args(["--quiet", "-o", "-H", "newc"]).current_dir(dir);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cpio is installed");
-    let mut stdin = child.stdin.take().expect("the pipe was asked for");
-    writeln!(stdin, "{name}").expect("cpio reads names");
-    drop(stdin);
-    let output = child.wait_with_output().expect("cpio ends");
-    assert!(output.status.success(), "cpio failed");
-    output.stdout
 }

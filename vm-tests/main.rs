@@ -33,6 +33,7 @@ macro_rules! under_both_firmwares {
 }
 
 mod boot_rule;
+mod broken_systems;
 mod console;
 mod damaged;
 mod debugger;

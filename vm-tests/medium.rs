@@ -3,8 +3,10 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 
 use tempfile::TempDir;
@@ -86,4 +88,17 @@ fn copy_directory(dir: &TempDir, from: &Path) -> PathBuf {
     let payload = dir.path().join("payload");
     run("cp", [OsStr::new("-r"), from.as_os_str(), payload.as_os_str()]);
     payload
+}
+
+/// A cpio archive of these files of a directory.
+pub fn cpio(dir: &Path, names: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("cpio");
+    command.args(["--quiet", "-o", "-H", "newc", "-R", "0:0"]).current_dir(dir);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cpio is installed");
+    let mut stdin = child.stdin.take().expect("the pipe was asked for");
+    writeln!(stdin, "{}", names.join("\n")).expect("cpio reads names");
+    drop(stdin);
+    let output = child.wait_with_output().expect("cpio ends");
+    assert!(output.status.success(), "cpio failed");
+    output.stdout
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub const DEBIAN: &str = "debian";
-const DRACUT: &str = "debian-dracut";
+pub const DRACUT: &str = "debian-dracut";
 const TALOS_LIKE: &str = "talos-like";
 
 #[test]

@@ -279,10 +279,11 @@ impl Machine {
         self
     }
 
-    /// Plug in a network card whose net ends at the host: 10.0.2.2 answers, DHCP gives addresses, and TCP connections to
+    /// Plug in a network card whose net ends at the host: DHCP gives addresses, and 10.0.2.2 answers. TCP connections to
     /// `10.0.2.100:5000` end at this port of the host's loopback device.
-    pub fn test_net(mut self, port: u16) -> Self {
-        let net = format!("user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:5000-tcp:127.0.0.1:{port}");
+    pub fn test_net(mut self, port: Option<u16>) -> Self {
+        let forward = |port| format!(",guestfwd=tcp:10.0.2.100:5000-tcp:127.0.0.1:{port}");
+        let net = format!("user,id=net,restrict=on{}", port.map(forward).unwrap_or_default());
         self.only_disks = false;
         self.files.extend(["-netdev".into(), net.into()]);
         self.shape.extend(["-device", "virtio-net-pci,netdev=net,romfile="].map(Into::into));

@@ -40,7 +40,7 @@ under_both_firmwares! {
     a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]);
     // Nothing in the system reboots it: the guard does, at its deadline.
     a_check_that_fails_until_the_deadline => |firmware| {
-        let args = ["slipway.scenario=check-fails", "slipway.guard=90s"].map(|arg| ["--extra-kernel-arg", arg]);
+        let args = ["slipway.scenario=check-fails", "slipway.deadline=90s"].map(|arg| ["--extra-kernel-arg", arg]);
         let image = Image::upgraded(VERSION_2, args.as_flattened());
         let mut console = machine(firmware, &image).start();
         console.expect_os(VERSION_2, 'B', 1);

@@ -26,9 +26,10 @@ pub struct GuardArgs {
     /// from].
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
-    /// Longest time from the start of the kernel to the confirmation, such as 90s or 10m.
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time)]
-    pub deadline: Duration,
+    /// Longest time from the start of the kernel to the confirmation, such as 90s or 10m [default: what
+    /// slipway.deadline=TIME on the kernel command line says, else 10m].
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub deadline: Option<Duration>,
     /// Hardware watchdog to feed until then, such as /dev/watchdog. For systems where nothing else feeds it: systemd does
     /// with RuntimeWatchdogSec. It is stopped when the trial is confirmed, and runs on when the guard is killed.
     #[arg(long, value_name = "PATH")]

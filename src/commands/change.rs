@@ -26,7 +26,7 @@ pub fn confirm(args: &ConfirmArgs, observer: &mut dyn Observer) -> Result<Report
 
 pub fn guard(args: GuardArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let GuardArgs { disk, deadline, watchdog } = args;
-    guard::run(guard::Request { disk, deadline, watchdog }, observer).map(Report::Guard)
+    guard::run(&guard::Request { disk, deadline, watchdog }, observer).map(Report::Guard)
 }
 
 pub fn rollback(args: &RollbackArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {

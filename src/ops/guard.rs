@@ -21,7 +21,7 @@ use anyhow::anyhow;
 use slipway_core::{
     boot::{
         env::BootEnv,
-        running::Trial,
+        running::{self, Trial},
         trial::{Next, next},
     },
     report::{FailureKind, GuardReport, Observer},
@@ -38,8 +38,8 @@ use eye::Eye;
 pub struct Request {
     /// None: the disk that the system was booted from.
     pub disk: Option<PathBuf>,
-    /// Since the start of the kernel.
-    pub deadline: Duration,
+    /// Since the start of the kernel. None: what the kernel command line says, or else ten minutes.
+    pub deadline: Option<Duration>,
     /// A watchdog to feed meanwhile.
     pub watchdog: Option<PathBuf>,
 }
@@ -85,17 +85,32 @@ enum Told {
     Synced,
 }
 
-pub fn run(request: Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
-    let Some(trial) = Trial::of(&super::kernel_cmdline()?) else {
+/// Until when, and what is wrong with what the kernel command line says: a trial is guarded whatever it says.
+pub fn deadline(asked: Option<Duration>, cmdline: &str) -> (Duration, Option<String>) {
+    let default = Duration::from_secs(600);
+    match (asked, running::deadline(cmdline)) {
+        (Some(asked), _) => (asked, None),
+        (None, None) => (default, None),
+        (None, Some(word)) => match humantime::parse_duration(word) {
+            Ok(time) if !time.is_zero() => (time, None),
+            _ => (default, Some(format!("slipway.deadline={word} is no time such as 90s or 10m: it is 10m"))),
+        },
+    }
+}
+
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
+    let cmdline = super::kernel_cmdline()?;
+    let Some(trial) = Trial::of(&cmdline) else {
         return Ok(GuardReport { slot: None, why: "the running system is no trial".to_owned() });
     };
-    let deadline = request.deadline;
+    let (deadline, wrong) = deadline(request.deadline, &cmdline);
+    wrong.iter().for_each(|wrong| observer.note(wrong));
     let kernel = Kernel::open().or_fail(FailureKind::Environment)?;
     let watchdog =
         request.watchdog.as_ref().map(|path| Watchdog::open(path).map_err(|e| anyhow!("{}: {e}", path.display())));
     let watchdog = watchdog.transpose().or_fail(FailureKind::Environment)?;
     machine::harden().iter().for_each(|lack| observer.note(&format!("the guard {lack}")));
-    let eye = Arc::new(Eye::new(kernel, trial, request, watchdog));
+    let eye = Arc::new(Eye::new(kernel, trial, deadline, request.disk.clone(), watchdog));
     let secs = deadline.saturating_sub(eye.uptime()).as_secs();
     observer
         .note(&format!("slot {} is on trial: if it is not confirmed within {secs} s, the machine reboots", trial.slot));

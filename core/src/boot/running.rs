@@ -78,6 +78,11 @@ impl Trial {
     }
 }
 
+/// How long a trial may take, in the words of whoever has installed it: `slipway.deadline` on the kernel command line.
+pub fn deadline(cmdline: &str) -> Option<&str> {
+    value(cmdline, "slipway.deadline")
+}
+
 // The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
 fn value<'c>(cmdline: &'c str, key: &str) -> Option<&'c str> {
     let words = cmdline.split_ascii_whitespace();

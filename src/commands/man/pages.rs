@@ -162,7 +162,7 @@ const PAGES: &[Page] = &[
     page(
         "installer-guard",
         &[
-            ("What slipway-guard.service runs:", "installer guard --deadline 10m"),
+            ("What slipway-guard.service runs:", "installer guard"),
             ("Where nothing else feeds the hardware watchdog:", "installer guard --watchdog /dev/watchdog"),
         ],
         &["confirm", "rollback", "status", "history"],

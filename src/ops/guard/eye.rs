@@ -1,7 +1,7 @@
 //! The guard's view of the real machine.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -18,7 +18,7 @@ use slipway_core::{
     report::Observer,
 };
 
-use super::{Hands, Request};
+use super::Hands;
 use crate::{
     device::{BlockIo as _, Disk},
     machine::{Kernel, Watchdog},
@@ -35,7 +35,9 @@ const SYSTEMD: Duration = Duration::from_secs(2);
 pub struct Eye {
     kernel: Kernel,
     trial: Trial,
-    request: Request,
+    deadline: Duration,
+    /// None: the disk that the system was booted from.
+    path: Option<PathBuf>,
     watchdog: Mutex<Option<Watchdog>>,
     /// The disk, once it was found, and where on it the copies of boot.env are.
     seen: Mutex<Option<(Disk, [Option<u64>; 2])>>,
@@ -52,8 +54,14 @@ impl Observer for Quiet {
 }
 
 impl Eye {
-    pub const fn new(kernel: Kernel, trial: Trial, request: Request, watchdog: Option<Watchdog>) -> Self {
-        Eye { kernel, trial, request, watchdog: Mutex::new(watchdog), seen: Mutex::new(None) }
+    pub const fn new(
+        kernel: Kernel,
+        trial: Trial,
+        deadline: Duration,
+        path: Option<PathBuf>,
+        watchdog: Option<Watchdog>,
+    ) -> Self {
+        Eye { kernel, trial, deadline, path, watchdog: Mutex::new(watchdog), seen: Mutex::new(None) }
     }
 
     /// The trial is over. A driver that cannot be stopped resets the machine, so the end is not silent.
@@ -63,7 +71,7 @@ impl Eye {
     }
 
     fn disk(&self) -> Option<DiskRequest> {
-        DiskRequest::of(self.request.disk.clone(), LOCK, &mut Quiet).ok()
+        DiskRequest::of(self.path.clone(), LOCK, &mut Quiet).ok()
     }
 
     /// Where the disk is: not before its driver is.
@@ -96,7 +104,7 @@ impl Hands for Eye {
     fn look(&self) -> Option<BootEnv> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.is_none() {
-            if self.request.disk.is_none() {
+            if self.path.is_none() {
                 let _ = self.kernel.follow_init();
             }
             *seen = self.find();
@@ -111,10 +119,10 @@ impl Hands for Eye {
     }
 
     fn record(&self) -> Result<(), String> {
-        if self.request.disk.is_none() {
+        if self.path.is_none() {
             let _ = self.kernel.follow_init();
         }
-        let failed = Failed::late(self.request.deadline, &Self::waits_for());
+        let failed = Failed::late(self.deadline, &Self::waits_for());
         let disk = self.disk().ok_or("the disk is not found")?;
         health::record(&disk, &failed, &mut Quiet).map_err(|e| e.to_string())
     }

@@ -1,0 +1,187 @@
+//! New versions of a Debian that are broken, each in its own way. Nobody is at the console and nobody reboots: the machine
+//! comes back by itself, and the old system says why.
+
+use std::{env, fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path};
+
+use tempfile::TempDir;
+
+use crate::{
+    image::Image,
+    medium::cpio,
+    operating_systems::{DEBIAN, DRACUT, installed, machine, payload},
+    qemu::{Firmware, Machine},
+    terminal::Terminal,
+    world::{VERSION_2, World, run, scratch_dir},
+};
+
+/// Since the start of the kernel. A machine that is emulated beside others needs some two minutes to boot.
+const DEADLINE: &str = "slipway.deadline=5m";
+/// Where nothing has to happen before the deadline.
+const SOON: &str = "slipway.deadline=60s";
+
+/// The initramfs has mounted the root and never moves to it.
+#[test]
+fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
+    let broken = broken("while :; do sleep 60; done");
+    comes_back(DEBIAN, machine, Firmware::Bios, broken.path(), &[SOON], "was not confirmed within 1m");
+}
+
+/// What takes long: a boot until the system is up, and another.
+#[test]
+fn all_of_them() {
+    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
+        let text = b"NOT RUN: broken_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
+        return std::io::stderr().write_all(text).expect("stderr can be written");
+    }
+    for firmware in [Firmware::Bios, Firmware::Uefi] {
+        a_shell_in_the_initramfs(firmware);
+        a_hang_behind_the_root(firmware);
+        a_unit_that_never_starts(firmware);
+        systemd_crashes(firmware);
+        a_network_that_does_not_come_up(firmware);
+        a_full_disk(firmware);
+        a_panic(firmware);
+    }
+}
+
+/// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.
+fn a_shell_in_the_initramfs(firmware: Firmware) {
+    let args = [SOON, "rd.shell=1", "rd.break=pre-pivot"];
+    comes_back(DRACUT, machine, firmware, &payload(DRACUT, VERSION_2), &args, "was not confirmed within 1m");
+}
+
+/// systemd runs, and gets nowhere.
+fn a_hang_behind_the_root(firmware: Firmware) {
+    let unit = "DefaultDependencies=no\nBefore=sysinit.target\n[Service]\nType=oneshot\nExecStart=sleep infinity";
+    let broken = broken(&with_unit("early", unit, "sysinit"));
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "systemd waits for early.service");
+}
+
+/// The system is up but for one service, which never says that it is.
+fn a_unit_that_never_starts(firmware: Firmware) {
+    let unit = "[Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart=sleep infinity";
+    let broken = broken(&with_unit("db", unit, "multi-user"));
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "systemd waits for db.service");
+}
+
+/// Process 1 has caught a signal of its own making, and does nothing any more.
+fn systemd_crashes(firmware: Firmware) {
+    let unit = "Before=multi-user.target\n[Service]\nType=oneshot\nExecStart=kill -SEGV 1\nExecStart=sleep infinity";
+    let broken = broken(&with_unit("crash", unit, "multi-user"));
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "was not confirmed within 5m");
+}
+
+/// The health check asks a host in the net. The same version is confirmed where the network comes up.
+fn a_network_that_does_not_come_up(firmware: Firmware) {
+    let check = "ping -c 1 -W 5 10.0.2.2 || exit 1";
+    let version = broken(&with_check("20-network", check));
+    let connected = |firmware, image: &_| machine(firmware, image).test_net(None);
+    let no_network = [DEADLINE, "systemd.mask=systemd-networkd.service", "systemd.mask=systemd-networkd.socket"];
+    let reason = "check 20-network failed";
+    comes_back(DEBIAN, connected, firmware, version.path(), &no_network, reason);
+    let image = installed(DEBIAN);
+    upgrade(&image, version.path(), &[DEADLINE]);
+    let mut at = Terminal::of(connected(firmware, &image));
+    at.logs_in('B', 1);
+    at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
+}
+
+/// The new version fills the volume that both have.
+fn a_full_disk(firmware: Firmware) {
+    let unit =
+        "[Service]\nType=oneshot\nExecStart=sh -c 'fallocate -l $(df -B1 --output=avail /var | tail -n 1) /var/full'";
+    let check = "free=$(df --output=avail -m /var | tail -n 1)
+[ \"$free\" -ge 200 ] || { echo \"/var: only $free MiB free\"; exit 1; }";
+    let broken = broken(&[with_unit("fill", unit, "multi-user"), with_check("30-disk", check)].concat());
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "check 30-disk failed");
+}
+
+/// The kernel reboots by the boot rule's word. What it said is there where the firmware keeps it.
+fn a_panic(firmware: Firmware) {
+    let unit = "[Service]\nType=oneshot\nExecStart=sh -c 'echo c >/proc/sysrq-trigger'";
+    let broken = broken(&with_unit("panic", unit, "multi-user"));
+    let image = installed(DEBIAN);
+    upgrade(&image, broken.path(), &[DEADLINE]);
+    let mut at = Terminal::of(machine(firmware, &image));
+    at.console.wait_for("slipway: slot B try=1: booting");
+    at.console.wait_for("Kernel panic");
+    let reason = if firmware == Firmware::Uefi { "sysrq triggered crash" } else { "was not confirmed" };
+    is_back(at, reason);
+}
+
+/// A trial of a broken version. By itself the machine comes back, and the old system names the reason.
+fn comes_back(
+    system: &str,
+    machine: impl Fn(Firmware, &Image) -> Machine,
+    firmware: Firmware,
+    version: &Path,
+    args: &[&str],
+    reason: &str,
+) {
+    let image = installed(system);
+    upgrade(&image, version, args);
+    let mut at = Terminal::of(machine(firmware, &image));
+    at.console.wait_for("slipway: slot B try=1: booting");
+    is_back(at, reason);
+    assert_eq!(image.next_boot(), ('A', false));
+    assert_eq!(image.report("status")["slots"]["B"]["state"], "tried");
+}
+
+fn upgrade(image: &Image, version: &Path, args: &[&str]) {
+    let source = format!("dir:{}", version.display());
+    let args = args.iter().chain(&["no_timer_check"]).flat_map(|arg| ["--extra-kernel-arg", arg]);
+    image.installer_from('A', 0, "upgrade", &["--source", &source].into_iter().chain(args).collect::<Vec<_>>());
+}
+
+fn is_back(mut at: Terminal, reason: &str) {
+    at.logs_in('A', 0);
+    at.runs(&format!("installer status | grep '{reason}'"));
+    at.runs(&format!("journalctl -b -u slipway-status | grep '{reason}'"));
+    at.console.switch_off();
+}
+
+/// A version of Debian whose initramfs runs this as one of its last scripts, with the new root mounted at `$rootmnt`.
+fn broken(script: &str) -> TempDir {
+    let (dir, files) = (scratch_dir(), scratch_dir());
+    for entry in fs::read_dir(payload(DEBIAN, VERSION_2)).expect("the payload can be listed").flatten() {
+        if !["SHA256SUMS", "manifest.json"].map(Into::into).contains(&entry.file_name()) {
+            fs::copy(entry.path(), dir.path().join(entry.file_name())).expect("the payload can be copied");
+        }
+    }
+    // A file of a later archive takes the place of an earlier one's.
+    let [place, program, order] = ["", "/broken", "/ORDER"].map(|name| format!("scripts/init-bottom{name}"));
+    fs::create_dir_all(files.path().join(&place)).expect("a temporary directory has room");
+    let write = |name: &str, text: &str| {
+        let path = files.path().join(name);
+        fs::write(&path, text).expect("a temporary directory has room");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a script can be made executable");
+    };
+    write(&program, &format!("#!/bin/sh\n{script}\n"));
+    write(&order, &format!("/{program}\n/scripts/init-bottom/udev \"$@\"\n"));
+    let initramfs = dir.path().join("initramfs.img");
+    let mut bytes = fs::read(&initramfs).expect("the initramfs can be read");
+    // The kernel looks for the next archive at multiples of four bytes and skips zeros.
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(cpio(files.path(), &[&program, &order]));
+    fs::write(initramfs, bytes).expect("a temporary directory has room");
+    run(&World::get().installer, ["checksum".as_ref(), dir.path().as_os_str()]);
+    dir
+}
+
+/// A script that writes a file into the new root.
+fn with_file(path: &str, mode: u32, text: &str) -> String {
+    format!("cat >\"$rootmnt{path}\" <<'END'\n{text}\nEND\nchmod {mode:o} \"$rootmnt{path}\"\n")
+}
+
+/// The same for a unit that this target wants.
+fn with_unit(name: &str, text: &str, target: &str) -> String {
+    let dir = "/etc/systemd/system";
+    let wants = format!("$rootmnt{dir}/{target}.target.wants");
+    let unit = with_file(&format!("{dir}/{name}.service"), 0o644, &format!("[Unit]\n{text}"));
+    format!("{unit}mkdir -p \"{wants}\"\nln -s ../{name}.service \"{wants}/\"\n")
+}
+
+/// The same for a health check.
+fn with_check(name: &str, text: &str) -> String {
+    with_file(&format!("/etc/slipway/health.d/{name}"), 0o755, &format!("#!/bin/sh\n{text}"))
+}
