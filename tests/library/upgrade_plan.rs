@@ -293,6 +293,7 @@ fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
     let mut last = facts.env.clone();
     for step in &plan.steps {
         wrote |= !step.writes().is_empty();
+        prop_assert!(step.writes().iter().all(|extent| extent.len > 0), "{step:?} writes no byte somewhere");
         prop_assert!(!wrote || !matches!(step, Step::PrepareXfs { .. }), "what can fail is tried first");
         if let Step::WriteBootEnv { env, .. } = step {
             let before = last.as_ref().map_or(0, |env| env.seq);

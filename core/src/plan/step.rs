@@ -103,7 +103,7 @@ impl Step {
         )
     }
 
-    /// The byte ranges of the disk that this step writes.
+    /// The byte ranges of the disk that this step writes; none of them is empty.
     pub fn writes(&self) -> Vec<Extent> {
         let at = |offset: &u64, len: usize| vec![Extent { offset: *offset, len: len as u64 }];
         match self {
@@ -119,7 +119,10 @@ impl Step {
             | Step::WriteEntries { extent }
             | Step::WritePrimaryHeader { extent, .. }
             | Step::WriteLba0 { extent } => vec![*extent],
-            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![*head, *tail],
+            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => {
+                // An empty one at the end of a slot would lie in the slot behind it, too.
+                [*head, *tail].into_iter().filter(|extent| extent.len > 0).collect()
+            }
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
             Step::WriteHistory { offset, .. } => at(offset, RECORD_BYTES),
             Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),

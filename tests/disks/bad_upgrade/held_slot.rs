@@ -89,6 +89,21 @@ fn a_slot_in_an_offset_loop_device() {
     rig.run(&["activate", "--progress=none"]).succeeds();
 }
 
+/// A live system has its own slot mounted, and upgrades the other. Slot B begins where slot A ends.
+#[test]
+fn a_slot_beside_the_one_that_is_mounted() {
+    let world = World::new();
+    let mut node = Node::upgraded(&world);
+    let disk = Loop::attach(&node.disk, &[]);
+    let mounted = part_of(&disk, partition(&disk.node, "BOOT-B"));
+    node.disk.clone_from(&disk.node);
+    let source = node.next.source();
+    // Another command line makes it another system.
+    let stage = ["stage", "--progress=none", "--source", &source, "--extra-kernel-arg=other"];
+    node.run('B', false, &stage).succeeds();
+    drop(mounted);
+}
+
 /// A partition of another table, larger than the slot, with a mount.
 #[test]
 fn a_slot_in_a_larger_partition() {
