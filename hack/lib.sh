@@ -130,7 +130,7 @@ accelerator() {
 # A system of examples/, with checksums, in out/systems/NAME-1.0.0, built if anything in it has changed: example NAME
 example() {
     local dir=$top/out/systems/$1-1.0.0 inputs
-    inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,initramfs-tools,dracut} out/installer -type f -print0 | sort -z |
+    inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,initramfs-tools,dracut,busybox} out/installer -type f -print0 | sort -z |
         xargs -0 sha256sum)
     [[ ! -f $dir/SHA256SUMS || $(cat "$dir.inputs" 2>/dev/null) != "$inputs" ]] || return 0
     say "building examples/$1 (some minutes)"

@@ -27,6 +27,7 @@ fn debian_dracut_comes_back_from_a_trial_under_uefi() {
 
 under_both_firmwares! {
     a_system_without_a_squashfs_upgrades_itself => talos_like;
+    a_system_without_systemd_comes_back_by_itself => talos_like_comes_back;
 }
 
 /// Every system, every story, both kinds of firmware: some forty boots of a minute each.
@@ -102,9 +103,27 @@ fn talos_like(firmware: Firmware) {
     let second = console.wait_for(": slot B, host rack-7, machine ");
     assert!(second.ends_with("boot 2, STATE yes, EPHEMERAL yes"), "{second}");
     assert_eq!(machine_id(&second), machine_id(&first), "STATE was kept");
-    console.wait_for("confirm: slot B, 1.1.0, is confirmed");
+    console.wait_for_prompt("/ # ");
+    console.type_line(
+        "until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done; echo 'is'=up",
+    );
+    console.wait_for("is=up");
     let console = console.switch_off();
     assert_eq!(image.next_boot(), ('B', false), "{console}");
+}
+
+/// It has a volume less, its own health check finds that, and nobody reboots.
+fn talos_like_comes_back(firmware: Firmware) {
+    let (image, source) = (Image::of(&payload(TALOS_LIKE, VERSION), &[]), source_of(TALOS_LIKE, VERSION_2));
+    let args = ["--extra-kernel-arg=-ephemeral", "--extra-kernel-arg=slipway.deadline=60s"];
+    image.installer_from('A', 0, "upgrade", &[&["--source", source.as_str()], &args[..]].concat());
+    let mut console = machine(firmware, &image).may_reset().start();
+    console.wait_for(": slot B, ");
+    console.wait_for(": slot A, ");
+    console.wait_for_prompt("/ # ");
+    console.type_line("installer status | grep 'check volumes failed.*: /var is not mounted' && echo 'is'=back");
+    console.wait_for("is=back");
+    console.switch_off();
 }
 
 /// From slot A to slot B, and with the next version to slot A again: each confirms itself.
