@@ -1,12 +1,13 @@
 //! New versions of a Debian that are broken, each in its own way. Nobody is at the console and nobody reboots: the machine
 //! comes back by itself, and the old system says why.
 
-use std::{env, fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tempfile::TempDir;
 
 use crate::{
     image::Image,
+    is_campaign,
     medium::cpio,
     operating_systems::{DEBIAN, DRACUT, installed, machine, payload},
     qemu::{Firmware, Machine},
@@ -26,22 +27,19 @@ fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
     comes_back(DEBIAN, machine, Firmware::Bios, broken.path(), &[SOON], "was not confirmed within 1m");
 }
 
-/// What takes long: a boot until the system is up, and another.
-#[test]
-fn all_of_them() {
-    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
-        let text = b"NOT RUN: broken_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
-        return std::io::stderr().write_all(text).expect("stderr can be written");
-    }
-    for firmware in [Firmware::Bios, Firmware::Uefi] {
-        a_shell_in_the_initramfs(firmware);
-        a_hang_behind_the_root(firmware);
-        a_unit_that_never_starts(firmware);
-        systemd_crashes(firmware);
-        a_network_that_does_not_come_up(firmware);
-        a_full_disk(firmware);
-        a_panic(firmware);
-    }
+// What takes long: a boot until the system is up, the deadline, and another boot.
+under_both_firmwares! {
+    all_of_them => |firmware| {
+        if is_campaign(&format!("broken_systems, all of them under {firmware:?}")) {
+            a_shell_in_the_initramfs(firmware);
+            a_hang_behind_the_root(firmware);
+            a_unit_that_never_starts(firmware);
+            systemd_crashes(firmware);
+            a_network_that_does_not_come_up(firmware);
+            a_full_disk(firmware);
+            a_panic(firmware);
+        }
+    };
 }
 
 /// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.

@@ -61,6 +61,17 @@ mod write_log;
 
 use slipway_test_support::container_image as oci;
 
+/// Whether all that takes hours is to run: `SLIPWAY_SYSTEMS=all`. If not, the log says what is left out.
+fn is_campaign(test: &str) -> bool {
+    let all = std::env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all");
+    if !all {
+        // Not by `eprintln`, which the test runner keeps for failures.
+        let text = format!("NOT RUN: {test}; SLIPWAY_SYSTEMS=all runs it\n");
+        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).expect("stderr can be written");
+    }
+    all
+}
+
 fn timed(name: &str, firmware: qemu::Firmware, test: fn(qemu::Firmware)) {
     let began = std::time::Instant::now();
     test(firmware);

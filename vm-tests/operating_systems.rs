@@ -1,10 +1,11 @@
 //! Systems of other people, as `examples` builds them: nothing in them knows these tests. Somebody logs in at the serial
 //! console and types. Each is installed, upgrades itself, comes back, and keeps what it should.
 
-use std::{env, io::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use crate::{
     image::Image,
+    is_campaign,
     medium::Medium,
     qemu::{Drive, Firmware, Machine},
     terminal::Terminal,
@@ -30,20 +31,18 @@ under_both_firmwares! {
     a_system_without_systemd_comes_back_by_itself => talos_like_comes_back;
 }
 
-/// Every system, every story, both kinds of firmware: some forty boots of a minute each.
-#[test]
-fn all_of_them() {
-    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
-        let text = b"NOT RUN: operating_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
-        return std::io::stderr().write_all(text).expect("stderr can be written");
-    }
-    for system in [DEBIAN, DRACUT] {
-        for firmware in [Firmware::Bios, Firmware::Uefi] {
-            upgrades_itself(system, firmware);
-            comes_back(system, firmware);
-            goes_back_and_forth(system, firmware);
-            forgets(system, firmware);
-        }
+// Every story of a system: eleven boots of a minute each.
+under_both_firmwares! {
+    all_of_debian => |firmware| all_of(DEBIAN, firmware);
+    all_of_debian_dracut => |firmware| all_of(DRACUT, firmware);
+}
+
+fn all_of(system: &str, firmware: Firmware) {
+    if is_campaign(&format!("operating_systems, all of {system} under {firmware:?}")) {
+        upgrades_itself(system, firmware);
+        comes_back(system, firmware);
+        goes_back_and_forth(system, firmware);
+        forgets(system, firmware);
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use slipway::ops::guard::{Hands, Times, watch};
+use slipway::ops::guard::{Hands, Times, deadline, watch};
 use slipway_core::{
     boot::{
         env::BootEnv,
@@ -227,4 +227,18 @@ fn the_guard_reboots_whatever_hangs() {
     assert_eq!(guarded(Machine { record_hangs: true, ..Machine::default() }), (None, last.clone()));
     let all_hangs = Machine { disk_hangs: true, reboot_hangs: true, ..Machine::default() };
     assert_eq!(guarded(all_hangs), (None, last));
+}
+
+#[test]
+fn the_deadline_of_the_kernel_command_line() {
+    let secs = Duration::from_secs;
+    let line = |words: &str| format!("quiet {words} slipway.try=1");
+    assert_eq!(deadline(None, &line("")), (secs(600), None));
+    assert_eq!(deadline(None, &line("slipway.deadline=5m slipway.deadline=90s")), (secs(90), None));
+    assert_eq!(deadline(Some(secs(7)), &line("slipway.deadline=90s")), (secs(7), None));
+    for word in ["", "0s", "90", "soon", "-5m"] {
+        let (time, wrong) = deadline(None, &line(&format!("slipway.deadline={word}")));
+        assert_eq!(time, secs(600), "a trial is guarded whatever the word is: {word}");
+        assert!(wrong.is_some_and(|wrong| wrong.contains(word)));
+    }
 }
