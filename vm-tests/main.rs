@@ -32,12 +32,14 @@ macro_rules! under_both_firmwares {
     };
 }
 
+mod auto_upgrade;
 mod boot_rule;
 mod console;
 mod damaged;
 mod debugger;
 mod factory;
 mod firmware;
+mod grow;
 mod image;
 mod in_guest;
 mod installed;

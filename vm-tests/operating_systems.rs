@@ -32,9 +32,8 @@ under_both_firmwares! {
 /// Every system, every story, both kinds of firmware: some forty boots of a minute each.
 #[test]
 fn all_of_them() {
-    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
-        let text = b"NOT RUN: operating_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
-        return std::io::stderr().write_all(text).expect("stderr can be written");
+    if !asked_for("operating_systems::all_of_them") {
+        return;
     }
     for system in [DEBIAN, DRACUT] {
         for firmware in [Firmware::Bios, Firmware::Uefi] {
@@ -44,6 +43,16 @@ fn all_of_them() {
             forgets(system, firmware);
         }
     }
+}
+
+/// Whether this test is to run: it takes too long for every run. Says so if it is not.
+pub fn asked_for(test: &str) -> bool {
+    let all = env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all");
+    if !all {
+        let text = format!("NOT RUN: {test}; SLIPWAY_SYSTEMS=all runs it\n");
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr can be written");
+    }
+    all
 }
 
 /// Installed; upgraded by somebody who is logged in; the new system confirms itself; `rollback` brings the old one.
