@@ -10,7 +10,7 @@ use std::{
 };
 
 use slipway_test_support::{
-    images::{self, Layout, Pack},
+    images::{self, CHECKSUM_FILES, Layout, Pack},
     registry::{self, Debian},
 };
 use tempfile::TempDir;
@@ -61,15 +61,18 @@ impl Tag {
         format!("docker://127.0.0.1:{}/os:{tag}", self.registry.port)
     }
 
-    /// What `FROM scratch` and `COPY payload/ /usr/install/amd64/` make, by somebody.
-    fn push(&self, payload: &Path, tag: &str, by: fn(&mut serde_json::Value)) {
+    /// What docs/auto-upgrade.md builds: the payload, and its checksums once more on top. By somebody. The request for
+    /// the checksums.
+    fn push(&self, payload: &Path, tag: &str, by: fn(&mut serde_json::Value)) -> String {
         let files = images::files(payload);
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
         let layout = Layout::new(&self.dir.path().join("images"));
-        let mut image = images::Image::new(vec![images::layer(&files, &names, Pack::Gzip)]);
+        let layer = |names: &[&str]| images::layer(&files, names, Pack::Gzip);
+        let mut image = images::Image::new(vec![layer(&names), layer(&CHECKSUM_FILES)]);
         image.edit_config = by;
         image.write(&layout, tag);
         self.copy(&format!("{}:{tag}", layout.source()), tag);
+        format!("GET /v2/os/blobs/{}", image.layers[1].descriptor["digest"].as_str().expect("a layer has a digest"))
     }
 
     fn copy(&self, from: &str, tag: &str) {
@@ -82,20 +85,28 @@ impl Tag {
         self.copy(&self.image(tag), "stable");
     }
 
-    /// The requests since the last ones, once there is one like this.
-    fn answered(&self, seen: &mut usize, last: &str) -> Vec<String> {
-        loop {
+    /// The requests since the last ones, once there is one like this, and the bytes of their answers.
+    fn answered(&self, seen: &mut usize, last: &str) -> (Vec<String>, u64) {
+        // The registry writes its log after it has answered.
+        for _ in 0..4000 {
             let all = self.registry.answered();
             let new = &all[*seen..];
             if new.iter().any(|(request, _)| request.starts_with(last)) {
-                eprintln!("{} requests, {} bytes: {new:?}", new.len(), new.iter().map(|(_, n)| n).sum::<u64>());
-                let new = new.iter().map(|(request, _)| request.clone()).collect();
+                let bytes = new.iter().map(|(_, bytes)| bytes).sum();
+                let new: Vec<_> = new.iter().map(|(request, _)| request.clone()).collect();
+                eprintln!("{bytes} bytes for {new:?}");
                 *seen = all.len();
-                return new;
+                return (new, bytes);
             }
-            // The registry writes its log after it has answered.
             thread::sleep(Duration::from_millis(100));
         }
+        panic!("no `{last}` in the registry's log: {:?}", &self.registry.answered()[*seen..])
+    }
+
+    /// There was one request since the last ones, by which nothing was downloaded.
+    #[track_caller]
+    fn answers_nothing(&self, seen: &mut usize) {
+        assert_eq!(self.answered(seen, HEAD).0, [HEAD]);
     }
 }
 
@@ -107,7 +118,7 @@ fn a_debian_follows_a_tag_under_bios() {
     let tag = Tag::new();
     tag.push(&payload(DEBIAN, VERSION), "1.0", |_| ());
     tag.push(&payload(DEBIAN, VERSION_2), "1.1", |_| ());
-    tag.push(&payload(DEBIAN, VERSION_2), "1.1-again", |config| config["author"] = "somebody else".into());
+    let again = tag.push(&payload(DEBIAN, VERSION_2), "1.1-again", |config| config["author"] = "somebody else".into());
     tag.push(&without_ephemeral(&tag), "1.2", |_| ());
     tag.names("1.0");
     let image = Image::blank(4 * GIB);
@@ -120,7 +131,7 @@ fn a_debian_follows_a_tag_under_bios() {
     at.logs_in('A', 0);
     let mut seen = tag.registry.answered().len();
     upgrades_in_a_window(&mut at, &tag, &mut seen);
-    leaves_a_bad_one_alone(&mut at, &tag, &mut seen);
+    leaves_a_bad_one_alone(&mut at, &tag, &mut seen, &again);
     let console = at.console.switch_off();
     assert_eq!(image.next_boot(), ('B', false), "{console}");
 }
@@ -135,14 +146,13 @@ fn upgrades_in_a_window(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
     at.runs(ASKS);
     follows(at, &["reboot = 'window'", FAR, "reboot_window_length = '1min'"]);
     asks(at, &["nothing to do: slot A, 1.0.0, runs, and the registry has the same"]);
-    assert_eq!(tag.answered(seen, HEAD), [HEAD], "nothing was downloaded");
+    tag.answers_nothing(seen);
 
     // Something new, and no window.
     tag.names("1.1");
     let waits = "reboot waits for the window 01-01 00:00 Europe/Berlin (next at ";
     asks(at, &["slot B holds 1.1.0, every byte read back from the disk", waits]);
-    let requests = tag.answered(seen, "GET /v2/os/blobs/");
-    assert_eq!(requests[0], HEAD);
+    assert_eq!(tag.answered(seen, "GET /v2/os/blobs/").0[0], HEAD);
     at.runs("systemctl is-active slipway-reboot.timer");
     at.runs("systemctl cat slipway-reboot.timer | grep 'OnCalendar=01-01 00:00 Europe/Berlin'");
     // At midnight in Berlin, in the last year's last day here.
@@ -173,15 +183,16 @@ fn upgrades_in_a_window(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
 }
 
 /// A new system in slot A is not well. After it the one in slot B runs again, and does not take it a second time.
-fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
+fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tag, seen: &mut usize, again: &str) {
     at.runs(SOON);
     at.runs(ASKS);
     follows(at, &["reboot = 'now'", "logged_in_users = 'ignore'"]);
     asks(at, &["nothing to do: slot B, 1.1.0, runs, and the registry has the same"]);
-    assert_eq!(tag.answered(seen, HEAD), [HEAD], "nothing was downloaded");
+    tag.answers_nothing(seen);
     tag.names("1.1-again");
     asks(at, &["nothing to do: slot B, 1.1.0, runs, and the registry has the same"]);
-    tag.answered(seen, "GET /v2/os/blobs/");
+    let bytes = tag.answered(seen, again).1;
+    assert!(bytes < 100_000, "the checksums are enough: {bytes} bytes");
 
     tag.names("1.2");
     at.runs(BACKUP);
@@ -201,7 +212,7 @@ fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
     at.runs(ASKS);
     follows(at, &["reboot = 'now'", "logged_in_users = 'ignore'"]);
     asks(at, &["nothing to do: the registry has 1.2.0, which was tried on this disk and given up"]);
-    assert_eq!(tag.answered(seen, HEAD), [HEAD], "nothing was downloaded");
+    tag.answers_nothing(seen);
 }
 
 /// A system that mounts no EPHEMERAL, as version 1.2.0.

@@ -2,7 +2,7 @@
 //!
 //! No systemd runs here. So `systemctl`, `systemd-run` and `busctl` are small programs that record what they are asked and
 //! answer what a test says. The answers of `busctl` have the form of `busctl --json=short`, and what logind's interface says
-//! they hold. That logind, a timer and a reboot do as they are asked is for a machine with systemd to show.
+//! they hold. That logind, a timer and a reboot do as they are asked is shown by `vm-tests/auto_upgrade.rs`.
 
 use std::{
     fs,
