@@ -32,6 +32,7 @@ macro_rules! under_both_firmwares {
     };
 }
 
+mod auto_upgrade;
 mod boot_rule;
 mod broken_systems;
 mod console;
@@ -39,6 +40,7 @@ mod damaged;
 mod debugger;
 mod factory;
 mod firmware;
+mod grow;
 mod image;
 mod in_guest;
 mod installed;

@@ -185,7 +185,9 @@ fn rebooted(request: &Request, slot: Slot, observer: &mut dyn Observer) -> Resul
     match report.decision {
         Reboot::Now => systemd::reboot(inhibitors),
         Reboot::WaitsForWindow | Reboot::HeldBack if *policy == Policy::Window && !request.reboot_only => {
-            systemd::run_in_windows(windows, command)
+            // A window that is open closes before the next one opens.
+            let again = (report.decision == Reboot::HeldBack).then_some(AGAIN);
+            systemd::run_in_windows(windows, again, command)
         }
         _ => Ok(()),
     }

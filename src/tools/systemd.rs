@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::Value;
@@ -87,19 +87,21 @@ fn is_a_user(session: &str) -> bool {
     class["data"].as_str().is_none_or(|class| class.starts_with("user")) && state["data"] != "closing"
 }
 
-/// Have systemd run a command whenever a window opens. A timer of an earlier call is replaced; while a window is open and
-/// its service runs, nothing changes.
-pub fn run_in_windows(windows: &[String], command: &[String]) -> Result<(), ToolError> {
+/// Have systemd run a command whenever a window opens, and once after this time. A timer of an earlier call is replaced; while
+/// a window is open and its service runs, nothing changes.
+pub fn run_in_windows(windows: &[String], again: Option<Duration>, command: &[String]) -> Result<(), ToolError> {
     if Tool::Systemctl.says(&["is-active", "--quiet", REBOOT_SERVICE]).is_ok() {
         return Ok(());
     }
     // It fails if there is none.
     _ = Tool::Systemctl.says(&["stop", REBOOT_TIMER]);
-    let calendars: Vec<_> = windows.iter().map(|window| format!("--on-calendar={window}")).collect();
+    let again = again.map(|pause| format!("--on-active={}", pause.as_secs()));
+    let calendars = windows.iter().map(|window| format!("--on-calendar={window}"));
+    let times: Vec<_> = again.into_iter().chain(calendars).collect();
     let name = "--description=Reboot into the new system of Slipway";
     // The command may name its file from here.
     let own = ["--quiet", "--collect", "--same-dir", "--unit=slipway-reboot", name];
-    let words = own.into_iter().chain(calendars.iter().map(String::as_str)).chain(["--"]);
+    let words = own.into_iter().chain(times.iter().map(String::as_str)).chain(["--"]);
     let words: Vec<&str> = words.chain(command.iter().map(String::as_str)).collect();
     Tool::SystemdRun.says(&words).map(drop)
 }

@@ -119,8 +119,8 @@ pub const NOT_RUN: &[NotRun] = &[
     ),
     not_run("docker build -t registry.example/os:1.2 .", DOCKER, &["tests/sources/auto_upgrade.rs"]),
     not_run("docker push registry.example/os:1.2", DOCKER, &["tests/sources/auto_upgrade.rs"]),
-    not_run("systemctl enable --now slipway-update.timer", SYSTEMD, &["tests/sources/auto_upgrade.rs"]),
-    not_run("journalctl -u slipway-update -u slipway-reboot", SYSTEMD, &["tests/sources/auto_upgrade.rs"]),
+    not_run("systemctl enable --now slipway-update.timer", SYSTEMD, &["vm-tests/auto_upgrade.rs"]),
+    not_run("journalctl -u slipway-update -u slipway-reboot", SYSTEMD, &["vm-tests/auto_upgrade.rs"]),
     not_run(
         "skopeo copy oci-archive:out/image.tar docker-daemon:slipway:latest",
         "it needs a docker daemon; skopeo reads the archive",

@@ -2,7 +2,7 @@
 //!
 //! No systemd runs here. So `systemctl`, `systemd-run` and `busctl` are small programs that record what they are asked and
 //! answer what a test says. The answers of `busctl` have the form of `busctl --json=short`, and what logind's interface says
-//! they hold. That logind, a timer and a reboot do as they are asked is for a machine with systemd to show.
+//! they hold. That logind, a timer and a reboot do as they are asked is shown by `vm-tests/auto_upgrade.rs`.
 
 use std::{
     fs,
@@ -277,6 +277,11 @@ fn windows() {
     let report = fleet.run('A', false, &["--reboot-only"]).succeeds().json();
     assert_eq!(report["reboot"]["decision"], "now");
     assert_eq!(fleet.asked().last().unwrap(), "systemctl reboot");
+    // Held back while it is open: again in a minute, and not only when the next one opens.
+    fleet.answers(&json!([["shutdown", "backup", "nightly", "block", 0, 7]]), &json!([]), "user");
+    assert_eq!(fleet.run('A', false, &[]).succeeds().json()["reboot"]["decision"], "held-back");
+    let run = fleet.asked().pop().unwrap();
+    assert!(run.contains(" --on-active=60 --on-calendar=*:0/10 -- "), "{run}");
     // Taken back meanwhile.
     fleet.node.run('A', false, &["rollback", "--progress=none"]).succeeds();
     let report = fleet.run('A', false, &["--reboot-only"]).succeeds().json();

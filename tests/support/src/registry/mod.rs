@@ -179,6 +179,7 @@ impl Authority {
 pub struct Debian {
     pub port: u16,
     child: Child,
+    access: PathBuf,
 }
 
 impl Debian {
@@ -189,7 +190,7 @@ impl Debian {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let storage = dir.join("storage");
         let text = format!(
-            "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
+            "version: 0.1\nlog: {{level: error}}\n\
              storage: {{filesystem: {{rootdirectory: {}}}}}\n{rest}\nhttp:\n  addr: 127.0.0.1:{port}\n{http}\n",
             storage.display()
         );
@@ -205,14 +206,14 @@ impl Debian {
 
     /// With what is in this directory and at this port already.
     pub fn again(dir: &Path, port: u16) -> Self {
-        let (config, log) = (dir.join("registry.yml"), dir.join("registry.log"));
+        let (config, log, access) = (dir.join("registry.yml"), dir.join("registry.log"), dir.join("access.log"));
         let mut command = Command::new("docker-registry");
         // Variables of its environment take the place of its configuration; REGISTRY_AUTH_FILE is one.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(File::create(&access).unwrap());
         let child = command.stderr(File::create(&log).unwrap()).spawn();
         let child = child.expect("docker-registry: it comes with the package docker-registry: run hack/test");
-        let mut server = Debian { port, child };
+        let mut server = Debian { port, child, access };
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let ended = server.child.try_wait().unwrap();
@@ -221,6 +222,19 @@ impl Debian {
             thread::sleep(Duration::from_millis(20));
         }
         server
+    }
+
+    /// What it has answered so far, of the requests that Slipway's own client made: method and path, and the bytes.
+    pub fn answered(&self) -> Vec<(String, u64)> {
+        let text = fs::read_to_string(&self.access).unwrap();
+        // `HOST - - [TIME] "HEAD /v2/os/manifests/stable HTTP/1.1" 200 BYTES "REFERRER" "slipway/1.0"`
+        let lines = text.lines().filter(|line| line.contains("\"slipway/"));
+        let request = |line: &str| {
+            let mut parts = line.split('"').skip(1);
+            let asked = parts.next()?.strip_suffix(" HTTP/1.1")?.to_owned();
+            Some((asked, parts.next()?.split(' ').nth(2)?.parse().ok()?))
+        };
+        lines.map(|line| request(line).unwrap_or_else(|| panic!("the registry's access log: {line}"))).collect()
     }
 }
 
