@@ -13,6 +13,7 @@ use crate::{
 
 pub const DEBIAN: &str = "debian";
 const DRACUT: &str = "debian-dracut";
+const MKOSI: &str = "mkosi";
 const TALOS_LIKE: &str = "talos-like";
 
 #[test]
@@ -29,14 +30,13 @@ under_both_firmwares! {
     a_system_without_a_squashfs_upgrades_itself => talos_like;
 }
 
-/// Every system, every story, both kinds of firmware: some forty boots of a minute each.
+/// Every system, every story, both kinds of firmware: some seventy boots of a minute each.
 #[test]
 fn all_of_them() {
-    if env::var_os("SLIPWAY_SYSTEMS").is_none_or(|what| what != "all") {
-        let text = b"NOT RUN: operating_systems::all_of_them; SLIPWAY_SYSTEMS=all runs it\n";
-        return std::io::stderr().write_all(text).expect("stderr can be written");
+    if !in_this_campaign("operating_systems::all_of_them") {
+        return;
     }
-    for system in [DEBIAN, DRACUT] {
+    for system in [DEBIAN, DRACUT, MKOSI] {
         for firmware in [Firmware::Bios, Firmware::Uefi] {
             upgrades_itself(system, firmware);
             comes_back(system, firmware);
@@ -44,6 +44,16 @@ fn all_of_them() {
             forgets(system, firmware);
         }
     }
+}
+
+/// Whether a test of the large campaign is to run; it is named as one that does not, otherwise.
+pub fn in_this_campaign(test: &str) -> bool {
+    let all = env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all");
+    if !all {
+        let text = format!("NOT RUN: {test}; SLIPWAY_SYSTEMS=all runs it\n");
+        std::io::stderr().write_all(text.as_bytes()).expect("stderr can be written");
+    }
+    all
 }
 
 /// Installed; upgraded by somebody who is logged in; the new system confirms itself; `rollback` brings the old one.
