@@ -61,7 +61,7 @@ fn ends(firmware: Firmware) {
     // The initramfs has started one, too: that is not to be the one that helps. No time is short here: the deadline counts
     // from the start of the kernel, and has passed when the guard is started again.
     at.runs("pkill -f 'installer guard'; while pgrep -f 'installer guard'; do sleep 1; done");
-    at.runs("echo 'SLIPWAY_GUARD=\"--deadline 1s\"' >/etc/conf.d/slipway-guard");
+    at.runs("mkdir -p /etc/conf.d && echo 'SLIPWAY_GUARD=\"--deadline 1s\"' >/etc/conf.d/slipway-guard");
     at.console.type_line("rc-service slipway-guard restart");
     at.types_root('A', 0);
     at.has_volumes();
