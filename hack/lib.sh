@@ -105,11 +105,13 @@ unpack_grub() {
     rm -rf "$tmp"
 }
 
-# What builds the sample system, what boots it, what builds the container image.
+# What builds the sample system, what boots it, what examples/mkosi needs beside that, what builds the container image.
 payload_packages=(mmdebstrap:mmdebstrap mksquashfs:squashfs-tools cpio:cpio zstd:zstd busybox:busybox-static
     readelf:binutils dpkg-deb:dpkg mkfs.xfs:xfsprogs depmod:kmod)
 machine_packages=(qemu-system-x86_64:qemu-system-x86 /usr/share/seabios/bios-256k.bin:seabios
     /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf)
+# shellcheck disable=SC2034 # for who sources this
+mkosi_packages=(mkosi:mkosi systemd-nspawn:systemd-container debootstrap:debootstrap)
 # shellcheck disable=SC2034 # for who sources this
 image_packages=(buildah:buildah skopeo:skopeo mmdebstrap:mmdebstrap flock:util-linux)
 
@@ -130,8 +132,8 @@ accelerator() {
 # A system of examples/, with checksums, in out/systems/NAME-1.0.0, built if anything in it has changed: example NAME
 example() {
     local dir=$top/out/systems/$1-1.0.0 inputs
-    inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,initramfs-tools,dracut,busybox} out/installer -type f -print0 | sort -z |
-        xargs -0 sha256sum)
+    inputs=$(cd "$top" && find "examples/$1" examples/common assets/{systemd,openrc,busybox,initramfs-tools,dracut} out/installer -type f -print0 |
+        sort -z | xargs -0 sha256sum)
     [[ ! -f $dir/SHA256SUMS || $(cat "$dir.inputs" 2>/dev/null) != "$inputs" ]] || return 0
     say "building examples/$1 (some minutes)"
     rm -rf "$dir"

@@ -49,6 +49,7 @@ mod larger_disk;
 mod live;
 mod machined;
 mod medium;
+mod openrc;
 mod operating_systems;
 mod power_cut;
 mod qemu;

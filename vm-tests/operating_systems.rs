@@ -14,6 +14,7 @@ use crate::{
 
 pub const DEBIAN: &str = "debian";
 pub const DRACUT: &str = "debian-dracut";
+const MKOSI: &str = "mkosi";
 const TALOS_LIKE: &str = "talos-like";
 
 #[test]
@@ -35,6 +36,7 @@ under_both_firmwares! {
 under_both_firmwares! {
     all_of_debian => |firmware| all_of(DEBIAN, firmware);
     all_of_debian_dracut => |firmware| all_of(DRACUT, firmware);
+    all_of_mkosi => |firmware| all_of(MKOSI, firmware);
 }
 
 fn all_of(system: &str, firmware: Firmware) {

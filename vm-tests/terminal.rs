@@ -1,4 +1,4 @@
-//! Somebody who logs in at the serial console of a system with systemd, and types.
+//! Somebody who logs in at the serial console of a system, and types. Most of the words are systemd's.
 
 use crate::{console::Console, qemu::Machine};
 
@@ -26,9 +26,13 @@ impl Terminal {
     /// The same, and its volumes are mounted.
     pub fn logs_in(&mut self, slot: char, tries: u8) {
         self.types_root(slot, tries);
-        self.runs("mountpoint /var && mountpoint /system/state && mountpoint /system/ephemeral");
+        self.has_volumes();
         // On a slow machine a unit may have needed a second start: that makes it no other system.
         self.runs("systemctl is-system-running --wait || systemctl --failed");
+    }
+
+    pub fn has_volumes(&mut self) {
+        self.runs("mountpoint /var && mountpoint /system/state && mountpoint /system/ephemeral");
     }
 
     /// Run a command that must succeed.
