@@ -29,17 +29,19 @@ fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
 
 // What takes long: a boot until the system is up, the deadline, and another boot.
 under_both_firmwares! {
-    all_of_them => |firmware| {
-        if is_campaign(&format!("broken_systems, all of them under {firmware:?}")) {
-            a_shell_in_the_initramfs(firmware);
-            a_hang_behind_the_root(firmware);
-            a_unit_that_never_starts(firmware);
-            systemd_crashes(firmware);
-            a_network_that_does_not_come_up(firmware);
-            a_full_disk(firmware);
-            a_panic(firmware);
-        }
-    };
+    dracut_stops_in_a_shell => |firmware| long("dracut_stops_in_a_shell", firmware, a_shell_in_the_initramfs);
+    a_unit_keeps_systemd_from_its_work => |firmware| long("a_unit_keeps_systemd_from_its_work", firmware, a_hang_behind_the_root);
+    a_unit_never_starts => |firmware| long("a_unit_never_starts", firmware, a_unit_that_never_starts);
+    systemd_crashes => |firmware| long("systemd_crashes", firmware, a_crash_of_process_1);
+    the_network_does_not_come_up => |firmware| long("the_network_does_not_come_up", firmware, no_network);
+    the_disk_is_full => |firmware| long("the_disk_is_full", firmware, a_full_disk);
+    the_kernel_panics => |firmware| long("the_kernel_panics", firmware, a_panic);
+}
+
+fn long(name: &str, firmware: Firmware, story: fn(Firmware)) {
+    if is_campaign(&format!("broken_systems::{name} under {firmware:?}")) {
+        story(firmware);
+    }
 }
 
 /// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.
@@ -63,20 +65,20 @@ fn a_unit_that_never_starts(firmware: Firmware) {
 }
 
 /// Process 1 has caught a signal of its own making, and does nothing any more.
-fn systemd_crashes(firmware: Firmware) {
+fn a_crash_of_process_1(firmware: Firmware) {
     let unit = "Before=multi-user.target\n[Service]\nType=oneshot\nExecStart=kill -SEGV 1\nExecStart=sleep infinity";
     let broken = broken(&with_unit("crash", unit, "multi-user"));
     comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "was not confirmed within 5m");
 }
 
 /// The health check asks a host in the net. The same version is confirmed where the network comes up.
-fn a_network_that_does_not_come_up(firmware: Firmware) {
+fn no_network(firmware: Firmware) {
     let check = "ping -c 1 -W 5 10.0.2.2 || exit 1";
     let version = broken(&with_check("20-network", check));
     let connected = |firmware, image: &_| machine(firmware, image).test_net(None);
-    let no_network = [DEADLINE, "systemd.mask=systemd-networkd.service", "systemd.mask=systemd-networkd.socket"];
+    let masked = [DEADLINE, "systemd.mask=systemd-networkd.service", "systemd.mask=systemd-networkd.socket"];
     let reason = "check 20-network failed";
-    comes_back(DEBIAN, connected, firmware, version.path(), &no_network, reason);
+    comes_back(DEBIAN, connected, firmware, version.path(), &masked, reason);
     let image = installed(DEBIAN);
     upgrade(&image, version.path(), &[DEADLINE]);
     let mut at = Terminal::of(connected(firmware, &image));
