@@ -5,6 +5,7 @@ use crate::{
     operating_systems::{in_this_campaign, installed, machine, source_of, upgrade_of},
     qemu::Firmware,
     terminal::Terminal,
+    timed,
     world::VERSION_2,
 };
 
@@ -12,15 +13,17 @@ const OPENRC: &str = "debian-openrc";
 
 #[test]
 fn a_trial_is_confirmed_by_openrc() {
-    if in_this_campaign("openrc::a_trial_is_confirmed_by_openrc") {
-        [Firmware::Bios, Firmware::Uefi].into_iter().for_each(confirms);
-    }
+    under_both("a_trial_is_confirmed_by_openrc", confirms);
 }
 
 #[test]
 fn a_trial_that_is_not_well_is_ended_by_openrc() {
-    if in_this_campaign("openrc::a_trial_that_is_not_well_is_ended_by_openrc") {
-        [Firmware::Bios, Firmware::Uefi].into_iter().for_each(ends);
+    under_both("a_trial_that_is_not_well_is_ended_by_openrc", ends);
+}
+
+fn under_both(name: &str, test: fn(Firmware)) {
+    if in_this_campaign(&format!("openrc::{name}")) {
+        [Firmware::Bios, Firmware::Uefi].into_iter().for_each(|firmware| timed(name, firmware, test));
     }
 }
 
