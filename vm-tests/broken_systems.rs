@@ -6,8 +6,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use tempfile::TempDir;
 
 use crate::{
+    campaign,
     image::Image,
-    is_campaign,
     medium::cpio,
     operating_systems::{DEBIAN, DRACUT, installed, machine, payload},
     qemu::{Firmware, Machine},
@@ -29,19 +29,13 @@ fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
 
 // What takes long: a boot until the system is up, the deadline, and another boot.
 under_both_firmwares! {
-    dracut_stops_in_a_shell => |firmware| long("dracut_stops_in_a_shell", firmware, a_shell_in_the_initramfs);
-    a_unit_keeps_systemd_from_its_work => |firmware| long("a_unit_keeps_systemd_from_its_work", firmware, a_hang_behind_the_root);
-    a_unit_never_starts => |firmware| long("a_unit_never_starts", firmware, a_unit_that_never_starts);
-    systemd_crashes => |firmware| long("systemd_crashes", firmware, a_crash_of_process_1);
-    the_network_does_not_come_up => |firmware| long("the_network_does_not_come_up", firmware, no_network);
-    the_disk_is_full => |firmware| long("the_disk_is_full", firmware, a_full_disk);
-    the_kernel_panics => |firmware| long("the_kernel_panics", firmware, a_panic);
-}
-
-fn long(name: &str, firmware: Firmware, story: fn(Firmware)) {
-    if is_campaign(&format!("broken_systems::{name} under {firmware:?}")) {
-        story(firmware);
-    }
+    dracut_stops_in_a_shell => |firmware| campaign("dracut_stops_in_a_shell", firmware, a_shell_in_the_initramfs);
+    a_unit_keeps_systemd_from_its_work => |firmware| campaign("a_unit_keeps_systemd_from_its_work", firmware, a_hang_behind_the_root);
+    a_unit_never_starts => |firmware| campaign("a_unit_never_starts", firmware, a_unit_that_never_starts);
+    systemd_crashes => |firmware| campaign("systemd_crashes", firmware, a_crash_of_process_1);
+    the_network_does_not_come_up => |firmware| campaign("the_network_does_not_come_up", firmware, no_network);
+    the_disk_is_full => |firmware| campaign("the_disk_is_full", firmware, a_full_disk);
+    the_kernel_panics => |firmware| campaign("the_kernel_panics", firmware, a_panic);
 }
 
 /// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.

@@ -75,6 +75,13 @@ fn is_campaign(test: &str) -> bool {
     all
 }
 
+/// A story that takes so long.
+fn campaign(name: &str, firmware: qemu::Firmware, story: fn(qemu::Firmware)) {
+    if is_campaign(&format!("{name} under {firmware:?}")) {
+        story(firmware);
+    }
+}
+
 fn timed(name: &str, firmware: qemu::Firmware, test: fn(qemu::Firmware)) {
     let began = std::time::Instant::now();
     test(firmware);

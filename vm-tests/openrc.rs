@@ -2,7 +2,7 @@
 //! console and types, as in `operating_systems`.
 
 use crate::{
-    is_campaign,
+    campaign,
     operating_systems::{installed, machine, source_of, upgrade_of},
     qemu::Firmware,
     terminal::Terminal,
@@ -11,18 +11,9 @@ use crate::{
 
 const OPENRC: &str = "debian-openrc";
 
-#[test]
-fn a_trial_is_confirmed_by_openrc() {
-    if is_campaign("openrc::a_trial_is_confirmed_by_openrc") {
-        [Firmware::Bios, Firmware::Uefi].into_iter().for_each(confirms);
-    }
-}
-
-#[test]
-fn a_trial_that_is_not_well_is_ended_by_openrc() {
-    if is_campaign("openrc::a_trial_that_is_not_well_is_ended_by_openrc") {
-        [Firmware::Bios, Firmware::Uefi].into_iter().for_each(ends);
-    }
+under_both_firmwares! {
+    a_trial_is_confirmed_by_openrc => |firmware| campaign("a_trial_is_confirmed_by_openrc", firmware, confirms);
+    openrc_leaves_a_trial_that_is_not_well => |firmware| campaign("openrc_leaves_a_trial_that_is_not_well", firmware, ends);
 }
 
 /// Installed; upgraded by somebody who is logged in; the new system confirms itself, and keeps what it should.

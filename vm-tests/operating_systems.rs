@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use crate::{
+    campaign,
     image::Image,
-    is_campaign,
     medium::Medium,
     qemu::{Drive, Firmware, Machine},
     terminal::Terminal,
@@ -34,18 +34,16 @@ under_both_firmwares! {
 
 // Every story of a system: eleven boots of a minute each.
 under_both_firmwares! {
-    all_of_debian => |firmware| all_of(DEBIAN, firmware);
-    all_of_debian_dracut => |firmware| all_of(DRACUT, firmware);
-    all_of_mkosi => |firmware| all_of(MKOSI, firmware);
+    all_of_debian => |firmware| campaign("all_of_debian", firmware, |firmware| all_of(DEBIAN, firmware));
+    all_of_debian_dracut => |firmware| campaign("all_of_debian_dracut", firmware, |firmware| all_of(DRACUT, firmware));
+    all_of_mkosi => |firmware| campaign("all_of_mkosi", firmware, |firmware| all_of(MKOSI, firmware));
 }
 
 fn all_of(system: &str, firmware: Firmware) {
-    if is_campaign(&format!("operating_systems, all of {system} under {firmware:?}")) {
-        upgrades_itself(system, firmware);
-        comes_back(system, firmware);
-        goes_back_and_forth(system, firmware);
-        forgets(system, firmware);
-    }
+    upgrades_itself(system, firmware);
+    comes_back(system, firmware);
+    goes_back_and_forth(system, firmware);
+    forgets(system, firmware);
 }
 
 /// Installed; upgraded by somebody who is logged in; the new system confirms itself; `rollback` brings the old one.
