@@ -70,6 +70,28 @@ fn a_block_device() {
     tool!("xfs_repair", "-n", &ephemeral.node);
 }
 
+/// Live systems keep the slot that they run from mounted. From either the other one can be written.
+#[test]
+fn the_slot_that_runs_is_mounted() {
+    let world = World::new();
+    let mut node = Node::installed(&world);
+    let file = world.sparse("512.img", DISK_BYTES);
+    let disk = Loop::attach(&file, &[]);
+    world.install(&disk.node, &[]).succeeds();
+    node.disk = disk.node.clone();
+    let [a, b] = [(3, "BOOT-A"), (4, "BOOT-B")].map(|(n, name)| disk.partition(n, partition(&node.disk, name)));
+    let mount = Mount::new(&a.node, world.path("A"));
+    node.upgrade().succeeds();
+    drop(mount);
+    node.grub_tries();
+    node.run('B', true, &["confirm"]).succeeds();
+    let _mount = Mount::new(&b.node, world.path("B"));
+    node.next.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
+    node.run('B', true, &["upgrade", &format!("--source={}", node.next.source())]).succeeds();
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}
+
 #[test]
 fn an_image_that_was_written_to_a_larger_disk() {
     let world = World::new();

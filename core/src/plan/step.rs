@@ -119,7 +119,10 @@ impl Step {
             | Step::WriteEntries { extent }
             | Step::WritePrimaryHeader { extent, .. }
             | Step::WriteLba0 { extent } => vec![*extent],
-            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => vec![*head, *tail],
+            // The tail may be empty, and then lies at the first byte of what is behind it.
+            Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => {
+                [*head, *tail].into_iter().filter(|extent| extent.len > 0).collect()
+            }
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
             Step::WriteHistory { offset, .. } => at(offset, RECORD_BYTES),
             Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),
