@@ -88,6 +88,7 @@ fn the_slot_that_runs_is_in_use() {
     node.run('B', true, &["confirm"]).succeeds();
     let _user = Loop::attach(&b.node, &["--read-only"]);
     node.next.write("os-release", "ID=test\nVERSION_ID=1.4.0\n");
+    node.next.write("rootfs.squashfs", slipway_test_support::files::squashfs(world::noise(9, 1 << 20)));
     Outcome::of(&mut installer(["checksum", node.next.dir().to_str().unwrap(), "--progress=none"])).succeeds();
     node.run('B', true, &["upgrade", &format!("--source={}", node.next.source())]).succeeds();
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
