@@ -82,12 +82,13 @@ fn no_network(firmware: Firmware) {
 
 /// The new version fills the volume that both have.
 fn a_full_disk(firmware: Firmware) {
-    let unit =
-        "[Service]\nType=oneshot\nExecStart=sh -c 'fallocate -l $(df -B1 --output=avail /var | tail -n 1) /var/full'";
-    let check = "free=$(df --output=avail -m /var | tail -n 1)
-[ \"$free\" -ge 200 ] || { echo \"/var: only $free MiB free\"; exit 1; }";
-    let broken = broken(&[with_unit("fill", unit, "multi-user"), with_check("30-disk", check)].concat());
-    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "check 30-disk failed");
+    let free = "free=$(df --output=avail -m /var | tail -n 1)";
+    // A file system needs some room for itself.
+    let fill = with_file("/usr/bin/fill", 0o755, &format!("#!/bin/sh\n{free}\nfallocate -l $((free - 50))M /var/full"));
+    let unit = with_unit("fill", "[Service]\nType=oneshot\nExecStart=fill", "multi-user");
+    let check = format!("{free}\n[ \"$free\" -ge 200 ] || {{ echo \"/var: only $free MiB free\"; exit 1; }}");
+    let broken = broken(&[fill, unit, with_check("30-disk", &check)].concat());
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[DEADLINE], "check 30-disk failed.*: /var: only");
 }
 
 /// The kernel reboots by the boot rule's word. What it said is there where the firmware keeps it.

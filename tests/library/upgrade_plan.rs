@@ -293,7 +293,6 @@ fn order_laws(plan: &Plan, facts: &SystemFacts) -> Result<(), TestCaseError> {
     let mut last = facts.env.clone();
     for step in &plan.steps {
         wrote |= !step.writes().is_empty();
-        prop_assert!(step.writes().iter().all(|extent| extent.len > 0), "{step:?} writes no byte somewhere");
         prop_assert!(!wrote || !matches!(step, Step::PrepareXfs { .. }), "what can fail is tried first");
         if let Step::WriteBootEnv { env, .. } = step {
             let before = last.as_ref().map_or(0, |env| env.seq);
@@ -431,7 +430,9 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<Plan>(&json).unwrap(), &plan);
         for step in &plan.steps {
             let part = allowed(step, &facts);
-            for extent in step.writes().iter().filter(|e| e.len > 0) {
+            for extent in &step.writes() {
+                // It would count as one of the partition behind it, which may be mounted.
+                prop_assert!(extent.len > 0, "{:?} writes nothing", step);
                 let part = part.unwrap();
                 prop_assert!(facts.gpt.part(part).contains(*extent), "{:?} outside {}", step, part);
                 let bulk = !matches!(step, Step::WriteMarker { .. });
