@@ -54,13 +54,13 @@ fn upgrades_itself(system: &str, firmware: Firmware) {
     let identity = at.identity();
     at.runs("echo kept >/var/lib/mark && echo kept >/etc/systemd/network/mark");
     at.upgrades(&[]);
-    at.runs("systemctl reboot");
+    at.reboots();
     at.logs_in('B', 1);
     assert_eq!(at.identity(), identity, "the machine is the same one");
     at.says("cat /var/lib/mark /etc/systemd/network/mark", &["kept", "kept"]);
     at.runs("until installer status | grep 'next boot *slot B: slot B is the default'; do sleep 1; done");
     at.runs("installer rollback --progress none --reason 'it was only a test'");
-    at.runs("systemctl reboot");
+    at.reboots();
     at.logs_in('A', 0);
     assert_eq!(at.identity(), identity, "the machine is the same one");
     let console = at.console.switch_off();
@@ -76,7 +76,7 @@ fn comes_back(system: &str, firmware: Firmware) {
     let mut at = Terminal::of(machine(firmware, &image));
     at.types_root('B', 1);
     at.runs("until installer status | grep 'check volumes failed'; do sleep 1; done");
-    at.runs("systemctl reboot");
+    at.reboots();
     at.logs_in('A', 0);
     at.runs("installer status | grep 'was not confirmed: check volumes failed'");
     at.runs("installer status | grep '/system/ephemeral is not mounted'");
@@ -133,7 +133,7 @@ fn goes_back_and_forth(system: &str, firmware: Firmware) {
     for slot in ['B', 'A'] {
         // Another command line makes it another system.
         at.upgrades(&["--extra-kernel-arg", &format!("example.for={slot}")]);
-        at.runs("systemctl reboot");
+        at.reboots();
         at.logs_in(slot, 1);
         at.runs(&format!(
             "until installer status | grep 'next boot *slot {slot}: slot {slot} is the default'; do sleep 1; done"

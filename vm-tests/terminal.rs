@@ -68,6 +68,11 @@ impl Terminal {
         self.runs(&format!("installer upgrade --source dir:/mnt/payload --progress none {args}"));
     }
 
+    /// The shell may be ended before it can say how this went; the boot that follows does.
+    pub fn reboots(&mut self) {
+        self.console.type_line("systemctl reboot");
+    }
+
     pub fn powers_off(&mut self) {
         self.console.type_line("systemctl poweroff");
         self.console.expect_power_off();
