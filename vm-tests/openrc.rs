@@ -49,7 +49,7 @@ fn ends(firmware: Firmware) {
     let mut at = Terminal::of(machine(firmware, &image));
     at.types_root('B', 1);
     at.runs("until installer status | grep 'check volumes failed'; do sleep 1; done");
-    at.runs("tr '\\0' ' ' </proc/$(cat /run/slipway-guard.pid)/cmdline | grep 'installer guard --deadline 10m'");
+    at.runs("tr '\\0' ' ' </proc/$(cat /run/slipway-guard.pid)/cmdline | grep '/usr/bin/installer guard'");
     // The initramfs has started one, too: that is not to be the one that helps. No time is short here: the deadline counts
     // from the start of the kernel, and has passed when the guard is started again.
     at.runs("pkill -f 'installer guard'; while pgrep -f 'installer guard'; do sleep 1; done");
