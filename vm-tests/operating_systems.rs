@@ -36,6 +36,7 @@ under_both_firmwares! {
 under_both_firmwares! {
     all_of_debian => |firmware| campaign("all_of_debian", firmware, |firmware| all_of(DEBIAN, firmware));
     all_of_debian_dracut => |firmware| campaign("all_of_debian_dracut", firmware, |firmware| all_of(DRACUT, firmware));
+    all_of_talos_like => |firmware| campaign("all_of_talos_like", firmware, talos_like_there_and_back);
     all_of_mkosi => |firmware| campaign("all_of_mkosi", firmware, |firmware| all_of(MKOSI, firmware));
 }
 
@@ -91,8 +92,6 @@ fn talos_like(firmware: Firmware) {
     let image = Image::of(&payload(TALOS_LIKE, VERSION), &["--meta", "0x0a=rack-7"]);
     let medium = upgrade_of(TALOS_LIKE);
     let mut console = machine(firmware, &image).drive(&medium.drive()).may_reset().start();
-    let machine_id =
-        |line: &str| line.split("machine ").nth(1).and_then(|rest| rest.split(',').next()).map(str::to_owned);
     let first = console.wait_for(": slot A, host rack-7, machine ");
     assert!(first.ends_with("boot 1, STATE yes, EPHEMERAL yes"), "{first}");
     console.wait_for_prompt("/ # ");
@@ -109,6 +108,48 @@ fn talos_like(firmware: Firmware) {
     console.wait_for("is=up");
     let console = console.switch_off();
     assert_eq!(image.next_boot(), ('B', false), "{console}");
+}
+
+/// To slot B and to slot A again, each confirmed; back to slot B by `rollback`; and with a new EPHEMERAL.
+fn talos_like_there_and_back(firmware: Firmware) {
+    let (image, medium) = (Image::of(&payload(TALOS_LIKE, VERSION), &[]), upgrade_of(TALOS_LIKE));
+    let mut at = Terminal::of(machine(firmware, &image).drive(&medium.drive()));
+    let first = at.console.wait_for(": slot A, ");
+    at.console.wait_for_prompt("/ # ");
+    for slot in ['B', 'A'] {
+        at.runs("mkdir -p /mnt && mount -t squashfs -o ro /dev/vdb /mnt");
+        // Another command line makes it another system.
+        at.runs(&format!(
+            "installer upgrade --source dir:/mnt/payload --progress none --extra-kernel-arg example.for={slot}"
+        ));
+        at.console.type_line("reboot -f");
+        at.console.wait_for(&format!(": slot {slot}, "));
+        at.console.wait_for_prompt("/ # ");
+        at.runs(&format!(
+            "until installer status | grep 'next boot *slot {slot}: slot {slot} is the default'; do sleep 1; done"
+        ));
+    }
+    at.runs("installer rollback --progress none --reason 'it was only a test'");
+    at.console.type_line("reboot -f");
+    at.console.wait_for(": slot B, ");
+    at.console.wait_for_prompt("/ # ");
+    at.console.type_line("sync; poweroff -f");
+    at.console.expect_power_off();
+    let source = source_of(TALOS_LIKE, VERSION_2);
+    image.installer_from(
+        'B',
+        0,
+        "upgrade",
+        &["--source", &source, "--preserve=false", "--extra-kernel-arg=example.new=1"],
+    );
+    let mut at = Terminal::of(machine(firmware, &image));
+    let last = at.console.wait_for(": slot A, ");
+    assert!(last.ends_with("boot 1, STATE yes, EPHEMERAL yes"), "{last}");
+    assert_eq!(machine_id(&last), machine_id(&first), "STATE was kept");
+}
+
+fn machine_id(line: &str) -> Option<&str> {
+    line.split("machine ").nth(1)?.split(',').next()
 }
 
 /// It has a volume less, its own health check finds that, and nobody reboots.

@@ -246,12 +246,12 @@ pub struct SourceArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct RegistryArgs {
-    /// Use HTTP for the registry, not HTTPS, and let credentials go to mirrors without TLS.
-    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub plain_http: bool,
-    /// Check the registry's certificate.
-    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
-    pub tls_verify: bool,
+    /// Use HTTP for the registry, not HTTPS, and let credentials go to mirrors without TLS [default: false].
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub plain_http: Option<bool>,
+    /// Check the registry's certificate [default: true].
+    #[arg(long, help_heading = "Registry", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub tls_verify: Option<bool>,
     /// Also trust the certificate authorities in this PEM file. Repeatable.
     #[arg(long, help_heading = "Registry", value_name = "FILE")]
     pub registry_ca: Vec<PathBuf>,

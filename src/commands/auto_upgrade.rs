@@ -119,8 +119,8 @@ fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Fai
     let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
     let files = config.registry_ca.iter().map(Into::into).collect();
     Ok(Options {
-        plain_http: given.plain_http || config.plain_http,
-        insecure_tls: given.insecure_tls || !config.tls_verify,
+        plain_http: args.registry.plain_http.unwrap_or(config.plain_http),
+        insecure_tls: !args.registry.tls_verify.unwrap_or(config.tls_verify),
         ca_files: if given.ca_files.is_empty() { files } else { given.ca_files },
         auth_file: given.auth_file.or(config.authfile.as_ref().map(Into::into)),
         mirrors: if given.mirrors.is_empty() { mirrors } else { given.mirrors },

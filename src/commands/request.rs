@@ -43,8 +43,8 @@ impl SourceArgs {
 impl RegistryArgs {
     pub fn options(&self) -> Options {
         Options {
-            plain_http: self.plain_http,
-            insecure_tls: !self.tls_verify,
+            plain_http: self.plain_http.unwrap_or(false),
+            insecure_tls: self.tls_verify == Some(false),
             ca_files: self.registry_ca.clone(),
             auth_file: self.authfile.clone(),
             mirrors: self.mirror.clone(),

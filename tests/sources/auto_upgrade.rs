@@ -205,6 +205,16 @@ fn the_same_payload_is_nothing_new() {
     assert!(Content::of(&fleet.node.disk) == before, "written to");
 }
 
+/// An argument comes before the file, also where it asks for more.
+#[test]
+fn an_argument_takes_back_what_the_file_allows() {
+    let world = World::new();
+    let fleet = Fleet::new(&world);
+    fleet.push("1.3.0", 7);
+    fleet.run('A', false, &["--plain-http=false", "--dry-run"]).exits(DEPENDENCY).says(&["does not speak TLS"]);
+    fleet.run('A', false, &["--dry-run"]).succeeds();
+}
+
 #[test]
 fn the_reboot_and_what_holds_it_back() {
     let world = World::new();
