@@ -211,7 +211,7 @@ fn an_argument_takes_back_what_the_file_allows() {
     let world = World::new();
     let fleet = Fleet::new(&world);
     fleet.push("1.3.0", 7);
-    fleet.run('A', false, &["--plain-http=false", "--dry-run"]).exits(DEPENDENCY).says(&["does not speak TLS"]);
+    fleet.run('A', false, &["--plain-http=false", "--dry-run"]).exits(DEPENDENCY).says(&["https://127.0.0.1"]);
     fleet.run('A', false, &["--dry-run"]).succeeds();
 }
 
