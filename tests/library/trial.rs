@@ -144,6 +144,8 @@ struct Machine {
     disk_hangs: bool,
     record_hangs: bool,
     reboot_hangs: bool,
+    /// The deadline never comes.
+    clock_stands: bool,
     state: Mutex<Option<SlotState>>,
     done: Mutex<Vec<&'static str>>,
     fed: AtomicBool,
@@ -161,7 +163,7 @@ impl Machine {
 
 impl Hands for Machine {
     fn uptime(&self) -> Duration {
-        Duration::from_millis(self.millis.fetch_add(10, SeqCst))
+        Duration::from_millis(if self.clock_stands { 0 } else { self.millis.fetch_add(10, SeqCst) })
     }
     fn look(&self) -> Option<BootEnv> {
         if self.disk_hangs {
@@ -188,6 +190,10 @@ impl Hands for Machine {
         io::Error::other("not allowed")
     }
     fn force(&self) -> io::Result<()> {
+        // The thread that reboots may be slower than a short time.
+        while !self.done.lock().unwrap().contains(&"reboot") {
+            thread::yield_now();
+        }
         self.did("force");
         Err(io::Error::other("no sysrq"))
     }
@@ -198,9 +204,11 @@ impl Hands for Machine {
 
 /// How it ended, and what was done until then.
 fn guarded(machine: Machine) -> (Option<&'static str>, Vec<&'static str>) {
+    // Short for what never ends; what ends may take its time on a busy machine.
+    let time = |hangs| if hangs { Duration::from_millis(50) } else { Duration::from_secs(3600) };
+    let record = time(machine.disk_hangs || machine.record_hangs);
+    let times = Times { look: Duration::from_millis(5), record, sync: record, reboot: time(machine.reboot_hangs) };
     let machine = Arc::new(machine);
-    let short = Duration::from_millis(50);
-    let times = Times { look: Duration::from_millis(5), record: short, sync: short, reboot: short };
     let trial = Trial { slot: Slot::B, disk: Uuid::nil() };
     let ended = watch(&machine, trial, Duration::from_millis(300), times, &mut Silent);
     assert!(machine.fed.load(SeqCst));
@@ -210,7 +218,7 @@ fn guarded(machine: Machine) -> (Option<&'static str>, Vec<&'static str>) {
 
 #[test]
 fn the_guard_ends_with_the_trial() {
-    let on = |state| Machine { state: Mutex::new(Some(state)), ..Machine::default() };
+    let on = |state| Machine { state: Mutex::new(Some(state)), clock_stands: true, ..Machine::default() };
     assert_eq!(guarded(on(SlotState::Good)), (Some("it was confirmed"), vec![]));
     assert_eq!(guarded(on(SlotState::Bad)), (Some("it was given up"), vec![]));
 }
