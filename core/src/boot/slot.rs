@@ -5,7 +5,7 @@ use core::{fmt, ops::Not, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// Slot A or B: the partition BOOT-A or BOOT-B with its content. `!slot` is the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Slot {
     /// BOOT-A, partition 3.
     A,
@@ -49,7 +49,7 @@ impl FromStr for Slot {
 }
 
 /// The state of a slot in boot.env.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotState {
     /// Holds nothing bootable, or is being written.
@@ -101,7 +101,7 @@ impl FromStr for SlotState {
 }
 
 /// A value for each slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PerSlot<T> {
     /// Value of slot A.
     #[serde(rename = "A")]

@@ -1,0 +1,77 @@
+//! Which pods are evicted, and which block. The drain fails closed: a pod that may not go keeps the node as it is.
+
+use serde::{Deserialize, Serialize};
+
+/// What counts of a pod on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID: an eviction is for this pod, not for a later one of the same name.
+    pub uid: String,
+    /// A static pod of this node's kubelet, shown in the API.
+    pub mirror: bool,
+    /// Kind and name of the controller that would make it anew.
+    pub controller: Option<(String, String)>,
+    /// It has ended, well or not.
+    pub finished: bool,
+    /// It keeps data in an `emptyDir`, which is lost.
+    pub empty_dir: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+/// What may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Pods with data in an `emptyDir` may go.
+    pub empty_dir: bool,
+    /// Pods that nobody makes anew may go.
+    pub bare: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { empty_dir: true, bare: false }
+    }
+}
+
+/// What is done with a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It belongs to the node, and stays.
+    Stays,
+    /// It is evicted.
+    Evict,
+    /// It goes already: wait.
+    Goes,
+    /// It may not go.
+    Blocks(&'static str),
+}
+
+/// What is done with `pod`.
+pub fn fate(pod: &Pod, policy: Policy) -> Fate {
+    if pod.mirror || pod.controller.as_ref().is_some_and(|(kind, _)| kind == "DaemonSet") {
+        return Fate::Stays;
+    }
+    if pod.terminating {
+        return Fate::Goes;
+    }
+    if pod.finished {
+        return Fate::Evict;
+    }
+    if pod.controller.is_none() && !policy.bare {
+        return Fate::Blocks("nobody makes it anew (drain.bare = true evicts it)");
+    }
+    if pod.empty_dir && !policy.empty_dir {
+        return Fate::Blocks("it keeps data in an emptyDir (drain.empty-dir = true lets it go)");
+    }
+    Fate::Evict
+}
+
+/// Nothing is left that has to go.
+pub fn is_drained(pods: &[Pod]) -> bool {
+    pods.iter().all(|pod| fate(pod, Policy { empty_dir: true, bare: true }) == Fate::Stays)
+}

@@ -1,0 +1,49 @@
+//! What a node sees of itself, looked at before each decision.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::{
+    boot::slot::{PerSlot, Slot, SlotState},
+    digest::Sha256,
+};
+
+use crate::cordon::NodeState;
+
+/// What a node sees of itself. What cannot be looked at is `None`, and is never taken for well.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Facts {
+    /// Which boot this is: `/proc/sys/kernel/random/boot_id`.
+    pub boot: String,
+    /// Seconds since the kernel started.
+    pub uptime: u64,
+    /// The disk's slots.
+    pub disk: Option<Disk>,
+    /// The Node object; only looked at before a step that needs it.
+    pub node: Option<NodeState>,
+    /// Our member of etcd; only looked at before a step that needs it.
+    pub member: Option<u64>,
+}
+
+/// The slots of the disk that the node runs from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Disk {
+    /// The slot that runs.
+    pub running: Slot,
+    /// By boot.env.
+    pub states: PerSlot<Option<SlotState>>,
+    /// The digest that names each slot's payload.
+    pub payloads: PerSlot<Option<Sha256>>,
+    /// What the next boot is; `None` if nothing would boot.
+    pub next: Option<Slot>,
+}
+
+impl Disk {
+    /// Whether the system that runs is not confirmed: without `confirm` the next boot is the other one.
+    pub fn is_on_trial(&self) -> bool {
+        matches!(self.states[self.running], Some(SlotState::Tried | SlotState::Trial))
+    }
+
+    /// Whether the system that runs is one that stays.
+    pub fn is_good(&self) -> bool {
+        self.states[self.running] == Some(SlotState::Good)
+    }
+}

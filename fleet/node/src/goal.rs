@@ -1,0 +1,47 @@
+//! What can be asked of a node.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+use uuid::Uuid;
+
+/// Where the sequence ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// The payload is in the other slot, verified. Nothing is disturbed.
+    Stage,
+    /// The payload runs, is well, and is the default.
+    Upgrade,
+    /// The system of the other slot runs. Nothing is downloaded.
+    Rollback,
+    /// The system that runs was started anew.
+    Reboot,
+}
+
+impl Goal {
+    /// Whether a payload is written.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Stage | Self::Upgrade)
+    }
+}
+
+/// What somebody asks a node to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// Its name. The same request may come twice: the second time nothing new begins.
+    pub id: Uuid,
+    /// What is to be reached.
+    pub goal: Goal,
+    /// The installer image or payload, as `installer --source` takes it. Empty if nothing is written.
+    pub source: String,
+    /// The digest that the payload must have; `None` for any.
+    pub payload: Option<Sha256>,
+    /// Keep EPHEMERAL. Without it, a member of etcd leaves the cluster first and comes back as a learner.
+    pub preserve: bool,
+    /// The fleet's grant. `None`: a person asks this node directly.
+    pub token: Option<u64>,
+    /// Upgrade although etcd loses its quorum meanwhile: one or two voters cannot be upgraded else.
+    pub allow_outage: bool,
+    /// Who asks: the name in the client certificate, or the user at the Unix socket.
+    pub caller: String,
+}

@@ -1,0 +1,192 @@
+//! What a node keeps on its disk, in two copies. The newer one that is whole counts.
+//!
+//! A copy is one line, `slipway-journal 1 CRC32 BYTES`, and the journal as JSON. A copy is written beside the other one
+//! and reaches the medium before anything is done that it announces.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+use uuid::Uuid;
+
+use crate::{
+    facts::Facts,
+    goal::Request,
+    operation::{Operation, Shape},
+    sequence::{Next, Outcome},
+    step::Step,
+};
+
+const MAGIC: &str = "slipway-journal";
+const VERSION: u32 = 1;
+/// Denied payloads and ended operations that are kept.
+const KEPT: usize = 32;
+
+/// What a node keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Journal {
+    /// Rises with every write.
+    pub seq: u64,
+    /// The highest token that was ever obeyed.
+    #[serde(default)]
+    pub token: u64,
+    /// The operation that is under way.
+    #[serde(default)]
+    pub operation: Option<Operation>,
+    /// How the last ones ended, the newest first.
+    #[serde(default)]
+    pub ended: Vec<Ended>,
+    /// Payloads that were tried and not well, the newest first.
+    #[serde(default)]
+    pub denied: Vec<Denied>,
+}
+
+/// An operation that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ended {
+    /// What was asked for.
+    pub request: Request,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// A payload that is not tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Denied {
+    /// The digest that names it.
+    pub payload: Sha256,
+    /// Why.
+    pub why: String,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// One at a time.
+    #[error("operation {0} is under way: wait for it, or abort it")]
+    Busy(Uuid),
+    /// The fleet has granted something newer since.
+    #[error("the token {token} is not above {highest}, which this node has obeyed")]
+    StaleToken { token: u64, highest: u64 },
+    /// It was tried.
+    #[error("the payload {payload} was tried on this node and is denied: {why}")]
+    Denied { payload: Sha256, why: String },
+    /// The system that runs is not confirmed.
+    #[error("the system that runs is on trial: confirm it or roll it back first")]
+    OnTrial,
+    /// Nobody knows what runs.
+    #[error("the disk's boot state cannot be read")]
+    UnknownDisk,
+    /// The request lacks something.
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+/// What a request leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It begins.
+    New,
+    /// The same request is under way.
+    UnderWay,
+    /// The same request is over.
+    Ended(Outcome),
+}
+
+impl Journal {
+    /// Somebody asks for something.
+    pub fn ask(&mut self, request: Request, shape: Shape, facts: &Facts) -> Result<Asked, Refused> {
+        if let Some(op) = &self.operation {
+            return if op.id() == request.id { Ok(Asked::UnderWay) } else { Err(Refused::Busy(op.id())) };
+        }
+        if let Some(ended) = self.ended.iter().find(|ended| ended.request.id == request.id) {
+            return Ok(Asked::Ended(ended.outcome.clone()));
+        }
+        if request.goal.writes() == request.source.is_empty() {
+            return Err(Refused::Invalid("a source belongs to a request that writes a payload, and to no other"));
+        }
+        if let Some(token) = request.token.filter(|token| *token <= self.token) {
+            return Err(Refused::StaleToken { token, highest: self.token });
+        }
+        if let Some(denied) = request.payload.and_then(|payload| self.denial(payload)) {
+            return Err(Refused::Denied { payload: denied.payload, why: denied.why.clone() });
+        }
+        let op = Operation::new(request, shape, facts).ok_or(Refused::UnknownDisk)?;
+        if facts.disk.as_ref().is_some_and(crate::facts::Disk::is_on_trial) {
+            return Err(Refused::OnTrial);
+        }
+        self.token = self.token.max(op.request.token.unwrap_or(0));
+        self.operation = Some(op);
+        Ok(Asked::New)
+    }
+
+    /// Why a payload is denied.
+    pub fn denial(&self, payload: Sha256) -> Option<&Denied> {
+        self.denied.iter().find(|denied| denied.payload == payload)
+    }
+
+    /// A payload was tried, and is not tried again.
+    pub fn deny(&mut self, payload: Sha256, why: &str) {
+        self.denied.retain(|denied| denied.payload != payload);
+        self.denied.insert(0, Denied { payload, why: why.to_owned() });
+        self.denied.truncate(KEPT);
+    }
+
+    /// What was decided becomes part of the journal. The answer is the step to do, once the journal is on the medium.
+    pub fn take(&mut self, next: Next, facts: &Facts) -> Option<Step> {
+        let op = self.operation.as_mut()?;
+        match next {
+            Next::Begin(step) => {
+                op.begin(step, facts);
+                return Some(step);
+            }
+            Next::Turn(why) => op.turn(&why),
+            Next::FellBack(why) => {
+                op.turn(&why);
+                op.in_vain = true;
+            }
+            Next::Found(step) => op.found(step, facts),
+            Next::Wait(why) => op.blocker = Some(why),
+            Next::End(outcome) => self.end(outcome),
+        }
+        None
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(op) = self.operation.take() {
+            if let (true, Outcome::CameBack(why), Some(payload)) =
+                (op.in_vain, &outcome, op.to.as_ref().and_then(|to| to.payload))
+            {
+                self.deny(payload, why);
+            }
+            self.ended.insert(0, Ended { request: op.request, outcome });
+            self.ended.truncate(KEPT);
+        }
+    }
+
+    /// A copy, as it is written.
+    pub fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        let json = serde_json::to_vec(self)?;
+        let mut copy = format!("{MAGIC} {VERSION} {:08x} {}\n", crc32fast::hash(&json), json.len()).into_bytes();
+        copy.extend(json);
+        Ok(copy)
+    }
+
+    /// A copy, as it was read. `None` if it is not whole.
+    pub fn decode(copy: &[u8]) -> Option<Self> {
+        let end = copy.iter().position(|byte| *byte == b'\n')?;
+        let head = str::from_utf8(&copy[..end]).ok()?;
+        let json = &copy[end + 1..];
+        let mut words = head.split(' ');
+        let (magic, version, crc, len) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let is_whole = magic == MAGIC
+            && version.parse() == Ok(VERSION)
+            && words.next().is_none()
+            && len.parse() == Ok(json.len())
+            && u32::from_str_radix(crc, 16) == Ok(crc32fast::hash(json));
+        is_whole.then(|| serde_json::from_slice(json).ok())?
+    }
+
+    /// Which of two copies counts.
+    pub fn newest(copies: [Option<Self>; 2]) -> Option<Self> {
+        copies.into_iter().flatten().max_by_key(|journal| journal.seq)
+    }
+}

@@ -1,0 +1,28 @@
+//! The upgrade of one node of a cluster, as data. No I/O, no clock, no randomness, no threads: `slipwayd` does what this
+//! crate decides, and tests and the model checker decide with it, too.
+//!
+//! ```text
+//!             request ─► Operation ─┐
+//! the node looks at itself ─► Facts ─┼─► next ─► begin a step ─► Journal (on the medium) ─► do it ─► settle ─┐
+//!                                    └───────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! * [`goal`]: what can be asked of a node
+//! * [`step`]: the steps of the sequence, what each does, and what its abort does
+//! * [`operation`]: one request and how far it came
+//! * [`journal`]: what a node keeps on its disk; two copies, the newer one that is whole counts
+//! * [`facts`]: what a node sees of itself
+//! * [`sequence`]: from operation and facts to the next step; the order is the safety argument
+//! * [`quorum`]: whether etcd keeps its quorum without this member
+//! * [`drain`]: which pods are evicted, and which block
+//! * [`cordon`]: what is written into a Node, and what is put back
+
+pub mod cordon;
+pub mod drain;
+pub mod facts;
+pub mod goal;
+pub mod journal;
+pub mod operation;
+pub mod quorum;
+pub mod sequence;
+pub mod step;

@@ -1,0 +1,201 @@
+//! One request, and how far it came. This is what the journal keeps.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::{boot::slot::Slot, digest::Sha256};
+use uuid::Uuid;
+
+use crate::{
+    cordon::NodeState,
+    facts::Facts,
+    goal::{Goal, Request},
+    step::Step,
+};
+
+/// Which parts a node has: the steps of what it has not are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    /// It is a node of a Kubernetes cluster.
+    pub kubernetes: bool,
+    /// It runs a member of etcd.
+    pub etcd: bool,
+}
+
+/// A payload in a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Installed {
+    /// The slot.
+    pub slot: Slot,
+    /// The digest that names the payload; `None` if the slot has no list of its files.
+    pub payload: Option<Sha256>,
+}
+
+/// Forward, or back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Course {
+    /// To what was asked for.
+    Forward,
+    /// What was done is being undone, for this reason.
+    Back(String),
+}
+
+/// One request, and how far it came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Operation {
+    /// What was asked for.
+    pub request: Request,
+    /// Which parts the node has.
+    pub shape: Shape,
+    /// What ran when it was asked for.
+    pub from: Installed,
+    /// What is to run. Known once it is staged, or from the start if nothing is written.
+    pub to: Option<Installed>,
+    /// The step that was begun last.
+    pub at: Step,
+    /// Whether that step is done.
+    pub done: bool,
+    /// The boot in which it was begun.
+    pub boot: String,
+    /// Seconds since that boot when it was begun first.
+    pub since: u64,
+    /// The furthest step on the way forward that was begun.
+    pub reached: Step,
+    /// The boot in which services were stopped. They come back with another one.
+    pub stopped_in: Option<String>,
+    /// Forward or back.
+    pub course: Course,
+    /// The Node before we wrote to it.
+    pub cordon: Option<NodeState>,
+    /// Our member of etcd, if it was asked to leave.
+    pub left: Option<u64>,
+    /// The payload was tried, and is not well.
+    pub in_vain: bool,
+    /// Who wants it to end, and why.
+    pub abort: Option<String>,
+    /// What the last try of this step met.
+    pub blocker: Option<String>,
+}
+
+/// What was learned by doing a step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Learned {
+    /// Nothing that the next steps need.
+    Nothing,
+    /// The payload is in this slot.
+    Staged(Installed),
+}
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tried {
+    /// It is done.
+    Done(Learned),
+    /// Not yet; it is tried again until its time is over.
+    Blocked(String),
+    /// It will not work.
+    Failed(String),
+}
+
+impl Operation {
+    /// It begins with nothing done. `None` if the disk cannot be read.
+    pub fn new(request: Request, shape: Shape, facts: &Facts) -> Option<Self> {
+        let disk = facts.disk.as_ref()?;
+        let in_slot = |slot| Installed { slot, payload: disk.payloads[slot] };
+        let from = in_slot(disk.running);
+        let to = match request.goal {
+            Goal::Stage | Goal::Upgrade => None,
+            Goal::Rollback => Some(in_slot(!disk.running)),
+            Goal::Reboot => Some(from.clone()),
+        };
+        let first = if request.goal.writes() { Step::Stage } else { Step::Grant };
+        Some(Self {
+            request,
+            shape,
+            from,
+            to,
+            at: first,
+            done: false,
+            boot: facts.boot.clone(),
+            since: facts.uptime,
+            reached: first,
+            stopped_in: None,
+            course: Course::Forward,
+            cordon: None,
+            left: None,
+            in_vain: false,
+            abort: None,
+            blocker: None,
+        })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> Uuid {
+        self.request.id
+    }
+
+    /// It is on its way to what was asked for.
+    pub fn is_forward(&self) -> bool {
+        self.course == Course::Forward
+    }
+
+    /// Whether the way forward came to `step`. What was begun may have been done.
+    pub fn came_to(&self, step: Step) -> bool {
+        self.reached >= step
+    }
+
+    /// `step` begins, for the first time or again.
+    pub fn begin(&mut self, step: Step, facts: &Facts) {
+        if self.at != step || self.done || self.boot != facts.boot {
+            self.since = facts.uptime;
+            self.blocker = None;
+        }
+        (self.at, self.done) = (step, false);
+        self.boot.clone_from(&facts.boot);
+        if self.is_forward() {
+            self.reached = self.reached.max(step);
+            match step {
+                Step::Cordon if self.cordon.is_none() => self.cordon.clone_from(&facts.node),
+                Step::Leave if self.left.is_none() => self.left = facts.member,
+                Step::Stop => self.stopped_in = Some(facts.boot.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The way back, for `why`. The first reason counts.
+    pub fn turn(&mut self, why: &str) {
+        if self.is_forward() {
+            self.course = Course::Back(why.to_owned());
+            self.in_vain = self.reached > Step::Reboot && self.abort.is_none();
+            // The way back has its own steps, and one of them may be the one that was just done.
+            self.done = false;
+            self.blocker = None;
+        }
+    }
+
+    /// The disk says that `step` is done, whatever the journal says.
+    pub fn found(&mut self, step: Step, facts: &Facts) {
+        self.course = Course::Forward;
+        self.in_vain = false;
+        self.begin(step, facts);
+        self.done = true;
+    }
+
+    /// The step that was begun ended like this.
+    pub fn settle(&mut self, tried: Tried) {
+        match tried {
+            Tried::Done(learned) => {
+                self.done = true;
+                self.blocker = None;
+                if let Learned::Staged(to) = learned {
+                    self.to = Some(to);
+                }
+            }
+            Tried::Blocked(why) => self.blocker = Some(why),
+            Tried::Failed(why) if crate::sequence::may_turn(self) => self.turn(&format!("{}: {why}", self.at)),
+            Tried::Failed(why) => self.blocker = Some(why),
+        }
+    }
+}

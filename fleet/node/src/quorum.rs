@@ -1,0 +1,155 @@
+//! Whether etcd keeps its quorum while, or after, one member goes.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What every member says of itself, at about the same time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// All members that the member list names, those that do not answer among them.
+    pub members: Vec<Member>,
+    /// Alarms that are raised, such as `NOSPACE`.
+    pub alarms: Vec<String>,
+}
+
+/// One member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its identifier.
+    pub id: u64,
+    /// Its name; empty if it has not started yet.
+    pub name: String,
+    /// It does not vote yet.
+    pub learner: bool,
+    /// What it answers; `None` if it does not.
+    pub says: Option<Answer>,
+}
+
+/// What a member answers to a status request, and to a linearizable read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The leader as it sees it; 0 for none.
+    pub leader: u64,
+    /// The raft term.
+    pub term: u64,
+    /// The highest index that it has applied, asked for some seconds after the leader's.
+    pub applied: u64,
+    /// What it says is wrong with itself.
+    pub errors: Vec<String>,
+    /// Bytes of its database.
+    pub db_bytes: u64,
+    /// Bytes that its database may have; 0 if it does not say.
+    pub quota_bytes: u64,
+}
+
+/// How this member goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Going {
+    /// For one reboot: it stays a voter that does not answer.
+    Down,
+    /// For good: one voter less.
+    Away,
+}
+
+/// Why this member may not go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// This node's member is not in the list.
+    NotAMember,
+    /// A learner is being taken in.
+    Learner(String),
+    /// An alarm is raised.
+    Alarm(String),
+    /// A database is nearly full.
+    NearlyFull { name: String, db_bytes: u64, quota_bytes: u64 },
+    /// Not enough healthy voters would be left.
+    Quorum { voters: usize, healthy_left: usize, needed: usize, sick: Vec<String> },
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAMember => write!(f, "this node's member is not in etcd's member list"),
+            Self::Learner(name) => write!(f, "etcd's member {name} is a learner: wait until it votes, or remove it"),
+            Self::Alarm(alarm) => write!(f, "etcd has the alarm {alarm}: mend it, then disarm it"),
+            Self::NearlyFull { name, db_bytes, quota_bytes } => {
+                write!(f, "the database of etcd's member {name} has {db_bytes} of {quota_bytes} bytes: defragment it")
+            }
+            Self::Quorum { voters, healthy_left, needed, sick } => {
+                write!(f, "etcd needs {needed} healthy voters of {voters}, and {healthy_left} would be left")?;
+                if !sick.is_empty() {
+                    write!(f, "; not healthy: {}", sick.join(", "))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// The leader, its term and the index it has applied, if a majority of the voters agrees on leader and term.
+    fn leader(&self) -> Option<(u64, u64, u64)> {
+        let voters = self.voters().count();
+        self.voters().find_map(|member| {
+            let says = member.says.as_ref().filter(|says| says.leader == member.id)?;
+            let agree = self.voters().filter_map(|other| other.says.as_ref());
+            let agree = agree.filter(|other| (other.leader, other.term) == (says.leader, says.term)).count();
+            (agree > voters / 2).then_some((member.id, says.term, says.applied))
+        })
+    }
+
+    fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.learner)
+    }
+
+    /// Whether a voter answers, sees the leader that a majority sees, and has applied what `since` says.
+    fn is_healthy(&self, member: &Member, since: u64) -> bool {
+        let Some((leader, term, _)) = self.leader() else { return false };
+        member.says.as_ref().is_some_and(|says| {
+            (says.leader, says.term) == (leader, term) && says.errors.is_empty() && says.applied >= since
+        })
+    }
+
+    /// The best member to lead when `me` goes: healthy, and the furthest. `None` if `me` does not lead.
+    pub fn successor(&self, me: u64, since: u64) -> Option<u64> {
+        self.leader().filter(|(leader, ..)| *leader == me)?;
+        let others = self.voters().filter(|member| member.id != me && self.is_healthy(member, since));
+        let applied = |member: &Member| member.says.as_ref().map_or(0, |says| says.applied);
+        others.max_by_key(|member| (applied(member), u64::MAX - member.id)).map(|member| member.id)
+    }
+
+    /// Whether `me` may go. `since` is the index that the leader had applied when the look began.
+    pub fn may_go(&self, me: u64, since: u64, going: Going) -> Result<(), Blocked> {
+        if !self.voters().any(|member| member.id == me) {
+            return Err(Blocked::NotAMember);
+        }
+        if let Some(learner) = self.members.iter().find(|member| member.learner) {
+            return Err(Blocked::Learner(learner.name.clone()));
+        }
+        if let Some(alarm) = self.alarms.first() {
+            return Err(Blocked::Alarm(alarm.clone()));
+        }
+        for member in self.voters() {
+            let Some(says) = &member.says else { continue };
+            if says.quota_bytes > 0 && says.db_bytes >= says.quota_bytes / 5 * 4 {
+                let (db_bytes, quota_bytes) = (says.db_bytes, says.quota_bytes);
+                return Err(Blocked::NearlyFull { name: member.name.clone(), db_bytes, quota_bytes });
+            }
+        }
+        let voters = self.voters().count();
+        let others = || self.voters().filter(|member| member.id != me);
+        let healthy_left = others().filter(|member| self.is_healthy(member, since)).count();
+        let after = match going {
+            Going::Down => voters,
+            Going::Away => voters - 1,
+        };
+        let needed = after / 2 + 1;
+        if healthy_left >= needed {
+            return Ok(());
+        }
+        let sick =
+            others().filter(|member| !self.is_healthy(member, since)).map(|member| member.name.clone()).collect();
+        Err(Blocked::Quorum { voters: after, healthy_left, needed, sick })
+    }
+}

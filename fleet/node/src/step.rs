@@ -1,0 +1,159 @@
+//! The steps of the sequence. What is done in which order is in [`sequence`](crate::sequence).
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One step. Each can be done twice: after a crash it is begun again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// Write the payload into the slot that is not running, and verify it.
+    Stage,
+    /// Read the fleet's grant.
+    Grant,
+    /// Take the lock in etcd that lets one member at a time go down.
+    Lock,
+    /// Look whether etcd keeps its quorum.
+    Gate,
+    /// Let nothing new be scheduled here.
+    Cordon,
+    /// Evict the pods.
+    Drain,
+    /// Give the leadership of etcd away.
+    HandOver,
+    /// Look again at drain, grant and quorum: the last look before services stop.
+    Recheck,
+    /// Leave etcd's cluster, because its data will be gone.
+    Leave,
+    /// Stop what runs on the node's volumes.
+    Stop,
+    /// Unmount the node's volumes.
+    Release,
+    /// Verify the slot again, and have the next boot try it once.
+    Activate,
+    /// Start the machine anew.
+    Reboot,
+    /// Come back into etcd's cluster, as a learner first.
+    Rejoin,
+    /// Look whether the system that came up is the right one, and well.
+    Prove,
+    /// Make it the default.
+    Confirm,
+    /// Have the next boot be the old system again.
+    Deactivate,
+    /// Give up the trial that runs.
+    GiveUp,
+    /// Start the old system.
+    Return,
+    /// Look whether the old system is well.
+    ProveOld,
+    /// Undo our own cordon.
+    Uncordon,
+    /// Give the lock in etcd back.
+    Unlock,
+    /// Give the fleet's grant back.
+    Free,
+}
+
+/// What happens when a step fails, or is aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// What was done is undone, and the machine keeps running.
+    Undo,
+    /// The machine starts the old system anew, then the rest is undone.
+    OldSystem,
+    /// There is no way but on: it is tried until it works, and says what blocks it.
+    TryAgain,
+}
+
+impl Step {
+    /// Every step, in the order of the sequence, the way back at its end.
+    pub const ALL: [Self; 23] = [
+        Self::Stage,
+        Self::Grant,
+        Self::Lock,
+        Self::Gate,
+        Self::Cordon,
+        Self::Drain,
+        Self::HandOver,
+        Self::Recheck,
+        Self::Leave,
+        Self::Stop,
+        Self::Release,
+        Self::Activate,
+        Self::Reboot,
+        Self::Rejoin,
+        Self::Prove,
+        Self::Confirm,
+        Self::Deactivate,
+        Self::GiveUp,
+        Self::Return,
+        Self::ProveOld,
+        Self::Uncordon,
+        Self::Unlock,
+        Self::Free,
+    ];
+
+    /// What it does, as a sentence for people.
+    pub fn does(self) -> &'static str {
+        match self {
+            Self::Stage => "write the payload into the other slot and verify it",
+            Self::Grant => "read the fleet's grant",
+            Self::Lock => "take the upgrade lock in etcd",
+            Self::Gate => "look whether etcd keeps its quorum",
+            Self::Cordon => "cordon the node",
+            Self::Drain => "evict the pods",
+            Self::HandOver => "give the leadership of etcd away",
+            Self::Recheck => "look again at pods, grant and quorum",
+            Self::Leave => "leave etcd's cluster",
+            Self::Stop => "stop the services",
+            Self::Release => "unmount the volumes",
+            Self::Activate => "have the next boot try the other slot once",
+            Self::Reboot => "reboot",
+            Self::Prove => "look whether the system is the right one, and well",
+            Self::Confirm => "make the system the default",
+            Self::Deactivate => "have the next boot be the old system",
+            Self::GiveUp => "give up the trial",
+            Self::Return => "reboot into the old system",
+            Self::ProveOld => "look whether the old system is well",
+            Self::Rejoin => "come back into etcd's cluster",
+            Self::Uncordon => "uncordon the node",
+            Self::Unlock => "give the upgrade lock in etcd back",
+            Self::Free => "give the fleet's grant back",
+        }
+    }
+
+    /// What its failure on the way forward leads to. On the way back every step is tried again.
+    pub fn on_failure(self) -> OnFailure {
+        match self {
+            Self::Stage
+            | Self::Grant
+            | Self::Lock
+            | Self::Gate
+            | Self::Cordon
+            | Self::Drain
+            | Self::HandOver
+            | Self::Recheck
+            | Self::Leave => OnFailure::Undo,
+            // What was stopped and unmounted does not come back whole but by a boot.
+            Self::Stop | Self::Release | Self::Activate | Self::Reboot | Self::Rejoin | Self::Prove | Self::Confirm => {
+                OnFailure::OldSystem
+            }
+            Self::Deactivate
+            | Self::GiveUp
+            | Self::Return
+            | Self::ProveOld
+            | Self::Uncordon
+            | Self::Unlock
+            | Self::Free => OnFailure::TryAgain,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.does())
+    }
+}
