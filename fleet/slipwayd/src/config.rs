@@ -1,0 +1,67 @@
+//! `/etc/slipway/slipwayd.toml`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use slipway_node::{operation::Shape, sequence::Limits};
+
+/// The file, with every key optional.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the journal is kept: a directory that outlives an upgrade, on STATE.
+    pub state: PathBuf,
+    /// The installer that the node uses for its own disk.
+    pub installer: PathBuf,
+    /// The disk; `None` for the one that the system was booted from.
+    pub disk: Option<PathBuf>,
+    /// Programs that must end with 0 before a trial is confirmed, in their order.
+    pub checks: PathBuf,
+    /// The init system's part.
+    pub services: Services,
+    /// How long steps may be blocked, in seconds.
+    pub limits: Limits,
+}
+
+/// The init system's part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Services {
+    /// Units that are stopped before the volumes are released, in this order.
+    pub stop: Vec<String>,
+    /// Units that must be active before a system counts as well.
+    pub need: Vec<String>,
+    /// How long the system must have been well before it is confirmed.
+    #[serde(with = "humantime_serde")]
+    pub soak: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state: "/system/state/slipway".into(),
+            installer: "/usr/bin/installer".into(),
+            disk: None,
+            checks: "/etc/slipway/health.d".into(),
+            services: Services::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Read the file. Without a file everything has its default.
+    pub fn read(path: &std::path::Path) -> Result<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).with_context(|| format!("{} is not as expected", path.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(e).with_context(|| format!("{} cannot be read", path.display())),
+        }
+    }
+
+    /// Which parts the node has.
+    pub fn shape(&self) -> Shape {
+        Shape { kubernetes: false, etcd: false }
+    }
+}

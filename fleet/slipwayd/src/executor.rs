@@ -1,0 +1,176 @@
+//! The loop: look, decide, journal, do, journal.
+
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use slipway_node::{
+    facts::Facts,
+    goal::Request,
+    journal::{Asked, Journal, Refused},
+    operation::{Course, Operation, Shape, Tried},
+    sequence::{self, Limits, Next, Outcome},
+    step::Step,
+};
+use uuid::Uuid;
+
+use crate::{
+    store::Store,
+    world::{Progress, Watcher, World},
+};
+
+/// Between two tries of a step that is blocked.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Between two looks for something to do.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// What happened to an operation, for whoever watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// It was asked for.
+    Asked,
+    /// A step begins, or is tried again.
+    Began(Step),
+    /// How far the step is.
+    Progress(Step, Progress),
+    /// A step is done.
+    Done(Step),
+    /// A step, or the decision about the next, waits for something.
+    Blocked(Step, String),
+    /// It turned back.
+    Turned(String),
+    /// It is over.
+    Ended(Outcome),
+}
+
+/// Hears what happens.
+pub trait Listener: Send + Sync {
+    /// This happened to the operation with this name.
+    fn hear(&self, op: Uuid, happened: Happened);
+}
+
+/// What the service shares: the journal, and who listens.
+pub struct Shared<L> {
+    store: Mutex<Store>,
+    shape: Shape,
+    limits: Limits,
+    listener: L,
+}
+
+impl<L: Listener> Shared<L> {
+    /// Around a journal that was read.
+    pub fn new(store: Store, shape: Shape, limits: Limits, listener: L) -> Self {
+        Self { store: Mutex::new(store), shape, limits, listener }
+    }
+
+    /// Who listens.
+    pub fn listener(&self) -> &L {
+        &self.listener
+    }
+
+    /// The journal as it is now.
+    pub fn journal(&self) -> Journal {
+        self.store().journal().clone()
+    }
+
+    /// Somebody asks for something. The outer error is of the journal: then nothing has begun.
+    pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refused>> {
+        let id = request.id;
+        let asked = self.store().change(|journal| journal.ask(request, self.shape, facts))?;
+        if asked == Ok(Asked::New) {
+            self.listener.hear(id, Happened::Asked);
+        }
+        Ok(asked)
+    }
+
+    /// Somebody wants the operation with this name to end. False if there is none.
+    pub fn abort(&self, id: Uuid, why: &str) -> io::Result<bool> {
+        self.store().change(|journal| {
+            let Some(op) = journal.operation.as_mut().filter(|op| op.id() == id) else { return false };
+            op.abort.get_or_insert_with(|| why.to_owned());
+            true
+        })
+    }
+
+    // What a panic left behind is what is on the disk: a change takes effect only when it was written.
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One decision, and the step that follows from it. The answer is when to come again.
+    pub fn turn(&self, world: &mut dyn World) -> io::Result<Duration> {
+        let Some(before) = self.store().journal().operation.clone() else { return Ok(IDLE) };
+        let facts = world.facts(Some(&before));
+        let Some((next, step, op)) = self.decide(&facts)? else { return Ok(Duration::ZERO) };
+        self.tell(&before, &next);
+        let Some((step, op)) = step.zip(op) else {
+            return Ok(if matches!(next, Next::Wait(_)) { AGAIN } else { Duration::ZERO });
+        };
+        let tried = world.perform(step, &op, &OfStep { shared: self, id: op.id(), step });
+        let is_done = matches!(tried, Tried::Done(_));
+        self.settle(&op, step, tried)?;
+        Ok(if is_done { Duration::ZERO } else { AGAIN })
+    }
+
+    /// What comes next, in the journal. Decided anew from the journal as it is: somebody may have aborted meanwhile.
+    #[expect(clippy::type_complexity, reason = "what was decided, the step to do, and the operation it belongs to")]
+    fn decide(&self, facts: &Facts) -> io::Result<Option<(Next, Option<Step>, Option<Operation>)>> {
+        self.store().change(|journal| {
+            let next = sequence::next(journal.operation.as_ref()?, facts, self.limits);
+            let step = journal.take(next.clone(), facts);
+            Some((next, step, journal.operation.clone()))
+        })
+    }
+
+    fn settle(&self, op: &Operation, step: Step, tried: Tried) -> io::Result<()> {
+        let happened = match &tried {
+            Tried::Done(_) => Happened::Done(step),
+            Tried::Blocked(why) | Tried::Failed(why) => Happened::Blocked(step, why.clone()),
+        };
+        let turned = self.store().change(|journal| {
+            let op = journal.operation.as_mut()?;
+            let was_forward = op.is_forward();
+            op.settle(tried);
+            match &op.course {
+                Course::Back(why) if was_forward => Some(why.clone()),
+                _ => None,
+            }
+        })?;
+        self.listener.hear(op.id(), happened);
+        if let Some(why) = turned {
+            self.listener.hear(op.id(), Happened::Turned(why));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, op: &Operation, next: &Next) {
+        let happened = match next {
+            Next::Begin(step) => Happened::Began(*step),
+            Next::Turn(why) | Next::FellBack(why) => Happened::Turned(why.clone()),
+            Next::Found(step) => Happened::Done(*step),
+            Next::Wait(why) => Happened::Blocked(op.at, why.clone()),
+            Next::End(outcome) => Happened::Ended(outcome.clone()),
+        };
+        self.listener.hear(op.id(), happened);
+    }
+}
+
+/// The watcher of one step.
+struct OfStep<'a, L> {
+    shared: &'a Shared<L>,
+    id: Uuid,
+    step: Step,
+}
+
+impl<L: Listener> Watcher for OfStep<'_, L> {
+    fn tell(&self, progress: Progress) {
+        self.shared.listener.hear(self.id, Happened::Progress(self.step, progress));
+    }
+
+    fn wants_end(&self) -> bool {
+        let store = self.shared.store();
+        store.journal().operation.as_ref().is_some_and(|op| op.is_forward() && op.abort.is_some())
+    }
+}

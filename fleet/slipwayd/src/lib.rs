@@ -1,0 +1,14 @@
+//! The node's service. It carries out what `slipway-node` decides: one step at a time, each in the journal before it is
+//! done.
+//!
+//! * [`config`]: the file `/etc/slipway/slipwayd.toml`
+//! * [`store`]: the journal on the disk, in two copies
+//! * [`world`]: what the sequence asks of the world
+//! * [`executor`]: the loop of look, decide, journal, do
+//! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
+
+pub mod config;
+pub mod executor;
+pub mod machine;
+pub mod store;
+pub mod world;

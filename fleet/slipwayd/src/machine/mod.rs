@@ -1,0 +1,143 @@
+//! The world as it is on a machine.
+
+pub mod installer;
+pub mod units;
+
+use std::fs;
+
+use slipway_core::boot::slot::Slot;
+use slipway_node::{
+    facts::Facts,
+    goal::Goal,
+    operation::{Installed, Learned, Operation, Tried},
+    step::Step,
+};
+
+use crate::{
+    config::Config,
+    world::{Watcher, World},
+};
+use installer::{Installer, Trouble};
+
+/// A machine without a cluster, or with one.
+#[derive(Debug)]
+pub struct Machine {
+    config: Config,
+    installer: Installer,
+    /// Seconds since the start of the kernel when the system was well first, and has been since.
+    well_since: Option<u64>,
+}
+
+impl Machine {
+    /// The machine that this file describes.
+    pub fn new(config: Config) -> Self {
+        let installer = Installer::new(config.installer.clone(), config.disk.clone());
+        Self { config, installer, well_since: None }
+    }
+
+    fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        let report = match self.installer.stage(&op.request.source, watcher) {
+            Ok(report) => report,
+            Err(trouble) => return trouble.into(),
+        };
+        if op.request.payload.is_some() && op.request.payload != report.payload {
+            let found = report.payload.map_or_else(|| "none".to_owned(), |payload| payload.to_string());
+            return Tried::Failed(format!("{} holds the payload {found}, which was not asked for", op.request.source));
+        }
+        // The plan of an upgrade without steps: the payload is there already, here or in the other slot.
+        let Some(disk) = self.installer.disk() else {
+            return Tried::Blocked("the disk's boot state cannot be read".to_owned());
+        };
+        let is_in = |slot: Slot| report.payload.is_some() && disk.payloads[slot] == report.payload;
+        match [!disk.running, disk.running].into_iter().find(|slot| is_in(*slot)) {
+            Some(slot) => Tried::Done(Learned::Staged(Installed { slot, payload: report.payload })),
+            None => Tried::Failed("the payload is in no slot although it was staged".to_owned()),
+        }
+    }
+
+    fn activate(&self, op: &Operation) -> Tried {
+        match op.request.goal {
+            // It goes to the other slot, and is done if that is what boots next.
+            Goal::Rollback => match (self.installer.disk().and_then(|disk| disk.next), &op.to) {
+                (Some(next), Some(to)) if next == to.slot => Tried::Done(Learned::Nothing),
+                _ => done(self.installer.run(&["rollback"])),
+            },
+            _ => done(self.installer.run(&["activate"])),
+        }
+    }
+
+    fn prove(&mut self, wanted: Option<&Installed>) -> Tried {
+        let facts = self.facts(None);
+        let since = self.well_since.take().unwrap_or(facts.uptime);
+        let runs = facts.disk.map(|disk| disk.running);
+        if runs.is_none() || runs != wanted.map(|wanted| wanted.slot) {
+            return Tried::Blocked("another system runs".to_owned());
+        }
+        if let Err(why) = units::are_active(&self.config.services.need) {
+            return Tried::Blocked(why);
+        }
+        let soak = self.config.services.soak.as_secs();
+        self.well_since = Some(since);
+        match soak.saturating_sub(facts.uptime.saturating_sub(since)) {
+            0 => Tried::Done(Learned::Nothing),
+            left => Tried::Blocked(format!("it is well, and is watched for {left} s more")),
+        }
+    }
+}
+
+impl World for Machine {
+    fn facts(&mut self, _op: Option<&Operation>) -> Facts {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let uptime = read("/proc/uptime").split('.').next().and_then(|secs| secs.parse().ok()).unwrap_or(0);
+        let boot = read("/proc/sys/kernel/random/boot_id").trim().to_owned();
+        Facts { boot, uptime, disk: self.installer.disk(), node: None, member: None }
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        match step {
+            Step::Stage => self.stage(op, watcher),
+            // The fleet's grant came with the request, and is read again where there is a ledger to read.
+            Step::Grant | Step::Recheck | Step::Free => Tried::Done(Learned::Nothing),
+            Step::Stop => done(units::stop(&self.config.services.stop).map_err(Trouble::Passing)),
+            Step::Release => Tried::Done(Learned::Nothing),
+            Step::Activate => self.activate(op),
+            Step::Reboot | Step::Return => match units::reboot() {
+                Ok(()) => Tried::Blocked("the machine goes down".to_owned()),
+                Err(why) => Tried::Blocked(why),
+            },
+            Step::Prove => self.prove(op.to.as_ref()),
+            Step::ProveOld => self.prove(Some(&op.from)),
+            Step::Confirm => {
+                let checks = self.config.checks.to_string_lossy().into_owned();
+                done(self.installer.run(&["confirm", "--checks", &checks]))
+            }
+            Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
+            Step::Lock
+            | Step::Gate
+            | Step::Cordon
+            | Step::Drain
+            | Step::HandOver
+            | Step::Leave
+            | Step::Rejoin
+            | Step::Uncordon
+            | Step::Unlock => Tried::Blocked("this node has no cluster".to_owned()),
+        }
+    }
+}
+
+impl From<Trouble> for Tried {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Passing(why) => Tried::Blocked(why),
+            Trouble::Lasting(why) => Tried::Failed(why),
+        }
+    }
+}
+
+/// A step that teaches nothing.
+fn done<T>(result: Result<T, impl Into<Tried>>) -> Tried {
+    match result {
+        Ok(_) => Tried::Done(Learned::Nothing),
+        Err(why) => why.into(),
+    }
+}

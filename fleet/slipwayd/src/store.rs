@@ -1,0 +1,84 @@
+//! The journal on the disk: two files that are written in turn, so that one is always whole.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+use slipway_node::journal::Journal;
+
+/// Most bytes of a copy. A journal has a few kilobytes.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The journal, and where it is kept.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    journal: Journal,
+}
+
+impl Store {
+    /// Read the journal in `dir`, which is made where it is missing.
+    ///
+    /// A node without any copy is a new one. If there are copies and none is whole, nobody knows what this node has
+    /// begun: that is an error, and a person decides.
+    pub fn open(dir: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        let copies = [read(&copy(dir, 0))?, read(&copy(dir, 1))?];
+        let is_new = copies.iter().all(Option::is_none);
+        let found = Journal::newest(copies.map(|copy| copy.as_deref().and_then(Journal::decode)));
+        let journal = match found {
+            Some(journal) => journal,
+            None if is_new => Journal::default(),
+            None => bail!(
+                "both copies of the journal in {} are damaged: look what `kubectl` and `etcdctl` say of this node, undo \
+                 what was begun, and remove the files",
+                dir.display()
+            ),
+        };
+        Ok(Self { dir: dir.to_owned(), journal })
+    }
+
+    /// The journal as it is on the disk.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Change the journal. If the answer is `Ok`, the change is on the medium; if not, nothing counts of it.
+    pub fn change<T>(&mut self, change: impl FnOnce(&mut Journal) -> T) -> io::Result<T> {
+        let mut journal = self.journal.clone();
+        let answer = change(&mut journal);
+        if journal != self.journal {
+            journal.seq += 1;
+            self.write(&journal)?;
+            self.journal = journal;
+        }
+        Ok(answer)
+    }
+
+    /// The copy that does not count is written, and the directory, for a file that is new.
+    fn write(&self, journal: &Journal) -> io::Result<()> {
+        let mut file = File::options().write(true).create(true).truncate(true).open(copy(&self.dir, journal.seq))?;
+        file.write_all(&journal.encode()?)?;
+        file.sync_all()?;
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+/// The file of the copy with this number.
+fn copy(dir: &Path, seq: u64) -> PathBuf {
+    dir.join(["journal.0", "journal.1"][usize::from(seq % 2 == 1)])
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| format!("{} cannot be read", path.display())),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut bytes).with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(Some(bytes))
+}
