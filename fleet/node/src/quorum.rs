@@ -111,6 +111,11 @@ impl Cluster {
         })
     }
 
+    /// Whether the member with this identifier votes and is healthy.
+    pub fn is_well(&self, id: u64, since: u64) -> bool {
+        self.voters().any(|member| member.id == id && self.is_healthy(member, since))
+    }
+
     /// The best member to lead when `me` goes: healthy, and the furthest. `None` if `me` does not lead.
     pub fn successor(&self, me: u64, since: u64) -> Option<u64> {
         self.leader().filter(|(leader, ..)| *leader == me)?;

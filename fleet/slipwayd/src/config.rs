@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
+use crate::machine::etcd;
+
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -20,6 +22,8 @@ pub struct Config {
     pub checks: PathBuf,
     /// The init system's part.
     pub services: Services,
+    /// This node's member of etcd, if it has one.
+    pub etcd: Option<etcd::Config>,
     /// How long steps may be blocked, in seconds.
     pub limits: Limits,
 }
@@ -45,6 +49,7 @@ impl Default for Config {
             disk: None,
             checks: "/etc/slipway/health.d".into(),
             services: Services::default(),
+            etcd: None,
             limits: Limits::default(),
         }
     }
@@ -62,6 +67,6 @@ impl Config {
 
     /// Which parts the node has.
     pub fn shape(&self) -> Shape {
-        Shape { kubernetes: false, etcd: false }
+        Shape { kubernetes: false, etcd: self.etcd.is_some() }
     }
 }

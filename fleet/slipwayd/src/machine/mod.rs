@@ -1,15 +1,17 @@
 //! The world as it is on a machine.
 
+pub mod etcd;
 pub mod installer;
 pub mod units;
 
-use std::fs;
+use std::{fs, io};
 
 use slipway_core::boot::slot::Slot;
 use slipway_node::{
     facts::Facts,
     goal::Goal,
     operation::{Installed, Learned, Operation, Tried},
+    quorum::Going,
     step::Step,
 };
 
@@ -17,6 +19,7 @@ use crate::{
     config::Config,
     world::{Watcher, World},
 };
+use etcd::Etcd;
 use installer::{Installer, Trouble};
 
 /// A machine without a cluster, or with one.
@@ -24,15 +27,36 @@ use installer::{Installer, Trouble};
 pub struct Machine {
     config: Config,
     installer: Installer,
+    etcd: Option<Etcd>,
     /// Seconds since the start of the kernel when the system was well first, and has been since.
     well_since: Option<u64>,
 }
 
 impl Machine {
     /// The machine that this file describes.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config) -> io::Result<Self> {
         let installer = Installer::new(config.installer.clone(), config.disk.clone());
-        Self { config, installer, well_since: None }
+        let etcd = config.etcd.clone().map(Etcd::new).transpose()?;
+        Ok(Self { config, installer, etcd, well_since: None })
+    }
+
+    /// A step about etcd.
+    fn of_etcd(&self, step: Step, op: &Operation) -> Result<(), String> {
+        let Some(etcd) = &self.etcd else { return Err("this node has no etcd any more".to_owned()) };
+        let going = if op.request.preserve { Going::Down } else { Going::Away };
+        match step {
+            Step::Lock => etcd.lock(op.id()),
+            Step::Gate if op.request.allow_outage => Ok(()),
+            Step::Gate => etcd.may_go(going),
+            Step::HandOver if op.request.allow_outage => etcd.hand_over().or(Ok(())),
+            Step::HandOver => etcd.hand_over(),
+            Step::Recheck if !etcd.is_held(op.id())? => Err("etcd's upgrade lock is not ours any more".to_owned()),
+            Step::Recheck if op.request.allow_outage => Ok(()),
+            Step::Recheck => etcd.may_go(going),
+            Step::Leave => op.left.map_or(Ok(()), |member| etcd.leave(member)),
+            Step::Rejoin => etcd.rejoin(),
+            _ => etcd.unlock(op.id()),
+        }
     }
 
     fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {
@@ -76,6 +100,9 @@ impl Machine {
         if let Err(why) = units::are_active(&self.config.services.need) {
             return Tried::Blocked(why);
         }
+        if let Some(Err(why)) = self.etcd.as_ref().map(Etcd::is_well) {
+            return Tried::Blocked(why);
+        }
         let soak = self.config.services.soak.as_secs();
         self.well_since = Some(since);
         match soak.saturating_sub(facts.uptime.saturating_sub(since)) {
@@ -86,18 +113,28 @@ impl Machine {
 }
 
 impl World for Machine {
-    fn facts(&mut self, _op: Option<&Operation>) -> Facts {
+    fn facts(&mut self, op: Option<&Operation>) -> Facts {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let uptime = read("/proc/uptime").split('.').next().and_then(|secs| secs.parse().ok()).unwrap_or(0);
         let boot = read("/proc/sys/kernel/random/boot_id").trim().to_owned();
-        Facts { boot, uptime, disk: self.installer.disk(), node: None, member: None }
+        // The next step may be the one that leaves: its journal names the member.
+        let leaves = op.is_some_and(|op| op.left.is_none() && (op.at == Step::Recheck || op.at == Step::Leave));
+        let member = self.etcd.as_ref().filter(|_| leaves).and_then(|etcd| etcd.member().ok().flatten());
+        Facts { boot, uptime, disk: self.installer.disk(), node: None, member }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
         match step {
             Step::Stage => self.stage(op, watcher),
             // The fleet's grant came with the request, and is read again where there is a ledger to read.
-            Step::Grant | Step::Recheck | Step::Free => Tried::Done(Learned::Nothing),
+            Step::Grant | Step::Free => Tried::Done(Learned::Nothing),
+            Step::Recheck if self.etcd.is_none() => Tried::Done(Learned::Nothing),
+            Step::Lock | Step::Gate | Step::HandOver | Step::Recheck | Step::Leave | Step::Rejoin | Step::Unlock => {
+                match self.of_etcd(step, op) {
+                    Ok(()) => Tried::Done(Learned::Nothing),
+                    Err(why) => Tried::Blocked(why),
+                }
+            }
             Step::Stop => done(units::stop(&self.config.services.stop).map_err(Trouble::Passing)),
             Step::Release => Tried::Done(Learned::Nothing),
             Step::Activate => self.activate(op),
@@ -112,15 +149,7 @@ impl World for Machine {
                 done(self.installer.run(&["confirm", "--checks", &checks]))
             }
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
-            Step::Lock
-            | Step::Gate
-            | Step::Cordon
-            | Step::Drain
-            | Step::HandOver
-            | Step::Leave
-            | Step::Rejoin
-            | Step::Uncordon
-            | Step::Unlock => Tried::Blocked("this node has no cluster".to_owned()),
+            Step::Cordon | Step::Drain | Step::Uncordon => Tried::Blocked("this node has no Kubernetes".to_owned()),
         }
     }
 }

@@ -1,0 +1,340 @@
+//! This node's member of etcd, and the lock that lets one member at a time go down.
+//!
+//! The lock is a key that says which operation holds it. It has no lease: a node that went silent keeps it until a
+//! person looks, because nobody else can know whether its member is coming back.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use etcd_client::{
+    AlarmAction, AlarmType, Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity,
+    MemberAddOptions, TlsOptions, Txn, TxnOp,
+};
+use serde::Deserialize;
+use slipway_node::quorum::{Answer, Cluster, Going, Member};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{sleep, timeout},
+};
+use uuid::Uuid;
+
+/// The key of the lock. Its value is the operation that holds it, and the node's name.
+pub const HOLDER: &str = "/slipway/v1/upgrade/holder";
+
+/// How long one member may take for one answer. A member that takes longer counts as one that does not answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a follower may take to apply what the leader had applied.
+const CATCH_UP: Duration = Duration::from_secs(15);
+/// What etcd allows a database where it does not say.
+const DEFAULT_QUOTA: u64 = 2 << 30;
+
+/// The configuration's part about etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The name of this node's member.
+    pub name: String,
+    /// Client URLs of the cluster: this node's, and others for when it is down.
+    pub endpoints: Vec<String>,
+    /// Peer URLs of this node's member, for when it comes back.
+    #[serde(default)]
+    pub peer_urls: Vec<String>,
+    /// A program that starts etcd as a new member. It gets `ETCD_INITIAL_CLUSTER` and `ETCD_INITIAL_CLUSTER_STATE`.
+    #[serde(default)]
+    pub join: Option<PathBuf>,
+    /// PEM: who signs the certificates of the members.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// PEM: our certificate.
+    #[serde(default)]
+    pub cert: Option<PathBuf>,
+    /// PEM: its key.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// Bytes that a database may have, where etcd does not say it itself (before 3.6).
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+}
+
+/// The cluster, seen from this node.
+#[derive(Debug)]
+pub struct Etcd {
+    config: Config,
+    runtime: Runtime,
+}
+
+/// Whether there is nothing left to do, or why not yet.
+type Result<T> = std::result::Result<T, String>;
+
+impl Etcd {
+    /// The cluster that the configuration describes. Nothing is connected yet.
+    pub fn new(config: Config) -> std::io::Result<Self> {
+        Ok(Self { config, runtime: Builder::new_current_thread().enable_all().build()? })
+    }
+
+    /// The identifier of this node's member; `None` if it is not in the member list.
+    pub fn member(&self) -> Result<Option<u64>> {
+        self.runtime.block_on(async {
+            let members = self.members(&mut self.connect().await?).await?;
+            Ok(members.iter().find(|member| member.name == self.config.name).map(|member| member.id))
+        })
+    }
+
+    /// Take the lock for this operation. It may have it already.
+    pub fn lock(&self, op: Uuid) -> Result<()> {
+        let ours = format!("{op} {}", self.config.name);
+        let txn = Txn::new()
+            .when([Compare::create_revision(HOLDER, CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(HOLDER, ours.clone(), None)])
+            .or_else([TxnOp::get(HOLDER, None)]);
+        self.runtime.block_on(async {
+            let answer = within(ANSWER, self.connect().await?.txn(txn)).await?;
+            if answer.succeeded() || self.holder_in(&answer).as_deref() == Some(ours.as_str()) {
+                return Ok(());
+            }
+            let holder = self.holder_in(&answer).unwrap_or_default();
+            Err(format!(
+                "{holder} holds etcd's upgrade lock: wait for it; if that node is gone for good, delete the key {HOLDER}"
+            ))
+        })
+    }
+
+    fn holder_in(&self, answer: &etcd_client::TxnResponse) -> Option<String> {
+        answer.op_responses().into_iter().find_map(|response| match response {
+            etcd_client::TxnOpResponse::Get(get) => get.kvs().first()?.value_str().ok().map(str::to_owned),
+            _ => None,
+        })
+    }
+
+    /// Whether this operation holds the lock, by a read that a majority answers.
+    pub fn is_held(&self, op: Uuid) -> Result<bool> {
+        let ours = format!("{op} {}", self.config.name);
+        self.runtime.block_on(async {
+            let answer = within(ANSWER, self.connect().await?.get(HOLDER, Some(GetOptions::new()))).await?;
+            Ok(answer.kvs().first().and_then(|kv| kv.value_str().ok()) == Some(ours.as_str()))
+        })
+    }
+
+    /// Give the lock back. What another operation holds stays.
+    pub fn unlock(&self, op: Uuid) -> Result<()> {
+        let ours = format!("{op} {}", self.config.name);
+        let txn =
+            Txn::new().when([Compare::value(HOLDER, CompareOp::Equal, ours)]).and_then([TxnOp::delete(HOLDER, None)]);
+        self.runtime.block_on(async {
+            within(ANSWER, self.connect().await?.txn(txn)).await?;
+            Ok(())
+        })
+    }
+
+    /// Whether this node's member may go.
+    pub fn may_go(&self, going: Going) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut client = self.connect().await?;
+            let (cluster, since, me) = self.look(&mut client).await?;
+            cluster.may_go(me, since, going).map_err(|blocked| blocked.to_string())
+        })
+    }
+
+    /// Whether this node's member votes, follows the leader that a majority sees, and has caught up with it.
+    pub fn is_well(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
+            if cluster.is_well(me, since) {
+                Ok(())
+            } else {
+                Err("this node's member of etcd is not well yet".to_owned())
+            }
+        })
+    }
+
+    /// Whether this node's member leads.
+    pub fn leads(&self) -> Result<bool> {
+        self.runtime.block_on(async {
+            let (cluster, _, me) = self.look(&mut self.connect().await?).await?;
+            Ok(leads(&cluster, me))
+        })
+    }
+
+    /// Give the leadership away, if this node's member has it.
+    pub fn hand_over(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut client = self.connect().await?;
+            let (cluster, since, me) = self.look(&mut client).await?;
+            let leads = cluster
+                .members
+                .iter()
+                .any(|member| member.id == me && member.says.as_ref().is_some_and(|says| says.leader == me));
+            let Some(to) = cluster.successor(me, since) else {
+                return if leads { Err("no other member of etcd can lead".to_owned()) } else { Ok(()) };
+            };
+            // Only the leader itself can give it away.
+            let urls = within(ANSWER, client.member_list()).await?;
+            let urls =
+                urls.members().iter().find(|member| member.id() == me).map(|member| member.client_urls().to_vec());
+            let mut mine = self.connect_to(&urls.unwrap_or_default()).await?;
+            within(ANSWER, mine.move_leader(to)).await?;
+            Ok(())
+        })
+    }
+
+    /// Leave the cluster. A member that is not in the list any more has left.
+    pub fn leave(&self, member: u64) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut client = self.connect().await?;
+            if self.members(&mut client).await?.iter().any(|found| found.id == member) {
+                within(ANSWER, client.member_remove(member)).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Come back: as a learner first, then as a voter.
+    pub fn rejoin(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let mut client = self.connect().await?;
+            let list = within(ANSWER, client.member_list()).await?;
+            // A member that has not started yet has no name: it is known by where it listens.
+            let ours = list.members().iter().find(|member| {
+                member.name() == self.config.name || member.peer_urls() == self.config.peer_urls.as_slice()
+            });
+            let Some(ours) = ours else {
+                let options = MemberAddOptions::new().with_is_learner();
+                within(ANSWER, client.member_add(self.config.peer_urls.clone(), Some(options))).await?;
+                return Err("it was added to etcd's cluster and has to start".to_owned());
+            };
+            if ours.name().is_empty() {
+                self.start(&list)?;
+                return Err("etcd starts as a new member".to_owned());
+            }
+            if ours.is_learner() {
+                within(ANSWER, client.member_promote(ours.id())).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Start etcd as a new member of what the list says.
+    fn start(&self, list: &etcd_client::MemberListResponse) -> Result<()> {
+        let Some(program) = &self.config.join else { return Ok(()) };
+        let named = |name: &str, url: &String| format!("{name}={url}");
+        let of = |member: &etcd_client::Member| {
+            let name = if member.name().is_empty() { &self.config.name } else { member.name() }.to_owned();
+            member.peer_urls().iter().map(|url| named(&name, url)).collect::<Vec<_>>()
+        };
+        let cluster: Vec<String> = list.members().iter().flat_map(of).collect();
+        let status = Command::new(program)
+            .env("ETCD_INITIAL_CLUSTER", cluster.join(","))
+            .env("ETCD_INITIAL_CLUSTER_STATE", "existing")
+            .status()
+            .map_err(|e| format!("{} cannot be run: {e}", program.display()))?;
+        if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", program.display())) }
+    }
+
+    /// A client of the first member that answers. One of several at once would also be asked when it is down.
+    async fn connect(&self) -> Result<Client> {
+        let mut last = Err("no endpoint of etcd is configured".to_owned());
+        for url in &self.config.endpoints {
+            last = async {
+                let mut client = self.connect_to(std::slice::from_ref(url)).await?;
+                within(ANSWER, client.get(HOLDER, None)).await?;
+                Ok(client)
+            }
+            .await;
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }
+
+    async fn connect_to(&self, urls: &[String]) -> Result<Client> {
+        let mut options = ConnectOptions::new().with_connect_timeout(ANSWER).with_timeout(ANSWER);
+        if let Some(tls) = self.tls()? {
+            options = options.with_tls(tls);
+        }
+        within(ANSWER, Client::connect(urls, Some(options))).await
+    }
+
+    /// Read each time: certificates are renewed while the service runs.
+    fn tls(&self) -> Result<Option<TlsOptions>> {
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()));
+        let Some(ca) = &self.config.ca else { return Ok(None) };
+        let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        if let (Some(cert), Some(key)) = (&self.config.cert, &self.config.key) {
+            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+        }
+        Ok(Some(tls))
+    }
+
+    async fn members(&self, client: &mut Client) -> Result<Vec<Member>> {
+        let list = within(ANSWER, client.member_list()).await?;
+        let member = |member: &etcd_client::Member| Member {
+            id: member.id(),
+            name: member.name().to_owned(),
+            learner: member.is_learner(),
+            says: None,
+        };
+        Ok(list.members().iter().map(member).collect())
+    }
+
+    /// What every member says, the index that the leader had applied when the look began, and our own member.
+    async fn look(&self, client: &mut Client) -> Result<(Cluster, u64, u64)> {
+        let list = within(ANSWER, client.member_list()).await?;
+        let alarms = within(ANSWER, client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
+        let alarms = alarms.alarms().iter().map(|alarm| format!("{:?}", alarm.alarm()).to_uppercase()).collect();
+        let mut cluster = Cluster { members: self.members(client).await?, alarms };
+        let me = cluster.members.iter().find(|member| member.name == self.config.name).map_or(0, |member| member.id);
+        let mut since = 0;
+        // Those that lag get time to apply what the leader had applied at first.
+        for round in 0..=CATCH_UP.as_secs() {
+            if round > 0 {
+                sleep(Duration::from_secs(1)).await;
+            }
+            for (member, listed) in cluster.members.iter_mut().zip(list.members()) {
+                member.says = self.ask(listed.client_urls()).await.ok();
+            }
+            let applied = |member: &Member| member.says.as_ref().map_or(0, |says| says.applied);
+            if round == 0 {
+                let leads = |member: &&Member| member.says.as_ref().is_some_and(|says| says.leader == member.id);
+                since = cluster.members.iter().find(leads).map_or(0, applied);
+            }
+            if cluster.members.iter().all(|member| member.says.is_none() || applied(member) >= since) {
+                break;
+            }
+        }
+        Ok((cluster, since, me))
+    }
+
+    /// What the member at these URLs says of itself. It must also answer a read that a majority agrees on.
+    async fn ask(&self, urls: &[String]) -> Result<Answer> {
+        if urls.is_empty() {
+            return Err("it has not started".to_owned());
+        }
+        let mut client = self.connect_to(urls).await?;
+        within(ANSWER, client.get(HOLDER, None)).await?;
+        let status = within(ANSWER, client.status()).await?;
+        let quota = u64::try_from(status.db_size_quota()).ok().filter(|quota| *quota > 0);
+        Ok(Answer {
+            leader: status.leader(),
+            term: status.raft_term(),
+            applied: status.raft_applied_index(),
+            errors: status.errors().to_vec(),
+            db_bytes: u64::try_from(status.db_size()).unwrap_or(0),
+            quota_bytes: quota.or(self.config.quota_bytes).unwrap_or(DEFAULT_QUOTA),
+        })
+    }
+}
+
+fn leads(cluster: &Cluster, me: u64) -> bool {
+    cluster.members.iter().any(|member| member.id == me && member.says.as_ref().is_some_and(|says| says.leader == me))
+}
+
+async fn within<T, E: std::fmt::Display>(
+    time: Duration,
+    what: impl Future<Output = std::result::Result<T, E>>,
+) -> Result<T> {
+    match timeout(time, what).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(e)) => Err(format!("etcd: {e}")),
+        Err(_) => Err(format!("etcd does not answer within {} s", time.as_secs())),
+    }
+}

@@ -1,0 +1,172 @@
+//! Three real members of etcd on the loopback interface.
+
+use std::{
+    fs::File,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command},
+    thread,
+    time::Duration,
+};
+
+use slipwayd::machine::etcd::{Config, Etcd};
+use tempfile::TempDir;
+
+/// The program; `SLIPWAY_ETCD` names another one.
+fn program() -> PathBuf {
+    std::env::var_os("SLIPWAY_ETCD").map_or_else(|| "etcd".into(), PathBuf::from)
+}
+
+/// Whether there is an etcd. A test that goes on without one says so.
+pub fn is_here() -> bool {
+    let here = Command::new(program()).arg("--version").output().is_ok();
+    if !here {
+        println!("NOT RUN: no etcd; `fleet/hack/etcd` fetches it, and SLIPWAY_ETCD names it");
+    }
+    here
+}
+
+/// A cluster whose members end with it.
+pub struct Cluster {
+    dir: TempDir,
+    clients: Vec<String>,
+    peers: Vec<String>,
+    running: Vec<Option<Child>>,
+}
+
+fn name(n: usize) -> String {
+    format!("m{n}")
+}
+
+impl Cluster {
+    /// Three members that have a leader.
+    pub fn start() -> Self {
+        Self::of(3)
+    }
+
+    /// So many members that have a leader.
+    pub fn of(members: usize) -> Self {
+        // Held until all are known, so that none comes twice.
+        let held: Vec<_> = (0..2 * (members + 1)).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let urls: Vec<_> = held.iter().map(|port| format!("http://{}", port.local_addr().unwrap())).collect();
+        drop(held);
+        let (clients, peers) = urls.split_at(members + 1);
+        let mut cluster = Self {
+            dir: TempDir::new().unwrap(),
+            clients: clients.to_vec(),
+            peers: peers.to_vec(),
+            running: (0..=members).map(|_| None).collect(),
+        };
+        let all: Vec<_> = (0..members).map(|n| format!("{}={}", name(n), cluster.peers[n])).collect();
+        for n in 0..members {
+            cluster.run(n, &all.join(","), "new");
+        }
+        for n in 0..members {
+            cluster.until(|| cluster.node(n).is_well());
+        }
+        cluster
+    }
+
+    /// Start member `n` as a part of `all`.
+    pub fn run(&mut self, n: usize, all: &str, state: &str) {
+        let log = File::options().create(true).append(true).open(self.dir.path().join(format!("{n}.log"))).unwrap();
+        let child = Command::new(program())
+            .args(["--name", &name(n), "--data-dir"])
+            .arg(self.data(n))
+            .args(["--listen-client-urls", &self.clients[n], "--advertise-client-urls", &self.clients[n]])
+            .args(["--listen-peer-urls", &self.peers[n], "--initial-advertise-peer-urls", &self.peers[n]])
+            .args(["--initial-cluster", all, "--initial-cluster-state", state])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.running[n] = Some(child);
+    }
+
+    /// Where member `n` keeps its data.
+    pub fn data(&self, n: usize) -> PathBuf {
+        self.dir.path().join(name(n))
+    }
+
+    /// A directory of this cluster.
+    pub fn dir(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    /// The configuration of the node with member `n`.
+    pub fn config(&self, n: usize) -> Config {
+        Config {
+            name: name(n),
+            endpoints: self.clients.clone(),
+            peer_urls: vec![self.peers[n].clone()],
+            join: None,
+            ca: None,
+            cert: None,
+            key: None,
+            quota_bytes: None,
+        }
+    }
+
+    /// The node with member `n`.
+    pub fn node(&self, n: usize) -> Etcd {
+        Etcd::new(self.config(n)).unwrap()
+    }
+
+    /// Send a signal to member `n`.
+    pub fn signal(&self, n: usize, signal: &str) {
+        let pid = self.running[n].as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// End member `n` without a word.
+    pub fn kill(&mut self, n: usize) {
+        let mut child = self.running[n].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Start member `n` again, with the data it has.
+    pub fn again(&mut self, n: usize) {
+        self.run(n, "", "existing");
+    }
+
+    /// Ask until the answer is `Ok`. The test runner ends what never comes.
+    pub fn until<T>(&self, mut ask: impl FnMut() -> Result<T, String>) -> T {
+        loop {
+            match ask() {
+                Ok(answer) => return answer,
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Raise the alarm that a full database raises.
+    pub fn raise_nospace(&self, n: usize) {
+        let id = self.node(n).member().unwrap().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = etcd_client::Client::connect(&self.clients[..1], None).await.unwrap();
+            let mut options = etcd_client::AlarmOptions::new();
+            options.with_member(id);
+            client
+                .alarm(etcd_client::AlarmAction::Activate, etcd_client::AlarmType::Nospace, Some(options))
+                .await
+                .unwrap();
+        });
+    }
+
+    /// Which member leads.
+    pub fn leader(&self) -> usize {
+        let count = self.running.iter().filter(|child| child.is_some()).count();
+        self.until(|| (0..count).find(|n| self.node(*n).leads() == Ok(true)).ok_or_else(String::new))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.running.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

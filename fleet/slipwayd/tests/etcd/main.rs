@@ -1,0 +1,145 @@
+//! The lock and the quorum rule on three real members of etcd: killed, stopped, full, joined by a learner.
+//!
+//! Needs: etcd (Debian's etcd-server, or SLIPWAY_ETCD); says NOT RUN without it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod cluster;
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use cluster::Cluster;
+use slipway_node::quorum::Going;
+use slipwayd::machine::etcd::Etcd;
+use uuid::Uuid;
+
+#[test]
+fn one_operation_at_a_time_holds_the_lock() {
+    if !cluster::is_here() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    assert_eq!(a.lock(one), Ok(()));
+    assert_eq!(a.lock(one), Ok(()), "the same operation may ask again, after a crash");
+    let refused = b.lock(other).unwrap_err();
+    assert!(refused.contains(&one.to_string()) && refused.contains("m0"), "{refused}");
+    // What is not ours is not given back.
+    assert_eq!(b.unlock(other), Ok(()));
+    assert_eq!((a.is_held(one), b.is_held(other)), (Ok(true), Ok(false)));
+    assert_eq!(a.unlock(one), Ok(()));
+    assert_eq!(a.unlock(one), Ok(()));
+    assert_eq!((a.is_held(one), b.lock(other)), (Ok(false), Ok(())));
+}
+
+#[test]
+fn the_lock_outlives_its_node() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+    assert_eq!(cluster.node(2).lock(one), Ok(()));
+    cluster.kill(2);
+    let b = cluster.node(0);
+    cluster.until(|| b.is_held(other));
+    assert!(b.lock(other).is_err(), "nobody else knows whether that member comes back");
+    cluster.again(2);
+    cluster.until(|| cluster.node(2).is_well());
+    assert_eq!(cluster.node(2).lock(one), Ok(()));
+}
+
+#[test]
+fn a_member_may_go_while_a_quorum_stays() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    for n in 0..3 {
+        assert_eq!(cluster.node(n).may_go(Going::Down), Ok(()));
+        assert_eq!(cluster.node(n).may_go(Going::Away), Ok(()));
+    }
+    // One hangs: no other may go, but it may itself.
+    cluster.signal(2, "-STOP");
+    let refused = cluster.node(0).may_go(Going::Down).unwrap_err();
+    assert!(refused.contains("needs 2 healthy voters of 3") && refused.contains("m2"), "{refused}");
+    assert_eq!(cluster.until(|| cluster.node(2).may_go(Going::Down)), ());
+    cluster.signal(2, "-CONT");
+    cluster.until(|| cluster.node(0).may_go(Going::Down));
+    // One is dead.
+    cluster.kill(1);
+    assert!(cluster.node(0).may_go(Going::Down).is_err());
+    cluster.again(1);
+    cluster.until(|| cluster.node(0).may_go(Going::Down));
+}
+
+#[test]
+fn one_or_two_members_never_go_by_themselves() {
+    if !cluster::is_here() {
+        return;
+    }
+    for members in [1, 2] {
+        let cluster = Cluster::of(members);
+        assert!(cluster.node(0).may_go(Going::Down).is_err(), "{members}");
+    }
+}
+
+#[test]
+fn an_alarm_blocks() {
+    if !cluster::is_here() {
+        return;
+    }
+    let cluster = Cluster::start();
+    cluster.raise_nospace(1);
+    let refused = cluster.node(0).may_go(Going::Down).unwrap_err();
+    assert!(refused.contains("NOSPACE"), "{refused}");
+}
+
+#[test]
+fn the_leadership_goes_to_another() {
+    if !cluster::is_here() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let leader = cluster.leader();
+    for n in (0..3).filter(|n| *n != leader) {
+        assert_eq!(cluster.node(n).hand_over(), Ok(()), "it does not lead");
+    }
+    assert_eq!(cluster.leader(), leader);
+    assert_eq!(cluster.node(leader).hand_over(), Ok(()));
+    assert_ne!(cluster.leader(), leader);
+}
+
+#[test]
+fn a_member_leaves_and_comes_back_as_a_voter() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let id = cluster.node(2).member().unwrap().unwrap();
+    let others = cluster.node(0);
+    // etcd itself refuses while its members are not connected for five seconds.
+    cluster.until(|| others.leave(id));
+    assert_eq!(others.leave(id), Ok(()), "it has left already");
+    assert_eq!(cluster.node(2).member(), Ok(None));
+    cluster.kill(2);
+    fs::remove_dir_all(cluster.data(2)).unwrap();
+    // The program that starts etcd on this node: it tells this test what it was given.
+    let (program, given) = (cluster.dir().join("join"), cluster.dir().join("given"));
+    let script =
+        format!("#!/bin/sh\necho \"$ETCD_INITIAL_CLUSTER_STATE $ETCD_INITIAL_CLUSTER\" >{}\n", given.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let back = Etcd::new(slipwayd::machine::etcd::Config { join: Some(program), ..cluster.config(2) }).unwrap();
+    assert!(back.rejoin().is_err(), "it was added");
+    let refused = cluster.node(0).may_go(Going::Down).unwrap_err();
+    assert!(refused.contains("learner"), "{refused}");
+    assert!(back.rejoin().is_err(), "it starts");
+    let words = fs::read_to_string(given).unwrap();
+    let (state, all) = words.trim().split_once(' ').unwrap();
+    cluster.run(2, all, state);
+    cluster.until(|| back.rejoin());
+    cluster.until(|| back.is_well());
+    assert_ne!(back.member().unwrap(), Some(id), "a member that comes back is another one");
+    cluster.until(|| cluster.node(0).may_go(Going::Down));
+}
