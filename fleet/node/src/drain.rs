@@ -25,6 +25,7 @@ pub struct Pod {
 
 /// What may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Policy {
     /// Pods with data in an `emptyDir` may go.
     pub empty_dir: bool,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
-use crate::machine::etcd;
+use crate::machine::{etcd, kube};
 
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub checks: PathBuf,
     /// The init system's part.
     pub services: Services,
+    /// This node's part of Kubernetes, if it has one.
+    pub kubernetes: Option<kube::Config>,
     /// This node's member of etcd, if it has one.
     pub etcd: Option<etcd::Config>,
     /// How long steps may be blocked, in seconds.
@@ -49,6 +51,7 @@ impl Default for Config {
             disk: None,
             checks: "/etc/slipway/health.d".into(),
             services: Services::default(),
+            kubernetes: None,
             etcd: None,
             limits: Limits::default(),
         }
@@ -67,6 +70,6 @@ impl Config {
 
     /// Which parts the node has.
     pub fn shape(&self) -> Shape {
-        Shape { kubernetes: false, etcd: self.etcd.is_some() }
+        Shape { kubernetes: self.kubernetes.is_some(), etcd: self.etcd.is_some() }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod etcd;
 pub mod installer;
+pub mod kube;
 pub mod units;
 
 use std::{fs, io};
@@ -21,6 +22,7 @@ use crate::{
 };
 use etcd::Etcd;
 use installer::{Installer, Trouble};
+use kube::Kube;
 
 /// A machine without a cluster, or with one.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub struct Machine {
     config: Config,
     installer: Installer,
     etcd: Option<Etcd>,
+    kube: Option<Kube>,
     /// Seconds since the start of the kernel when the system was well first, and has been since.
     well_since: Option<u64>,
 }
@@ -37,7 +40,8 @@ impl Machine {
     pub fn new(config: Config) -> io::Result<Self> {
         let installer = Installer::new(config.installer.clone(), config.disk.clone());
         let etcd = config.etcd.clone().map(Etcd::new).transpose()?;
-        Ok(Self { config, installer, etcd, well_since: None })
+        let kube = config.kubernetes.clone().map(Kube::new).transpose()?;
+        Ok(Self { config, installer, etcd, kube, well_since: None })
     }
 
     /// A step about etcd.
@@ -56,6 +60,27 @@ impl Machine {
             Step::Leave => op.left.map_or(Ok(()), |member| etcd.leave(member)),
             Step::Rejoin => etcd.rejoin(),
             _ => etcd.unlock(op.id()),
+        }
+    }
+
+    /// A step about Kubernetes.
+    fn of_kube(&self, step: Step, op: &Operation) -> Result<(), String> {
+        let Some(kube) = &self.kube else { return Err("this node has no Kubernetes any more".to_owned()) };
+        match step {
+            Step::Cordon => kube.cordon(op.id()),
+            Step::Drain => kube.drain(),
+            _ => kube.uncordon(op.id()),
+        }
+    }
+
+    /// The last look before services stop.
+    fn recheck(&self, op: &Operation) -> Result<(), String> {
+        if let Some(kube) = &self.kube {
+            kube.is_drained(op.id())?;
+        }
+        match self.etcd {
+            Some(_) => self.of_etcd(Step::Recheck, op),
+            None => Ok(()),
         }
     }
 
@@ -100,7 +125,9 @@ impl Machine {
         if let Err(why) = units::are_active(&self.config.services.need) {
             return Tried::Blocked(why);
         }
-        if let Some(Err(why)) = self.etcd.as_ref().map(Etcd::is_well) {
+        let kube = self.kube.as_ref().map_or(Ok(()), Kube::is_ready);
+        let etcd = self.etcd.as_ref().map_or(Ok(()), Etcd::is_well);
+        if let Err(why) = kube.and(etcd) {
             return Tried::Blocked(why);
         }
         let soak = self.config.services.soak.as_secs();
@@ -120,7 +147,9 @@ impl World for Machine {
         // The next step may be the one that leaves: its journal names the member.
         let leaves = op.is_some_and(|op| op.left.is_none() && (op.at == Step::Recheck || op.at == Step::Leave));
         let member = self.etcd.as_ref().filter(|_| leaves).and_then(|etcd| etcd.member().ok().flatten());
-        Facts { boot, uptime, disk: self.installer.disk(), node: None, member }
+        let cordons = op.is_some_and(|op| op.cordon.is_none() && op.at <= Step::Cordon);
+        let node = self.kube.as_ref().filter(|_| cordons).and_then(|kube| kube.node().ok());
+        Facts { boot, uptime, disk: self.installer.disk(), node, member }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
@@ -128,14 +157,11 @@ impl World for Machine {
             Step::Stage => self.stage(op, watcher),
             // The fleet's grant came with the request, and is read again where there is a ledger to read.
             Step::Grant | Step::Free => Tried::Done(Learned::Nothing),
-            Step::Recheck if self.etcd.is_none() => Tried::Done(Learned::Nothing),
-            Step::Lock | Step::Gate | Step::HandOver | Step::Recheck | Step::Leave | Step::Rejoin | Step::Unlock => {
-                match self.of_etcd(step, op) {
-                    Ok(()) => Tried::Done(Learned::Nothing),
-                    Err(why) => Tried::Blocked(why),
-                }
+            Step::Recheck => again(self.recheck(op)),
+            Step::Lock | Step::Gate | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => {
+                again(self.of_etcd(step, op))
             }
-            Step::Stop => done(units::stop(&self.config.services.stop).map_err(Trouble::Passing)),
+            Step::Stop => again(units::stop(&self.config.services.stop)),
             Step::Release => Tried::Done(Learned::Nothing),
             Step::Activate => self.activate(op),
             Step::Reboot | Step::Return => match units::reboot() {
@@ -149,7 +175,7 @@ impl World for Machine {
                 done(self.installer.run(&["confirm", "--checks", &checks]))
             }
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
-            Step::Cordon | Step::Drain | Step::Uncordon => Tried::Blocked("this node has no Kubernetes".to_owned()),
+            Step::Cordon | Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
         }
     }
 }
@@ -160,6 +186,14 @@ impl From<Trouble> for Tried {
             Trouble::Passing(why) => Tried::Blocked(why),
             Trouble::Lasting(why) => Tried::Failed(why),
         }
+    }
+}
+
+/// A step that is tried again until it works, or its time is over.
+fn again(result: Result<(), String>) -> Tried {
+    match result {
+        Ok(()) => Tried::Done(Learned::Nothing),
+        Err(why) => Tried::Blocked(why),
     }
 }
 

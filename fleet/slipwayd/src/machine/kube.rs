@@ -1,0 +1,254 @@
+//! This node's part of Kubernetes: its Node object and its pods.
+
+use std::{path::PathBuf, time::Duration};
+
+use k8s_openapi::api::core::v1::{Node, Pod as KubePod};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use slipway_node::{
+    cordon::{self, BEFORE, NodeState, OWNER},
+    drain::{self, Fate, Pod, Policy},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
+use uuid::Uuid;
+
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(15);
+/// Pods that a message names.
+const NAMED: usize = 10;
+
+/// The configuration's part about Kubernetes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The name of this node.
+    pub node: String,
+    /// Credentials that may change this Node and evict its pods: the kubelet's do.
+    pub kubeconfig: PathBuf,
+    /// Which pods may be lost.
+    #[serde(default)]
+    pub drain: Policy,
+}
+
+/// The cluster, seen from this node.
+#[derive(Debug)]
+pub struct Kube {
+    config: Config,
+    runtime: Runtime,
+}
+
+type Result<T> = std::result::Result<T, String>;
+
+impl Kube {
+    /// The cluster that the configuration describes. Nothing is connected yet.
+    pub fn new(config: Config) -> std::io::Result<Self> {
+        Ok(Self { config, runtime: Builder::new_current_thread().enable_all().build()? })
+    }
+
+    /// The Node object as far as a cordon needs it.
+    pub fn node(&self) -> Result<NodeState> {
+        self.runtime.block_on(async { Ok(state(&self.get(&self.nodes().await?).await?)) })
+    }
+
+    /// Whether the kubelet says that the node is ready.
+    pub fn is_ready(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let node = self.get(&self.nodes().await?).await?;
+            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+            match conditions.iter().find(|condition| condition.type_ == "Ready") {
+                Some(ready) if ready.status == "True" => Ok(()),
+                Some(ready) => Err(format!("the Node is not ready: {}", ready.message.as_deref().unwrap_or("unknown"))),
+                None => Err("the Node is not ready: its kubelet has not said anything yet".to_owned()),
+            }
+        })
+    }
+
+    /// Let nothing new be scheduled here.
+    pub fn cordon(&self, op: Uuid) -> Result<()> {
+        self.change(|node| cordon::cordoned(node, op).map_err(|refused| refused.to_string()))
+    }
+
+    /// Undo our own cordon. A Node that is gone has none.
+    pub fn uncordon(&self, op: Uuid) -> Result<()> {
+        self.change(|node| Ok(cordon::released(node, op)))
+    }
+
+    /// Evict what may be evicted. It is done when nothing is left that has to go.
+    pub fn drain(&self) -> Result<()> {
+        self.runtime.block_on(async {
+            let client = self.client().await?;
+            let pods = self.pods(&client).await?;
+            // One pod that may not go keeps all: a node that is half empty helps nobody.
+            let blocked: Vec<_> = pods.iter().filter_map(|pod| blocks(pod, self.config.drain)).collect();
+            if !blocked.is_empty() {
+                return Err(left(&blocked));
+            }
+            let mut waiting = Vec::new();
+            for pod in &pods {
+                let why = match drain::fate(pod, self.config.drain) {
+                    Fate::Stays | Fate::Blocks(_) => continue,
+                    Fate::Goes => "it is ending".to_owned(),
+                    Fate::Evict => self.evict(&client, pod).await.err().unwrap_or_else(|| "it was evicted".to_owned()),
+                };
+                waiting.push(format!("{}/{}: {why}", pod.namespace, pod.name));
+            }
+            if waiting.is_empty() { Ok(()) } else { Err(left(&waiting)) }
+        })
+    }
+
+    /// Whether the node still is cordoned by this operation, and nothing runs on it that has to go.
+    pub fn is_drained(&self, op: Uuid) -> Result<()> {
+        let node = self.node()?;
+        if !node.unschedulable || node.owner != Some(op.to_string()) {
+            return Err("somebody has uncordoned the node meanwhile".to_owned());
+        }
+        let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
+        let all = Policy { empty_dir: true, bare: true };
+        let came: Vec<_> = pods.iter().filter(|pod| drain::fate(pod, all) != Fate::Stays).collect();
+        if came.is_empty() {
+            return Ok(());
+        }
+        Err(left(
+            &came
+                .iter()
+                .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
+                .collect::<Vec<_>>(),
+        ))
+    }
+
+    /// Read each time: credentials are renewed while the service runs.
+    async fn client(&self) -> Result<Client> {
+        let path = &self.config.kubeconfig;
+        let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))?;
+        // A disruption budget answers 429: that is an answer, and no reason to try again for minutes.
+        config.default_retry = false;
+        Client::try_from(config).map_err(|e| wrong(&e))
+    }
+
+    async fn nodes(&self) -> Result<Api<Node>> {
+        Ok(Api::all(self.client().await?))
+    }
+
+    async fn get(&self, nodes: &Api<Node>) -> Result<Node> {
+        within(nodes.get(&self.config.node)).await?.map_err(|e| said(&e))
+    }
+
+    /// Write into the Node what `wanted` makes of it, if nobody has changed it in between.
+    fn change(&self, wanted: impl Fn(&NodeState) -> Result<NodeState>) -> Result<()> {
+        self.runtime.block_on(async {
+            let nodes = self.nodes().await?;
+            let node = match within(nodes.get_opt(&self.config.node)).await?.map_err(|e| said(&e))? {
+                Some(node) => node,
+                None => return Ok(()),
+            };
+            let (is, to_be) = (state(&node), wanted(&state(&node))?);
+            if is == to_be {
+                return Ok(());
+            }
+            let patch = json!({
+                "metadata": {
+                    "resourceVersion": node.metadata.resource_version,
+                    "annotations": { OWNER: to_be.owner, BEFORE: to_be.before },
+                },
+                "spec": { "unschedulable": to_be.unschedulable },
+            });
+            let params = PatchParams { field_manager: Some("slipwayd".to_owned()), ..PatchParams::default() };
+            within(nodes.patch(&self.config.node, &params, &Patch::Merge(patch))).await?.map_err(|e| said(&e))?;
+            Ok(())
+        })
+    }
+
+    async fn pods(&self, client: &Client) -> Result<Vec<Pod>> {
+        let pods: Api<KubePod> = Api::all(client.clone());
+        let params = ListParams::default().fields(&format!("spec.nodeName={}", self.config.node));
+        Ok(within(pods.list(&params)).await?.map_err(|e| said(&e))?.items.into_iter().map(pod).collect())
+    }
+
+    /// Evict this pod, and no later one of its name. `Ok` if it goes or is gone.
+    async fn evict(&self, client: &Client, pod: &Pod) -> Result<()> {
+        // Written by hand: kube's own type calls the options by a name that the API server does not read. Without
+        // `apiVersion`, servers before and after policy/v1 take it.
+        let eviction = json!({
+            "metadata": { "name": pod.name, "namespace": pod.namespace },
+            "deleteOptions": { "preconditions": { "uid": pod.uid } },
+        });
+        let pods: Api<KubePod> = Api::namespaced(client.clone(), &pod.namespace);
+        let answer =
+            within(pods.create_subresource::<_, Value>("eviction", &pod.name, &PostParams::default(), &eviction))
+                .await?;
+        match answer {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 429 => {
+                Err(format!("a disruption budget keeps it: {}", status.message))
+            }
+            Err(e) => Err(said(&e)),
+        }
+    }
+}
+
+/// Why a pod keeps the node as it is.
+fn blocks(pod: &Pod, policy: Policy) -> Option<String> {
+    match drain::fate(pod, policy) {
+        Fate::Blocks(why) => Some(format!("{}/{}: {why}", pod.namespace, pod.name)),
+        _ => None,
+    }
+}
+
+/// The pods that are left, the first of them by name.
+fn left(pods: &[String]) -> String {
+    let named = pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let more = pods.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{} pods are left: {named}{more}", pods.len())
+}
+
+fn state(node: &Node) -> NodeState {
+    let annotation = |key| node.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+    NodeState {
+        unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false),
+        owner: annotation(OWNER),
+        before: annotation(BEFORE),
+    }
+}
+
+fn pod(pod: KubePod) -> Pod {
+    let meta = pod.metadata;
+    let annotations = meta.annotations.unwrap_or_default();
+    let owners = meta.owner_references.unwrap_or_default();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    let volumes = pod.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    let phase = pod.status.and_then(|status| status.phase);
+    Pod {
+        namespace: meta.namespace.unwrap_or_default(),
+        name: meta.name.unwrap_or_default(),
+        uid: meta.uid.unwrap_or_default(),
+        mirror: annotations.contains_key("kubernetes.io/config.mirror"),
+        controller: controller.map(|owner| (owner.kind, owner.name)),
+        finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
+        empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
+        terminating: meta.deletion_timestamp.is_some(),
+    }
+}
+
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("the API server says {}: {}", status.code, status.message),
+        other => format!("the API server does not answer: {other}"),
+    }
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> Result<T> {
+    timeout(ANSWER, what).await.map_err(|_| format!("the API server does not answer within {} s", ANSWER.as_secs()))
+}
