@@ -211,7 +211,8 @@ fn left(pods: &[String]) -> String {
     let named = pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = pods.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
-    format!("{} pods are left: {named}{more}", pods.len())
+    let are = if pods.len() == 1 { "pod is" } else { "pods are" };
+    format!("{} {are} left: {named}{more}", pods.len())
 }
 
 fn state(node: &Node) -> NodeState {

@@ -1,6 +1,6 @@
 //! The lock and the quorum rule on three real members of etcd: killed, stopped, full, joined by a learner.
 //!
-//! Needs: etcd (Debian's etcd-server, or SLIPWAY_ETCD); says NOT RUN without it.
+//! Needs: etcd (`fleet/hack/parts etcd`); says NOT RUN without it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod cluster;

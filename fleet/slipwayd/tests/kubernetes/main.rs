@@ -1,0 +1,215 @@
+//! Cordon and drain against a real API server, with the rights of a kubelet. There is no kubelet: the test takes pods
+//! away that end, as it would.
+//!
+//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod server;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use server::Server;
+use slipway_node::drain::Policy;
+use slipwayd::machine::kube::{Config, Kube};
+use tokio::runtime::{Builder, Runtime};
+use uuid::Uuid;
+
+/// What a person, a controller and a kubelet do.
+struct Others {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Others {
+    fn new(server: &Server) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let kubeconfig = Kubeconfig::read_from(server.kubeconfig("admin")).unwrap();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+            Client::try_from(config).unwrap()
+        });
+        Self { runtime, client }
+    }
+
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// The node, and pods on it. The server may still be starting.
+    fn node(&self) {
+        let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap();
+        let nodes = self.nodes();
+        Server::until(|| self.runtime.block_on(nodes.create(&PostParams::default(), &node)));
+    }
+
+    fn pod(&self, name: &str, owner: Option<&str>, more: Value) {
+        let owners = owner.map(|kind| {
+            json!([{ "apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": Uuid::new_v4(), "controller": true }])
+        });
+        let mut pod = json!({
+            "metadata": { "name": name, "labels": { "app": name }, "ownerReferences": owners },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "c", "image": "c" }] },
+        });
+        merge(&mut pod, more);
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = self.pods();
+        Server::until(|| self.runtime.block_on(pods.create(&PostParams::default(), &pod)));
+    }
+
+    /// A pod runs, as its kubelet would say.
+    fn runs(&self, name: &str) {
+        let status = json!({ "status": {
+            "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
+        }});
+        let pods = self.pods();
+        self.runtime.block_on(pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status))).unwrap();
+    }
+
+    fn uncordon(&self, unschedulable: bool) {
+        let patch = json!({ "spec": { "unschedulable": unschedulable } });
+        self.runtime.block_on(self.nodes().patch("n1", &PatchParams::default(), &Patch::Merge(patch))).unwrap();
+    }
+
+    /// `unschedulable` and the number of our annotations.
+    fn cordon(&self) -> (bool, usize) {
+        let node = self.runtime.block_on(self.nodes().get("n1")).unwrap();
+        let annotations = node.metadata.annotations.unwrap_or_default();
+        let ours = annotations.keys().filter(|key| key.contains("slipway.dev")).count();
+        (node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false), ours)
+    }
+
+    /// Names of the pods, those that are ending with a `-` behind.
+    fn names(&self) -> Vec<String> {
+        let pods = self.runtime.block_on(self.pods().list(&ListParams::default())).unwrap();
+        let name = |pod: Pod| {
+            let ending = if pod.metadata.deletion_timestamp.is_some() { "-" } else { "" };
+            format!("{}{ending}", pod.metadata.name.unwrap())
+        };
+        pods.items.into_iter().map(name).collect()
+    }
+
+    /// What a kubelet does with a pod that has ended.
+    fn gone(&self, name: &str) {
+        let at_once = DeleteParams::default().grace_period(0);
+        self.runtime.block_on(self.pods().delete(name, &at_once)).unwrap();
+    }
+
+    /// A disruption budget that allows nothing: no controller says otherwise.
+    fn budget(&self, app: &str) {
+        let kind = GroupVersionKind::gvk("policy", "v1beta1", "PodDisruptionBudget");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "poddisruptionbudgets");
+        let budgets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "default", &resource);
+        let budget = serde_json::from_value(json!({
+            "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": { "name": app },
+            "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": app } } },
+        }));
+        self.runtime.block_on(budgets.create(&PostParams::default(), &budget.unwrap())).unwrap();
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) if !from.is_null() => *into = from,
+        _ => {}
+    }
+}
+
+fn node(server: &Server, drain: Policy) -> Kube {
+    Kube::new(Config { node: "n1".into(), kubeconfig: server.kubeconfig("kubelet"), drain }).unwrap()
+}
+
+#[test]
+fn a_node_is_cordoned_and_becomes_what_it_was() {
+    if !server::is_here() {
+        return;
+    }
+    let server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node();
+    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+    assert_eq!(node.cordon(one), Ok(()));
+    assert_eq!(node.cordon(one), Ok(()), "after a crash it is done again");
+    assert_eq!(others.cordon(), (true, 2));
+    assert!(node.cordon(other).unwrap_err().contains(&one.to_string()));
+    assert_eq!(node.uncordon(other), Ok(()));
+    assert_eq!(others.cordon(), (true, 2), "what is not ours stays");
+    assert_eq!(node.uncordon(one), Ok(()));
+    assert_eq!(others.cordon(), (false, 0));
+    // Somebody had cordoned it before.
+    others.uncordon(true);
+    assert_eq!(node.cordon(other), Ok(()));
+    assert_eq!(node.uncordon(other), Ok(()));
+    assert_eq!(others.cordon(), (true, 0));
+    // And has uncordoned it meanwhile.
+    assert_eq!(node.cordon(one), Ok(()));
+    others.uncordon(false);
+    assert!(node.is_drained(one).unwrap_err().contains("uncordoned"));
+    assert_eq!(node.uncordon(one), Ok(()));
+    assert_eq!(others.cordon(), (false, 0));
+}
+
+#[test]
+fn pods_are_evicted_and_those_of_the_node_stay() {
+    if !server::is_here() {
+        return;
+    }
+    let server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node();
+    let op = Uuid::new_v4();
+    others.pod("daemon", Some("DaemonSet"), Value::Null);
+    let scratch = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
+    others.pod("web", Some("ReplicaSet"), scratch);
+    others.pod("bare", None, Value::Null);
+    ["daemon", "web", "bare"].iter().for_each(|name| others.runs(name));
+    assert_eq!(node.cordon(op), Ok(()));
+    // One pod that may not go keeps all.
+    let blocked = node.drain().unwrap_err();
+    assert!(blocked.contains("default/bare: nobody makes it anew"), "{blocked}");
+    assert_eq!(others.names(), ["bare", "daemon", "web"]);
+    others.gone("bare");
+    let strict = Policy { empty_dir: false, ..Policy::default() };
+    let blocked = self::node(&server, strict).drain().unwrap_err();
+    assert!(blocked.contains("default/web: it keeps data"), "{blocked}");
+    assert!(node.drain().unwrap_err().contains("default/web: it was evicted"));
+    assert_eq!(others.names(), ["daemon", "web-"]);
+    assert!(node.drain().unwrap_err().contains("default/web: it is ending"));
+    others.gone("web");
+    assert_eq!((node.drain(), node.is_drained(op)), (Ok(()), Ok(())));
+    others.pod("late", Some("ReplicaSet"), Value::Null);
+    assert!(node.is_drained(op).unwrap_err().contains("default/late: it came after the drain"));
+}
+
+#[test]
+fn a_disruption_budget_is_respected_and_named() {
+    if !server::is_here() {
+        return;
+    }
+    let server = Server::start();
+    let (others, node) = (Others::new(&server), node(&server, Policy::default()));
+    others.node();
+    others.pod("db", Some("StatefulSet"), Value::Null);
+    others.pod("web", Some("ReplicaSet"), Value::Null);
+    ["db", "web"].iter().for_each(|name| others.runs(name));
+    others.budget("db");
+    let blocked = node.drain().unwrap_err();
+    assert!(blocked.contains("default/db: a disruption budget keeps it"), "{blocked}");
+    assert_eq!(others.names(), ["db", "web-"]);
+    others.gone("web");
+    assert!(node.drain().unwrap_err().starts_with("1 pod is left: default/db"));
+}

@@ -1,0 +1,153 @@
+//! A real API server and its etcd on the loopback interface. There is no kubelet and no controller: the test does what
+//! they would do, and says so.
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::Duration,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use tempfile::TempDir;
+
+fn part(variable: &str, name: &str) -> PathBuf {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet").join(name);
+    std::env::var_os(variable).map_or(made, PathBuf::from)
+}
+
+/// Whether there is an API server. A test that goes on without one says so.
+pub fn is_here() -> bool {
+    let here = part("SLIPWAY_KUBE_APISERVER", "kube-apiserver").exists() && part("SLIPWAY_ETCD", "etcd").exists();
+    if !here {
+        println!("NOT RUN: no kube-apiserver or no etcd; fleet/hack/parts makes them");
+    }
+    here
+}
+
+/// The server; it ends with this.
+pub struct Server {
+    dir: TempDir,
+    running: Vec<Child>,
+    url: String,
+}
+
+fn url() -> (u16, String) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    (port, format!("http://127.0.0.1:{port}"))
+}
+
+impl Server {
+    /// One that answers.
+    pub fn start() -> Self {
+        let dir = TempDir::new().unwrap();
+        certificates(dir.path());
+        let ((_, client), (_, peer), (port, _)) = (url(), url(), url());
+        let log = |name: &str| File::create(dir.path().join(name)).unwrap();
+        let etcd = Command::new(part("SLIPWAY_ETCD", "etcd"))
+            .arg("--data-dir")
+            .arg(dir.path().join("etcd"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(log("etcd.out"))
+            .stderr(log("etcd.log"))
+            .spawn()
+            .unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let api = Command::new(part("SLIPWAY_KUBE_APISERVER", "kube-apiserver"))
+            .args(["--etcd-servers", &client, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"])
+            .args(["--secure-port", &port.to_string(), "--authorization-mode", "Node,RBAC"])
+            .args(["--service-cluster-ip-range", "10.0.0.0/24", "--endpoint-reconciler-type", "none"])
+            .args(["--allow-privileged=true", "--service-account-issuer", "https://kubernetes.default.svc"])
+            // Pods need no service account here, and nobody takes the taint of a new node away.
+            .args(["--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"])
+            .args(["--enable-admission-plugins", "NodeRestriction"])
+            .arg("--tls-cert-file")
+            .arg(file("server.crt"))
+            .arg("--tls-private-key-file")
+            .arg(file("server.key"))
+            .arg("--client-ca-file")
+            .arg(file("ca.crt"))
+            .arg("--cert-dir")
+            .arg(dir.path())
+            .arg("--service-account-key-file")
+            .arg(file("server.key"))
+            .arg("--service-account-signing-key-file")
+            .arg(file("server.key"))
+            .stdout(log("api.out"))
+            .stderr(log("api.log"))
+            .spawn()
+            .unwrap();
+        let url = format!("https://127.0.0.1:{port}");
+        let server = Self { dir, running: vec![etcd, api], url };
+        for user in ["admin", "kubelet"] {
+            server.write_kubeconfig(user);
+        }
+        server
+    }
+
+    /// Credentials of `admin`, or of the `kubelet` of node `n1`.
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.dir.path().join(format!("{user}.kubeconfig"))
+    }
+
+    fn write_kubeconfig(&self, user: &str) {
+        let file = |name: String| self.dir.path().join(name);
+        let (ca, crt, key) = (file("ca.crt".into()), file(format!("{user}.crt")), file(format!("{user}.key")));
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "t",
+            "clusters": [{ "name": "t", "cluster": { "server": self.url, "certificate-authority": ca } }],
+            "users": [{ "name": "t", "user": { "client-certificate": crt, "client-key": key } }],
+            "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
+        });
+        fs::write(self.kubeconfig(user), text.to_string()).unwrap();
+    }
+
+    /// Ask until the answer is `Ok`. The test runner ends what never comes.
+    pub fn until<T, E>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+        loop {
+            match ask() {
+                Ok(answer) => return answer,
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for child in self.running.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// An authority, and certificates of the server, an administrator and the kubelet of node `n1`.
+fn certificates(dir: &Path) {
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    ca.distinguished_name.push(DnType::CommonName, "authority of a test");
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    fs::write(dir.join("ca.crt"), ca.pem()).unwrap();
+    let leaf = |name: &str, organization: &str, common: &str, usage| {
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &ca).unwrap();
+        fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
+        fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    };
+    leaf("server", "", "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth);
+    leaf("admin", "system:masters", "admin", ExtendedKeyUsagePurpose::ClientAuth);
+    leaf("kubelet", "system:nodes", "system:node:n1", ExtendedKeyUsagePurpose::ClientAuth);
+}
