@@ -1,6 +1,10 @@
 //! `/etc/slipway/slipwayd.toml`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -12,6 +16,10 @@ use crate::machine::{etcd, kube};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// The node's name; `None` for the host's name.
+    pub node: Option<String>,
+    /// Where callers come in.
+    pub api: Api,
     /// Where the journal is kept: a directory that outlives an upgrade, on STATE.
     pub state: PathBuf,
     /// The installer that the node uses for its own disk.
@@ -30,6 +38,43 @@ pub struct Config {
     pub limits: Limits,
 }
 
+/// Where callers come in.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Api {
+    /// The Unix socket for root.
+    pub socket: PathBuf,
+    /// For the network; `None` for nothing but the socket.
+    pub tls: Option<Tls>,
+}
+
+/// The API on the network, with certificates on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Address and port.
+    #[serde(default = "everywhere")]
+    pub listen: SocketAddr,
+    /// The server's certificate, then those between it and its CA. PEM, as all of these.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The CAs of clients.
+    pub ca: PathBuf,
+    /// Revoked certificates.
+    pub revoked: Option<PathBuf>,
+}
+
+fn everywhere() -> SocketAddr {
+    (Ipv6Addr::UNSPECIFIED, 50000).into()
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { socket: "/run/slipway/slipwayd.sock".into(), tls: None }
+    }
+}
+
 /// The init system's part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -46,6 +91,8 @@ pub struct Services {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            node: None,
+            api: Api::default(),
             state: "/system/state/slipway".into(),
             installer: "/usr/bin/installer".into(),
             disk: None,
@@ -60,7 +107,7 @@ impl Default for Config {
 
 impl Config {
     /// Read the file. Without a file everything has its default.
-    pub fn read(path: &std::path::Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => toml::from_str(&text).with_context(|| format!("{} is not as expected", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),

@@ -1,7 +1,7 @@
 //! The loop: look, decide, journal, do, journal.
 
 use std::{
-    io,
+    fmt, io,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -45,10 +45,37 @@ pub enum Happened {
     Ended(Outcome),
 }
 
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("asked for"),
+            Self::Began(step) => write!(f, "begins: {step}"),
+            Self::Progress(_, Progress::Bytes(done, total)) => write!(f, "{done} of {total} bytes"),
+            Self::Progress(_, Progress::Part(text) | Progress::Note(text)) => f.write_str(text),
+            Self::Done(step) => write!(f, "done: {step}"),
+            Self::Blocked(step, why) => write!(f, "waits: {step}: {why}"),
+            Self::Turned(why) => write!(f, "turns back: {why}"),
+            Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
+            Self::Ended(Outcome::CameBack(why)) => write!(f, "ended: it is as before: {why}"),
+        }
+    }
+}
+
+/// What becomes of an abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// It is in the journal, and counts from the next decision on.
+    Journalled,
+    /// There is no such operation.
+    NotUnderWay,
+    /// There is no way back any more.
+    TooLate,
+}
+
 /// Hears what happens.
 pub trait Listener: Send + Sync {
-    /// This happened to the operation with this name.
-    fn hear(&self, op: Uuid, happened: Happened);
+    /// This happened to this operation.
+    fn hear(&self, op: &Operation, happened: Happened);
 }
 
 /// What the service shares: the journal, and who listens.
@@ -77,20 +104,23 @@ impl<L: Listener> Shared<L> {
 
     /// Somebody asks for something. The outer error is of the journal: then nothing has begun.
     pub fn ask(&self, request: Request, facts: &Facts) -> io::Result<Result<Asked, Refused>> {
-        let id = request.id;
-        let asked = self.store().change(|journal| journal.ask(request, self.shape, facts))?;
-        if asked == Ok(Asked::New) {
-            self.listener.hear(id, Happened::Asked);
+        let (asked, op) =
+            self.store().change(|journal| (journal.ask(request, self.shape, facts), journal.operation.clone()))?;
+        if let (Ok(Asked::New), Some(op)) = (&asked, op) {
+            self.listener.hear(&op, Happened::Asked);
         }
         Ok(asked)
     }
 
-    /// Somebody wants the operation with this name to end. False if there is none.
-    pub fn abort(&self, id: Uuid, why: &str) -> io::Result<bool> {
-        self.store().change(|journal| {
-            let Some(op) = journal.operation.as_mut().filter(|op| op.id() == id) else { return false };
-            op.abort.get_or_insert_with(|| why.to_owned());
-            true
+    /// Somebody wants the operation with this name to end.
+    pub fn abort(&self, id: Uuid, why: &str) -> io::Result<Abort> {
+        self.store().change(|journal| match journal.operation.as_mut().filter(|op| op.id() == id) {
+            None => Abort::NotUnderWay,
+            Some(op) if op.is_forward() && !sequence::may_turn(op) => Abort::TooLate,
+            Some(op) => {
+                op.abort.get_or_insert_with(|| why.to_owned());
+                Abort::Journalled
+            }
         })
     }
 
@@ -108,7 +138,7 @@ impl<L: Listener> Shared<L> {
         let Some((step, op)) = step.zip(op) else {
             return Ok(if matches!(next, Next::Wait(_)) { AGAIN } else { Duration::ZERO });
         };
-        let tried = world.perform(step, &op, &OfStep { shared: self, id: op.id(), step });
+        let tried = world.perform(step, &op, &OfStep { shared: self, op: &op, step });
         let is_done = matches!(tried, Tried::Done(_));
         self.settle(&op, step, tried)?;
         Ok(if is_done { Duration::ZERO } else { AGAIN })
@@ -138,9 +168,9 @@ impl<L: Listener> Shared<L> {
                 _ => None,
             }
         })?;
-        self.listener.hear(op.id(), happened);
+        self.listener.hear(op, happened);
         if let Some(why) = turned {
-            self.listener.hear(op.id(), Happened::Turned(why));
+            self.listener.hear(op, Happened::Turned(why));
         }
         Ok(())
     }
@@ -153,20 +183,20 @@ impl<L: Listener> Shared<L> {
             Next::Wait(why) => Happened::Blocked(op.at, why.clone()),
             Next::End(outcome) => Happened::Ended(outcome.clone()),
         };
-        self.listener.hear(op.id(), happened);
+        self.listener.hear(op, happened);
     }
 }
 
 /// The watcher of one step.
 struct OfStep<'a, L> {
     shared: &'a Shared<L>,
-    id: Uuid,
+    op: &'a Operation,
     step: Step,
 }
 
 impl<L: Listener> Watcher for OfStep<'_, L> {
     fn tell(&self, progress: Progress) {
-        self.shared.listener.hear(self.id, Happened::Progress(self.step, progress));
+        self.shared.listener.hear(self.op, Happened::Progress(self.step, progress));
     }
 
     fn wants_end(&self) -> bool {

@@ -5,10 +5,12 @@
 //! * [`store`]: the journal on the disk, in two copies
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
+//! * [`service`]: the API's side: who asks, who watches
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
 
 pub mod config;
 pub mod executor;
 pub mod machine;
+pub mod service;
 pub mod store;
 pub mod world;

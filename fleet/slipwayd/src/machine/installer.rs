@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -76,6 +76,12 @@ impl Installer {
             .output()
             .map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
         self.report(&output.stdout)
+    }
+
+    /// Confirm the trial that runs, if every program in `checks` agrees.
+    pub fn confirm(&self, checks: &Path) -> Result<ChangeReport, Trouble> {
+        let checks = checks.to_string_lossy();
+        self.run(&["confirm", "--checks", &checks])
     }
 
     /// Write a payload into the other slot. It ends early if the watcher wants it to.

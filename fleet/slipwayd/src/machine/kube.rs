@@ -81,6 +81,13 @@ impl Kube {
         self.change(|node| Ok(cordon::released(node, op)))
     }
 
+    /// Why the node would not be drained now: the pods that may not go.
+    pub fn blocked(&self) -> Result<()> {
+        let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
+        let blocked: Vec<_> = pods.iter().filter_map(|pod| blocks(pod, self.config.drain)).collect();
+        if blocked.is_empty() { Ok(()) } else { Err(left(&blocked)) }
+    }
+
     /// Evict what may be evicted. It is done when nothing is left that has to go.
     pub fn drain(&self) -> Result<()> {
         self.runtime.block_on(async {

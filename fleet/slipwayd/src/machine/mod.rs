@@ -44,6 +44,23 @@ impl Machine {
         Ok(Self { config, installer, etcd, kube, well_since: None })
     }
 
+    /// What would block this step now, as far as a look can say. Nothing is changed.
+    pub fn blocked(&self, step: Step, op: &Operation) -> Option<String> {
+        match step {
+            Step::Gate => self.of_etcd(step, op).err(),
+            Step::Drain => self.kube.as_ref().and_then(|kube| kube.blocked().err()),
+            _ => None,
+        }
+    }
+
+    /// Make the system on trial the default, if all health checks pass.
+    pub fn confirm(&self) -> Result<(), String> {
+        match self.installer.confirm(&self.config.checks) {
+            Ok(_) => Ok(()),
+            Err(Trouble::Passing(why) | Trouble::Lasting(why)) => Err(why),
+        }
+    }
+
     /// A step about etcd.
     fn of_etcd(&self, step: Step, op: &Operation) -> Result<(), String> {
         let Some(etcd) = &self.etcd else { return Err("this node has no etcd any more".to_owned()) };
@@ -170,10 +187,7 @@ impl World for Machine {
             },
             Step::Prove => self.prove(op.to.as_ref()),
             Step::ProveOld => self.prove(Some(&op.from)),
-            Step::Confirm => {
-                let checks = self.config.checks.to_string_lossy().into_owned();
-                done(self.installer.run(&["confirm", "--checks", &checks]))
-            }
+            Step::Confirm => done(self.installer.confirm(&self.config.checks)),
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
             Step::Cordon | Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
         }

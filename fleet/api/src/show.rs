@@ -1,0 +1,196 @@
+//! What a node tells, from its own types.
+
+use serde::Serialize;
+use slipway_core::boot::slot::Slot;
+use slipway_node::{
+    facts::{Disk, Facts},
+    goal::Request,
+    journal::{Asked, Journal},
+    operation::{Course, Operation, Shape},
+    sequence::{self, Outcome},
+    step::Step,
+};
+use uuid::Uuid;
+
+use crate::v1::{self, event::What};
+
+/// The word that the journal has for `value`.
+fn word(value: &impl Serialize) -> String {
+    // Only enums without fields come here, and they are words.
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+/// The place of `step` among the steps of `op`, from 1, and how many there are; the place is 0 on the way back.
+fn place(op: &Operation, step: Step) -> (u32, u32) {
+    let steps: Vec<Step> = sequence::steps(op).collect();
+    let place = if op.is_forward() { steps.iter().position(|of| *of == step).map_or(0, |at| at + 1) } else { 0 };
+    (count(place), count(steps.len()))
+}
+
+fn count(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+impl v1::PlanResponse {
+    /// The steps of `op`, and what would block each now.
+    pub fn of(op: &Operation, blocked: impl Fn(Step) -> Option<String>) -> Self {
+        let planned = |step: Step| v1::PlannedStep {
+            step: word(&step),
+            does: step.does().to_owned(),
+            on_failure: word(&step.on_failure()),
+            blocked: blocked(step),
+        };
+        Self { steps: sequence::steps(op).map(planned).collect() }
+    }
+}
+
+impl v1::AskResponse {
+    /// What the request `id` led to.
+    pub fn of(id: Uuid, asked: &Asked) -> Self {
+        let (state, outcome) = match asked {
+            Asked::New => ("new", None),
+            Asked::UnderWay => ("under-way", None),
+            Asked::Ended(outcome) => ("ended", Some(outcome.into())),
+        };
+        Self { id: id.to_string(), state: state.to_owned(), outcome }
+    }
+}
+
+impl From<&Outcome> for v1::Outcome {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Reached => Self { came_back: None },
+            Outcome::CameBack(why) => Self { came_back: Some(why.clone()) },
+        }
+    }
+}
+
+impl From<&Operation> for v1::Operation {
+    fn from(op: &Operation) -> Self {
+        let Request { goal, source, caller, .. } = &op.request;
+        let (place, places) = place(op, op.at);
+        let back = match &op.course {
+            Course::Forward => None,
+            Course::Back(why) => Some(why.clone()),
+        };
+        Self {
+            id: op.id().to_string(),
+            goal: word(goal),
+            source: source.clone(),
+            caller: caller.clone(),
+            step: word(&op.at),
+            does: op.at.does().to_owned(),
+            done: op.done,
+            place,
+            places,
+            back,
+            blocked: op.blocker.clone(),
+        }
+    }
+}
+
+impl v1::Ended {
+    /// How `request` ended.
+    pub fn of(request: &Request, outcome: &Outcome) -> Self {
+        Self {
+            id: request.id.to_string(),
+            goal: word(&request.goal),
+            source: request.source.clone(),
+            caller: request.caller.clone(),
+            outcome: Some(outcome.into()),
+        }
+    }
+}
+
+impl From<&Disk> for v1::Disk {
+    fn from(disk: &Disk) -> Self {
+        let slot = |slot: Slot| v1::SlotState {
+            slot: slot.to_string(),
+            state: disk.states[slot].map(|state| state.to_string()),
+            payload: disk.payloads[slot].map(String::from),
+        };
+        Self {
+            running: disk.running.to_string(),
+            next: disk.next.map(|slot| slot.to_string()),
+            slots: Slot::BOTH.map(slot).into(),
+        }
+    }
+}
+
+impl v1::StatusResponse {
+    /// What `node`, which runs `version` of the service, says of itself. The server adds the position of the events.
+    pub fn of(node: &str, version: &str, shape: Shape, facts: &Facts, journal: &Journal) -> Self {
+        let denied =
+            |of: &slipway_node::journal::Denied| v1::Denied { payload: of.payload.into(), why: of.why.clone() };
+        Self {
+            node: node.to_owned(),
+            version: version.to_owned(),
+            boot: facts.boot.clone(),
+            uptime: facts.uptime,
+            kubernetes: shape.kubernetes,
+            etcd: shape.etcd,
+            disk: facts.disk.as_ref().map(v1::Disk::from),
+            operation: journal.operation.as_ref().map(v1::Operation::from),
+            ended: journal.ended.iter().map(|ended| v1::Ended::of(&ended.request, &ended.outcome)).collect(),
+            denied: journal.denied.iter().map(denied).collect(),
+            token: journal.token,
+            events: None,
+        }
+    }
+}
+
+/// What the executor tells while it works.
+impl What {
+    /// `op` begins.
+    pub fn begins(op: &Operation) -> Self {
+        let Request { goal, source, caller, allow_outage, .. } = &op.request;
+        Self::Asked(v1::Asked {
+            id: op.id().to_string(),
+            goal: word(goal),
+            source: source.clone(),
+            caller: caller.clone(),
+            allow_outage: *allow_outage,
+            places: place(op, op.at).1,
+        })
+    }
+
+    /// `op` begins `step`.
+    pub fn step_begins(op: &Operation, step: Step) -> Self {
+        let (place, places) = place(op, step);
+        let (id, does) = (op.id().to_string(), step.does().to_owned());
+        Self::StepBegun(v1::StepBegun { id, step: word(&step), does, place, places })
+    }
+
+    /// `done` of `total` of `step` are done; 0 if the total is not known.
+    pub fn progress(op: Uuid, step: Step, done: u64, total: u64) -> Self {
+        Self::StepProgress(v1::StepProgress { id: op.to_string(), step: word(&step), done, total })
+    }
+
+    /// `why` blocks `step`.
+    pub fn blocked(op: Uuid, step: Step, why: &str) -> Self {
+        Self::StepBlocked(v1::StepBlocked { id: op.to_string(), step: word(&step), why: why.to_owned() })
+    }
+
+    /// `step` is done.
+    pub fn step_ends(op: Uuid, step: Step) -> Self {
+        Self::StepDone(v1::StepDone { id: op.to_string(), step: word(&step) })
+    }
+
+    /// The operation goes back, for `why`.
+    pub fn turns(op: Uuid, why: &str) -> Self {
+        Self::TurnedBack(v1::TurnedBack { id: op.to_string(), why: why.to_owned() })
+    }
+
+    /// `request` is over.
+    pub fn ends(request: &Request, outcome: &Outcome) -> Self {
+        Self::Ended(v1::Ended::of(request, outcome))
+    }
+
+    /// Something that belongs to no operation.
+    pub fn notice(text: impl Into<String>) -> Self {
+        Self::Notice(v1::Notice { text: text.into() })
+    }
+}

@@ -1,0 +1,73 @@
+//! What the API asks of a node.
+
+use std::future::Future;
+
+use slipway_node::{
+    goal::Request,
+    journal::{Asked, Refused},
+};
+use slipway_node_api::{
+    reason::Reason,
+    v1::{PlanResponse, StatusResponse},
+};
+use uuid::Uuid;
+
+/// A node. `slipwayd` is the one that is meant.
+///
+/// A call that changes something runs to its end, also when its caller goes away. What happens is told by
+/// [`EventLog::push`](crate::events::EventLog::push).
+pub trait Node: Send + Sync + 'static {
+    /// What `request` would lead to. Nothing is changed.
+    fn plan(&self, request: Request) -> impl Future<Output = Result<PlanResponse, Error>> + Send;
+
+    /// Somebody asks for something. The answer comes when the journal has it, not when it is done.
+    fn ask(&self, request: Request) -> impl Future<Output = Result<Asked, Error>> + Send;
+
+    /// `caller` wants the operation `id` to end, for `why`. The answer comes when the journal has it.
+    fn abort(&self, id: Uuid, why: String, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// `caller` wants the system on trial to be the default. An operation that is under way does this itself:
+    /// [`Error::Refused`] with [`Refused::Busy`].
+    fn confirm(&self, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// What the node says of itself.
+    fn status(&self) -> impl Future<Output = Result<StatusResponse, Error>> + Send;
+}
+
+/// Why a node does not do what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The journal says no.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The operation that is to end is not under way.
+    #[error("the operation {0} is not under way")]
+    NotUnderWay(Uuid),
+    /// The operation that is to end has come too far.
+    #[error("the operation {0} cannot be ended any more: its new system is confirmed, or it has none to go back from")]
+    TooLate(Uuid),
+    /// There is nothing to confirm.
+    #[error("the system that runs is not on trial")]
+    NotOnTrial,
+    /// The node could not do it: what, and why.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<&Error> for Reason {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Refused(refused) => refused.into(),
+            Error::NotUnderWay(_) => Self::NotUnderWay,
+            Error::TooLate(_) => Self::TooLate,
+            Error::NotOnTrial => Self::NotOnTrial,
+            Error::Failed(_) => Self::Failed,
+        }
+    }
+}
+
+impl From<Error> for tonic::Status {
+    fn from(error: Error) -> Self {
+        Reason::from(&error).status(&error)
+    }
+}

@@ -1,0 +1,84 @@
+//! Who calls.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use slipway_node_api::reason::Reason;
+use tokio::sync::Semaphore;
+use tonic::Status;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::{
+    role::{Call, Role},
+    tls::Trust,
+};
+
+/// How much of a name is kept.
+const NAME: usize = 64;
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    name: String,
+    role: Option<Role>,
+    certificate: Option<Certificate>,
+    /// How many streams it may have yet.
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+/// What a connection began with. It is looked at again in each call: it may have expired or been revoked since.
+#[derive(Clone, Debug)]
+struct Certificate {
+    chain: Arc<[CertificateDer<'static>]>,
+    trust: Trust,
+}
+
+impl Peer {
+    /// Root, at the Unix socket.
+    pub(crate) fn local(uid: u32, streams: usize) -> Self {
+        let name = format!("uid {uid} at the socket");
+        Self { name, role: Some(Role::Admin), certificate: None, streams: Arc::new(Semaphore::new(streams)) }
+    }
+
+    /// Who showed the certificate at the start of `chain`. `None` if it cannot be read.
+    pub(crate) fn remote(chain: &[CertificateDer<'_>], trust: Trust, streams: usize) -> Option<Self> {
+        let (name, role) = subject(chain.first()?)?;
+        let chain = chain.iter().map(|of| of.clone().into_owned()).collect();
+        let certificate = Some(Certificate { chain, trust });
+        Some(Self { name, role, certificate, streams: Arc::new(Semaphore::new(streams)) })
+    }
+
+    /// Who it is, for the journal and for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is still who it was.
+    pub(crate) fn trusted(&self) -> Result<(), Status> {
+        let Some(Certificate { chain, trust }) = &self.certificate else { return Ok(()) };
+        trust.verify(chain).map_err(|e| Reason::Distrusted.status(format!("the certificate of {}: {e}", self.name)))
+    }
+
+    /// Whether it may make this call.
+    pub(crate) fn may(&self, call: Call) -> Result<(), Status> {
+        self.trusted()?;
+        let least = call.least();
+        if self.role.is_some_and(|role| role >= least) {
+            return Ok(());
+        }
+        let has = self.role.map_or("no role", Role::name);
+        Err(Reason::Forbidden.status(format!("{call:?} needs the role {least}, and {} has {has}", self.name)))
+    }
+}
+
+/// Name and highest role in the subject of a certificate. Without a CN the serial number is the name.
+fn subject(certificate: &CertificateDer<'_>) -> Option<(String, Option<Role>)> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let role = subject.iter_organization().filter_map(|of| of.as_str().ok().and_then(Role::named)).max();
+    let common = subject.iter_common_name().find_map(|of| of.as_str().ok());
+    // It comes into logs and onto terminals.
+    let name: String = common.unwrap_or("").chars().filter(|c| !c.is_control()).take(NAME).collect();
+    let name = if name.is_empty() { format!("certificate {}", certificate.raw_serial_as_string()) } else { name };
+    Some((name, role))
+}

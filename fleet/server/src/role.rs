@@ -1,0 +1,104 @@
+//! Which call needs which role.
+
+use std::fmt;
+
+/// What a caller may do. Each role includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Look.
+    Reader,
+    /// Keep what runs running: start anew, and end what is under way.
+    Operator,
+    /// Change what runs.
+    Admin,
+}
+
+impl Role {
+    /// Every role, the least first.
+    pub const ALL: [Self; 3] = [Self::Reader, Self::Operator, Self::Admin];
+
+    /// As it is in the subject of a certificate: an entry `O=`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "slipway:reader",
+            Self::Operator => "slipway:operator",
+            Self::Admin => "slipway:admin",
+        }
+    }
+
+    /// The role of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// `Status`
+    Status,
+    /// `Watch`
+    Watch,
+    /// `Plan`
+    Plan,
+    /// `Reboot`
+    Reboot,
+    /// `Abort`
+    Abort,
+    /// `Stage`. The installer that writes a payload is the payload's own, and runs as root.
+    Stage,
+    /// `Upgrade`
+    Upgrade,
+    /// `Rollback`
+    Rollback,
+    /// `Confirm`
+    Confirm,
+    /// Whatever begins with `allow_outage`.
+    Outage,
+}
+
+/// The least role for each call.
+pub const LEAST: [(Call, Role); 10] = [
+    (Call::Status, Role::Reader),
+    (Call::Watch, Role::Reader),
+    (Call::Plan, Role::Reader),
+    (Call::Reboot, Role::Operator),
+    (Call::Abort, Role::Operator),
+    (Call::Stage, Role::Admin),
+    (Call::Upgrade, Role::Admin),
+    (Call::Rollback, Role::Admin),
+    (Call::Confirm, Role::Admin),
+    (Call::Outage, Role::Admin),
+];
+
+impl Call {
+    /// The least role for it.
+    pub fn least(self) -> Role {
+        // What the table would not have, nobody but an admin may do.
+        LEAST.iter().find(|(call, _)| *call == self).map_or(Role::Admin, |(_, role)| *role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_each_call_once_and_roles_come_back() {
+        for (call, role) in LEAST {
+            assert_eq!(LEAST.iter().filter(|(of, _)| *of == call).count(), 1, "{call:?}");
+            assert_eq!(call.least(), role);
+        }
+        for role in Role::ALL {
+            assert_eq!(Role::named(role.name()), Some(role));
+        }
+        assert_eq!(Role::named("slipway:Admin"), None);
+        assert_eq!(Role::named("os:admin"), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! All of it together: doors, limits, and the end.
+
+use std::{future::Future, io, sync::Arc, time::Duration};
+
+use slipway_node_api::v1::node_service_server::NodeServiceServer;
+use tokio::{
+    net::{TcpListener, UnixListener},
+    sync::watch,
+    time::sleep,
+};
+use tonic::transport::Server;
+
+use crate::{accept, events::EventLog, node::Node, service::Service, tls::Trust};
+
+/// How a dead connection is noticed: a ping after this time without anything.
+const PING: Duration = Duration::from_secs(30);
+/// How long the answer to a ping may take.
+const PONG: Duration = Duration::from_secs(10);
+/// HTTP/2's own bound on streams, above what a connection may have of watches.
+const SPARE_STREAMS: usize = 16;
+/// All headers of a call, in bytes.
+const HEADERS: u32 = 16 << 10;
+
+/// How much there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A request, in bytes.
+    pub message: usize,
+    /// Connections, at each door. Who comes then waits, or is sent away after the handshake.
+    pub connections: usize,
+    /// TLS handshakes. Who comes then waits.
+    pub handshakes: usize,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long a connection lives. Calls and watches that it has then go on to their end.
+    pub age: Duration,
+    /// Calls that are being answered, of all connections.
+    pub calls: usize,
+    /// Watches, of all connections.
+    pub watches: usize,
+    /// Watches of one connection.
+    pub streams: usize,
+    /// How long the end waits for calls that are being answered.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message: 64 << 10,
+            connections: 64,
+            handshakes: 16,
+            handshake: Duration::from_secs(10),
+            age: Duration::from_secs(3600),
+            calls: 32,
+            watches: 64,
+            streams: 8,
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Where callers come in.
+#[derive(Debug, Default)]
+pub struct Doors {
+    /// For the network, with certificates.
+    pub tcp: Option<(TcpListener, Trust)>,
+    /// For root; made by [`accept::bind`].
+    pub socket: Option<UnixListener>,
+}
+
+/// Answer calls for `node` until `stop`. Watches get what `log` has by then, and their end.
+pub async fn serve<N: Node>(
+    node: Arc<N>,
+    log: EventLog,
+    doors: Doors,
+    limits: Limits,
+    stop: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let service = NodeServiceServer::new(Service::new(node, log.clone(), limits));
+    let service = service.max_decoding_message_size(limits.message);
+    let stopping = watch::Sender::new(false);
+    let stopped = || {
+        let mut stopping = stopping.subscribe();
+        async move {
+            // Without its sender there is nobody to wait for.
+            let _ = stopping.wait_for(|stops| *stops).await;
+        }
+    };
+    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
+    let socket = doors.socket.map(|listener| accept::socket(listener, limits)).transpose()?;
+    let (by_tcp, by_socket) = (service.clone(), service);
+    let tcp = async {
+        match tcp {
+            Some(tcp) => server(limits).serve_with_incoming_shutdown(by_tcp, tcp, stopped()).await,
+            None => Ok(()),
+        }
+    };
+    let socket = async {
+        match socket {
+            Some(socket) => server(limits).serve_with_incoming_shutdown(by_socket, socket, stopped()).await,
+            None => Ok(()),
+        }
+    };
+    let end = async {
+        stop.await;
+        log.close();
+        stopping.send_replace(true);
+        sleep(limits.grace).await;
+    };
+    tokio::select! {
+        ended = async { tokio::try_join!(tcp, socket) } => ended.map(|_| ()).map_err(io::Error::other),
+        // Who does not take its answer until now does not get it.
+        () = end => Ok(()),
+    }
+}
+
+fn server(limits: Limits) -> Server {
+    let streams = u32::try_from(limits.streams + SPARE_STREAMS).unwrap_or(u32::MAX);
+    Server::builder()
+        .max_concurrent_streams(streams)
+        .max_connection_age(limits.age)
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PONG))
+        .http2_max_header_list_size(HEADERS)
+}

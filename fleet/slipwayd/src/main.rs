@@ -1,0 +1,92 @@
+//! The node's service.
+
+use std::{future::Future, path::PathBuf, process::ExitCode, sync::Arc, thread};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use slipway_node_server::{
+    accept,
+    events::{Bound, EventLog},
+    serve::{Doors, Limits, serve},
+    tls::{Files, Trust},
+};
+use slipwayd::{config::Config, service};
+use tokio::{
+    net::TcpListener,
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
+
+/// Upgrades this node when it is asked to, and brings it back if the new system is not well.
+///
+/// It cordons and drains the node, looks after etcd's quorum, stops services, has the next boot try the other slot
+/// once, looks whether the new system is well, and confirms it. Every step is in a journal on the disk before it is
+/// done: after a crash or a power cut it goes on, or undoes what it has begun.
+///
+/// Ask it with `slipwayctl`.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// The configuration. Without this file everything has its default: a machine without a cluster
+    #[arg(long, value_name = "FILE", default_value = "/etc/slipway/slipwayd.toml")]
+    config: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let config = Config::read(&args.config)?;
+    let name = config.node.clone().map_or_else(hostname, Ok)?;
+    let log = EventLog::new(Bound::default());
+    let (node, worker) = service::start(name, config.clone(), log.clone())?;
+    // It is never waited for: what it is in the middle of is in the journal.
+    thread::Builder::new().name("sequence".to_owned()).spawn(|| worker.work())?;
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let doors = doors(&config, &log).await?;
+        let stop = stop()?;
+        serve(Arc::new(node), log, doors, Limits::default(), stop).await.context("the API ended")
+    })
+}
+
+async fn doors(config: &Config, log: &EventLog) -> Result<Doors> {
+    let path = &config.api.socket;
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+    }
+    let socket = accept::bind(path).with_context(|| format!("{} cannot be listened on", path.display()))?;
+    let Some(tls) = &config.api.tls else { return Ok(Doors { socket: Some(socket), tcp: None }) };
+    let files = Files {
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        ca: tls.ca.clone(),
+        revoked: tls.revoked.clone(),
+    };
+    let trust = Trust::load(files, log.clone())?;
+    let listener = TcpListener::bind(tls.listen).await.with_context(|| format!("cannot listen on {}", tls.listen))?;
+    Ok(Doors { socket: Some(socket), tcp: Some((listener, trust)) })
+}
+
+/// Ends when the service should.
+fn stop() -> Result<impl Future<Output = ()> + Send> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn hostname() -> Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("this host has no name")?;
+    Ok(name.trim().to_owned())
+}

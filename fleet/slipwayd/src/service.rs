@@ -1,0 +1,205 @@
+//! The API's side of the node: who asks, who watches, and the thread that works.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    time::Duration,
+};
+
+use slipway_node::{
+    facts::{Disk, Facts},
+    goal::Request,
+    journal::{Asked, Refused},
+    operation::Operation,
+};
+use slipway_node_api::v1::{PlanResponse, StatusResponse, event::What};
+use slipway_node_server::{
+    events::EventLog,
+    node::{Error, Node},
+};
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+use crate::{
+    config::Config,
+    executor::{Abort, Happened, Listener, Shared},
+    machine::Machine,
+    store::Store,
+    world::{Progress, World as _},
+};
+
+/// After the journal could not be written.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What the executor tells becomes events, and lines for the init system's log.
+struct Events(EventLog);
+
+impl Listener for Events {
+    fn hear(&self, op: &Operation, happened: Happened) {
+        if !matches!(happened, Happened::Progress(..)) {
+            eprintln!("{}: {happened}", op.id());
+        }
+        let id = op.id();
+        self.0.push(match happened {
+            Happened::Asked => What::begins(op),
+            Happened::Began(step) => What::step_begins(op, step),
+            Happened::Progress(step, Progress::Bytes(done, total)) => What::progress(id, step, done, total),
+            Happened::Progress(_, Progress::Part(text) | Progress::Note(text)) => What::notice(text),
+            Happened::Done(step) => What::step_ends(id, step),
+            Happened::Blocked(step, why) => What::blocked(id, step, &why),
+            Happened::Turned(why) => What::turns(id, &why),
+            Happened::Ended(outcome) => What::ends(&op.request, &outcome),
+        });
+    }
+}
+
+/// The node, as the API sees it.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    config: Config,
+    shared: Shared<Events>,
+    /// Looks at the machine while another one works on it.
+    eyes: Mutex<Machine>,
+    wake: Sender<()>,
+}
+
+/// Works until nobody asks any more.
+pub struct Worker {
+    inner: Arc<Inner>,
+    machine: Machine,
+    woken: Receiver<()>,
+}
+
+/// The node and its worker, around the journal that is on the disk.
+pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Service, Worker)> {
+    let store = Store::open(&config.state)?;
+    let (wake, woken) = channel();
+    let shared = Shared::new(store, config.shape(), config.limits, Events(log));
+    let eyes = Mutex::new(Machine::new(config.clone())?);
+    let machine = Machine::new(config.clone())?;
+    let inner = Arc::new(Inner { name, config, shared, eyes, wake });
+    Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
+}
+
+impl Worker {
+    /// Go on with what the journal says, and with what is asked for.
+    pub fn work(mut self) {
+        loop {
+            let pause = match self.inner.shared.turn(&mut self.machine) {
+                Ok(pause) => pause,
+                Err(e) => {
+                    let what = format!("the journal in {} cannot be written: {e}", self.inner.config.state.display());
+                    eprintln!("{what}");
+                    self.inner.shared.listener().0.push(What::notice(what));
+                    AGAIN
+                }
+            };
+            match self.woken.recv_timeout(pause) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn eyes<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
+        look(&mut self.eyes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn facts(&self) -> Facts {
+        self.eyes(|machine| machine.facts(None))
+    }
+
+    fn wake(&self) {
+        // The worker ends with the process.
+        let _ = self.wake.send(());
+    }
+
+    fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
+        let facts = self.facts();
+        let mut journal = self.shared.journal();
+        journal.ask(request, self.config.shape(), &facts)?;
+        let op = journal.operation.ok_or_else(|| Error::Failed("that request is over".to_owned()))?;
+        Ok(self.eyes(|machine| PlanResponse::of(&op, |step| machine.blocked(step, &op))))
+    }
+
+    fn ask(&self, request: Request) -> Result<Asked, Error> {
+        let asked = self.shared.ask(request, &self.facts()).map_err(|e| self.no_journal(&e))??;
+        self.wake();
+        Ok(asked)
+    }
+
+    fn abort(&self, id: Uuid, why: &str, caller: &str) -> Result<(), Error> {
+        let why = if why.is_empty() { format!("aborted by {caller}") } else { format!("aborted by {caller}: {why}") };
+        let aborted = self.shared.abort(id, &why).map_err(|e| self.no_journal(&e))?;
+        self.wake();
+        match aborted {
+            Abort::Journalled => Ok(()),
+            Abort::NotUnderWay => Err(Error::NotUnderWay(id)),
+            Abort::TooLate => Err(Error::TooLate(id)),
+        }
+    }
+
+    fn confirm(&self, caller: &str) -> Result<(), Error> {
+        if let Some(op) = self.shared.journal().operation {
+            return Err(Refused::Busy(op.id()).into());
+        }
+        let disk = self.facts().disk.ok_or(Refused::UnknownDisk)?;
+        if !Disk::is_on_trial(&disk) {
+            return Err(Error::NotOnTrial);
+        }
+        eprintln!("{caller} confirms the trial");
+        self.eyes(|machine| machine.confirm()).map_err(Error::Failed)
+    }
+
+    fn status(&self) -> StatusResponse {
+        let version = env!("CARGO_PKG_VERSION");
+        StatusResponse::of(&self.name, version, self.config.shape(), &self.facts(), &self.shared.journal())
+    }
+
+    fn no_journal(&self, error: &io::Error) -> Error {
+        Error::Failed(format!("the journal in {} cannot be written: {error}", self.config.state.display()))
+    }
+}
+
+impl Service {
+    /// What looks at disks and asks servers may take its time: not on the threads that answer calls.
+    async fn apart<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = Arc::clone(&self.inner);
+        spawn_blocking(move || what(&inner)).await.unwrap_or_else(|e| Err(Error::Failed(e.to_string())))
+    }
+}
+
+impl Node for Service {
+    async fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
+        self.apart(|inner| inner.plan(request)).await
+    }
+
+    async fn ask(&self, request: Request) -> Result<Asked, Error> {
+        self.apart(|inner| inner.ask(request)).await
+    }
+
+    async fn abort(&self, id: Uuid, why: String, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.abort(id, &why, &caller)).await
+    }
+
+    async fn confirm(&self, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.confirm(&caller)).await
+    }
+
+    async fn status(&self) -> Result<StatusResponse, Error> {
+        self.apart(|inner| Ok(inner.status())).await
+    }
+}
