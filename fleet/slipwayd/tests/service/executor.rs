@@ -1,0 +1,196 @@
+//! The loop, with a crash before and after every write of the journal.
+
+use std::sync::Mutex;
+
+use slipway_core::boot::slot::{Slot, SlotState};
+use slipway_node::{
+    cordon::NodeState,
+    goal::{Goal, Request},
+    journal::Asked,
+    operation::{Operation, Shape, Tried},
+    sequence::{Limits, Outcome},
+    step::Step,
+};
+use slipwayd::{
+    executor::{Abort, Happened, Listener, Shared},
+    store::Store,
+    world::{Watcher, World},
+};
+use tempfile::{TempDir, tempdir};
+use uuid::Uuid;
+
+use crate::world::{Machine, payload};
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Listener for Heard {
+    fn hear(&self, _op: &Operation, happened: Happened) {
+        self.0.lock().unwrap().push(happened.to_string());
+    }
+}
+
+const KUBERNETES: Shape = Shape { kubernetes: true, etcd: false };
+
+fn upgrade() -> Request {
+    Request {
+        id: Uuid::new_v4(),
+        goal: Goal::Upgrade,
+        source: "docker://registry.example/os:2".to_owned(),
+        payload: None,
+        preserve: true,
+        token: Some(7),
+        allow_outage: false,
+        caller: "test".to_owned(),
+    }
+}
+
+/// The process starts: it knows what is on the disk.
+fn start(dir: &TempDir) -> Shared<Heard> {
+    Shared::new(Store::open(dir.path()).unwrap(), KUBERNETES, Limits::default(), Heard::default())
+}
+
+/// Until it is over.
+fn run(shared: &Shared<Heard>, machine: &mut dyn World) {
+    while shared.journal().operation.is_some() {
+        shared.turn(machine).unwrap();
+    }
+}
+
+fn outcome(shared: &Shared<Heard>) -> Outcome {
+    shared.journal().ended[0].outcome.clone()
+}
+
+#[test]
+fn an_upgrade_without_a_fault() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine::new());
+    let request = upgrade();
+    let facts = machine.facts(None);
+    assert_eq!(shared.ask(request.clone(), &facts).unwrap(), Ok(Asked::New));
+    assert_eq!(shared.ask(request.clone(), &facts).unwrap(), Ok(Asked::UnderWay));
+    assert!(shared.ask(upgrade(), &facts).unwrap().is_err(), "one at a time");
+    run(&shared, &mut machine);
+    assert_eq!(outcome(&shared), Outcome::Reached);
+    assert_eq!((machine.default, machine.disk.running), (Slot::B, Slot::B));
+    assert_eq!(machine.node, NodeState::default());
+    use Step::{Activate, Confirm, Cordon, Drain, Free, Grant, Prove, Reboot, Recheck, Release, Stage, Stop, Uncordon};
+    let all = [Stage, Grant, Cordon, Drain, Recheck, Stop, Release, Activate, Reboot, Prove, Confirm, Uncordon, Free];
+    assert_eq!(machine.did, all);
+    assert_eq!(shared.ask(request, &facts).unwrap(), Ok(Asked::Ended(Outcome::Reached)));
+    assert!(shared.ask(upgrade(), &facts).unwrap().is_err(), "its token was obeyed once");
+    let heard = shared.listener().0.lock().unwrap();
+    assert_eq!(heard.first().map(String::as_str), Some("asked for"));
+    assert_eq!(heard.last().map(String::as_str), Some("ended: it is what was asked for"));
+}
+
+#[test]
+fn a_system_that_is_not_well_comes_back_and_is_denied() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine { sick: true, ..Machine::new() });
+    let cordoned = NodeState { unschedulable: true, ..NodeState::default() };
+    machine.node = cordoned.clone();
+    let facts = machine.facts(None);
+    shared.ask(upgrade(), &facts).unwrap().unwrap();
+    run(&shared, &mut machine);
+    let Outcome::CameBack(why) = outcome(&shared) else { panic!() };
+    assert!(why.contains("it is not well"), "{why}");
+    assert_eq!((machine.disk.running, machine.default), (Slot::A, Slot::A));
+    assert_eq!(machine.disk.states[Slot::B], Some(SlotState::Bad));
+    assert_eq!(machine.node, cordoned, "somebody had cordoned it before");
+    let again = Request { payload: Some(payload("new")), token: Some(8), ..upgrade() };
+    let refused = shared.ask(again, &machine.facts(None)).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("is denied"), "{refused}");
+}
+
+#[test]
+fn what_is_blocked_too_long_is_undone() {
+    for (step, reboots) in [(Step::Drain, false), (Step::Recheck, false), (Step::Stop, true), (Step::Activate, true)] {
+        let dir = tempdir().unwrap();
+        let (shared, mut machine) = (start(&dir), Machine { blocked: Some(step), ..Machine::new() });
+        shared.ask(upgrade(), &machine.facts(None)).unwrap().unwrap();
+        run(&shared, &mut machine);
+        assert!(matches!(outcome(&shared), Outcome::CameBack(_)), "{step}");
+        assert_eq!((machine.disk.running, machine.boot > 1), (Slot::A, reboots), "{step}");
+        assert_eq!(machine.node, NodeState::default(), "{step}");
+        assert!(shared.journal().denied.is_empty(), "{step}: it was never tried");
+    }
+}
+
+#[test]
+fn an_abort_counts_until_it_is_too_late() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine { blocked: Some(Step::Drain), ..Machine::new() });
+    let request = upgrade();
+    assert_eq!(shared.abort(request.id, "no").unwrap(), Abort::NotUnderWay);
+    shared.ask(request.clone(), &machine.facts(None)).unwrap().unwrap();
+    while shared.journal().operation.as_ref().unwrap().at != Step::Drain {
+        shared.turn(&mut machine).unwrap();
+    }
+    assert_eq!(shared.abort(request.id, "aborted by a person").unwrap(), Abort::Journalled);
+    run(&shared, &mut machine);
+    assert_eq!(outcome(&shared), Outcome::CameBack("aborted by a person".to_owned()));
+    let late = Request { token: Some(9), ..upgrade() };
+    machine.blocked = Some(Step::Uncordon);
+    shared.ask(late.clone(), &machine.facts(None)).unwrap().unwrap();
+    while shared.journal().operation.as_ref().unwrap().at != Step::Uncordon {
+        shared.turn(&mut machine).unwrap();
+    }
+    assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
+}
+
+/// A world in which the power goes away before, or after, the n-th step.
+struct Cut<'a> {
+    machine: &'a mut Machine,
+    steps: usize,
+    at: usize,
+    before: bool,
+}
+
+impl World for Cut<'_> {
+    fn facts(&mut self, op: Option<&Operation>) -> slipway_node::facts::Facts {
+        self.machine.facts(op)
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        self.steps += 1;
+        let cuts = self.steps == self.at;
+        if cuts && self.before {
+            self.machine.power_cut();
+            return Tried::Blocked("the power went away".to_owned());
+        }
+        let tried = self.machine.perform(step, op, watcher);
+        if cuts {
+            self.machine.power_cut();
+            return Tried::Blocked("the power went away".to_owned());
+        }
+        tried
+    }
+}
+
+#[test]
+fn a_power_cut_at_every_step_ends_well() {
+    for at in 1..=13 {
+        for before in [true, false] {
+            for sick in [true, false] {
+                let dir = tempdir().unwrap();
+                let mut machine = Machine { sick, ..Machine::new() };
+                let shared = start(&dir);
+                shared.ask(upgrade(), &machine.facts(None)).unwrap().unwrap();
+                let mut cut = Cut { machine: &mut machine, steps: 0, at, before };
+                while cut.steps < at && shared.journal().operation.is_some() {
+                    shared.turn(&mut cut).unwrap();
+                }
+                // Another process goes on with what is on the disk.
+                let shared = start(&dir);
+                run(&shared, &mut machine);
+                let case = format!("step {at}, before: {before}, sick: {sick}: {:?}", machine.did);
+                let runs = if outcome(&shared) == Outcome::Reached { Slot::B } else { Slot::A };
+                assert_eq!((machine.disk.running, machine.default), (runs, runs), "{case}");
+                assert_eq!(machine.disk.next, Some(runs), "{case}");
+                assert_eq!(machine.node, NodeState::default(), "{case}");
+                assert!(!sick || runs == Slot::A, "{case}");
+            }
+        }
+    }
+}
