@@ -4,7 +4,12 @@
 //! parts. No test here needs root, a cluster, or a clock.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod cordon;
+mod drain;
 mod etcd;
+mod journal;
+mod plan;
+mod quorum;
 mod world;
 
 use slipway_node::{

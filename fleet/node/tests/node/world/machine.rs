@@ -117,10 +117,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A control-plane node that the fleet asks.
-    pub fn new(goal: Goal, preserve: bool, faults: Option<u8>) -> Self {
+    /// A control-plane node that the fleet asks, and two faults in any order.
+    pub fn new(goal: Goal, preserve: bool) -> Self {
         let shape = Shape { kubernetes: true, etcd: true };
-        Self { goal, preserve, shape, token: Some(5), faults, ends: Mutex::default() }
+        Self { goal, preserve, shape, token: Some(5), faults: Some(2), ends: Mutex::default() }
     }
 
     fn start(&self, (b, payload): (SlotState, Option<u8>), ill: bool, node: NodeState, denied: bool) -> Option<State> {

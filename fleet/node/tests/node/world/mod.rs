@@ -17,7 +17,7 @@ mod state;
 use std::{env, time::Instant};
 
 use machine::Machine;
-use slipway_node::goal::Goal;
+use slipway_node::{goal::Goal, operation::Shape};
 use stateright::{Checker as _, Expectation, HasDiscoveries, Model as _, Property};
 
 /// States for a large run, in which as much goes wrong as one likes.
@@ -26,15 +26,15 @@ pub fn states() -> Option<usize> {
 }
 
 /// Explore it, and say what is broken.
-fn explore(goal: Goal, preserve: bool, faults: u8) {
-    let start = Instant::now();
-    let states = states();
-    let machine = Machine::new(goal, preserve, states.is_none().then_some(faults));
+fn explore(machine: Machine) {
+    let (start, states) = (Instant::now(), states());
+    let machine = Machine { faults: machine.faults.filter(|_| states.is_none()), ..machine };
+    let what = format!("{:?}, preserve {}, {:?}", machine.goal, machine.preserve, machine.shape);
     let laws: Vec<Property<Machine>> = machine.properties();
     let checker = machine.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.target_state_count(states.unwrap_or(0)).spawn_bfs().join();
     eprintln!(
-        "{goal:?}, preserve {preserve}, faults {faults}: {} states, {} distinct, depth {}, {:.1} s",
+        "{what}: {} states, {} distinct, depth {}, {:.1} s",
         checker.state_count(),
         checker.unique_state_count(),
         checker.max_depth(),
@@ -61,25 +61,30 @@ fn explore(goal: Goal, preserve: bool, faults: u8) {
 
 #[test]
 fn an_upgrade_is_safe() {
-    explore(Goal::Upgrade, true, 2);
+    explore(Machine::new(Goal::Upgrade, true));
 }
 
 #[test]
 fn an_upgrade_that_leaves_etcd_is_safe() {
-    explore(Goal::Upgrade, false, 2);
+    explore(Machine::new(Goal::Upgrade, false));
+}
+
+#[test]
+fn an_upgrade_of_a_machine_without_a_cluster_is_safe() {
+    explore(Machine { shape: Shape::default(), token: None, ..Machine::new(Goal::Upgrade, true) });
 }
 
 #[test]
 fn a_rollback_is_safe() {
-    explore(Goal::Rollback, true, 2);
+    explore(Machine::new(Goal::Rollback, true));
 }
 
 #[test]
 fn a_reboot_is_safe() {
-    explore(Goal::Reboot, true, 2);
+    explore(Machine::new(Goal::Reboot, true));
 }
 
 #[test]
 fn staging_is_safe() {
-    explore(Goal::Stage, true, 2);
+    explore(Machine::new(Goal::Stage, true));
 }
