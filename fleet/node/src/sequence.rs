@@ -286,7 +286,7 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
 }
 
 /// Whether the payload was tried and is not what runs: what `op` ends with is a verdict on it.
-pub fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
+pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
     // Somebody who wants the operation to end has nothing against the payload.
     let was_tried = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate) && op.abort.is_none();
     op.to.as_ref().is_some_and(|to| {

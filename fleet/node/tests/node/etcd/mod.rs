@@ -45,20 +45,24 @@ fn broken(model: Nodes) -> Vec<&'static str> {
 
 const NONE: [&str; 0] = [];
 
+/// One more in a large run.
+fn faults() -> u8 {
+    1 + u8::from(crate::world::states().is_some())
+}
+
 #[test]
 fn two_nodes_never_take_the_quorum() {
-    assert_eq!(broken(Nodes { preserve: vec![true, true], faults: 1, ttl: false }), NONE);
+    assert_eq!(broken(Nodes { preserve: vec![true, true], faults: faults(), ttl: false }), NONE);
 }
 
 #[test]
 fn two_nodes_of_which_one_leaves_never_take_the_quorum() {
-    assert_eq!(broken(Nodes { preserve: vec![true, false], faults: 1, ttl: false }), NONE);
+    assert_eq!(broken(Nodes { preserve: vec![true, false], faults: faults(), ttl: false }), NONE);
 }
 
 #[test]
 fn three_nodes_never_take_the_quorum() {
-    let faults = u8::from(crate::world::states().is_some());
-    assert_eq!(broken(Nodes { preserve: vec![true, false, true], faults, ttl: false }), NONE);
+    assert_eq!(broken(Nodes { preserve: vec![true, false, true], faults: faults() - 1, ttl: false }), NONE);
 }
 
 /// What is wrong with such a lock, so that nobody adds it.

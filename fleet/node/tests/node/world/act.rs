@@ -46,7 +46,11 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
         Step::Leave => (state.member, state.disturbed) = (false, true),
         Step::Stop => stop(state, op),
         Step::Activate => return activate(state, op),
-        Step::Reboot | Step::Return => state.boots(true),
+        Step::Reboot => state.boots(true),
+        Step::Return => {
+            state.broken_unless(!state.disk.is_trial(), "a trial that is left is given up first");
+            state.boots(true);
+        }
         Step::Rejoin if state.stopped => return blocked("etcd does not run"),
         Step::Rejoin => state.member = true,
         Step::Prove | Step::ProveOld => {

@@ -104,23 +104,24 @@ const FAULTS: [Fault; 11] = [
 ];
 
 /// The model.
+#[derive(Clone)]
 pub struct Machine {
     pub goal: Goal,
     pub preserve: bool,
     pub shape: Shape,
     /// The fleet's grant, if the fleet asks.
     pub token: Option<u64>,
-    /// Faults in one run; `None` for as many as one likes.
-    pub faults: Option<u8>,
+    /// Faults in one run.
+    pub faults: u8,
     /// States from which a fair run is known to end.
-    pub ends: Mutex<HashSet<u64>>,
+    pub ends: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Machine {
     /// A control-plane node that the fleet asks, and two faults in any order.
     pub fn new(goal: Goal, preserve: bool) -> Self {
         let shape = Shape { kubernetes: true, etcd: true };
-        Self { goal, preserve, shape, token: Some(5), faults: Some(2), ends: Mutex::default() }
+        Self { goal, preserve, shape, token: Some(5), faults: 2, ends: Arc::default() }
     }
 
     fn start(&self, (b, payload): (SlotState, Option<u8>), ill: bool, node: NodeState, denied: bool) -> Option<State> {
@@ -146,7 +147,7 @@ impl Machine {
             meddled: false,
             want,
             unsettled: false,
-            left: self.faults.unwrap_or(1),
+            left: self.faults,
             broken: None,
         };
         let mut journal = Journal::default();
@@ -335,7 +336,7 @@ impl Model for Machine {
         }
         actions.push(if state.to_do.is_some() { Action::Do(Did::Plainly) } else { Action::Decide });
         actions.extend([Action::BecomeWell, Action::OtherUnlocks]);
-        if self.faults.is_some() && state.left == 0 {
+        if state.left == 0 {
             return;
         }
         if state.to_do.is_some() {
@@ -361,7 +362,7 @@ impl Model for Machine {
         }
         let is_fault =
             !matches!(action, Action::Decide | Action::Do(Did::Plainly) | Action::BecomeWell | Action::OtherUnlocks);
-        state.left -= u8::from(is_fault && self.faults.is_some());
+        state.left -= u8::from(is_fault);
         (state != *last).then_some(state)
     }
 

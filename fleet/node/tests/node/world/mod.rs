@@ -1,9 +1,11 @@
 //! One node, explored: what the sequence decides, under power cuts and restarts of `slipwayd` between any two things it
 //! does, results that get lost, steps that do not work, time that runs out, and people who do as they like.
 //!
+//! Two faults in one run, anywhere; `SLIPWAY_FLEET_STATES=N` adds faults until it has seen N states.
+//!
 //! Decisions and journal are the real ones, the journal encoded and decoded with every write. The disk, the Node object,
 //! etcd's lock and member list and the fleet's grant are small models of their own. Numbers of boots and of writes are
-//! used again once nothing refers to them, so there is an end even without a limit on faults.
+//! used again once nothing refers to them: states that differ in nothing that decides anything are one.
 //!
 //! Not in it: a copy of the journal that rots while it is the newer one, and somebody who uncordons a node and cordons it
 //! again while it is ours (what is left in the Node does not tell).
@@ -20,19 +22,26 @@ use machine::Machine;
 use slipway_node::{goal::Goal, operation::Shape};
 use stateright::{Checker as _, Expectation, HasDiscoveries, Model as _, Property};
 
-/// States for a large run, in which as much goes wrong as one likes.
+/// States to see at least, in a large run.
 pub fn states() -> Option<usize> {
     env::var("SLIPWAY_FLEET_STATES").ok().map(|states| states.parse().expect("SLIPWAY_FLEET_STATES is a number"))
 }
 
-/// Explore it, and say what is broken.
+/// Explore all of it; in a large run with one fault more each time, until that many states were seen.
 fn explore(machine: Machine) {
-    let (start, states) = (Instant::now(), states());
-    let machine = Machine { faults: machine.faults.filter(|_| states.is_none()), ..machine };
+    let mut faults = machine.faults;
+    while look(Machine { faults, ..machine.clone() }) < states().unwrap_or(0) {
+        faults += 1;
+    }
+}
+
+/// Explore all of it. The answer is how many states there are.
+fn look(machine: Machine) -> usize {
+    let start = Instant::now();
     let what = format!("{:?}, preserve {}, {:?}", machine.goal, machine.preserve, machine.shape);
+    let what = format!("{what}, {} faults", machine.faults);
     let laws: Vec<Property<Machine>> = machine.properties();
-    let checker = machine.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);
-    let checker = checker.target_state_count(states.unwrap_or(0)).spawn_bfs().join();
+    let checker = machine.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     eprintln!(
         "{what}: {} states, {} distinct, depth {}, {:.1} s",
         checker.state_count(),
@@ -57,6 +66,7 @@ fn explore(machine: Machine) {
         }
     }
     assert!(broken.is_empty(), "{broken:?}");
+    checker.state_count()
 }
 
 #[test]
