@@ -288,9 +288,9 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
 /// Whether the payload was tried and is not what runs: what `op` ends with is a verdict on it.
 pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
     // Somebody who wants the operation to end has nothing against the payload.
-    let was_tried = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate) && op.abort.is_none();
-    op.to.as_ref().is_some_and(|to| {
-        let is_given_up = matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad));
-        was_tried && disk.payloads[to.slot] == to.payload && is_given_up
+    let may_be = op.came_to(Step::Activate) && op.abort.is_none();
+    op.to.as_ref().filter(|_| may_be).is_some_and(|to| {
+        let was_tried = matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad));
+        was_tried && disk.payloads[to.slot] == to.payload
     })
 }

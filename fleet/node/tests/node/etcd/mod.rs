@@ -32,7 +32,7 @@ fn broken(model: Nodes) -> Vec<&'static str> {
     let is_broken = |name: &&str| *name != "all nodes reach it";
     let found = checker.discoveries();
     assert!(is_ttl || found.contains_key("all nodes reach it"));
-    for (name, path) in found.iter().filter(|(name, _)| is_broken(name)) {
+    for (name, path) in found.iter().filter(|(name, _)| is_broken(name) && !is_ttl) {
         let path = path.clone().into_vec();
         eprintln!("BROKEN: {name} ({:?})", path.last().unwrap().0.broken);
         for (state, action) in path {

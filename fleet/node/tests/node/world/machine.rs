@@ -11,7 +11,7 @@ use slipway_node::{
     cordon::NodeState,
     goal::Goal,
     journal::Journal,
-    operation::{Course, Shape, Tried},
+    operation::{Course, Learned, Shape, Tried},
     sequence::{Limits, Next, next},
     step::Step,
 };
@@ -58,6 +58,8 @@ pub enum Did {
     ThenCut,
     /// Power is cut in the middle.
     HalfThenCut,
+    /// The machine was told to go down, and takes its time.
+    Ordered,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +195,8 @@ impl Machine {
             // Where the machine goes down, nobody is left to say anything.
             Did::But(_) | Did::ThenKilled | Did::ThenCut if is_boot => return None,
             Did::HalfThenCut if step != Step::Stage => return None,
-            Did::Not(_) => None,
+            Did::Ordered if !is_boot => return None,
+            Did::Not(_) | Did::Ordered => None,
             Did::HalfThenCut => {
                 act::stage_in_part(state);
                 None
@@ -207,6 +210,7 @@ impl Machine {
         let tried = match did {
             Did::Plainly if is_boot => return Some(()),
             Did::Plainly => tried?,
+            Did::Ordered => Tried::Done(Learned::Nothing),
             Did::Not(how) => said(how, "it did not work"),
             Did::But(how) => said(how, "nobody heard that it worked"),
             Did::ThenKilled => return Some(()),
@@ -342,7 +346,7 @@ impl Model for Machine {
         if state.to_do.is_some() {
             let not = [Did::Not(Said::Blocked), Did::Not(Said::Failed), Did::But(Said::Blocked)];
             actions.extend(not.map(Action::Do));
-            let but = [Did::But(Said::Failed), Did::ThenKilled, Did::ThenCut, Did::HalfThenCut];
+            let but = [Did::But(Said::Failed), Did::ThenKilled, Did::ThenCut, Did::HalfThenCut, Did::Ordered];
             actions.extend(but.map(Action::Do));
         }
         actions.extend(FAULTS.map(Action::Fault));
