@@ -183,3 +183,45 @@ fn the_order_of_the_steps_is_that_of_their_names() {
     assert_eq!(all, Step::ALL);
     assert_eq!(first().disk.unwrap().payloads.a, Some(digest(OLD)));
 }
+
+/// What has to be known before a step begins is waited for, but not for ever.
+#[test]
+fn a_step_that_cannot_begin_has_its_time() {
+    let shape = Shape { kubernetes: true, etcd: true };
+    for (before, step) in [(Step::Gate, Step::Cordon), (Step::Recheck, Step::Leave)] {
+        let mut op = operation(Goal::Upgrade, false, shape, None);
+        op.begin(before, &Facts { uptime: 1000, ..first() });
+        op.done = true;
+        let limits = Limits { gate: 10, drain: 5, ..Limits::default() };
+        let time = if before == Step::Gate { 15 } else { 10 };
+        let blind = |after: u64| Facts { uptime: 1000 + after, node: None, member: None, ..first() };
+        assert_eq!(next(&op, &first(), limits), Next::Begin(step));
+        assert!(matches!(next(&op, &blind(time), limits), Next::Wait(_)), "{step:?}");
+        assert!(matches!(next(&op, &blind(time + 1), limits), Next::Turn(_)), "{step:?}");
+    }
+}
+
+/// A step that is blocked has its time, too: of this boot, and of the new system all of it.
+#[test]
+fn a_step_that_is_blocked_has_its_time() {
+    let shape = Shape { kubernetes: true, etcd: true };
+    let limits = Limits { drain: 5, prove: 480, ..Limits::default() };
+    let mut op = operation(Goal::Upgrade, true, shape, None);
+    let at = |uptime| Facts { uptime, ..first() };
+    op.begin(Step::Drain, &at(1000));
+    op.begin(Step::Drain, &at(1004));
+    assert_eq!(next(&op, &at(1005), limits), Next::Begin(Step::Drain));
+    op.blocker = Some("a pod".to_owned());
+    assert_eq!(next(&op, &at(1006), limits), Next::Turn("evict the pods: a pod (after 5 s)".to_owned()));
+
+    let mut disk = Disk::new(SlotState::Tried, Some(TARGET));
+    disk.running = Slot::B;
+    let new = |uptime| Facts { uptime, ..facts(&disk, "second") };
+    op.to = Some(Installed { slot: Slot::B, payload: Some(digest(TARGET)) });
+    op.begin(Step::Reboot, &at(1010));
+    assert_eq!(next(&op, &new(30), limits), Next::Found(Step::Reboot));
+    op.found(Step::Reboot, &new(30));
+    op.begin(Step::Prove, &new(40));
+    assert_eq!(next(&op, &new(480), limits), Next::Begin(Step::Prove));
+    assert!(matches!(next(&op, &new(481), limits), Next::Turn(_)));
+}

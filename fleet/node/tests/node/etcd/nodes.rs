@@ -124,7 +124,9 @@ impl State {
     /// A member fails, and not because an operation would have it.
     fn fails(&mut self, n: usize) {
         for (other, node) in self.nodes.iter_mut().enumerate() {
-            node.late |= other != n;
+            let op = node.journal.operation.as_ref();
+            let has_looked = op.is_some_and(|op| op.at > Step::Recheck || (op.at == Step::Recheck && op.done));
+            node.late |= other != n && has_looked;
         }
     }
 
