@@ -166,7 +166,7 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
     }
     let step = if op.done { steps(op).find(|step| place(*step) > place(op.at)) } else { Some(op.at) };
     let Some(step) = step else { return Next::End(Outcome::Reached) };
-    match lacks(op, step, facts) {
+    match lacks(op, step, facts, disk) {
         None => Next::Begin(step),
         // It cannot begin, so its time is counted from where the one before it began.
         Some(why) if may_turn && spent(op, facts) > limits.of(op.at).saturating_add(limits.of(step)) => {
@@ -229,9 +229,10 @@ fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<Str
     })
 }
 
-/// What the journal must say before `step` begins, and nobody knows.
-fn lacks(op: &Operation, step: Step, facts: &Facts) -> Option<&'static str> {
+/// Why `step` cannot begin: the journal must say something that nobody knows, or nothing good would come of it.
+fn lacks(op: &Operation, step: Step, facts: &Facts, disk: &Disk) -> Option<&'static str> {
     match step {
+        Step::Reboot | Step::Return if disk.next.is_none() => Some("no slot would boot"),
         Step::Cordon if op.cordon.is_none() && facts.node.is_none() => Some("the Node object cannot be read"),
         Step::Leave if op.left.is_none() && facts.member.is_none() => {
             Some("this node's member of etcd cannot be found")
@@ -244,11 +245,12 @@ fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
     if is_there_to_stay(op, disk) {
         return Next::Found(Step::Reboot);
     }
-    if let Some(step) = leave_trial(op, disk) {
-        return Next::Begin(step);
-    }
-    if op.stopped_in.as_ref() == Some(&facts.boot) {
-        return Next::Begin(Step::Return);
+    let is_stopped = op.stopped_in.as_ref() == Some(&facts.boot);
+    if let Some(step) = leave_trial(op, disk).or(is_stopped.then_some(Step::Return)) {
+        return match lacks(op, step, facts, disk) {
+            None => Next::Begin(step),
+            Some(why) => Next::Wait(why.to_owned()),
+        };
     }
     // After a boot from the start: each can be done twice, and the system is to be well before anything is given back.
     let last = BACK.iter().position(|step| *step == op.at).filter(|_| op.done && op.boot == facts.boot);

@@ -151,3 +151,31 @@ fn lists_have_an_end_and_the_newest_comes_first() {
     assert_eq!(journal.denied[0].why, "again");
     assert!(journal.denied[1..].iter().all(|denied| denied.payload != digest(90)));
 }
+
+/// What cannot work is known before anything begins.
+#[test]
+fn what_cannot_be_is_refused() {
+    let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
+        let facts =
+            Facts { boot: "b".to_owned(), uptime: 0, disk: disk.map(|disk| disk.seen()), node: None, member: None };
+        let request = Request { source: source.to_owned(), ..crate::request(goal, true, Some(3)) };
+        let mut journal = Journal { token: 2, ..Journal::default() };
+        let asked = journal.ask(request, Shape::default(), &facts);
+        assert_eq!((journal.operation.is_some(), journal.token == 3), (asked.is_ok(), asked.is_ok()));
+        asked
+    };
+    let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Bad];
+    let disk = |b| Some(Disk::new(b, Some(OLDER)));
+    for b in states {
+        assert!(matches!(ask(Goal::Rollback, "", disk(b)), Err(Refused::Invalid(_))), "{b}");
+        assert_eq!(ask(Goal::Upgrade, "image", disk(b)), Ok(Asked::New));
+    }
+    assert_eq!(ask(Goal::Rollback, "", disk(SlotState::Good)), Ok(Asked::New));
+    let on_trial = disk(SlotState::Tried).map(|disk| Disk { running: Slot::B, ..disk });
+    for (goal, source) in [(Goal::Stage, "image"), (Goal::Upgrade, "image"), (Goal::Rollback, ""), (Goal::Reboot, "")] {
+        assert_eq!(ask(goal, source, on_trial.clone()), Err(Refused::OnTrial));
+        assert_eq!(ask(goal, source, None), Err(Refused::UnknownDisk));
+        let wrong = if source.is_empty() { "image" } else { "" };
+        assert!(matches!(ask(goal, wrong, disk(SlotState::Good)), Err(Refused::Invalid(_))));
+    }
+}

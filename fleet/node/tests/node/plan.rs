@@ -11,7 +11,7 @@ use slipway_node::{
     facts::Facts,
     goal::Goal,
     operation::{Installed, Operation, Shape},
-    sequence::{BACK, FORWARD, Limits, Next, may_turn, next, steps},
+    sequence::{BACK, FORWARD, Limits, Next, Outcome, may_turn, next, steps},
     step::Step,
 };
 
@@ -224,4 +224,65 @@ fn a_step_that_is_blocked_has_its_time() {
     op.begin(Step::Prove, &new(40));
     assert_eq!(next(&op, &new(480), limits), Next::Begin(Step::Prove));
     assert!(matches!(next(&op, &new(481), limits), Next::Turn(_)));
+}
+
+/// A machine that would not come up again stays up.
+#[test]
+fn nothing_is_rebooted_into_nothing() {
+    let mut op = operation(Goal::Upgrade, true, Shape::default(), None);
+    let mut facts = first();
+    op.begin(Step::Stop, &facts);
+    op.begin(Step::Activate, &facts);
+    op.done = true;
+    let mut back = op.clone();
+    back.turn("why");
+    let sees = |op: &Operation, facts: &Facts| next(op, facts, Limits::default());
+    assert_eq!((sees(&op, &facts), sees(&back, &facts)), (Next::Begin(Step::Reboot), Next::Begin(Step::Return)));
+    facts.disk.as_mut().unwrap().next = None;
+    let wait = Next::Wait("no slot would boot".to_owned());
+    assert_eq!((sees(&op, &facts), sees(&back, &facts)), (wait.clone(), wait));
+}
+
+/// There is nothing to do but to give back what the fleet gave.
+#[test]
+fn what_runs_already_is_left_alone() {
+    for token in [None, Some(1)] {
+        let mut op = operation(Goal::Upgrade, true, Shape { kubernetes: true, etcd: true }, token);
+        op.to = Some(op.from.clone());
+        let all = if token.is_some() { vec![Step::Stage, Step::Free] } else { vec![Step::Stage] };
+        assert_eq!(steps(&op).collect::<Vec<_>>(), all);
+        op.done = true;
+        let then = token.map_or(Next::End(Outcome::Reached), |_| Next::Begin(Step::Free));
+        assert_eq!(next(&op, &first(), Limits::default()), then);
+    }
+}
+
+/// What was before is what was before the first try.
+#[test]
+fn a_second_try_forgets_nothing() {
+    let mut op = operation(Goal::Upgrade, false, Shape { kubernetes: true, etcd: true }, None);
+    let before = first();
+    let after =
+        Facts { node: Some(NodeState { unschedulable: true, ..NodeState::default() }), member: None, ..first() };
+    for step in [Step::Cordon, Step::Leave] {
+        op.begin(step, &before);
+        op.begin(step, &after);
+    }
+    assert_eq!((op.cordon, op.left), (before.node, before.member));
+}
+
+/// Power is cut once the slot is activated, before anybody could write that down: the boot is the one that was to come.
+/// A payload is not blamed for it.
+#[test]
+fn a_boot_that_comes_early_is_the_boot() {
+    for (goal, b) in [(Goal::Upgrade, SlotState::Tried), (Goal::Rollback, SlotState::Good)] {
+        let mut op = operation(goal, true, Shape::default(), None);
+        op.to = Some(Installed { slot: Slot::B, payload: Some(digest(TARGET)) });
+        op.begin(Step::Activate, &first());
+        let new = Disk { running: Slot::B, ..Disk::new(b, Some(TARGET)) };
+        assert_eq!(next(&op, &facts(&new, "second"), Limits::default()), Next::Found(Step::Reboot));
+        // It was cut before.
+        let old = Disk::new(SlotState::Trial, Some(TARGET));
+        assert!(matches!(next(&op, &facts(&old, "second"), Limits::default()), Next::Turn(_)));
+    }
 }
