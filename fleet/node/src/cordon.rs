@@ -31,7 +31,11 @@ pub enum Refused {
 pub fn cordoned(node: &NodeState, op: Uuid) -> Result<NodeState, Refused> {
     let op = op.to_string();
     match &node.owner {
-        Some(owner) if *owner == op => Ok(NodeState { unschedulable: true, ..node.clone() }),
+        Some(owner) if *owner == op => {
+            // Somebody has uncordoned it since: that is what it is to be afterwards.
+            let before = if node.unschedulable { node.before.clone() } else { Some(false.to_string()) };
+            Ok(NodeState { unschedulable: true, owner: node.owner.clone(), before })
+        }
         Some(owner) => Err(Refused::Another(owner.clone())),
         None => Ok(NodeState { unschedulable: true, owner: Some(op), before: Some(node.unschedulable.to_string()) }),
     }

@@ -4,14 +4,14 @@
 //! and reaches the medium before anything is done that it announces.
 
 use serde::{Deserialize, Serialize};
-use slipway_core::digest::Sha256;
+use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use uuid::Uuid;
 
 use crate::{
     facts::Facts,
-    goal::Request,
-    operation::{Operation, Shape},
-    sequence::{Next, Outcome},
+    goal::{Goal, Request},
+    operation::{Learned, Operation, Shape, Tried},
+    sequence::{self, Next, Outcome},
     step::Step,
 };
 
@@ -109,10 +109,16 @@ impl Journal {
         if let Some(denied) = request.payload.and_then(|payload| self.denial(payload)) {
             return Err(Refused::Denied { payload: denied.payload, why: denied.why.clone() });
         }
-        let op = Operation::new(request, shape, facts).ok_or(Refused::UnknownDisk)?;
-        if facts.disk.as_ref().is_some_and(crate::facts::Disk::is_on_trial) {
+        let disk = facts.disk.as_ref().ok_or(Refused::UnknownDisk)?;
+        if disk.is_on_trial() {
             return Err(Refused::OnTrial);
         }
+        if request.goal == Goal::Rollback && disk.states[!disk.running] != Some(SlotState::Good) {
+            return Err(Refused::Invalid(
+                "the other slot holds no system that was ever confirmed: nothing to go back to",
+            ));
+        }
+        let op = Operation::new(request, shape, facts).ok_or(Refused::UnknownDisk)?;
         self.token = self.token.max(op.request.token.unwrap_or(0));
         self.operation = Some(op);
         Ok(Asked::New)
@@ -139,21 +145,35 @@ impl Journal {
                 return Some(step);
             }
             Next::Turn(why) => op.turn(&why),
-            Next::FellBack(why) => {
-                op.turn(&why);
-                op.in_vain = true;
-            }
             Next::Found(step) => op.found(step, facts),
             Next::Wait(why) => op.blocker = Some(why),
-            Next::End(outcome) => self.end(outcome),
+            Next::End(outcome) => self.end(outcome, facts),
         }
         None
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    /// The step that was begun ended like this.
+    pub fn settle(&mut self, tried: Tried) {
+        // A request need not name the payload, so that it is denied may be known only now.
+        let denied = match &tried {
+            Tried::Done(Learned::Staged(to)) => to.payload.and_then(|payload| self.denial(payload)).cloned(),
+            _ => None,
+        };
+        if let Some(op) = &mut self.operation {
+            op.settle(match denied {
+                Some(Denied { payload, why }) if op.from.payload != Some(payload) => {
+                    Tried::Failed(format!("the payload {payload} was tried on this node and is denied: {why}"))
+                }
+                _ => tried,
+            });
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome, facts: &Facts) {
         if let Some(op) = self.operation.take() {
+            let in_vain = facts.disk.as_ref().is_some_and(|disk| sequence::was_in_vain(&op, disk));
             if let (true, Outcome::CameBack(why), Some(payload)) =
-                (op.in_vain, &outcome, op.to.as_ref().and_then(|to| to.payload))
+                (in_vain, &outcome, op.to.as_ref().and_then(|to| to.payload))
             {
                 self.deny(payload, why);
             }

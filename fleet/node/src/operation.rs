@@ -60,6 +60,8 @@ pub struct Operation {
     pub since: u64,
     /// The furthest step on the way forward that was begun.
     pub reached: Step,
+    /// The boot in which it was asked for. In another one nobody knows whether the system is well.
+    pub asked_in: String,
     /// The boot in which services were stopped. They come back with another one.
     pub stopped_in: Option<String>,
     /// Forward or back.
@@ -68,8 +70,6 @@ pub struct Operation {
     pub cordon: Option<NodeState>,
     /// Our member of etcd, if it was asked to leave.
     pub left: Option<u64>,
-    /// The payload was tried, and is not well.
-    pub in_vain: bool,
     /// Who wants it to end, and why.
     pub abort: Option<String>,
     /// What the last try of this step met.
@@ -120,11 +120,11 @@ impl Operation {
             boot: facts.boot.clone(),
             since: facts.uptime,
             reached: first,
+            asked_in: facts.boot.clone(),
             stopped_in: None,
             course: Course::Forward,
             cordon: None,
             left: None,
-            in_vain: false,
             abort: None,
             blocker: None,
         })
@@ -168,7 +168,6 @@ impl Operation {
     pub fn turn(&mut self, why: &str) {
         if self.is_forward() {
             self.course = Course::Back(why.to_owned());
-            self.in_vain = self.reached > Step::Reboot && self.abort.is_none();
             // The way back has its own steps, and one of them may be the one that was just done.
             self.done = false;
             self.blocker = None;
@@ -178,14 +177,17 @@ impl Operation {
     /// The disk says that `step` is done, whatever the journal says.
     pub fn found(&mut self, step: Step, facts: &Facts) {
         self.course = Course::Forward;
-        self.in_vain = false;
         self.begin(step, facts);
         self.done = true;
     }
 
     /// The step that was begun ended like this.
-    pub fn settle(&mut self, tried: Tried) {
+    pub(crate) fn settle(&mut self, tried: Tried) {
         match tried {
+            // Only another boot shows that the machine was started anew.
+            Tried::Done(_) if matches!(self.at, Step::Reboot | Step::Return) => {
+                self.blocker = Some("the machine goes down".to_owned());
+            }
             Tried::Done(learned) => {
                 self.done = true;
                 self.blocker = None;

@@ -137,7 +137,7 @@ impl Cluster {
         }
         for member in self.voters() {
             let Some(says) = &member.says else { continue };
-            if says.quota_bytes > 0 && says.db_bytes >= says.quota_bytes / 5 * 4 {
+            if says.quota_bytes > 0 && u128::from(says.db_bytes) * 5 >= u128::from(says.quota_bytes) * 4 {
                 let (db_bytes, quota_bytes) = (says.db_bytes, says.quota_bytes);
                 return Err(Blocked::NearlyFull { name: member.name.clone(), db_bytes, quota_bytes });
             }

@@ -5,6 +5,8 @@
 //! * The disk changes what boots in one step, the last one before the reboot, and only for one boot.
 //! * What was granted or locked is given back last, when the node is well again. Nothing of it has an end of its own.
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
+//! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
+//!   back.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::boot::slot::SlotState;
@@ -12,7 +14,7 @@ use slipway_core::boot::slot::SlotState;
 use crate::{
     facts::{Disk, Facts},
     goal::Goal,
-    operation::{Course, Operation},
+    operation::{Course, Installed, Operation},
     step::{OnFailure, Step},
 };
 
@@ -40,7 +42,7 @@ pub const FORWARD: [Step; 19] = [
 ];
 
 /// The way back, once the machine runs the old system and nothing waits for a trial.
-pub const BACK: [Step; 5] = [Step::ProveOld, Step::Rejoin, Step::Uncordon, Step::Unlock, Step::Free];
+pub const BACK: [Step; 5] = [Step::Rejoin, Step::ProveOld, Step::Uncordon, Step::Unlock, Step::Free];
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,8 +61,6 @@ pub enum Next {
     Begin(Step),
     /// Turn back, for this reason.
     Turn(String),
-    /// The machine tried the payload and runs the old system again: turn back, and deny the payload.
-    FellBack(String),
     /// The disk says that this step is done.
     Found(Step),
     /// Nothing can be decided. It names what is missing.
@@ -113,13 +113,15 @@ pub fn steps(op: &Operation) -> impl Iterator<Item = Step> + '_ {
 fn applies(op: &Operation, step: Step) -> bool {
     let (request, shape) = (&op.request, op.shape);
     let goal = request.goal;
-    if goal == Goal::Stage {
-        return step == Step::Stage;
-    }
+    let runs_already = goal == Goal::Upgrade && op.to.as_ref() == Some(&op.from);
     match step {
-        Step::Stage | Step::Confirm => goal == Goal::Upgrade,
+        Step::Stage => goal.writes(),
+        // The fleet gave it for this request, whatever comes of it.
+        Step::Free => holds_grant(op),
+        _ if goal == Goal::Stage || runs_already => false,
+        Step::Grant => holds_grant(op),
+        Step::Confirm => goal == Goal::Upgrade,
         Step::Activate => goal != Goal::Reboot,
-        Step::Grant | Step::Free => request.token.is_some(),
         Step::Lock | Step::Gate | Step::HandOver | Step::Unlock => shape.etcd,
         Step::Leave | Step::Rejoin => shape.etcd && goal == Goal::Upgrade && !request.preserve,
         Step::Cordon | Step::Drain | Step::Uncordon => shape.kubernetes,
@@ -128,20 +130,22 @@ fn applies(op: &Operation, step: Step) -> bool {
     }
 }
 
+/// Whether the fleet counts this node as one that is down. Staging disturbs nobody.
+fn holds_grant(op: &Operation) -> bool {
+    op.request.token.is_some() && op.request.goal != Goal::Stage
+}
+
 /// Whether a failure of the step that was begun leads back.
 pub fn may_turn(op: &Operation) -> bool {
-    // Only an upgrade is tried once. What else changes the slot is not taken back.
-    let has_way_back = op.request.goal == Goal::Upgrade || op.at < Step::Activate;
+    // Only an upgrade is tried once. What else changes the slot is not taken back once it is done.
+    let has_way_back = op.request.goal == Goal::Upgrade || op.at <= Step::Activate;
     op.is_forward() && has_way_back && op.at.on_failure() != OnFailure::TryAgain
 }
 
 /// What comes next.
 pub fn next(op: &Operation, facts: &Facts, limits: Limits) -> Next {
     let Some(disk) = &facts.disk else {
-        return match blocked_too_long(op, facts, limits) {
-            Some(why) if op.at < Step::Activate => Next::Turn(why),
-            _ => Next::Wait("the disk's boot state cannot be read".to_owned()),
-        };
+        return Next::Wait("the disk's boot state cannot be read".to_owned());
     };
     match &op.course {
         Course::Forward => forward(op, facts, disk, limits),
@@ -153,21 +157,22 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
     if let Some(next) = after_a_boot(op, facts, disk) {
         return next;
     }
-    if may_turn(op) && !is_confirmed(op, disk) {
+    let may_turn = may_turn(op) && !is_there_to_stay(op, disk);
+    if may_turn {
         let why = op.abort.clone().or_else(|| blocked_too_long(op, facts, limits));
         if let Some(why) = why {
             return Next::Turn(why);
         }
     }
-    if !op.done {
-        return begin(op, op.at, facts);
-    }
-    if op.at == Step::Stage && op.to.as_ref() == Some(&op.from) {
-        return Next::End(Outcome::Reached);
-    }
-    match steps(op).find(|step| place(*step) > place(op.at)) {
-        Some(step) => begin(op, step, facts),
-        None => Next::End(Outcome::Reached),
+    let step = if op.done { steps(op).find(|step| place(*step) > place(op.at)) } else { Some(op.at) };
+    let Some(step) = step else { return Next::End(Outcome::Reached) };
+    match lacks(op, step, facts, disk) {
+        None => Next::Begin(step),
+        // It cannot begin, so its time is counted from where the one before it began.
+        Some(why) if may_turn && spent(op, facts) > limits.of(op.at).saturating_add(limits.of(step)) => {
+            Next::Turn(format!("{step}: {why}"))
+        }
+        Some(why) => Next::Wait(why.to_owned()),
     }
 }
 
@@ -176,101 +181,118 @@ fn place(step: Step) -> Option<usize> {
     FORWARD.iter().position(|of| *of == step)
 }
 
+/// Whether this system runs.
+fn runs(disk: &Disk, of: &Installed) -> bool {
+    disk.running == of.slot && disk.payloads[of.slot] == of.payload
+}
+
 /// What a boot since the step was begun means; `None` if there was none, or it means nothing.
 fn after_a_boot(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Next> {
     if op.boot == facts.boot {
         return None;
     }
-    let runs = |of: &crate::operation::Installed| disk.running == of.slot && disk.payloads[of.slot] == of.payload;
-    let is_there = op.to.as_ref().is_some_and(runs);
+    let turn = |why: &str| Some(Next::Turn(why.to_owned()));
+    let runs_old = runs(disk, &op.from);
     match op.at {
         // Nothing was disturbed, and the same system runs: it goes on.
-        Step::Stage | Step::Grant | Step::Lock | Step::Gate => {
-            (!runs(&op.from)).then(|| Next::Turn("the machine was rebooted into another system".to_owned()))
+        Step::Stage | Step::Grant | Step::Lock | Step::Gate if runs_old => None,
+        // The boot that the sequence waits for. It may have come before the journal says so: the slot was activated. Or
+        // one more boot of the new system: nobody knows yet whether it is well this time.
+        step if step >= Step::Activate && op.to.as_ref().is_some_and(|to| runs(disk, to)) => {
+            Some(Next::Found(Step::Reboot))
         }
-        // The boot that the sequence waits for. It may have come before the journal says so: the slot was activated.
-        Step::Activate | Step::Reboot if is_there => Some(Next::Found(Step::Reboot)),
-        Step::Activate | Step::Reboot if op.request.goal == Goal::Reboot => {
-            Some(Next::Turn("the machine was rebooted into another system".to_owned()))
-        }
-        step if step >= Step::Activate && !is_there => {
-            let why = "the machine came back to the old system".to_owned();
-            let was_tried = op.to.as_ref().is_some_and(|to| was_tried(disk, to));
-            Some(if was_tried { Next::FellBack(why) } else { Next::Turn(why) })
-        }
-        // A new system that was rebooted once more, after it was confirmed.
-        step if step > Step::Reboot => None,
-        _ => Some(Next::Turn("the machine was rebooted meanwhile".to_owned())),
+        step if step >= Step::Activate && runs_old => turn("the machine came back to the old system"),
+        _ if runs_old => turn("the machine was rebooted meanwhile"),
+        _ => turn("the machine was rebooted into another system"),
     }
 }
 
-fn was_tried(disk: &Disk, to: &crate::operation::Installed) -> bool {
-    matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad))
+/// Whether the new system is the default, whoever confirmed it. From here there is no way back but another request.
+fn is_there_to_stay(op: &Operation, disk: &Disk) -> bool {
+    let is_new = |to: &Installed| to.slot != op.from.slot && runs(disk, to);
+    op.came_to(Step::Activate) && op.to.as_ref().is_some_and(is_new) && disk.is_good()
 }
 
-/// Whether the new system is the default, whoever confirmed it. From here there is no way back but another request.
-fn is_confirmed(op: &Operation, disk: &Disk) -> bool {
-    let is_new = op.to.as_ref().is_some_and(|to| to.slot == disk.running && to.slot != op.from.slot);
-    op.request.goal == Goal::Upgrade && op.came_to(Step::Activate) && is_new && disk.is_good()
+/// Seconds since the step was begun.
+fn spent(op: &Operation, facts: &Facts) -> u64 {
+    // The new system's time began with its boot.
+    let since = if op.boot != facts.boot || op.came_to(Step::Rejoin) { 0 } else { op.since };
+    facts.uptime.saturating_sub(since)
 }
 
 fn blocked_too_long(op: &Operation, facts: &Facts, limits: Limits) -> Option<String> {
     let limit = limits.of(op.at);
-    // The new system's time began with its boot.
-    let since = if op.reached > Step::Reboot { 0 } else { op.since };
-    let is_over = op.boot == facts.boot && !op.done && facts.uptime.saturating_sub(since) > limit;
+    let is_over = op.boot == facts.boot && !op.done && spent(op, facts) > limit;
     is_over.then(|| {
         let why = op.blocker.as_deref().unwrap_or("it did not end");
         format!("{}: {why} (after {limit} s)", op.at)
     })
 }
 
-/// Begin `step`, if what the journal must say before it is known.
-fn begin(op: &Operation, step: Step, facts: &Facts) -> Next {
+/// Why `step` cannot begin: the journal must say something that nobody knows, or nothing good would come of it.
+fn lacks(op: &Operation, step: Step, facts: &Facts, disk: &Disk) -> Option<&'static str> {
     match step {
-        Step::Cordon if op.cordon.is_none() && facts.node.is_none() => {
-            Next::Wait("the Node object cannot be read".to_owned())
-        }
+        Step::Reboot | Step::Return if disk.next.is_none() => Some("no slot would boot"),
+        Step::Cordon if op.cordon.is_none() && facts.node.is_none() => Some("the Node object cannot be read"),
         Step::Leave if op.left.is_none() && facts.member.is_none() => {
-            Next::Wait("this node's member of etcd cannot be found".to_owned())
+            Some("this node's member of etcd cannot be found")
         }
-        _ => Next::Begin(step),
+        _ => None,
     }
 }
 
 fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
-    if is_confirmed(op, disk) {
+    if is_there_to_stay(op, disk) {
         return Next::Found(Step::Reboot);
     }
-    let changes = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate);
-    if let Some(to) = op.to.as_ref().filter(|_| changes) {
-        if disk.running == to.slot && disk.running != op.from.slot {
-            let is_given_up = disk.states[to.slot] == Some(SlotState::Bad);
-            return Next::Begin(if is_given_up { Step::Return } else { Step::GiveUp });
-        }
-        if disk.next == Some(to.slot) && disk.running != to.slot {
-            return Next::Begin(Step::Deactivate);
-        }
+    let is_stopped = op.stopped_in.as_ref() == Some(&facts.boot);
+    if let Some(step) = leave_trial(op, disk).or(is_stopped.then_some(Step::Return)) {
+        return match lacks(op, step, facts, disk) {
+            None => Next::Begin(step),
+            Some(why) => Next::Wait(why.to_owned()),
+        };
     }
-    if op.stopped_in.as_ref() == Some(&facts.boot) {
-        return Next::Begin(Step::Return);
-    }
-    let mut left = BACK.into_iter().filter(|step| undoes(op, *step));
-    let last = BACK.iter().position(|step| *step == op.at).filter(|_| op.done);
-    match left.find(|step| last.is_none_or(|last| BACK.iter().position(|of| of == step) > Some(last))) {
+    // After a boot from the start: each can be done twice, and the system is to be well before anything is given back.
+    let last = BACK.iter().position(|step| *step == op.at).filter(|_| op.done && op.boot == facts.boot);
+    let left = BACK.into_iter().skip(last.map_or(0, |last| last + 1));
+    match left.into_iter().find(|step| undoes(op, *step, facts)) {
         Some(step) => Next::Begin(step),
         None => Next::End(Outcome::CameBack(why.to_owned())),
     }
 }
 
+/// The step away from a trial that runs, or that the next boot would be.
+fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
+    let was_activated = op.request.goal == Goal::Upgrade && op.came_to(Step::Activate);
+    let to = op.to.as_ref().filter(|to| was_activated && to.slot != op.from.slot)?;
+    match disk.states[to.slot] {
+        // Not ours: somebody made it the default.
+        Some(SlotState::Good) => None,
+        Some(SlotState::Bad) if disk.running == to.slot => Some(Step::Return),
+        _ if disk.running == to.slot => Some(Step::GiveUp),
+        _ => (disk.next == Some(to.slot)).then_some(Step::Deactivate),
+    }
+}
+
 /// Whether there may be something for this step to undo.
-fn undoes(op: &Operation, step: Step) -> bool {
+fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
     match step {
-        Step::ProveOld => op.stopped_in.is_some(),
         Step::Rejoin => op.left.is_some(),
+        // A node that was not disturbed may have been ill before, and gives back what it has all the same.
+        Step::ProveOld => op.request.goal != Goal::Stage && (op.left.is_some() || op.asked_in != facts.boot),
         Step::Uncordon => op.cordon.is_some(),
         Step::Unlock => op.shape.etcd && op.came_to(Step::Lock),
-        Step::Free => op.request.token.is_some() && op.came_to(Step::Grant),
+        Step::Free => holds_grant(op),
         _ => false,
     }
+}
+
+/// Whether the payload was tried and is not what runs: what `op` ends with is a verdict on it.
+pub(crate) fn was_in_vain(op: &Operation, disk: &Disk) -> bool {
+    // Somebody who wants the operation to end has nothing against the payload.
+    let may_be = op.came_to(Step::Activate) && op.abort.is_none();
+    op.to.as_ref().filter(|_| may_be).is_some_and(|to| {
+        let was_tried = matches!(disk.states[to.slot], Some(SlotState::Tried | SlotState::Bad));
+        was_tried && disk.payloads[to.slot] == to.payload
+    })
 }

@@ -1,0 +1,71 @@
+//! Which pods go: each of the few facts about a pod, in every combination.
+
+use slipway_node::drain::{Fate, Pod, Policy, fate, is_drained};
+
+/// Every pod that differs in what counts, and every policy.
+fn all() -> impl Iterator<Item = (Pod, Policy)> {
+    (0..192_u32).map(|n| {
+        let bit = |of: u32| n >> of & 1 == 1;
+        let controller = match n / 64 {
+            0 => None,
+            1 => Some(("DaemonSet".to_owned(), "agent".to_owned())),
+            _ => Some(("ReplicaSet".to_owned(), "web".to_owned())),
+        };
+        let pod = Pod {
+            name: format!("pod-{n}"),
+            mirror: bit(0),
+            finished: bit(1),
+            empty_dir: bit(2),
+            terminating: bit(3),
+            controller,
+            ..Pod::default()
+        };
+        (pod, Policy { empty_dir: bit(4), bare: bit(5) })
+    })
+}
+
+/// The pod belongs to this node: nobody would make it elsewhere.
+fn belongs(pod: &Pod) -> bool {
+    pod.mirror || matches!(&pod.controller, Some((kind, _)) if kind == "DaemonSet")
+}
+
+#[test]
+fn a_pod_stays_only_if_it_belongs_to_the_node() {
+    assert_eq!(all().count(), 192);
+    for (pod, policy) in all() {
+        assert_eq!(fate(&pod, policy) == Fate::Stays, belongs(&pod), "{pod:?}");
+        assert_eq!(is_drained(std::slice::from_ref(&pod)), belongs(&pod), "{pod:?}");
+    }
+}
+
+/// What is lost for good, is lost only if the policy says so.
+#[test]
+fn nothing_is_evicted_against_the_policy() {
+    for (pod, policy) in all() {
+        let runs = !pod.finished && !pod.terminating && !belongs(&pod);
+        let is_lost = (pod.controller.is_none() && !policy.bare) || (pod.empty_dir && !policy.empty_dir);
+        let fate = fate(&pod, policy);
+        assert_eq!(matches!(fate, Fate::Blocks(_)), runs && is_lost, "{pod:?}, {policy:?}");
+        assert_eq!(fate == Fate::Goes, pod.terminating && !belongs(&pod), "{pod:?}, {policy:?}");
+    }
+}
+
+/// A policy that allows more never blocks more.
+#[test]
+fn what_is_allowed_blocks_nothing() {
+    for (pod, _) in all() {
+        let all = Policy { empty_dir: true, bare: true };
+        assert!(!matches!(fate(&pod, all), Fate::Blocks(_)), "{pod:?}");
+    }
+}
+
+#[test]
+fn one_pod_that_is_left_is_enough() {
+    let (stays, goes): (Vec<_>, Vec<_>) = all().map(|(pod, _)| pod).partition(belongs);
+    assert!(is_drained(&[]) && is_drained(&stays));
+    for pod in goes {
+        let mut pods = stays.clone();
+        pods.insert(pods.len() / 2, pod);
+        assert!(!is_drained(&pods));
+    }
+}

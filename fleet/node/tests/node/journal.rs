@@ -1,0 +1,181 @@
+//! The journal on the medium: what is damaged does not count, and what was written by a version that was released stays
+//! readable.
+
+use std::{fs, path::Path};
+
+use proptest::{collection::vec, prelude::*};
+use slipway_core::boot::slot::{Slot, SlotState};
+use slipway_node::{
+    cordon::NodeState,
+    facts::Facts,
+    goal::{Goal, Request},
+    journal::{Asked, Journal, Refused},
+    operation::{Course, Installed, Learned, Shape, Tried},
+    sequence::{Next, Outcome},
+    step::Step,
+};
+use uuid::Uuid;
+
+use crate::world::disk::{Disk, OLD, OLDER, TARGET, digest};
+
+/// A journal with something in every part.
+fn full() -> Journal {
+    let facts = |boot: &str, uptime| Facts {
+        boot: boot.to_owned(),
+        uptime,
+        disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
+        node: Some(NodeState { unschedulable: true, ..Default::default() }),
+        member: Some(0x8e9e_05c5_2164_694d),
+    };
+    let mut journal = Journal { seq: 40, ..Journal::default() };
+    let shape = Shape { kubernetes: true, etcd: true };
+    journal.deny(digest(OLDER), "reboot: the machine came back to the old system");
+    let first = crate::request(Goal::Rollback, true, Some(6));
+    assert_eq!(journal.ask(first, shape, &facts("boot-1", 10)), Ok(Asked::New));
+    assert_eq!(journal.take(Next::End(Outcome::CameBack("drain: a pod".to_owned())), &facts("boot-1", 11)), None);
+    let second = Request {
+        id: Uuid::from_u128(2),
+        payload: Some(digest(TARGET)),
+        ..crate::request(Goal::Upgrade, false, Some(7))
+    };
+    assert_eq!(journal.ask(second, shape, &facts("boot-2", 20)), Ok(Asked::New));
+    for step in [Step::Stage, Step::Cordon, Step::Leave, Step::Stop] {
+        assert_eq!(journal.take(Next::Begin(step), &facts("boot-2", 30)), Some(step));
+        journal.settle(Tried::Done(match step {
+            Step::Stage => Learned::Staged(Installed { slot: Slot::B, payload: Some(digest(TARGET)) }),
+            _ => Learned::Nothing,
+        }));
+    }
+    journal.take(Next::Begin(Step::Release), &facts("boot-2", 40));
+    journal.settle(Tried::Blocked("a process holds /var".to_owned()));
+    journal.operation.as_mut().unwrap().abort = Some("somebody wants it to end".to_owned());
+    journal
+}
+
+/// Files here are never written anew: a new version of the journal gets a file of its own.
+#[test]
+fn the_journal_of_version_1_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/journal-1");
+    let kept = fs::read(path).unwrap();
+    assert_eq!(Journal::decode(&kept), Some(full()));
+}
+
+#[test]
+fn a_journal_is_what_was_written() {
+    for journal in [Journal::default(), full()] {
+        assert_eq!(Journal::decode(&journal.encode().unwrap()), Some(journal));
+    }
+}
+
+/// Every bit of a copy, and every length of it.
+#[test]
+fn a_damaged_copy_never_counts() {
+    let old = full();
+    let new = Journal { seq: old.seq + 1, operation: None, ..old.clone() };
+    let read = |copies: [&[u8]; 2]| Journal::newest(copies.map(Journal::decode));
+    let (old_copy, new_copy) = (old.encode().unwrap(), new.encode().unwrap());
+    assert_eq!(read([&old_copy, &new_copy]), Some(new.clone()));
+    assert_eq!(read([&new_copy, &old_copy]), Some(new.clone()));
+    for bit in 0..new_copy.len() * 8 {
+        let mut copy = new_copy.clone();
+        copy[bit / 8] ^= 1 << (bit % 8);
+        // A letter of the checksum may become the same digit in upper case.
+        let is_same = copy.eq_ignore_ascii_case(&new_copy) && Journal::decode(&copy).as_ref() == Some(&new);
+        assert!(is_same || read([&copy, &old_copy]) == Some(old.clone()), "bit {bit}");
+    }
+    for len in 0..new_copy.len() {
+        assert_eq!(read([&old_copy, &new_copy[..len]]), Some(old.clone()), "{len} bytes");
+        // A file that was longer before, and was not cut.
+        let longer = [&new_copy[..], &old_copy[..len.min(old_copy.len())]].concat();
+        assert!(len == 0 || read([&longer, &old_copy]) == Some(old.clone()), "{len} bytes more");
+    }
+    assert_eq!(read([&[], &[]]), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..400), head in "slipway-journal [0-2] [0-9a-f]{0,9} [0-9]{0,3}\n") {
+        prop_assert_eq!(Journal::decode(&bytes), None);
+        let _ = Journal::decode(&[head.as_bytes(), &bytes].concat());
+    }
+
+    /// The checksum fits, what it is of does not.
+    #[test]
+    fn no_json_makes_it_panic(json in "[\\[\\]{}\":,0-9a-z ]{0,60}") {
+        let crc = crc32fast::hash(json.as_bytes());
+        let copy = format!("slipway-journal 1 {crc:08x} {}\n{json}", json.len());
+        let _ = Journal::decode(copy.as_bytes());
+        let later = format!("slipway-journal 2 {crc:08x} {}\n{json}", json.len());
+        prop_assert_eq!(Journal::decode(later.as_bytes()), None);
+    }
+}
+
+#[test]
+fn a_payload_that_is_denied_is_found_however_it_is_named() {
+    let mut journal = Journal::default();
+    journal.deny(digest(TARGET), "it was not well");
+    let facts = Facts {
+        boot: "b".to_owned(),
+        uptime: 0,
+        disk: Some(Disk::new(SlotState::Empty, None).seen()),
+        node: None,
+        member: None,
+    };
+    let any = crate::request(Goal::Upgrade, true, None);
+    let named = Request { payload: Some(digest(TARGET)), ..any.clone() };
+    let asked = journal.ask(named, Shape::default(), &facts);
+    assert!(matches!(asked, Err(Refused::Denied { payload, .. }) if payload == digest(TARGET)));
+    assert_eq!(journal.ask(any, Shape::default(), &facts), Ok(Asked::New));
+    // What runs is not denied: somebody has made it well.
+    let mut runs = journal.clone();
+    runs.operation.as_mut().unwrap().from.payload = Some(digest(TARGET));
+    for (journal, is_back) in [(&mut journal, true), (&mut runs, false)] {
+        let to = Installed { slot: Slot::B, payload: Some(digest(TARGET)) };
+        journal.settle(Tried::Done(Learned::Staged(to)));
+        assert_eq!(journal.operation.as_ref().unwrap().course != Course::Forward, is_back);
+    }
+    assert!(journal.denial(digest(OLD)).is_none());
+}
+
+#[test]
+fn lists_have_an_end_and_the_newest_comes_first() {
+    let mut journal = Journal::default();
+    (0..100).for_each(|n| journal.deny(digest(n), "why"));
+    journal.deny(digest(90), "again");
+    assert_eq!(
+        (journal.denied.len(), journal.denied[0].payload, journal.denied[1].payload),
+        (32, digest(90), digest(99))
+    );
+    assert_eq!(journal.denied[0].why, "again");
+    assert!(journal.denied[1..].iter().all(|denied| denied.payload != digest(90)));
+}
+
+/// What cannot work is known before anything begins.
+#[test]
+fn what_cannot_be_is_refused() {
+    let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
+        let facts =
+            Facts { boot: "b".to_owned(), uptime: 0, disk: disk.map(|disk| disk.seen()), node: None, member: None };
+        let request = Request { source: source.to_owned(), ..crate::request(goal, true, Some(3)) };
+        let mut journal = Journal { token: 2, ..Journal::default() };
+        let asked = journal.ask(request, Shape::default(), &facts);
+        assert_eq!((journal.operation.is_some(), journal.token == 3), (asked.is_ok(), asked.is_ok()));
+        asked
+    };
+    let states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Bad];
+    let disk = |b| Some(Disk::new(b, Some(OLDER)));
+    for b in states {
+        assert!(matches!(ask(Goal::Rollback, "", disk(b)), Err(Refused::Invalid(_))), "{b}");
+        assert_eq!(ask(Goal::Upgrade, "image", disk(b)), Ok(Asked::New));
+    }
+    assert_eq!(ask(Goal::Rollback, "", disk(SlotState::Good)), Ok(Asked::New));
+    let on_trial = disk(SlotState::Tried).map(|disk| Disk { running: Slot::B, ..disk });
+    for (goal, source) in [(Goal::Stage, "image"), (Goal::Upgrade, "image"), (Goal::Rollback, ""), (Goal::Reboot, "")] {
+        assert_eq!(ask(goal, source, on_trial.clone()), Err(Refused::OnTrial));
+        assert_eq!(ask(goal, source, None), Err(Refused::UnknownDisk));
+        let wrong = if source.is_empty() { "image" } else { "" };
+        assert!(matches!(ask(goal, wrong, disk(SlotState::Good)), Err(Refused::Invalid(_))));
+    }
+}

@@ -1,0 +1,40 @@
+//! Needs: nothing
+//!
+//! The upgrade of one node, proven: the sequence in every order of faults, three members of etcd, and the laws of the
+//! parts. No test here needs root, a cluster, or a clock.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod cordon;
+mod drain;
+mod etcd;
+mod journal;
+mod plan;
+mod quorum;
+mod world;
+
+use slipway_node::{
+    goal::{Goal, Request},
+    operation::Operation,
+};
+use uuid::Uuid;
+
+/// What is asked for, here.
+fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
+    Request {
+        id: Uuid::from_u128(1),
+        goal,
+        source: if goal.writes() { "registry/installer:2".to_owned() } else { String::new() },
+        payload: None,
+        preserve,
+        token,
+        allow_outage: false,
+        caller: "test".to_owned(),
+    }
+}
+
+/// The number of the boot after this one: the first that nothing refers to, so that there is an end of them.
+fn next_boot(boot: u8, op: Option<&Operation>) -> u8 {
+    let is_known = |op: &Operation, n: &str| op.boot == n || op.asked_in == n || op.stopped_in.as_deref() == Some(n);
+    let is_free = |n: &u8| *n != boot && !op.is_some_and(|op| is_known(op, &n.to_string()));
+    (0..=u8::MAX).find(is_free).unwrap()
+}

@@ -1,0 +1,168 @@
+//! The arithmetic of etcd's quorum, against a second statement of it that counts votes one by one.
+
+use proptest::{collection::vec, prelude::*};
+use slipway_node::quorum::{Answer, Blocked, Cluster, Going, Member};
+
+/// The index that the leader had applied when the look began.
+const SINCE: u64 = 100;
+const QUOTA: u64 = 1_000_003;
+
+/// What may be wrong with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ill {
+    Well,
+    Silent,
+    Behind,
+    OtherTerm,
+    OtherLeader,
+    NoLeader,
+    Errors,
+}
+
+impl Ill {
+    const ALL: [Self; 7] =
+        [Self::Well, Self::Silent, Self::Behind, Self::OtherTerm, Self::OtherLeader, Self::NoLeader, Self::Errors];
+}
+
+fn member(n: usize, leader: u64, ill: Ill, ahead: u64) -> Member {
+    let answer = Answer { leader, term: 4, applied: SINCE + ahead, ..Answer::default() };
+    let says = match ill {
+        Ill::Well => Some(answer),
+        Ill::Silent => None,
+        Ill::Behind => Some(Answer { applied: SINCE - 1, ..answer }),
+        Ill::OtherTerm => Some(Answer { term: 3, ..answer }),
+        Ill::OtherLeader => Some(Answer { leader: leader + 1, ..answer }),
+        Ill::NoLeader => Some(Answer { leader: 0, ..answer }),
+        Ill::Errors => Some(Answer { errors: vec!["etcdserver: corrupt".to_owned()], ..answer }),
+    };
+    Member { id: n as u64 + 1, name: format!("m{n}"), learner: false, says }
+}
+
+/// Voters, each with what is wrong with it and how far ahead it is, and the one that most of them follow.
+fn voters() -> impl Strategy<Value = (Vec<(Ill, u64)>, usize)> {
+    let one = (prop_oneof![3 => Just(Ill::Well), 2 => proptest::sample::select(&Ill::ALL[..])], 0..5_u64);
+    vec(one, 1..=7).prop_flat_map(|voters| {
+        let leader = 0..voters.len();
+        (Just(voters), leader)
+    })
+}
+
+fn cluster(voters: &[(Ill, u64)], leader: usize) -> Cluster {
+    let id = leader as u64 + 1;
+    let members = voters.iter().enumerate().map(|(n, (ill, ahead))| member(n, id, *ill, *ahead));
+    Cluster { members: members.collect(), alarms: Vec::new() }
+}
+
+/// It takes part in what a majority of the voters does under its leader: counted, not computed.
+fn takes_part(cluster: &Cluster, id: u64) -> bool {
+    let answers = || cluster.members.iter().filter_map(|member| member.says.as_ref().map(|says| (member.id, says)));
+    let Some((_, own)) = answers().find(|(of, _)| *of == id) else { return false };
+    let leads_itself = answers().any(|(of, says)| of == own.leader && (says.leader, says.term) == (of, own.term));
+    let mut votes = 0_i32;
+    for member in &cluster.members {
+        let follows = member.says.as_ref().is_some_and(|says| (says.leader, says.term) == (own.leader, own.term));
+        votes += if follows { 1 } else { -1 };
+    }
+    leads_itself && votes > 0 && own.errors.is_empty() && own.applied >= SINCE
+}
+
+/// Most of the voters follow it, and it agrees.
+fn leads(cluster: &Cluster, id: u64) -> bool {
+    let term = cluster.members.iter().find(|member| member.id == id).and_then(|member| member.says.as_ref());
+    let Some(term) = term.filter(|says| says.leader == id).map(|says| says.term) else { return false };
+    let follows = |member: &&Member| member.says.as_ref().is_some_and(|says| (says.leader, says.term) == (id, term));
+    cluster.members.iter().filter(follows).count() * 2 > cluster.members.len()
+}
+
+/// Let `me` go, and count who is left to agree: is it more than half of those that have a vote then?
+fn keeps_quorum(cluster: &Cluster, me: u64, going: Going) -> bool {
+    let mut votes = 0_i32;
+    for member in &cluster.members {
+        votes += match (member.id == me, going) {
+            (true, Going::Away) => 0,
+            (true, Going::Down) => -1,
+            (false, _) if takes_part(cluster, member.id) => 1,
+            (false, _) => -1,
+        };
+    }
+    votes > 0
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_member_may_go_if_the_rest_can_agree((voters, leader) in voters(), me in 0..7_usize, away: bool) {
+        let cluster = cluster(&voters, leader);
+        let me = (me % voters.len()) as u64 + 1;
+        let going = if away { Going::Away } else { Going::Down };
+        let may = cluster.may_go(me, SINCE, going);
+        prop_assert_eq!(may.is_ok(), keeps_quorum(&cluster, me, going), "{:?}", may);
+        if let Err(Blocked::Quorum { voters: after, healthy_left, needed, sick }) = may {
+            prop_assert!(healthy_left < needed && needed * 2 > after && (needed - 1) * 2 <= after);
+            prop_assert_eq!(after, voters.len() - usize::from(away));
+            prop_assert_eq!(sick.len() + healthy_left + 1, voters.len());
+        }
+    }
+
+    #[test]
+    fn who_leads_next_is_well_and_the_furthest((voters, leader) in voters(), me in 0..7_usize) {
+        let cluster = cluster(&voters, leader);
+        let me = (me % voters.len()) as u64 + 1;
+        let applied = |id: u64| cluster.members[id as usize - 1].says.as_ref().map(|says| says.applied);
+        let well: Vec<u64> =
+            cluster.members.iter().map(|member| member.id).filter(|id| *id != me && takes_part(&cluster, *id)).collect();
+        match cluster.successor(me, SINCE) {
+            Some(next) => {
+                prop_assert!(well.contains(&next));
+                prop_assert!(well.iter().all(|other| applied(*other) <= applied(next)));
+            }
+            None => prop_assert!(well.is_empty() || !leads(&cluster, me)),
+        }
+    }
+
+    #[test]
+    fn learners_alarms_and_a_full_database_block((voters, leader) in voters(), of in 0..7_usize, bytes in 0..=QUOTA) {
+        let plain = cluster(&voters, leader);
+        let may = |cluster: &Cluster| cluster.may_go(1, SINCE, Going::Down);
+        let of = of % voters.len();
+        let mut learns = plain.clone();
+        learns.members.push(Member { id: 99, name: "new".to_owned(), learner: true, says: None });
+        prop_assert_eq!(may(&learns), Err(Blocked::Learner("new".to_owned())));
+        prop_assert_eq!(learns.may_go(99, SINCE, Going::Down), Err(Blocked::NotAMember));
+        let alarms = Cluster { alarms: vec!["NOSPACE".to_owned()], ..plain.clone() };
+        prop_assert_eq!(may(&alarms), Err(Blocked::Alarm("NOSPACE".to_owned())));
+        let mut full = plain.clone();
+        if let Some(says) = &mut full.members[of].says {
+            (says.db_bytes, says.quota_bytes) = (bytes, QUOTA);
+            // Four fifths of the quota, without a division.
+            let is_full = bytes + bytes / 4 >= QUOTA && bytes * 5 >= QUOTA * 4;
+            prop_assert_eq!(matches!(may(&full), Err(Blocked::NearlyFull { .. })), is_full);
+        }
+        prop_assert_eq!(plain.may_go(98, SINCE, Going::Away), Err(Blocked::NotAMember));
+    }
+}
+
+/// As the design has it: what a cluster of healthy members allows.
+#[test]
+fn healthy_clusters() {
+    let may = |n: usize, ill: &[usize], going| {
+        let voters: Vec<_> = (0..n).map(|m| (if ill.contains(&m) { Ill::Silent } else { Ill::Well }, 0)).collect();
+        // Member 1 asks, the last one leads.
+        cluster(&voters, n - 1).may_go(1, SINCE, going).is_ok()
+    };
+    for (n, down, away) in
+        [(1, false, false), (2, false, true), (3, true, true), (4, true, true), (5, true, true), (7, true, true)]
+    {
+        assert_eq!((may(n, &[], Going::Down), may(n, &[], Going::Away)), (down, away), "{n}");
+    }
+    // Another one is ill: only a cluster of five can lose one more. A member that is ill itself may be mended.
+    assert!(!may(3, &[1], Going::Down) && may(5, &[1], Going::Down) && !may(5, &[1, 2], Going::Down));
+    assert!(may(3, &[0], Going::Down) && may(3, &[0], Going::Away) && may(5, &[0, 1], Going::Down));
+}
+
+#[test]
+fn what_blocks_is_said() {
+    let text = Blocked::Quorum { voters: 3, healthy_left: 1, needed: 2, sick: vec!["b".to_owned()] }.to_string();
+    assert_eq!(text, "etcd needs 2 healthy voters of 3, and 1 would be left; not healthy: b");
+}

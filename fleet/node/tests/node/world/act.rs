@@ -1,0 +1,147 @@
+//! What the steps do to the world, as the documents of the real ones say it.
+
+use slipway_core::boot::slot::SlotState;
+use slipway_node::{
+    cordon,
+    goal::Goal,
+    operation::{Installed, Learned, Operation, Tried},
+    step::Step,
+};
+
+use super::{
+    disk::{TARGET, digest},
+    state::{Lock, State},
+};
+
+const DONE: Tried = Tried::Done(Learned::Nothing);
+
+fn blocked(why: &str) -> Tried {
+    Tried::Blocked(why.to_owned())
+}
+
+fn failed(why: &str) -> Tried {
+    Tried::Failed(why.to_owned())
+}
+
+fn done_if(is_done: bool, else_why: &str) -> Tried {
+    if is_done { DONE } else { blocked(else_why) }
+}
+
+/// Do `step`.
+pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
+    match step {
+        Step::Stage => return stage(state),
+        Step::Grant => return done_if(state.grant, "no grant"),
+        Step::Lock if state.lock == Lock::Others => return blocked("another member holds the lock"),
+        Step::Lock => state.lock = Lock::Ours,
+        Step::Cordon => match cordon::cordoned(&state.node, op.id()) {
+            Ok(node) => state.node = node,
+            Err(why) => return failed(&why.to_string()),
+        },
+        Step::Drain => state.drained = true,
+        Step::Recheck => {
+            let is_ready = !op.shape.kubernetes || (state.node.unschedulable && state.drained);
+            return done_if(is_ready, "the node is not drained any more");
+        }
+        Step::Leave => (state.member, state.disturbed) = (false, true),
+        Step::Stop => stop(state, op),
+        Step::Activate => return activate(state, op),
+        Step::Reboot => state.boots(true),
+        Step::Return => {
+            state.broken_unless(!state.disk.is_trial(), "a trial that is left is given up first");
+            state.boots(true);
+        }
+        Step::Rejoin if state.stopped => return blocked("etcd does not run"),
+        Step::Rejoin => state.member = true,
+        Step::Prove | Step::ProveOld => {
+            if !state.well || !state.member {
+                return blocked("it is not well");
+            }
+            (state.proven, state.disturbed) = (true, false);
+        }
+        Step::Confirm => return confirm(state),
+        Step::Deactivate => state.disk.once = None,
+        Step::GiveUp if state.disk.is_trial() => {
+            let running = state.disk.running;
+            state.disk.states[running] = SlotState::Bad;
+        }
+        Step::Uncordon => {
+            let released = cordon::released(&state.node, op.id());
+            state.frees(released != state.node);
+            state.node = released;
+        }
+        Step::Unlock => {
+            state.frees(state.lock == Lock::Ours);
+            if state.lock == Lock::Ours {
+                state.lock = Lock::Free;
+            }
+        }
+        Step::Free => {
+            state.frees(state.grant);
+            state.grant = false;
+        }
+        Step::Gate | Step::HandOver | Step::Release | Step::GiveUp => {}
+    }
+    DONE
+}
+
+fn stage(state: &mut State) -> Tried {
+    let disk = &mut state.disk;
+    let payload = Some(digest(TARGET));
+    if disk.runs() == Some(TARGET) {
+        return Tried::Done(Learned::Staged(Installed { slot: disk.running, payload }));
+    }
+    let slot = !disk.running;
+    state.broken_unless(state.disk.states[!slot] == SlotState::Good, "the old slot is whole until the new one is good");
+    let disk = &mut state.disk;
+    (disk.default, disk.once) = (!slot, None);
+    (disk.states[slot], disk.payloads[slot]) = (SlotState::Trial, Some(TARGET));
+    Tried::Done(Learned::Staged(Installed { slot, payload }))
+}
+
+/// Power is cut, or the installer is killed, in the middle of staging.
+pub fn stage_in_part(state: &mut State) {
+    let disk = &mut state.disk;
+    if disk.runs() != Some(TARGET) {
+        let slot = !disk.running;
+        (disk.default, disk.once) = (!slot, None);
+        (disk.states[slot], disk.payloads[slot]) = (SlotState::Empty, None);
+    }
+}
+
+fn stop(state: &mut State, op: &Operation) {
+    let is_ours = state.node.owner == Some(op.id().to_string());
+    let is_held = (!op.shape.kubernetes || (is_ours && state.drained))
+        && (!op.shape.etcd || state.lock == Lock::Ours)
+        && (op.request.token.is_none() || state.grant);
+    state.broken_unless(is_held, "services stop only on a node that is cordoned, drained, locked and granted");
+    (state.stopped, state.well, state.disturbed) = (true, false, true);
+}
+
+fn activate(state: &mut State, op: &Operation) -> Tried {
+    state.broken_unless(state.stopped, "what boots changes only after services were stopped");
+    let disk = &mut state.disk;
+    let Some(to) = op.to.as_ref().map(|to| to.slot) else { return failed("nothing is staged") };
+    match op.request.goal {
+        Goal::Upgrade if disk.states[to] == SlotState::Trial && disk.payloads[to] == Some(TARGET) => {
+            disk.once = Some(to);
+            state.broken_unless(!state.denied, "a denied payload is not tried");
+        }
+        Goal::Rollback if disk.states[to] == SlotState::Good => (disk.default, disk.once) = (to, None),
+        _ => return failed("the slot does not hold what it should"),
+    }
+    DONE
+}
+
+fn confirm(state: &mut State) -> Tried {
+    let running = state.disk.running;
+    match state.disk.states[running] {
+        SlotState::Tried => {
+            state.broken_unless(state.proven, "only what was well in this boot is confirmed");
+            (state.disk.states[running], state.disk.default) = (SlotState::Good, running);
+            DONE
+        }
+        SlotState::Good if state.disk.default == running => DONE,
+        _ => failed("nothing to confirm"),
+    }
+}

@@ -1,0 +1,88 @@
+//! The disk of the model, which follows Slipway's boot rule. The rule is written down once more: nothing here calls
+//! `slipway_core::boot::rule`.
+
+use slipway_core::{
+    boot::slot::{PerSlot, Slot, SlotState},
+    digest::Sha256,
+};
+use slipway_node::facts;
+
+/// What runs at first, in slot A.
+pub const OLD: u8 = 1;
+/// What is asked for.
+pub const TARGET: u8 = 2;
+/// What slot B held before.
+pub const OLDER: u8 = 3;
+/// What somebody else installs meanwhile.
+pub const FOREIGN: u8 = 4;
+
+/// The digest of a payload.
+pub fn digest(payload: u8) -> Sha256 {
+    Sha256([payload; 32])
+}
+
+/// boot.env, and what is in the slots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Disk {
+    pub running: Slot,
+    pub default: Slot,
+    pub once: Option<Slot>,
+    pub states: PerSlot<SlotState>,
+    pub payloads: PerSlot<Option<u8>>,
+}
+
+impl Disk {
+    /// Slot A runs; slot B is like this.
+    pub fn new(b: SlotState, payload: Option<u8>) -> Self {
+        let states = PerSlot { a: SlotState::Good, b };
+        Self { running: Slot::A, default: Slot::A, once: None, states, payloads: PerSlot { a: Some(OLD), b: payload } }
+    }
+
+    /// What the next boot is.
+    pub fn next(&self) -> Slot {
+        let is_good = |slot: Slot| self.states[slot] == SlotState::Good;
+        self.once.unwrap_or(if is_good(self.default) || !is_good(!self.default) { self.default } else { !self.default })
+    }
+
+    /// GRUB runs. Where the firmware does not let it save, it skips the trial.
+    pub fn boots(&mut self, saves: bool) {
+        let trial = self.once.filter(|_| saves);
+        self.running = match trial {
+            Some(slot) => {
+                (self.once, self.states[slot]) = (None, SlotState::Tried);
+                slot
+            }
+            None => self.default,
+        };
+    }
+
+    /// A trial runs.
+    pub fn is_trial(&self) -> bool {
+        self.states[self.running] == SlotState::Tried
+    }
+
+    /// What runs.
+    pub fn runs(&self) -> Option<u8> {
+        self.payloads[self.running]
+    }
+
+    /// As a node sees it.
+    pub fn seen(&self) -> facts::Disk {
+        facts::Disk {
+            running: self.running,
+            states: PerSlot::new(|slot| Some(self.states[slot])),
+            payloads: PerSlot::new(|slot| self.payloads[slot].map(digest)),
+            next: Some(self.next()),
+        }
+    }
+
+    /// What the next boot starts is known to work, or is a verified payload that is tried once; what a trial falls back
+    /// to is the old system, whole.
+    pub fn is_safe(&self) -> bool {
+        let next = self.next();
+        let is_due = self.once == Some(next) && self.states[next] == SlotState::Trial;
+        let boots = (self.states[next] == SlotState::Good || is_due) && self.payloads[next].is_some();
+        let falls_back = self.states[self.default] == SlotState::Good && self.payloads[self.default].is_some();
+        boots && falls_back && self.states.a == SlotState::Good && self.payloads.a == Some(OLD)
+    }
+}

@@ -1,0 +1,146 @@
+//! One state of the model: a node, what others see of it, and what is remembered of the past for the laws.
+
+use std::sync::Arc;
+
+use slipway_core::boot::slot::{Slot, SlotState};
+use slipway_node::{
+    cordon::NodeState, facts::Facts, goal::Goal, journal::Journal, operation::Operation, sequence::Outcome, step::Step,
+};
+
+use super::disk::{Disk, OLD, TARGET, digest};
+
+/// Who holds the lock in etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lock {
+    Free,
+    Ours,
+    Others,
+}
+
+/// One state.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct State {
+    pub disk: Disk,
+    /// Which boot this is. Numbers that nothing refers to any more are used again.
+    pub boot: u8,
+    /// What is on the medium, and in memory: every change is written before anything is done about it.
+    pub journal: Arc<Journal>,
+    /// The step that the journal announces and that is to be done now.
+    pub to_do: Option<Step>,
+    /// The system is well: units, kubelet, the member of etcd.
+    pub well: bool,
+    /// Services were stopped in this boot.
+    pub stopped: bool,
+    /// Our member is in etcd's member list.
+    pub member: bool,
+    pub node: NodeState,
+    pub lock: Lock,
+    /// The fleet's grant is ours.
+    pub grant: bool,
+    /// The target is never well.
+    pub ill: bool,
+    /// The target was denied before.
+    pub denied: bool,
+    /// Pods were evicted, and the machine was not started anew since.
+    pub drained: bool,
+    /// The system was found well in this boot.
+    pub proven: bool,
+    /// The machine was started anew, or services were stopped, and the system was not found well since.
+    pub disturbed: bool,
+    pub rebooted: bool,
+    /// The target was booted as a trial.
+    pub tried: bool,
+    /// Somebody else changed what is in the slots.
+    pub meddled: bool,
+    /// What `unschedulable` is to be when nobody works on the node: what a person wanted last.
+    pub want: bool,
+    /// The last step was not done.
+    pub unsettled: bool,
+    /// Faults that may yet happen.
+    pub left: u8,
+    /// A law that was broken on the way here.
+    pub broken: Option<&'static str>,
+}
+
+impl State {
+    pub fn op(&self) -> Option<&Operation> {
+        self.journal.operation.as_ref()
+    }
+
+    pub fn broken_unless(&mut self, holds: bool, law: &'static str) {
+        if !holds && self.broken.is_none() {
+            self.broken = Some(law);
+        }
+    }
+
+    /// Something is given back.
+    pub fn frees(&mut self, anything: bool) {
+        self.broken_unless(!anything || !self.disturbed, "nothing is given back before the node is well");
+    }
+
+    /// The machine starts anew.
+    pub fn boots(&mut self, saves: bool) {
+        self.disk.boots(saves);
+        self.tried |= self.disk.is_trial() && self.disk.runs() == Some(TARGET);
+        self.boot = crate::next_boot(self.boot, self.op());
+        (self.to_do, self.unsettled) = (None, false);
+        (self.well, self.stopped, self.drained, self.proven) = (false, false, false, false);
+        (self.disturbed, self.rebooted) = (true, true);
+    }
+
+    /// What the node sees of itself.
+    pub fn facts(&self, uptime: u64) -> Facts {
+        Facts {
+            boot: self.boot.to_string(),
+            uptime,
+            disk: Some(self.disk.seen()),
+            node: Some(self.node.clone()),
+            member: self.member.then_some(7),
+        }
+    }
+
+    /// What runs can be well.
+    pub fn can_be_well(&self) -> bool {
+        let is_ill = self.ill && self.disk.runs() == Some(TARGET);
+        !self.stopped && !is_ill
+    }
+
+    /// The journal reaches the medium, beside the copy that counts until then. What is left of one that is not written
+    /// whole is in the laws of the journal.
+    pub fn write(&mut self, journal: Journal) {
+        let journal = Journal { seq: self.journal.seq + 1, ..journal };
+        let copies = [Some(Journal::clone(&self.journal)), Journal::decode(&journal.encode().unwrap())];
+        let read = Journal::newest(copies);
+        self.broken_unless(read.as_ref() == Some(&journal), "a journal that was written is what is read");
+        // Numbers count for ever; which of two is larger is all that matters.
+        self.journal = Arc::new(Journal { seq: 0, ..journal });
+    }
+
+    /// The operation is over.
+    pub fn ended(&mut self, op: &Operation, outcome: &Outcome) {
+        let goal = op.request.goal;
+        let disk = &self.disk;
+        let is_default = disk.default == disk.running && disk.states[disk.running] == SlotState::Good;
+        let staged = Slot::BOTH.into_iter().any(|slot| disk.payloads[slot] == Some(TARGET));
+        let is_so = match (outcome, goal) {
+            (Outcome::Reached, Goal::Stage) => staged || self.meddled,
+            (Outcome::Reached, Goal::Upgrade) => is_default && disk.once.is_none() && disk.runs() == Some(TARGET),
+            (Outcome::Reached, Goal::Rollback) => is_default && disk.running == Slot::B,
+            (Outcome::Reached, Goal::Reboot) => self.rebooted && disk.runs() == Some(OLD),
+            (Outcome::CameBack(why), _) => {
+                !why.is_empty() && (self.meddled || (disk.runs() == Some(OLD) && is_default && disk.once.is_none()))
+            }
+        };
+        self.broken_unless(is_so, "an outcome is so on the disk");
+        let is_undone = self.member && self.lock != Lock::Ours && (goal == Goal::Stage || !self.grant);
+        self.broken_unless(is_undone, "at the end lock and grant are free, and the member is in etcd");
+        let ours = op.id().to_string();
+        let is_as_before = self.node.unschedulable == self.want && self.node.owner != Some(ours);
+        self.broken_unless(is_as_before, "at the end the cordon is what it was before, or what a person made of it");
+        let in_vain = self.tried && *outcome != Outcome::Reached && op.abort.is_none();
+        let is_denied = self.journal.denial(digest(TARGET)).is_some();
+        // Who put something else into the slot took the evidence away: then nothing is said of it.
+        let is_judged = is_denied == (self.denied || in_vain) || (self.meddled && !is_denied);
+        self.broken_unless(is_judged, "what was tried in vain is denied, and nothing else");
+    }
+}
