@@ -87,8 +87,10 @@ pub async fn serve<N: Node>(
             let _ = stopping.wait_for(|stops| *stops).await;
         }
     };
-    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
     let socket = doors.socket.map(|listener| accept::socket(listener, limits)).transpose()?;
+    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
+    let (tcp, by_tcp_task) = tcp.unzip();
+    let (socket, by_socket_task) = socket.unzip();
     let (by_tcp, by_socket) = (service.clone(), service);
     let tcp = async {
         match tcp {
@@ -108,11 +110,16 @@ pub async fn serve<N: Node>(
         stopping.send_replace(true);
         sleep(limits.grace).await;
     };
-    tokio::select! {
+    let ended = tokio::select! {
         ended = async { tokio::try_join!(tcp, socket) } => ended.map(|_| ()).map_err(io::Error::other),
         // Who does not take its answer until now does not get it.
         () = end => Ok(()),
+    };
+    // The doors are closed when this returns: another service may open them.
+    for task in [by_tcp_task, by_socket_task].into_iter().flatten() {
+        task.await.map_err(io::Error::other)?;
     }
+    ended
 }
 
 fn server(limits: Limits) -> Server {
