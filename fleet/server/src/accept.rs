@@ -89,8 +89,9 @@ async fn shake(
     streams: usize,
 ) -> Option<Connection<TlsStream<TcpStream>>> {
     tcp.set_nodelay(true).ok()?;
+    let at = tcp.local_addr().ok()?.ip();
     let io = TlsAcceptor::from(trust.config()).accept(tcp).await.ok()?;
-    let peer = Peer::remote(io.get_ref().1.peer_certificates()?, trust, streams)?;
+    let peer = Peer::remote(io.get_ref().1.peer_certificates()?, at, trust, streams)?;
     Some(Connection { io, peer, _place: Some(places.try_acquire_owned().ok()?) })
 }
 

@@ -14,10 +14,12 @@
 //! * [`accept`]: connections, as many as there may be
 //! * [`events`]: the log of events: bounded, numbered, and never waiting for a reader
 //! * [`service`]: the calls
+//! * [`facade`]: a part of Talos' machine API, for its clients
 //! * [`serve`]: all of it together
 
 pub mod accept;
 pub mod events;
+pub mod facade;
 pub mod node;
 pub mod peer;
 pub mod role;

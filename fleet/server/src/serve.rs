@@ -2,7 +2,6 @@
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use slipway_node_api::v1::node_service_server::NodeServiceServer;
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
@@ -10,7 +9,7 @@ use tokio::{
 };
 use tonic::transport::Server;
 
-use crate::{accept, events::EventLog, node::Node, service::Service, tls::Trust};
+use crate::{accept, events::EventLog, facade::Both, node::Node, service::Service, tls::Trust};
 
 /// How a dead connection is noticed: a ping after this time without anything.
 const PING: Duration = Duration::from_secs(30);
@@ -77,8 +76,7 @@ pub async fn serve<N: Node>(
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let service = NodeServiceServer::new(Service::new(node, log.clone(), limits));
-    let service = service.max_decoding_message_size(limits.message);
+    let service = Both::new(Service::new(node, log.clone(), limits), limits);
     let stopping = watch::Sender::new(false);
     let stopped = || {
         let mut stopping = stopping.subscribe();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certificates;
+mod facade;
 mod limits;
 mod recorder;
 mod roles;

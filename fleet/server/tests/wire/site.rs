@@ -125,6 +125,11 @@ impl Site {
 
     /// A client with this certificate.
     pub async fn client(&self, pair: &Pair) -> Client {
+        NodeServiceClient::new(self.channel(pair).await)
+    }
+
+    /// A connection with this certificate.
+    pub async fn channel(&self, pair: &Pair) -> Channel {
         // One connection, made now: it does not come back with other certificates.
         let mut tls = Some(TokioIo::new(self.tls(&self.ca, Some(pair)).await.unwrap()));
         let connector = service_fn(move |_: Uri| {
@@ -132,7 +137,7 @@ impl Site {
             async move { tls }
         });
         let endpoint = Endpoint::from_static("http://node");
-        NodeServiceClient::new(endpoint.connect_with_connector(connector).await.unwrap())
+        endpoint.connect_with_connector(connector).await.unwrap()
     }
 
     /// A client at the socket.
