@@ -24,7 +24,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use crate::{peer::Peer, serve::Limits, tls::Trust};
+use crate::{limits::Limits, peer::Peer, tls::Trust};
 
 /// How long nothing is accepted after the system was out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -18,10 +18,10 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     events::{EventLog, Reader},
+    limits::Limits,
     node::{Error, Node},
     peer::Peer,
     role::Call,
-    serve::Limits,
 };
 
 /// How much of a reason for an abort is kept.

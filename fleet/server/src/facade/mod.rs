@@ -31,9 +31,9 @@ use tonic::{
 use uuid::Uuid;
 
 use crate::{
+    limits::Limits,
     node::Node,
     role::Call,
-    serve::Limits,
     service::{Service, peer},
 };
 

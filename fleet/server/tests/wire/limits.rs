@@ -4,7 +4,7 @@ use slipway_node_api::{
     reason::Reason,
     v1::{StatusRequest, UpgradeRequest, WatchRequest},
 };
-use slipway_node_server::{events::Bound, serve::Limits};
+use slipway_node_server::{events::Bound, limits::Limits};
 use tokio::sync::Semaphore;
 use tonic::Code;
 use uuid::Uuid;

@@ -12,7 +12,8 @@ use slipway_node_api::v1::node_service_client::NodeServiceClient;
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
-    serve::{Doors, Limits, serve},
+    limits::Limits,
+    serve::{Doors, serve},
     tls::{Files, Trust},
 };
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use slipway_node_api::{
     reason::Reason,
     v1::{Event, Position, StatusRequest, UpgradeRequest, WatchRequest, event::What},
 };
-use slipway_node_server::{events::Bound, serve::Limits};
+use slipway_node_server::{events::Bound, limits::Limits};
 use tonic::{Code, Streaming};
 use uuid::Uuid;
 

@@ -10,7 +10,8 @@ use std::{
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
-    serve::{Doors, Limits, serve},
+    limits::Limits,
+    serve::{Doors, serve},
     tls::{Files, Trust},
 };
 use tempfile::TempDir;
