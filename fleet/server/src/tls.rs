@@ -6,7 +6,7 @@
 
 use std::{
     fs, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -156,8 +156,8 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, Unusable> {
     fs::read(path).map_err(failed)
 }
 
-fn content(path: &PathBuf, why: impl ToString) -> Unusable {
-    Unusable::Content { path: path.clone(), why: why.to_string() }
+fn content(path: &Path, why: impl ToString) -> Unusable {
+    Unusable::Content { path: path.to_path_buf(), why: why.to_string() }
 }
 
 /// Every item of a kind in a file.

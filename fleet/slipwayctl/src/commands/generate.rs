@@ -166,6 +166,8 @@ fn revoke(dir: &Path, certificates: &[PathBuf], output: &Output) -> Result<(), F
 /// What the list has revoked so far.
 fn before(path: &Path, ca: &X509Certificate<'_>) -> Result<Vec<RevokedCertParams>, Failure> {
     let pem = match fs::read(path) {
+        // An empty file is how a node is told that nothing is revoked.
+        Ok(pem) if pem.trim_ascii().is_empty() => return Ok(Vec::new()),
         Ok(pem) => pem,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Failure::file(path, e)),
