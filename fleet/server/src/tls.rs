@@ -161,7 +161,7 @@ fn content(path: &Path, why: impl ToString) -> Unusable {
 }
 
 /// Every item of a kind in a file.
-fn items<T: PemObject>(path: &PathBuf, pem: &[u8]) -> Result<Vec<T>, Unusable> {
+fn items<T: PemObject>(path: &Path, pem: &[u8]) -> Result<Vec<T>, Unusable> {
     T::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| content(path, e))
 }
 

@@ -2,11 +2,13 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, ChildStdout, Command, Output, Stdio},
     sync::Arc,
 };
 
+use slipway_node_api::v1::event::What;
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
@@ -15,7 +17,12 @@ use slipway_node_server::{
     tls::{Files, Trust},
 };
 use tempfile::TempDir;
-use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, UnixListener},
+    runtime::Runtime,
+    sync::oneshot,
+    task::JoinHandle,
+};
 
 use crate::recorder::Recorder;
 
@@ -121,7 +128,7 @@ impl Site {
         let tcp = self.runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = tcp.local_addr().unwrap().to_string();
         let trust = Trust::load(files, log.clone()).unwrap();
-        let doors = Doors { tcp: Some((tcp, trust)), socket: Some(accept::bind(&self.path("node.sock")).unwrap()) };
+        let doors = Doors { tcp: Some((tcp, trust)), socket: Some(self.bind()) };
         let (stop, stopped) = oneshot::channel();
         let served = serve(node.clone(), log.clone(), doors, Limits::default(), async move {
             let _ = stopped.await;
@@ -129,6 +136,17 @@ impl Site {
         let task = self.runtime.spawn(served);
         self.service = Some(Service { log, node, stop, task });
         address
+    }
+
+    /// The socket. What another test starts has all that is open here, until it is another program: also the socket of a
+    /// service that has ended.
+    fn bind(&self) -> UnixListener {
+        loop {
+            match accept::bind(&self.path("node.sock")) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse => std::thread::yield_now(),
+                bound => return bound.unwrap(),
+            }
+        }
     }
 
     /// The service ends; what is behind it stays.
@@ -153,8 +171,42 @@ impl Site {
     }
 
     /// Run it beside the test.
-    pub fn spawn(&self, args: &[&str]) -> Child {
-        program(self.home.path(), args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    pub fn spawn(&self, args: &[&str]) -> Beside {
+        let mut command = program(self.home.path(), args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Beside { child, stdout }
+    }
+
+    /// It shows what happens now.
+    pub fn see(&self, mut beside: Beside) -> Beside {
+        self.service.as_ref().unwrap().log.push(What::notice("seen"));
+        while !beside.line().ends_with("  seen\n") {}
+        beside
+    }
+}
+
+/// The program beside the test.
+pub struct Beside {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Beside {
+    /// What it prints next.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "it has ended");
+        line
+    }
+
+    /// How it ends, and what it printed that was not read.
+    pub fn end(mut self) -> Ended {
+        let mut stdout = String::new();
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        let Output { status, stderr, .. } = self.child.wait_with_output().unwrap();
+        Output { status, stdout: stdout.into_bytes(), stderr }.into()
     }
 }
 

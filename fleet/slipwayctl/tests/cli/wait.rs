@@ -48,19 +48,23 @@ fn over_a_restart(between: impl FnOnce(&mut Site)) -> Ended {
     let program = site.spawn(&["--context", "here", "upgrade", "oci:image", "--id", ID, "--wait"]);
     // Its status, and its request.
     site.came(2);
+    let program = site.see(program);
     let before = site.stop();
     site.start();
     let journal = before.journal.lock().unwrap().clone();
     *site.node().journal.lock().unwrap() = journal;
     between(&mut site);
-    program.wait_with_output().unwrap().into()
+    program.end()
 }
 
 #[test]
 fn what_ended_while_the_service_was_away_is_found() {
     let ended = over_a_restart(|site| site.node().end(Outcome::Reached));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("waiting for"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the node has ended the connection, as before a reboot; waiting for it\n"),
+        "{ended:?}"
+    );
 }
 
 #[test]

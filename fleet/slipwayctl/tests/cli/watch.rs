@@ -32,15 +32,10 @@ fn what_there_is_and_what_comes_after() {
 #[test]
 fn the_end_of_the_service_says_how_to_go_on() {
     let mut site = Site::new();
-    let mut program = site.spawn(&["watch"]);
-    site.came(1);
-    push(&site, &["one"]);
+    let program = site.spawn(&["watch"]);
+    let program = site.see(program);
     let epoch = site.service.as_ref().unwrap().log.newest().epoch;
-    let mut out = std::io::BufReader::new(program.stdout.as_mut().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
-    assert!(line.ends_with("  one\n"), "{line}");
     site.stop();
-    let ended: crate::site::Ended = program.wait_with_output().unwrap().into();
+    let ended = program.end();
     assert!(ended.fails(4).contains(&format!("the node has ended the watch; --after {epoch}/1 goes on")));
 }
