@@ -1,9 +1,8 @@
-//! The calls and messages of proto/slipway/node/v1/node.proto, as Rust.
+//! The calls and messages of the .proto files, as Rust.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let proto = "proto/slipway/node/v1/node.proto";
-    println!("cargo:rerun-if-changed={proto}");
-    let files = protox::compile([proto], ["proto"])?;
+    println!("cargo:rerun-if-changed=proto");
+    let files = protox::compile(["proto/slipway/node/v1/node.proto", "proto/machine/machine.proto"], ["proto"])?;
     tonic_prost_build::configure()
         .build_transport(false)
         .type_attribute(".", "#[derive(serde::Serialize)]")

@@ -24,7 +24,7 @@ pub enum Malformed {
 
 /// The name of an operation, as it came.
 pub fn id(text: &str) -> Result<Uuid, Malformed> {
-    Uuid::try_parse(text).map_err(|_| Malformed::Id(text.chars().take(64).collect()))
+    Uuid::try_parse(text).map_err(|_| Malformed::Id(text.to_owned()))
 }
 
 /// What `caller` asks for with `goal`.

@@ -1,6 +1,7 @@
 //! What is said to a node over the wire.
 //!
 //! * [`v1`]: the calls and messages, made from `proto/slipway/node/v1/node.proto`
+//! * [`machine`]: the part of Talos' machine API that the facade has, made from `proto/machine/machine.proto`
 //! * [`goal`]: requests to and from the node's own [`Request`](slipway_node::goal::Request)
 //! * [`show`]: plans, operations and events from the node's own types
 //! * [`reason`]: why a call is refused: one stable word each, its gRPC code, and what to do
@@ -9,7 +10,13 @@ pub mod goal;
 pub mod reason;
 pub mod show;
 
-/// Messages, the client and the server, made from the .proto file.
+/// What Talos' clients say, made from `proto/machine/machine.proto`.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod machine {
+    tonic::include_proto!("machine");
+}
+
+/// Messages, the client and the server, made from `proto/slipway/node/v1/node.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 pub mod v1 {
     tonic::include_proto!("slipway.node.v1");

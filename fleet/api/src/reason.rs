@@ -5,6 +5,8 @@ use tonic::{Code, Status, metadata::MetadataValue};
 
 /// The key in the metadata.
 pub const KEY: &str = "slipway-reason";
+/// A message is cut after so many characters.
+const LONGEST: usize = 2048;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +41,15 @@ pub enum Reason {
     TooManyWatches,
     /// Events that are not there yet.
     AheadOfLog,
+    /// The call is for another node.
+    OtherNode,
     /// The node failed.
     Failed,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Forbidden,
         Self::Distrusted,
         Self::Malformed,
@@ -61,6 +65,7 @@ impl Reason {
         Self::TooManyCalls,
         Self::TooManyWatches,
         Self::AheadOfLog,
+        Self::OtherNode,
         Self::Failed,
     ];
 
@@ -88,6 +93,7 @@ impl Reason {
             Self::TooManyCalls => ("too-many-calls", Code::ResourceExhausted, "try again later"),
             Self::TooManyWatches => ("too-many-watches", Code::ResourceExhausted, "end another watch first"),
             Self::AheadOfLog => ("ahead-of-log", Code::OutOfRange, "take the position from `Status`"),
+            Self::OtherNode => ("other-node", Code::FailedPrecondition, "connect to that node itself"),
             Self::Failed => ("failed", Code::Internal, "the node's own log says more"),
         }
     }
@@ -105,6 +111,8 @@ impl Reason {
     /// The answer, for `what`.
     pub fn status(self, what: impl std::fmt::Display) -> Status {
         let (word, code, to_do) = self.row();
+        // It is sent as a header, and may quote what came.
+        let what: String = what.to_string().chars().take(LONGEST).collect();
         let mut status = Status::new(code, format!("{what}; {to_do}"));
         status.metadata_mut().insert(KEY, MetadataValue::from_static(word));
         status
@@ -148,5 +156,7 @@ mod tests {
         let status = Reason::from(&Refused::OnTrial).status(Refused::OnTrial);
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert!(status.message().contains("slipwayctl confirm"), "{}", status.message());
+        let long = Reason::Failed.status("x".repeat(1 << 20));
+        assert!(long.message().len() < 4096 && long.message().ends_with("; the node's own log says more"));
     }
 }

@@ -2,7 +2,9 @@
 //! who connects.
 
 use std::{
-    fs, io,
+    fs,
+    future::Future,
+    io,
     os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
     path::Path,
     pin::Pin,
@@ -15,13 +17,14 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use crate::{peer::Peer, serve::Limits, tls::Trust};
+use crate::{limits::Limits, peer::Peer, tls::Trust};
 
 /// How long nothing is accepted after the system was out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -32,24 +35,24 @@ pub(crate) struct Connection<IO> {
     io: IO,
     peer: Peer,
     /// Its place among the connections, which it leaves with its end.
-    _place: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
-pub(crate) type Connections<IO> = ReceiverStream<io::Result<Connection<IO>>>;
+/// Connections as they come, and the task that accepts them: it ends when nobody takes them any more.
+pub(crate) type Connections<IO> = (ReceiverStream<io::Result<Connection<IO>>>, JoinHandle<()>);
 
 /// Who connects by TCP and proves who it is.
 pub(crate) fn tls(listener: TcpListener, trust: Trust, limits: Limits) -> Connections<TlsStream<TcpStream>> {
     let (found, connections) = mpsc::channel(1);
     let handshakes = Arc::new(Semaphore::new(limits.handshakes));
     let places = Arc::new(Semaphore::new(limits.connections));
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         loop {
-            // Others wait in the kernel's queue meanwhile. The semaphore is never closed.
-            let Ok(handshake) = handshakes.clone().acquire_owned().await else { return };
-            let tcp = tokio::select! {
-                accepted = listener.accept() => accepted,
+            let accepted = tokio::select! {
+                accepted = accept(&handshakes, || listener.accept()) => accepted,
                 () = found.closed() => return,
             };
+            let (handshake, tcp) = accepted;
             let Ok((tcp, _)) = tcp else {
                 sleep(PAUSE).await;
                 continue;
@@ -65,7 +68,17 @@ pub(crate) fn tls(listener: TcpListener, trust: Trust, limits: Limits) -> Connec
             });
         }
     });
-    ReceiverStream::new(connections)
+    (ReceiverStream::new(connections), task)
+}
+
+/// A place, and who takes it. Others wait in the kernel's queue meanwhile.
+async fn accept<T, F: Future<Output = io::Result<T>>>(
+    places: &Arc<Semaphore>,
+    listen: impl FnOnce() -> F,
+) -> (Option<OwnedSemaphorePermit>, io::Result<T>) {
+    // The semaphores are never closed.
+    let place = places.clone().acquire_owned().await.ok();
+    (place, listen().await)
 }
 
 /// The handshake. `None` if it fails, or if there are too many connections: then there is nobody to tell it to.
@@ -76,9 +89,10 @@ async fn shake(
     streams: usize,
 ) -> Option<Connection<TlsStream<TcpStream>>> {
     tcp.set_nodelay(true).ok()?;
+    let at = tcp.local_addr().ok()?.ip();
     let io = TlsAcceptor::from(trust.config()).accept(tcp).await.ok()?;
-    let peer = Peer::remote(io.get_ref().1.peer_certificates()?, trust, streams)?;
-    Some(Connection { io, peer, _place: places.try_acquire_owned().ok()? })
+    let peer = Peer::remote(io.get_ref().1.peer_certificates()?, at, trust, streams)?;
+    Some(Connection { io, peer, _place: Some(places.try_acquire_owned().ok()?) })
 }
 
 /// The Unix socket at `path`, for root alone. A socket that nobody listens at any more is replaced.
@@ -99,13 +113,13 @@ pub(crate) fn socket(listener: UnixListener, limits: Limits) -> io::Result<Conne
     let (found, connections) = mpsc::channel(1);
     let places = Arc::new(Semaphore::new(limits.connections));
     let own = UnixStream::pair()?.0.peer_cred()?.uid();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            let io = tokio::select! {
-                accepted = listener.accept() => accepted,
+            let accepted = tokio::select! {
+                accepted = accept(&places, || listener.accept()) => accepted,
                 () = found.closed() => return,
             };
+            let (place, io) = accepted;
             let Ok((io, _)) = io else {
                 sleep(PAUSE).await;
                 continue;
@@ -117,7 +131,7 @@ pub(crate) fn socket(listener: UnixListener, limits: Limits) -> io::Result<Conne
             let _ = found.send(Ok(Connection { io, peer, _place: place })).await;
         }
     });
-    Ok(ReceiverStream::new(connections))
+    Ok((ReceiverStream::new(connections), task))
 }
 
 fn may_connect(uid: u32, own: u32) -> bool {

@@ -13,11 +13,15 @@
 //! * [`tls`]: certificates, which may change while the service runs
 //! * [`accept`]: connections, as many as there may be
 //! * [`events`]: the log of events: bounded, numbered, and never waiting for a reader
+//! * [`limits`]: how much there may be at once
 //! * [`service`]: the calls
+//! * [`facade`]: a part of Talos' machine API, for its clients
 //! * [`serve`]: all of it together
 
 pub mod accept;
 pub mod events;
+pub mod facade;
+pub mod limits;
 pub mod node;
 pub mod peer;
 pub mod role;

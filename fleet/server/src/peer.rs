@@ -1,6 +1,6 @@
 //! Who calls.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 use slipway_node_api::reason::Reason;
@@ -22,6 +22,8 @@ pub struct Peer {
     name: String,
     role: Option<Role>,
     certificate: Option<Certificate>,
+    /// The node's address, as the peer knows it.
+    pub(crate) at: Option<IpAddr>,
     /// How many streams it may have yet.
     pub(crate) streams: Arc<Semaphore>,
 }
@@ -37,15 +39,15 @@ impl Peer {
     /// Root, at the Unix socket.
     pub(crate) fn local(uid: u32, streams: usize) -> Self {
         let name = format!("uid {uid} at the socket");
-        Self { name, role: Some(Role::Admin), certificate: None, streams: Arc::new(Semaphore::new(streams)) }
+        Self { name, role: Some(Role::Admin), certificate: None, at: None, streams: Arc::new(Semaphore::new(streams)) }
     }
 
-    /// Who showed the certificate at the start of `chain`. `None` if it cannot be read.
-    pub(crate) fn remote(chain: &[CertificateDer<'_>], trust: Trust, streams: usize) -> Option<Self> {
+    /// Who showed the certificate at the start of `chain` to the node's address `at`. `None` if it cannot be read.
+    pub(crate) fn remote(chain: &[CertificateDer<'_>], at: IpAddr, trust: Trust, streams: usize) -> Option<Self> {
         let (name, role) = subject(chain.first()?)?;
         let chain = chain.iter().map(|of| of.clone().into_owned()).collect();
         let certificate = Some(Certificate { chain, trust });
-        Some(Self { name, role, certificate, streams: Arc::new(Semaphore::new(streams)) })
+        Some(Self { name, role, certificate, at: Some(at), streams: Arc::new(Semaphore::new(streams)) })
     }
 
     /// Who it is, for the journal and for people.

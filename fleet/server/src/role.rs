@@ -101,4 +101,14 @@ mod tests {
         assert_eq!(Role::named("slipway:Admin"), None);
         assert_eq!(Role::named("os:admin"), None);
     }
+
+    #[test]
+    fn the_document_has_the_same_table() {
+        let document = include_str!("../README.md");
+        for (call, role) in LEAST {
+            let name = if call == Call::Outage { "`allow_outage`".to_owned() } else { format!("{call:?}") };
+            let row = document.lines().find(|line| line.starts_with("| ") && line.contains(&name));
+            assert!(row.is_some_and(|row| row.ends_with(&format!("| `{role}` |"))), "{name}: {row:?}");
+        }
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use slipway_node_api::v1::node_service_server::NodeServiceServer;
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::watch,
@@ -10,7 +9,7 @@ use tokio::{
 };
 use tonic::transport::Server;
 
-use crate::{accept, events::EventLog, node::Node, service::Service, tls::Trust};
+use crate::{accept, events::EventLog, facade::Both, limits::Limits, node::Node, service::Service, tls::Trust};
 
 /// How a dead connection is noticed: a ping after this time without anything.
 const PING: Duration = Duration::from_secs(30);
@@ -20,45 +19,6 @@ const PONG: Duration = Duration::from_secs(10);
 const SPARE_STREAMS: usize = 16;
 /// All headers of a call, in bytes.
 const HEADERS: u32 = 16 << 10;
-
-/// How much there may be at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// A request, in bytes.
-    pub message: usize,
-    /// Connections, at each door. Who comes then waits, or is sent away after the handshake.
-    pub connections: usize,
-    /// TLS handshakes. Who comes then waits.
-    pub handshakes: usize,
-    /// How long a handshake may take.
-    pub handshake: Duration,
-    /// How long a connection lives. Calls and watches that it has then go on to their end.
-    pub age: Duration,
-    /// Calls that are being answered, of all connections.
-    pub calls: usize,
-    /// Watches, of all connections.
-    pub watches: usize,
-    /// Watches of one connection.
-    pub streams: usize,
-    /// How long the end waits for calls that are being answered.
-    pub grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            message: 64 << 10,
-            connections: 64,
-            handshakes: 16,
-            handshake: Duration::from_secs(10),
-            age: Duration::from_secs(3600),
-            calls: 32,
-            watches: 64,
-            streams: 8,
-            grace: Duration::from_secs(5),
-        }
-    }
-}
 
 /// Where callers come in.
 #[derive(Debug, Default)]
@@ -77,8 +37,7 @@ pub async fn serve<N: Node>(
     limits: Limits,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let service = NodeServiceServer::new(Service::new(node, log.clone(), limits));
-    let service = service.max_decoding_message_size(limits.message);
+    let service = Both::new(Service::new(node, log.clone(), limits), limits);
     let stopping = watch::Sender::new(false);
     let stopped = || {
         let mut stopping = stopping.subscribe();
@@ -87,8 +46,10 @@ pub async fn serve<N: Node>(
             let _ = stopping.wait_for(|stops| *stops).await;
         }
     };
-    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
     let socket = doors.socket.map(|listener| accept::socket(listener, limits)).transpose()?;
+    let tcp = doors.tcp.map(|(listener, trust)| accept::tls(listener, trust, limits));
+    let (tcp, by_tcp_task) = tcp.unzip();
+    let (socket, by_socket_task) = socket.unzip();
     let (by_tcp, by_socket) = (service.clone(), service);
     let tcp = async {
         match tcp {
@@ -108,11 +69,16 @@ pub async fn serve<N: Node>(
         stopping.send_replace(true);
         sleep(limits.grace).await;
     };
-    tokio::select! {
+    let ended = tokio::select! {
         ended = async { tokio::try_join!(tcp, socket) } => ended.map(|_| ()).map_err(io::Error::other),
         // Who does not take its answer until now does not get it.
         () = end => Ok(()),
+    };
+    // The doors are closed when this returns: another service may open them.
+    for task in [by_tcp_task, by_socket_task].into_iter().flatten() {
+        task.await.map_err(io::Error::other)?;
     }
+    ended
 }
 
 fn server(limits: Limits) -> Server {

@@ -18,10 +18,10 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     events::{EventLog, Reader},
+    limits::Limits,
     node::{Error, Node},
     peer::Peer,
     role::Call,
-    serve::Limits,
 };
 
 /// How much of a reason for an abort is kept.
@@ -62,20 +62,35 @@ impl<N: Node> Service<N> {
     }
 
     /// Somebody asks for something.
-    async fn ask<T>(
-        &self,
-        request: Request<T>,
-        call: Call,
-        goal: impl FnOnce(T) -> Goal,
-    ) -> Result<Response<AskResponse>, Status> {
-        let (peer, place) = self.admit(&request, call)?;
-        let request = decode(goal(request.into_inner()), &peer)?;
+    pub(crate) async fn begin<T>(&self, request: &Request<T>, call: Call, goal: Goal) -> Result<AskResponse, Status> {
+        let (peer, place) = self.admit(request, call)?;
+        let request = decode(goal, &peer)?;
         if request.allow_outage {
             peer.may(Call::Outage)?;
         }
         let (node, id) = (self.node.clone(), request.id);
         let asked = to_its_end(place, async move { node.ask(request).await }).await?;
-        Ok(Response::new(AskResponse::of(id, &asked)))
+        Ok(AskResponse::of(id, &asked))
+    }
+
+    async fn ask<T: Clone>(
+        &self,
+        request: Request<T>,
+        call: Call,
+        goal: impl FnOnce(T) -> Goal,
+    ) -> Result<Response<AskResponse>, Status> {
+        let goal = goal(request.get_ref().clone());
+        self.begin(&request, call, goal).await.map(Response::new)
+    }
+
+    /// What the node says of itself, for who may hear it.
+    pub(crate) async fn look<T>(&self, request: &Request<T>) -> Result<StatusResponse, Status> {
+        let (_, place) = self.admit(request, Call::Status)?;
+        // The position first: what happens between the two is told again, and is not missed.
+        let events = Some(self.log.newest());
+        let node = self.node.clone();
+        let status = to_its_end(place, async move { node.status().await }).await?;
+        Ok(StatusResponse { events, ..status })
     }
 
     /// Its two places among the watches: its connection's and the node's.
@@ -88,7 +103,7 @@ impl<N: Node> Service<N> {
     }
 }
 
-fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
+pub(crate) fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
     let peer = request.extensions().get::<Peer>().cloned();
     peer.ok_or_else(|| Reason::Failed.status("the connection does not say who calls"))
 }
@@ -171,12 +186,7 @@ impl<N: Node> NodeService for Service<N> {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let (_, place) = self.admit(&request, Call::Status)?;
-        // The position first: what happens between the two is told again, and is not missed.
-        let events = Some(self.log.newest());
-        let node = self.node.clone();
-        let status = to_its_end(place, async move { node.status().await }).await?;
-        Ok(Response::new(StatusResponse { events, ..status }))
+        self.look(&request).await.map(Response::new)
     }
 
     type WatchStream = ReceiverStream<Result<Event, Status>>;

@@ -6,7 +6,7 @@
 
 use std::{
     fs, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -156,12 +156,12 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, Unusable> {
     fs::read(path).map_err(failed)
 }
 
-fn content(path: &PathBuf, why: impl ToString) -> Unusable {
-    Unusable::Content { path: path.clone(), why: why.to_string() }
+fn content(path: &Path, why: impl ToString) -> Unusable {
+    Unusable::Content { path: path.to_path_buf(), why: why.to_string() }
 }
 
 /// Every item of a kind in a file.
-fn items<T: PemObject>(path: &PathBuf, pem: &[u8]) -> Result<Vec<T>, Unusable> {
+fn items<T: PemObject>(path: &Path, pem: &[u8]) -> Result<Vec<T>, Unusable> {
     T::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|e| content(path, e))
 }
 

@@ -1,1 +1,41 @@
-fn main() {}
+//! `slipwayctl`: asks the nodes of a cluster to stage, upgrade, roll back; watches them; makes certificates.
+//!
+//! * [`cli`]: the command line
+//! * [`config`]: the file with contexts, and where a call goes
+//! * [`connect`]: TLS or the Unix socket
+//! * [`failure`]: how it ends, and the exit status
+//! * [`commands`]: what each command does
+//! * [`show`]: answers and events for people, and as JSON
+
+mod cli;
+mod commands;
+mod config;
+mod connect;
+mod failure;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::Cli;
+use failure::Failure;
+use show::Output;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(cli.target.output);
+    // One thread: there is one connection.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(commands::run(cli, &output)),
+        Err(e) => Err(Failure::Failed(format!("the system gives no event queue: {e}"))),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! How much there may be at once.
+
+use std::time::Duration;
+
+/// How much there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A request, in bytes.
+    pub message: usize,
+    /// Connections, at each door. Who comes then waits, or is sent away after the handshake.
+    pub connections: usize,
+    /// TLS handshakes. Who comes then waits.
+    pub handshakes: usize,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long a connection lives. Calls and watches that it has then go on to their end.
+    pub age: Duration,
+    /// Calls that are being answered, of all connections.
+    pub calls: usize,
+    /// Watches, of all connections.
+    pub watches: usize,
+    /// Watches of one connection.
+    pub streams: usize,
+    /// How long the end waits for calls that are being answered.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message: 64 << 10,
+            connections: 64,
+            handshakes: 16,
+            handshake: Duration::from_secs(10),
+            age: Duration::from_secs(3600),
+            calls: 32,
+            watches: 64,
+            streams: 8,
+            grace: Duration::from_secs(5),
+        }
+    }
+}

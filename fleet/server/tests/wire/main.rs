@@ -1,0 +1,12 @@
+//! The API over real TLS on the loopback and real Unix sockets. What stands behind it is in [`recorder`].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod certificates;
+mod facade;
+mod limits;
+mod recorder;
+mod roles;
+mod site;
+mod socket;
+mod tls;
+mod watch;

@@ -1,0 +1,142 @@
+//! A stand-in for a node: it writes down what it is asked for, decides with the real journal, and does nothing. The real
+//! node is slipwayd.
+
+use std::sync::{Arc, Mutex};
+
+use slipway_core::boot::slot::{PerSlot, Slot, SlotState};
+use slipway_node::{
+    facts::{Disk, Facts},
+    goal::Request,
+    journal::{Asked, Journal, Refused},
+    operation::{Operation, Shape},
+    sequence::{Next, Outcome, steps},
+    step::Step,
+};
+use slipway_node_api::v1::{PlanResponse, StatusResponse, event::What};
+use slipway_node_server::{
+    events::EventLog,
+    node::{Error, Node},
+};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+/// What the stand-in does with an operation that begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing: it stays under way.
+    #[default]
+    Stays,
+    /// It tells every step, and ends like this.
+    Ends(Outcome),
+}
+
+/// The stand-in.
+#[derive(Debug)]
+pub struct Recorder {
+    /// What came, one line each.
+    pub calls: Mutex<Vec<String>>,
+    /// One for each call that came.
+    pub came: Semaphore,
+    /// One for each call that may be answered.
+    pub may_answer: Semaphore,
+    pub journal: Mutex<Journal>,
+    pub then: Mutex<Then>,
+    log: EventLog,
+    facts: Facts,
+}
+
+impl Recorder {
+    pub fn new(log: EventLog) -> Arc<Self> {
+        let disk = Disk {
+            running: Slot::A,
+            states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
+            payloads: PerSlot { a: None, b: None },
+            next: Some(Slot::A),
+        };
+        let facts = Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None };
+        Arc::new(Self {
+            calls: Mutex::default(),
+            came: Semaphore::new(0),
+            may_answer: Semaphore::new(Semaphore::MAX_PERMITS),
+            journal: Mutex::default(),
+            then: Mutex::default(),
+            log,
+            facts,
+        })
+    }
+
+    pub fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    async fn record(&self, call: String) {
+        self.calls.lock().unwrap().push(call);
+        self.came.add_permits(1);
+        self.may_answer.acquire().await.unwrap().forget();
+    }
+
+    /// The operation under way ends.
+    pub fn end(&self, outcome: Outcome) {
+        let mut journal = self.journal.lock().unwrap();
+        let request = journal.operation.as_ref().unwrap().request.clone();
+        journal.take(Next::End(outcome.clone()), &self.facts);
+        self.log.push(What::ends(&request, &outcome));
+    }
+
+    fn play(&self, op: &Operation, outcome: &Outcome) {
+        self.log.push(What::begins(op));
+        for step in steps(op) {
+            self.log.push(What::step_begins(op, step));
+            if step == Step::Stage {
+                self.log.push(What::progress(op.id(), step, 1 << 20, 4 << 20));
+            }
+            self.log.push(What::step_ends(op.id(), step));
+        }
+        if let Outcome::CameBack(why) = outcome {
+            self.log.push(What::turns(op.id(), why));
+        }
+        self.end(outcome.clone());
+    }
+}
+
+const SHAPE: Shape = Shape { kubernetes: true, etcd: false };
+
+impl Node for Recorder {
+    async fn plan(&self, request: Request) -> Result<PlanResponse, Error> {
+        self.record(format!("plan {:?} for {}", request.goal, request.caller)).await;
+        let op = Operation::new(request, SHAPE, &self.facts).ok_or(Refused::UnknownDisk)?;
+        Ok(PlanResponse::of(&op, |step| (step == Step::Drain).then(|| "default/db: nobody makes it anew".to_owned())))
+    }
+
+    async fn ask(&self, request: Request) -> Result<Asked, Error> {
+        self.record(format!("{:?} {} for {}", request.goal, request.source, request.caller)).await;
+        let asked = self.journal.lock().unwrap().ask(request, SHAPE, &self.facts)?;
+        if let (Asked::New, Then::Ends(outcome)) = (&asked, &*self.then.lock().unwrap()) {
+            let op = self.journal.lock().unwrap().operation.clone().unwrap();
+            self.play(&op, outcome);
+        }
+        Ok(asked)
+    }
+
+    async fn abort(&self, id: Uuid, why: String, caller: String) -> Result<(), Error> {
+        self.record(format!("abort {id} ({why}) for {caller}")).await;
+        if self.journal.lock().unwrap().operation.as_ref().is_none_or(|op| op.id() != id) {
+            return Err(Error::NotUnderWay(id));
+        }
+        self.end(Outcome::CameBack(why));
+        Ok(())
+    }
+
+    async fn confirm(&self, caller: String) -> Result<(), Error> {
+        self.record(format!("confirm for {caller}")).await;
+        match &self.journal.lock().unwrap().operation {
+            Some(op) => Err(Refused::Busy(op.id()).into()),
+            None => Err(Error::NotOnTrial),
+        }
+    }
+
+    async fn status(&self) -> Result<StatusResponse, Error> {
+        self.record("status".to_owned()).await;
+        Ok(StatusResponse::of("node-1", "0.1.0", SHAPE, &self.facts, &self.journal.lock().unwrap()))
+    }
+}

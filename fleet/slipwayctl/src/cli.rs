@@ -1,0 +1,321 @@
+//! The command line.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use slipway_core::digest::Sha256;
+use uuid::Uuid;
+
+const AFTER: &str = "\
+Exit status:
+  0  done
+  1  it failed: the operation came back, or the node could not do it
+  2  the command line, the configuration or a file is wrong
+  3  the node refuses; the word in brackets is stable
+  4  the node cannot be reached, or one side does not trust the other
+  5  --timeout is over, and the operation goes on
+
+Where a call goes:
+  --socket PATH, or the context of --context, or the context that the configuration names, or, if there is no
+  configuration, the socket /run/slipway/node.sock. --endpoint replaces the address of a context.";
+
+const AFTER_UPGRADE: &str = "\
+Examples:
+  slipwayctl plan upgrade docker://registry.example/os:v2     what would happen, and what blocks it
+  slipwayctl upgrade docker://registry.example/os:v2 --wait   and follow it to its end
+  slipwayctl --output json upgrade payload.tar --wait         one JSON object a line
+
+The node first writes and verifies the payload while its workloads run. Then it is cordoned and drained, services stop,
+and it boots the new system once. If that is well, it becomes the default; if not, the old system comes back by itself.";
+
+const AFTER_GEN: &str = "\
+Examples:
+  slipwayctl gen ca
+  slipwayctl gen server node-1 --host 10.0.0.11 --host node-1.example
+  slipwayctl gen client alice --role admin --days 90
+  slipwayctl gen revoke alice.crt
+
+Keep ca.key away from the nodes. A node needs ca.crt, its own certificate and key, and revoked.pem if there is one; it
+reads them again for each connection. To replace a CA, let nodes and clients have both certificates in one file for as
+long as certificates of both are in use.";
+
+/// Asks nodes to stage, upgrade, roll back; watches them; makes certificates to start with
+#[derive(Debug, Parser)]
+#[command(name = "slipwayctl", version, after_help = AFTER, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub target: Target,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Whom to ask, and how to print the answer.
+#[derive(Args, Debug)]
+pub struct Target {
+    /// The context, by its name in the configuration
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "socket")]
+    pub context: Option<String>,
+    /// The node's address, instead of the context's; the port is 50000 if there is none
+    #[arg(long, global = true, value_name = "HOST[:PORT]", conflicts_with = "socket")]
+    pub endpoint: Option<String>,
+    /// The Unix socket of the node that this runs on; for root
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The configuration; without it ~/.config/slipway/config.toml
+    #[arg(long, global = true, value_name = "FILE", env = "SLIPWAYCONFIG")]
+    pub config: Option<PathBuf>,
+    /// For people, or one JSON object a line
+    #[arg(long, global = true, value_name = "FORM", default_value = "text")]
+    pub output: Form,
+}
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// The node, the operation under way, and how the last ones ended
+    Status,
+    /// What a request would lead to: its steps, and what blocks each. Nothing is changed
+    Plan {
+        #[command(subcommand)]
+        goal: Goal,
+    },
+    #[command(flatten)]
+    Ask(Goal),
+    /// End the operation that is under way: what was done is undone
+    Abort {
+        /// The operation; without it the one that is under way
+        id: Option<Uuid>,
+        /// Why, for the report
+        #[arg(long, value_name = "TEXT", default_value = "a person wants it")]
+        why: String,
+    },
+    /// Make the system on trial the default, when no operation does it
+    Confirm,
+    /// What happens on the node, from the oldest event that it still has
+    Watch {
+        /// Only what comes after this event, as `status` and `watch` print it
+        #[arg(long, value_name = "EPOCH/NUMBER")]
+        after: Option<String>,
+        /// End with the newest event there is now
+        #[arg(long)]
+        no_follow: bool,
+    },
+    /// Make a CA and certificates, and revoke them
+    #[command(after_help = AFTER_GEN)]
+    Gen {
+        /// Where the files are: ca.crt and ca.key, and what is made. Nothing is overwritten but revoked.pem
+        #[arg(long, global = true, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+        #[command(subcommand)]
+        what: Gen,
+    },
+    /// Contexts: which nodes there are, and with which certificates they are asked
+    Config {
+        #[command(subcommand)]
+        what: Config,
+    },
+    /// Print completions for a shell
+    Completions { shell: Shell },
+    /// Write manual pages
+    Man { dir: PathBuf },
+}
+
+/// What a node is asked for.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Goal {
+    /// Write a payload into the slot that is not running, and verify it. Nothing is disturbed
+    Stage {
+        #[command(flatten)]
+        payload: Payload,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Have a payload run, if it is well; else have the system that runs now come back
+    #[command(after_help = AFTER_UPGRADE)]
+    Upgrade {
+        #[command(flatten)]
+        payload: Payload,
+        /// Do not keep EPHEMERAL. A member of etcd leaves its cluster first, and comes back as a learner
+        #[arg(long)]
+        discard: bool,
+        #[command(flatten)]
+        outage: Outage,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Have the system of the other slot run
+    Rollback {
+        #[command(flatten)]
+        outage: Outage,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// Start the machine anew, with all care for its cluster
+    Reboot {
+        #[command(flatten)]
+        outage: Outage,
+        #[command(flatten)]
+        ask: Ask,
+    },
+}
+
+/// What is written.
+#[derive(Args, Clone, Debug)]
+pub struct Payload {
+    /// The installer image or payload, as `installer --source` takes it
+    pub source: String,
+    /// The SHA-256 digest that the payload must have
+    #[arg(long, value_name = "DIGEST")]
+    pub payload: Option<Sha256>,
+}
+
+/// What is accepted.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Outage {
+    /// Go on although etcd loses its quorum meanwhile
+    #[arg(long)]
+    pub allow_outage: bool,
+}
+
+/// How it is asked.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Ask {
+    /// The operation's name. The same request may be sent again by it: the second time nothing new begins
+    #[arg(long, value_name = "UUID")]
+    pub id: Option<Uuid>,
+    /// Follow it to its end, also over the reboot
+    #[arg(long)]
+    pub wait: bool,
+    /// Stop waiting after this time
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200, requires = "wait")]
+    pub timeout: u64,
+}
+
+/// What is made.
+#[derive(Debug, Subcommand)]
+pub enum Gen {
+    /// The CA that nodes and clients trust: ca.crt and ca.key
+    Ca {
+        /// Its name; without it one that no other CA has
+        #[arg(long, value_name = "TEXT")]
+        name: Option<String>,
+        #[command(flatten)]
+        validity: Validity<3650>,
+    },
+    /// A node's certificate: NAME.crt and NAME.key
+    Server {
+        /// The node
+        name: String,
+        /// A name or address by which clients reach it
+        #[arg(long = "host", value_name = "NAME|ADDRESS", required = true)]
+        hosts: Vec<String>,
+        #[command(flatten)]
+        validity: Validity<365>,
+    },
+    /// Somebody's certificate: NAME.crt and NAME.key
+    Client {
+        /// Who; this name is in the node's reports
+        name: String,
+        /// reader: look. operator: also reboot and abort. admin: also stage, upgrade, roll back, confirm
+        #[arg(long, value_name = "ROLE")]
+        role: Role,
+        #[command(flatten)]
+        validity: Validity<365>,
+    },
+    /// Revoke certificates: they are added to revoked.pem, which nodes read
+    Revoke {
+        /// Certificates of this CA
+        #[arg(required = true, value_name = "FILE")]
+        certificates: Vec<PathBuf>,
+    },
+}
+
+/// How long a certificate is valid.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Validity<const DAYS: u32> {
+    /// How many days it is valid
+    #[arg(long, value_name = "NUMBER", default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub days: u32,
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Look.
+    Reader,
+    /// Also reboot and abort.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// What is done with contexts.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Each context, with a star at the one that is used
+    List,
+    /// Use a context from now on. The file is written anew, without its comments
+    Use { name: String },
+    /// Add a context, or replace it. The file is written anew, without its comments
+    Add {
+        name: String,
+        #[command(flatten)]
+        by: AddBy,
+    },
+}
+
+/// How the node of a new context is reached.
+#[derive(Args, Debug)]
+pub struct AddBy {
+    /// Its Unix socket
+    #[arg(long = "at-socket", value_name = "PATH", conflicts_with_all = ["address", "ca", "certificate", "key"])]
+    pub socket: Option<PathBuf>,
+    /// Its address
+    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "socket")]
+    pub address: Option<String>,
+    /// The CA of the node's certificate
+    #[arg(long, value_name = "FILE", requires = "address", required_unless_present = "socket")]
+    pub ca: Option<PathBuf>,
+    /// The client's certificate
+    #[arg(long, value_name = "FILE", requires = "address", required_unless_present = "socket")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "address", required_unless_present = "socket")]
+    pub key: Option<PathBuf>,
+}
+
+/// Whether `host` can be in a certificate: an address, or a name of letters, digits, hyphens and dots.
+pub fn is_host(host: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.len() < 64 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    host.parse::<IpAddr>().is_ok() || host.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_whole() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn hosts() {
+        assert!(["10.0.0.1", "::1", "node-1", "node-1.example"].into_iter().all(is_host));
+        assert!(!["", "a b", "a..b", "*.example", "10.0.0.1:50000"].into_iter().any(is_host));
+    }
+}

@@ -1,0 +1,123 @@
+//! `stage`, `upgrade`, `rollback`, `reboot`, `plan`, `abort`, `confirm`.
+
+use std::time::Duration;
+
+use serde_json::json;
+use slipway_node::goal::{Goal as NodeGoal, Request};
+use slipway_node_api::{
+    goal::to_wire,
+    v1::{AbortRequest, AskResponse, ConfirmRequest, PlanRequest, StatusRequest, plan_request::Goal as Wire},
+};
+use uuid::Uuid;
+
+use super::wait;
+use crate::{
+    cli::{Ask, Goal, Outage, Payload},
+    config::Context,
+    connect::{Client, connect},
+    failure::Failure,
+    show::{self, Output},
+};
+
+/// What is asked for, and how.
+fn request(goal: Goal) -> (Request, Ask) {
+    let nothing = Payload { source: String::new(), payload: None };
+    let none = Outage { allow_outage: false };
+    let (goal, payload, discard, outage, ask) = match goal {
+        Goal::Stage { payload, ask } => (NodeGoal::Stage, payload, false, none, ask),
+        Goal::Upgrade { payload, discard, outage, ask } => (NodeGoal::Upgrade, payload, discard, outage, ask),
+        Goal::Rollback { outage, ask } => (NodeGoal::Rollback, nothing, false, outage, ask),
+        Goal::Reboot { outage, ask } => (NodeGoal::Reboot, nothing, false, outage, ask),
+    };
+    let request = Request {
+        id: ask.id.unwrap_or_else(Uuid::new_v4),
+        goal,
+        source: payload.source,
+        payload: payload.payload,
+        preserve: !discard,
+        // Grants are between the fleet and its nodes.
+        token: None,
+        allow_outage: outage.allow_outage,
+        // The node takes it from the certificate.
+        caller: String::new(),
+    };
+    (request, ask)
+}
+
+/// What it would lead to.
+pub async fn plan(mut client: Client, goal: Goal, output: &Output) -> Result<(), Failure> {
+    let goal = Some(to_wire(&request(goal).0));
+    let plan = client.plan(PlanRequest { goal }).await?.into_inner();
+    output.answer(&plan, &show::plan(&plan))
+}
+
+/// Ask for it, and follow it if that is wanted.
+pub async fn ask(context: &Context, goal: Goal, output: &Output) -> Result<(), Failure> {
+    let (request, ask) = request(goal);
+    let mut client = connect(context).await?;
+    if !ask.wait {
+        let answer = send(&mut client, &request).await?;
+        return told(&answer, output);
+    }
+    // From here on events count: what is asked for begins after it.
+    let from = client.status(StatusRequest {}).await?.into_inner().events;
+    let answer = send(&mut client, &request).await?;
+    told(&answer, output)?;
+    if answer.state == "ended" {
+        return Ok(());
+    }
+    let end = wait::until_it_ends(context, client, request.id, from, output);
+    let over = |_| {
+        let text =
+            "--timeout is over, and the operation goes on: `slipwayctl watch` shows it, `slipwayctl abort` ends it";
+        Failure::Unfinished(text.to_owned())
+    };
+    tokio::time::timeout(Duration::from_secs(ask.timeout), end).await.map_err(over)?
+}
+
+async fn send(client: &mut Client, request: &Request) -> Result<AskResponse, Failure> {
+    let answer = match to_wire(request) {
+        Wire::Stage(request) => client.stage(request).await,
+        Wire::Upgrade(request) => client.upgrade(request).await,
+        Wire::Rollback(request) => client.rollback(request).await,
+        Wire::Reboot(request) => client.reboot(request).await,
+    };
+    Ok(answer?.into_inner())
+}
+
+/// What the node said. An operation that came back is a failure.
+fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
+    let says = match answer.state.as_str() {
+        "new" => "begins",
+        "under-way" => "is under way already",
+        _ => "is over",
+    };
+    output.answer(answer, &format!("the operation {} {says}", answer.id))?;
+    match show::came_back(answer.outcome.as_ref()) {
+        Some(why) => Err(Failure::Failed(format!("it came back: {why}"))),
+        None => Ok(()),
+    }
+}
+
+/// End it.
+pub async fn abort(mut client: Client, id: Option<Uuid>, why: String, output: &Output) -> Result<(), Failure> {
+    let id = match id {
+        Some(id) => id.to_string(),
+        None => {
+            let under_way = client.status(StatusRequest {}).await?.into_inner().operation;
+            let nothing = || Failure::Refused {
+                word: "not-under-way".to_owned(),
+                message: "no operation is under way".to_owned(),
+            };
+            under_way.ok_or_else(nothing)?.id
+        }
+    };
+    client.abort(AbortRequest { id: id.clone(), why }).await?;
+    output.answer(&json!({ "aborts": id }), &format!("the operation {id} will end; `slipwayctl watch` shows how"))
+}
+
+/// Keep what runs.
+pub async fn confirm(mut client: Client, output: &Output) -> Result<(), Failure> {
+    client.confirm(ConfirmRequest {}).await?;
+    output.answer(&json!({ "confirmed": true }), "the system that runs is the default")
+}

@@ -1,0 +1,81 @@
+//! `config`: contexts.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+
+use crate::{
+    cli::{AddBy, Config as Verb, Target},
+    config::{self, Config, Context, SocketContext, TlsContext},
+    failure::Failure,
+    show::Output,
+};
+
+/// Do it.
+pub fn run(target: &Target, verb: Verb, output: &Output) -> Result<(), Failure> {
+    let path = config::path(target)?;
+    let mut config = config::read(&path)?.unwrap_or_default();
+    match verb {
+        Verb::List => return list(&config, output),
+        Verb::Use { name } => {
+            if !config.contexts.contains_key(&name) {
+                return Err(Failure::file(&path, format!("it has no context {name:?}")));
+            }
+            config.context = Some(name);
+        }
+        Verb::Add { name, by } => {
+            config.contexts.insert(name.clone(), context(by)?);
+            // The first one is the one that is meant.
+            config.context.get_or_insert(name);
+        }
+    }
+    write(&path, &config).map_err(|e| Failure::file(&path, e))?;
+    output.answer(&json!({ "config": path }), &format!("{} is written", path.display()))
+}
+
+fn list(config: &Config, output: &Output) -> Result<(), Failure> {
+    let line = |(name, context): (&String, &Context)| {
+        let used = if config.context.as_ref() == Some(name) { '*' } else { ' ' };
+        match context {
+            Context::Socket(of) => format!("{used} {name}  {}\n", of.socket.display()),
+            Context::Tls(of) => format!("{used} {name}  {}\n", of.endpoint),
+        }
+    };
+    output.answer(config, &config.contexts.iter().map(line).collect::<String>())
+}
+
+/// Its paths are those of the command line, and do not depend on where the configuration is.
+fn context(by: AddBy) -> Result<Context, Failure> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|e| Failure::file(&path, e));
+    match by {
+        AddBy { socket: Some(socket), .. } => Ok(Context::Socket(SocketContext { socket: absolute(socket)? })),
+        AddBy {
+            socket: None,
+            address: Some(endpoint),
+            ca: Some(ca),
+            certificate: Some(certificate),
+            key: Some(key),
+        } => {
+            let (ca, certificate, key) = (absolute(ca)?, absolute(certificate)?, absolute(key)?);
+            Ok(Context::Tls(TlsContext { endpoint, ca, certificate, key }))
+        }
+        _ => Err(Failure::Usage("a context needs --at-socket, or --address, --ca, --certificate and --key".to_owned())),
+    }
+}
+
+fn write(path: &Path, config: &Config) -> std::io::Result<()> {
+    let text = toml::to_string(config).map_err(std::io::Error::other)?;
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(new, path)
+}

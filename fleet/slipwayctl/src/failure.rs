@@ -1,0 +1,118 @@
+//! How it ends, and the exit status.
+
+use std::error::Error;
+
+use slipway_node_api::reason::Reason;
+use tonic::{Code, Status};
+
+/// Why a command did not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It was tried, and did not work.
+    #[error("{0}")]
+    Failed(String),
+    /// The command line, the configuration or a file is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// The node says no, for a reason with a stable word.
+    #[error("refused ({word}): {message}")]
+    Refused { word: String, message: String },
+    /// Nobody answers, or one side does not trust the other.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// It is not over yet, and goes on.
+    #[error("{0}")]
+    Unfinished(String),
+}
+
+impl Failure {
+    /// The exit status.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Refused { .. } => 3,
+            Self::Unreachable(_) => 4,
+            Self::Unfinished(_) => 5,
+        }
+    }
+
+    /// One word for it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "failed",
+            Self::Usage(_) => "usage",
+            Self::Refused { .. } => "refused",
+            Self::Unreachable(_) => "unreachable",
+            Self::Unfinished(_) => "unfinished",
+        }
+    }
+
+    /// A file that cannot be used.
+    pub fn file(path: &std::path::Path, why: impl std::fmt::Display) -> Self {
+        Self::Usage(format!("{}: {why}", path.display()))
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let message = status.message().to_owned();
+        match (Reason::of(&status), status.code()) {
+            (Some(Reason::Failed), _) => Self::Failed(message),
+            (Some(reason), _) => Self::Refused { word: reason.word().to_owned(), message },
+            // A node of another version may have other reasons.
+            (
+                None,
+                Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied | Code::ResourceExhausted,
+            ) => Self::Refused { word: "other".to_owned(), message },
+            (None, Code::OutOfRange) => Self::Refused { word: "too-large".to_owned(), message },
+            (None, Code::Unimplemented) => Self::Refused {
+                word: "unimplemented".to_owned(),
+                message: "the node does not know this call".to_owned(),
+            },
+            (None, Code::Internal) => Self::Failed(message),
+            (None, _) => Self::Unreachable(chain(&status)),
+        }
+    }
+}
+
+/// An error with all that led to it, and what to do if certificates did.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut hint = "";
+    let mut next = error.source();
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).or_else(|| error.downcast_ref());
+        match tls {
+            Some(rustls::Error::AlertReceived(_)) => hint = "; the node does not accept this certificate",
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                hint = "; the node's certificate is not what the context expects"
+            }
+            _ => {}
+        }
+        let says = error.to_string();
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
+        }
+        next = error.source();
+    }
+    text + hint
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_becomes_an_exit_status() {
+        assert_eq!(Failure::from(Reason::Busy.status("it is under way")).code(), 3);
+        assert_eq!(Failure::from(Reason::Failed.status("the journal cannot be written")).code(), 1);
+        assert_eq!(Failure::from(Status::unavailable("nobody")).code(), 4);
+        assert_eq!(Failure::from(Status::unimplemented("")).code(), 3);
+        assert_eq!(Failure::from(Status::permission_denied("no")).code(), 3);
+    }
+}

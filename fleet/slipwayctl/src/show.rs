@@ -1,0 +1,252 @@
+//! Answers and events: for people, or one JSON object a line.
+
+use std::{
+    cell::Cell,
+    fmt::Write as _,
+    io::{IsTerminal as _, Write as _, stderr, stdout},
+};
+
+use serde::Serialize;
+use serde_json::json;
+use slipway_node_api::v1::{
+    Disk, Ended, Event, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
+};
+
+use crate::{cli::Form, failure::Failure};
+
+/// Where answers go.
+#[derive(Debug)]
+pub struct Output {
+    form: Form,
+    /// Whether the last line may be written over.
+    terminal: bool,
+    /// A line is there that the next one replaces.
+    open: Cell<bool>,
+}
+
+impl Output {
+    /// To standard output.
+    pub fn new(form: Form) -> Self {
+        Self { form, terminal: form == Form::Text && stdout().is_terminal(), open: Cell::new(false) }
+    }
+
+    /// An answer: as JSON, or as `text`.
+    pub fn answer(&self, answer: &impl Serialize, text: &str) -> Result<(), Failure> {
+        match self.form {
+            Form::Text => self.text(text),
+            Form::Json => {
+                let json = serde_json::to_string(answer).map_err(|e| Failure::Failed(e.to_string()))?;
+                self.text(&json)
+            }
+        }
+    }
+
+    /// One event.
+    pub fn event(&self, event: &Event) -> Result<(), Failure> {
+        if let (true, Some(What::StepProgress(step))) = (self.terminal, &event.what) {
+            let line = clock(event.time) + "  " + &bar(step.done, step.total);
+            self.open.set(true);
+            return put(&format!("\r{line}\x1b[K"));
+        }
+        self.answer(event, &line(event))
+    }
+
+    /// What is no answer: for people only.
+    pub fn remark(&self, text: &str) {
+        self.end_line();
+        // Who closed standard error does not want to know.
+        let _ = writeln!(stderr(), "slipwayctl: {text}");
+    }
+
+    /// How it failed.
+    pub fn failure(&self, failure: &Failure) {
+        if self.form == Form::Json {
+            let mut object = json!({ "kind": failure.kind(), "message": failure.to_string() });
+            if let Failure::Refused { word, message } = failure {
+                object = json!({ "kind": failure.kind(), "reason": word, "message": message });
+            }
+            let _ = self.text(&json!({ "failure": object }).to_string());
+        } else {
+            self.remark(&failure.to_string());
+        }
+    }
+
+    fn text(&self, text: &str) -> Result<(), Failure> {
+        self.end_line();
+        put(&format!("{}\n", text.trim_end()))
+    }
+
+    fn end_line(&self) {
+        if self.open.take() {
+            let _ = put("\n");
+        }
+    }
+}
+
+fn put(text: &str) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|e| Failure::Failed(format!("standard output: {e}")))
+}
+
+/// What comes from a node comes onto a terminal: without control characters.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// `HH:MM:SS` of milliseconds since 1970, UTC.
+fn clock(time: u64) -> String {
+    let seconds = time / 1000 % 86400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn bar(done: u64, total: u64) -> String {
+    const WIDTH: u64 = 30;
+    let mib = |bytes: u64| bytes >> 20;
+    if total == 0 {
+        return format!("{} MiB", mib(done));
+    }
+    let share = |of: u64| u64::try_from(u128::from(done.min(total)) * u128::from(of) / u128::from(total)).unwrap_or(of);
+    let full = usize::try_from(share(WIDTH)).unwrap_or_default();
+    let (full, rest) = ("#".repeat(full), ".".repeat(30 - full));
+    format!("[{full}{rest}] {} %, {} of {} MiB", share(100), mib(done), mib(total))
+}
+
+/// One event as a line.
+fn line(event: &Event) -> String {
+    let says = match &event.what {
+        Some(What::Asked(of)) => {
+            let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
+            format!("{} {} {} for {}{outage}", of.goal, of.id, of.source, of.caller)
+        }
+        Some(What::StepBegun(of)) if of.place > 0 => format!("[{}/{}] {}", of.place, of.places, of.does),
+        Some(What::StepBegun(of)) => format!("[back] {}", of.does),
+        Some(What::StepProgress(of)) => bar(of.done, of.total),
+        Some(What::StepBlocked(of)) => format!("{} is blocked: {}", of.step, of.why),
+        Some(What::StepDone(of)) => format!("{} is done", of.step),
+        Some(What::TurnedBack(of)) => format!("going back: {}", of.why),
+        Some(What::Ended(of)) => ended(of),
+        Some(What::Notice(of)) => of.text.clone(),
+        Some(What::Gap(of)) => match of.missing {
+            Some(missing) => format!("({missing} events are missing: they were not read in time)"),
+            None => "(events may be missing: the service was started anew)".to_owned(),
+        },
+        None => "an event that this program does not know".to_owned(),
+    };
+    plain(format!("{}  {says}", clock(event.time)).trim_end())
+}
+
+/// How an operation ended, as a sentence.
+pub fn ended(of: &Ended) -> String {
+    match of.outcome.as_ref().and_then(|outcome| outcome.came_back.as_ref()) {
+        None => format!("{} {} reached its goal", of.goal, of.id),
+        Some(why) => format!("{} {} came back: {why}", of.goal, of.id),
+    }
+}
+
+/// Whether it came back, and why.
+pub fn came_back(outcome: Option<&Outcome>) -> Option<&str> {
+    outcome.and_then(|outcome| outcome.came_back.as_deref())
+}
+
+/// `EPOCH/NUMBER`.
+pub fn position(of: &Position) -> String {
+    format!("{}/{}", of.epoch, of.seq)
+}
+
+/// A node for people.
+pub fn status(of: &StatusResponse) -> String {
+    let mut rows = vec![("node", format!("{}, service {}, up {}", of.node, of.version, duration(of.uptime)))];
+    let parts = [(of.kubernetes, "Kubernetes"), (of.etcd, "etcd")];
+    let parts: Vec<&str> = parts.into_iter().filter_map(|(has, what)| has.then_some(what)).collect();
+    if !parts.is_empty() {
+        rows.push(("runs", parts.join(", ")));
+    }
+    match &of.disk {
+        Some(disk) => rows.extend(slots(disk)),
+        None => rows.push(("disk", "its boot state cannot be read".to_owned())),
+    }
+    match &of.operation {
+        Some(op) => rows.extend(operation(op)),
+        None => rows.push(("doing", "nothing".to_owned())),
+    }
+    rows.extend(of.ended.iter().take(3).map(|of| ("before", format!("{}, for {}", ended(of), of.caller))));
+    rows.extend(of.denied.iter().map(|of| ("denied", format!("{}: {}", of.payload, of.why))));
+    rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
+    rows.iter().fold(String::new(), |mut text, (key, value)| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{key:<9} {}", plain(value));
+        text
+    })
+}
+
+fn slots(disk: &Disk) -> Vec<(&'static str, String)> {
+    let slot = |of: &slipway_node_api::v1::SlotState| {
+        let running = if of.slot == disk.running { ", running" } else { "" };
+        let next = if disk.next.as_ref() == Some(&of.slot) { ", next" } else { "" };
+        let payload = of.payload.as_deref().unwrap_or("unknown");
+        ("slot", format!("{} {}{running}{next}, payload {payload}", of.slot, of.state.as_deref().unwrap_or("?")))
+    };
+    disk.slots.iter().map(slot).collect()
+}
+
+fn operation(op: &Operation) -> Vec<(&'static str, String)> {
+    let step = if op.place > 0 { format!("[{}/{}]", op.place, op.places) } else { "[back]".to_owned() };
+    let done = if op.done { ", done" } else { "" };
+    let mut rows = vec![
+        ("doing", format!("{} {} {} for {}", op.goal, op.id, op.source, op.caller)),
+        ("step", format!("{step} {}{done}", op.does)),
+    ];
+    rows.extend(op.back.as_ref().map(|why| ("back", why.clone())));
+    rows.extend(op.blocked.as_ref().map(|why| ("blocked", why.clone())));
+    rows
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60) {
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// A plan for people.
+pub fn plan(of: &PlanResponse) -> String {
+    of.steps.iter().enumerate().fold(String::new(), |mut text, (at, step)| {
+        let failure = match step.on_failure.as_str() {
+            "undo" => "if not: undone, the machine keeps running",
+            "old-system" => "if not: reboot into the old system",
+            _ => "if not: tried again",
+        };
+        let _ = writeln!(text, "{:>2}  {:<52} {failure}", at + 1, plain(&step.does));
+        if let Some(why) = &step.blocked {
+            let _ = writeln!(text, "    blocked: {}", plain(why));
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0, 0), "0 MiB");
+        assert_eq!(bar(5 << 20, 10 << 20), "[###############...............] 50 %, 5 of 10 MiB");
+        // A total that was wrong does not break the line.
+        assert!(bar(u64::MAX, 1 << 20).starts_with(&format!("[{}] 100 %", "#".repeat(30))));
+    }
+
+    #[test]
+    fn what_a_node_says_cannot_write_over_the_terminal() {
+        let event = Event { what: Some(What::notice("a\x1b[2Jb\nc")), ..Event::default() };
+        assert_eq!(line(&event), "00:00:00  a [2Jb c");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(clock(86_399_999), "23:59:59");
+        assert_eq!(duration(3 * 86400 + 7200), "3 d 2 h");
+    }
+}

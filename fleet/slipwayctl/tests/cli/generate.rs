@@ -1,0 +1,103 @@
+//! `gen`: files, and what is in them. That they work is in the other tests, which use them.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use serde_json::json;
+use x509_parser::{
+    pem::parse_x509_pem,
+    prelude::{CertificateRevocationList, FromDer as _, X509Certificate},
+};
+
+use crate::site::{Ended, lines, run_in};
+
+fn with_ca() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    run_in(home.path(), &["gen", "ca"]).ok();
+    home
+}
+
+/// Look at a certificate.
+fn look<T>(path: &Path, at: impl FnOnce(&X509Certificate<'_>) -> T) -> T {
+    let (_, pem) = parse_x509_pem(&fs::read(path).unwrap()).unwrap();
+    at(&pem.parse_x509().unwrap())
+}
+
+/// The serial numbers that are revoked.
+fn revoked(home: &Path) -> Vec<Vec<u8>> {
+    let (_, pem) = parse_x509_pem(&fs::read(home.join("revoked.pem")).unwrap()).unwrap();
+    let (_, list) = CertificateRevocationList::from_der(&pem.contents).unwrap();
+    list.iter_revoked_certificates().map(|of| of.raw_serial().to_vec()).collect()
+}
+
+#[test]
+fn a_certificate_has_name_role_and_days() {
+    let home = with_ca();
+    run_in(home.path(), &["gen", "client", "alice", "--role", "operator", "--days", "90"]).ok();
+    look(&home.path().join("alice.crt"), |of| {
+        assert_eq!(of.subject().to_string(), "CN=alice, O=slipway:operator");
+        let validity = of.validity();
+        assert_eq!(validity.not_after.timestamp() - validity.not_before.timestamp(), 90 * 86400 + 3600);
+        assert!(of.extended_key_usage().unwrap().unwrap().value.client_auth && !of.is_ca());
+    });
+    run_in(home.path(), &["gen", "server", "node-1", "--host", "10.0.0.1", "--host", "node-1.example"]).ok();
+    look(&home.path().join("node-1.crt"), |of| {
+        assert_eq!(of.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 2);
+        assert!(of.extended_key_usage().unwrap().unwrap().value.server_auth);
+    });
+    let names = ["ca", "alice", "node-1"].map(|name| [format!("{name}.crt"), format!("{name}.key")]);
+    for name in names.as_flattened() {
+        let mode = fs::metadata(home.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn no_two_cas_have_one_name() {
+    let [one, other] =
+        [with_ca(), with_ca()].map(|home| look(&home.path().join("ca.crt"), |of| of.subject().to_string()));
+    assert!(one.starts_with("CN=slipway CA ") && one != other);
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let home = with_ca();
+    let run = |args: &[&str]| -> Ended { run_in(home.path(), args) };
+    let before = fs::read(home.path().join("ca.key")).unwrap();
+    assert!(run(&["gen", "ca"]).fails(2).contains("it is there already, and is not overwritten"));
+    assert_eq!(fs::read(home.path().join("ca.key")).unwrap(), before);
+    // Half of it is there: nothing comes beside it.
+    fs::write(home.path().join("bob.crt"), "mine").unwrap();
+    run(&["gen", "client", "bob", "--role", "reader"]).fails(2);
+    assert!(!home.path().join("bob.key").exists());
+    for name in ["../bob", "", ".bob"] {
+        run(&["gen", "client", name, "--role", "reader"]).fails(2);
+    }
+    run(&["gen", "client", "eve", "--role", "root"]).fails(2);
+    run(&["gen", "client", "eve", "--role", "admin", "--days", "0"]).fails(2);
+    run(&["gen", "server", "node", "--host", "a b"]).fails(2);
+    run(&["gen", "server", "node", "--host", "node", "--dir", "empty"]).fails(2);
+}
+
+#[test]
+fn what_is_revoked_stays_revoked() {
+    let home = with_ca();
+    let run = |args: &[&str]| run_in(home.path(), args);
+    for name in ["alice", "bob"] {
+        run(&["gen", "client", name, "--role", "reader"]).ok();
+    }
+    let serial = |name: &str| look(&home.path().join(name), |of| of.raw_serial().to_vec());
+    let json = run(&["gen", "revoke", "alice.crt", "--output", "json"]).ok();
+    assert_eq!(lines(&json), [json!({ "list": "./revoked.pem", "revoked": 1 })]);
+    run(&["gen", "revoke", "bob.crt", "alice.crt"]).ok();
+    assert_eq!(revoked(home.path()), [serial("alice.crt"), serial("bob.crt")]);
+
+    run(&["gen", "ca", "--dir", "other"]).ok();
+    run(&["gen", "client", "carol", "--role", "reader", "--dir", "other"]).ok();
+    assert!(run(&["gen", "revoke", "other/carol.crt"]).fails(2).contains("another CA has signed it"));
+    fs::copy(home.path().join("revoked.pem"), home.path().join("other/revoked.pem")).unwrap();
+    let mixed = run(&["gen", "revoke", "other/carol.crt", "--dir", "other"]).fails(2);
+    assert!(mixed.contains("it has the list of another CA"), "{mixed}");
+    fs::write(home.path().join("revoked.pem"), "what is this").unwrap();
+    run(&["gen", "revoke", "alice.crt"]).fails(2);
+    assert_eq!(fs::read(home.path().join("revoked.pem")).unwrap(), b"what is this");
+}

@@ -1,0 +1,12 @@
+//! The program, against a service with the stand-in of the service's own tests behind it. Certificates are those that
+//! the program makes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod contexts;
+mod generate;
+mod operations;
+#[path = "../../../server/tests/wire/recorder.rs"]
+mod recorder;
+mod site;
+mod wait;
+mod watch;
