@@ -160,10 +160,9 @@ impl<L: Listener> Shared<L> {
             Tried::Blocked(why) | Tried::Failed(why) => Happened::Blocked(step, why.clone()),
         };
         let turned = self.store().change(|journal| {
-            let op = journal.operation.as_mut()?;
-            let was_forward = op.is_forward();
-            op.settle(tried);
-            match &op.course {
+            let was_forward = journal.operation.as_ref()?.is_forward();
+            journal.settle(tried);
+            match &journal.operation.as_ref()?.course {
                 Course::Back(why) if was_forward => Some(why.clone()),
                 _ => None,
             }
@@ -178,7 +177,7 @@ impl<L: Listener> Shared<L> {
     fn tell(&self, op: &Operation, next: &Next) {
         let happened = match next {
             Next::Begin(step) => Happened::Began(*step),
-            Next::Turn(why) | Next::FellBack(why) => Happened::Turned(why.clone()),
+            Next::Turn(why) => Happened::Turned(why.clone()),
             Next::Found(step) => Happened::Done(*step),
             Next::Wait(why) => Happened::Blocked(op.at, why.clone()),
             Next::End(outcome) => Happened::Ended(outcome.clone()),

@@ -7,7 +7,8 @@ use clap::Parser;
 use slipway_node_server::{
     accept,
     events::{Bound, EventLog},
-    serve::{Doors, Limits, serve},
+    limits::Limits,
+    serve::{Doors, serve},
     tls::{Files, Trust},
 };
 use slipwayd::{config::Config, service};
