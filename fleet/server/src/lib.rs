@@ -7,6 +7,33 @@
 //!                                     EventLog ─► Watch ─────────┘ what it tells
 //! ```
 //!
+//! ```no_run
+//! # use std::{path::Path, sync::Arc};
+//! # use slipway_node_server::{
+//! #     accept, events::EventLog, limits::Limits, node::Node, serve::{Doors, serve}, tls::{Files, Trust},
+//! # };
+//! # use tokio::net::TcpListener;
+//! # type Failure = Box<dyn std::error::Error>;
+//! # async fn run<S>(node: Arc<impl Node>, log: EventLog, stop: S) -> Result<(), Failure>
+//! # where
+//! #     S: Future<Output = ()> + Send,
+//! # {
+//! let pki = Path::new("/etc/slipway/pki");
+//! let files = Files {
+//!     certificate: pki.join("node.crt"),
+//!     key: pki.join("node.key"),
+//!     ca: pki.join("ca.crt"),
+//!     revoked: Some(pki.join("revoked.pem")),
+//! };
+//! let tcp = TcpListener::bind(("::", 50000)).await?;
+//! let socket = accept::bind(Path::new("/run/slipway/node.sock"))?;
+//! // The log is the one that the node tells into.
+//! let doors = Doors { tcp: Some((tcp, Trust::load(files, log.clone())?)), socket: Some(socket) };
+//! serve(node, log, doors, Limits::default(), stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! * [`node`]: what the API asks of a node
 //! * [`role`]: which call needs which role, in one table
 //! * [`peer`]: who calls

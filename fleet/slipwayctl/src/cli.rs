@@ -2,11 +2,12 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
 use clap_complete::Shell;
 use slipway_core::digest::Sha256;
 use uuid::Uuid;
 
+// Not wider than a terminal: what is, is broken where it should not be.
 const AFTER: &str = "\
 Exit status:
   0  done
@@ -17,17 +18,25 @@ Exit status:
   5  --timeout is over, and the operation goes on
 
 Where a call goes:
-  --socket PATH, or the context of --context, or the context that the configuration names, or, if there is no
-  configuration, the socket /run/slipway/node.sock. --endpoint replaces the address of a context.";
+  --socket PATH, or the context of --context, or the context that the
+  configuration names, or, if there is no configuration, the socket
+  /run/slipway/node.sock. --endpoint replaces the address of a context.
+
+Examples:
+  slipwayctl status
+  slipwayctl --context node-1 upgrade docker://registry.example/os:v2 --wait
+  slipwayctl --socket /run/slipway/node.sock --output json watch";
 
 const AFTER_UPGRADE: &str = "\
 Examples:
-  slipwayctl plan upgrade docker://registry.example/os:v2     what would happen, and what blocks it
-  slipwayctl upgrade docker://registry.example/os:v2 --wait   and follow it to its end
-  slipwayctl --output json upgrade payload.tar --wait         one JSON object a line
+  slipwayctl plan upgrade docker://registry.example/os:v2
+  slipwayctl upgrade docker://registry.example/os:v2 --wait
+  slipwayctl --output json upgrade payload.tar --wait
 
-The node first writes and verifies the payload while its workloads run. Then it is cordoned and drained, services stop,
-and it boots the new system once. If that is well, it becomes the default; if not, the old system comes back by itself.";
+The node first writes and verifies the payload while its workloads run. Then it
+is cordoned and drained, services stop, and it boots the new system once. If
+that is well, it becomes the default; if not, the old system comes back by
+itself.";
 
 const AFTER_GEN: &str = "\
 Examples:
@@ -36,9 +45,10 @@ Examples:
   slipwayctl gen client alice --role admin --days 90
   slipwayctl gen revoke alice.crt
 
-Keep ca.key away from the nodes. A node needs ca.crt, its own certificate and key, and revoked.pem if there is one; it
-reads them again for each connection. To replace a CA, let nodes and clients have both certificates in one file for as
-long as certificates of both are in use.";
+Keep ca.key away from the nodes. A node needs ca.crt, its own certificate and
+key, and revoked.pem if there is one; it reads them again for each connection.
+To replace a CA, let nodes and clients have both certificates in one file for
+as long as certificates of both are in use.";
 
 /// Asks nodes to stage, upgrade, roll back; watches them; makes certificates to start with
 #[derive(Debug, Parser)]
@@ -52,6 +62,7 @@ pub struct Cli {
 
 /// Whom to ask, and how to print the answer.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Whom to ask")]
 pub struct Target {
     /// The context, by its name in the configuration
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "socket")]
@@ -201,6 +212,11 @@ pub struct Ask {
     pub timeout: u64,
 }
 
+/// How many days a certificate may be valid.
+fn days() -> impl TypedValueParser<Value = u32> {
+    clap::value_parser!(u32).range(1..=36500)
+}
+
 /// What is made.
 #[derive(Debug, Subcommand)]
 pub enum Gen {
@@ -209,8 +225,9 @@ pub enum Gen {
         /// Its name; without it one that no other CA has
         #[arg(long, value_name = "TEXT")]
         name: Option<String>,
-        #[command(flatten)]
-        validity: Validity<3650>,
+        /// How many days it is valid
+        #[arg(long, value_name = "NUMBER", default_value_t = 3650, value_parser = days())]
+        days: u32,
     },
     /// A node's certificate: NAME.crt and NAME.key
     Server {
@@ -219,8 +236,9 @@ pub enum Gen {
         /// A name or address by which clients reach it
         #[arg(long = "host", value_name = "NAME|ADDRESS", required = true)]
         hosts: Vec<String>,
-        #[command(flatten)]
-        validity: Validity<365>,
+        /// How many days it is valid
+        #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = days())]
+        days: u32,
     },
     /// Somebody's certificate: NAME.crt and NAME.key
     Client {
@@ -229,8 +247,9 @@ pub enum Gen {
         /// reader: look. operator: also reboot and abort. admin: also stage, upgrade, roll back, confirm
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        #[command(flatten)]
-        validity: Validity<365>,
+        /// How many days it is valid
+        #[arg(long, value_name = "NUMBER", default_value_t = 365, value_parser = days())]
+        days: u32,
     },
     /// Revoke certificates: they are added to revoked.pem, which nodes read
     Revoke {
@@ -238,14 +257,6 @@ pub enum Gen {
         #[arg(required = true, value_name = "FILE")]
         certificates: Vec<PathBuf>,
     },
-}
-
-/// How long a certificate is valid.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct Validity<const DAYS: u32> {
-    /// How many days it is valid
-    #[arg(long, value_name = "NUMBER", default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36500))]
-    pub days: u32,
 }
 
 /// What a client may do.

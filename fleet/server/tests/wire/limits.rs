@@ -99,15 +99,20 @@ async fn who_is_one_too_many_is_sent_away_and_root_comes_in() {
 
 #[tokio::test]
 async fn what_was_asked_is_done_although_the_caller_went_away() {
-    let site = site(Limits::default()).await;
+    let site = site(Limits { connections: 1, ..Limits::default() }).await;
     hold(&site);
     let mut client = site.client(&site.admin()).await;
     let call = tokio::spawn(async move { client.upgrade(upgrade(10)).await });
     site.node.came.acquire().await.unwrap().forget();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
+    // The service knows it, too, once another one has its place.
+    while site.shake(&site.ca, Some(&site.admin())).await.is_err() {
+        tokio::task::yield_now().await;
+    }
     site.node.may_answer.add_permits(1);
     while site.node.journal.lock().unwrap().operation.is_none() {
+        assert!(!site.node.calls().contains(&"abandoned".to_owned()));
         tokio::task::yield_now().await;
     }
 }

@@ -72,7 +72,9 @@ impl Recorder {
     async fn record(&self, call: String) {
         self.calls.lock().unwrap().push(call);
         self.came.add_permits(1);
+        let abandoned = Abandoned(self);
         self.may_answer.acquire().await.unwrap().forget();
+        std::mem::forget(abandoned);
     }
 
     /// The operation under way ends.
@@ -96,6 +98,15 @@ impl Recorder {
             self.log.push(What::turns(op.id(), why));
         }
         self.end(outcome.clone());
+    }
+}
+
+/// Writes down that nobody waits for an answer any more.
+struct Abandoned<'a>(&'a Recorder);
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.0.calls.lock().unwrap().push("abandoned".to_owned());
     }
 }
 

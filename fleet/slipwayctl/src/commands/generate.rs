@@ -32,25 +32,25 @@ const NEXT_LIST: Duration = Duration::days(365);
 /// Make it.
 pub fn run(dir: &Path, what: Gen, output: &Output) -> Result<(), Failure> {
     match what {
-        Gen::Ca { name, validity } => {
+        Gen::Ca { name, days } => {
             let name = name.unwrap_or_else(|| format!("slipway CA {:08x}", uuid::Uuid::new_v4().as_fields().0));
-            let mut params = params(&name, validity.days)?;
+            let mut params = params(&name, days)?;
             params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             let key = KeyPair::generate().map_err(failed)?;
             let certificate = params.self_signed(&key).map_err(failed)?;
             pair(dir, "ca", &certificate.pem(), &key, output)
         }
-        Gen::Server { name, hosts, validity } => {
+        Gen::Server { name, hosts, days } => {
             if let Some(wrong) = hosts.iter().find(|host| !is_host(host)) {
                 return Err(Failure::Usage(format!("--host {wrong:?} is neither a name nor an address")));
             }
-            let mut params = params(&name, validity.days)?;
+            let mut params = params(&name, days)?;
             params.subject_alt_names = CertificateParams::new(hosts).map_err(failed)?.subject_alt_names;
             signed(dir, &name, params, ExtendedKeyUsagePurpose::ServerAuth, output)
         }
-        Gen::Client { name, role, validity } => {
-            let mut params = params(&name, validity.days)?;
+        Gen::Client { name, role, days } => {
+            let mut params = params(&name, days)?;
             let role = match role {
                 Role::Reader => "slipway:reader",
                 Role::Operator => "slipway:operator",

@@ -44,6 +44,14 @@ fn a_certificate_has_name_role_and_days() {
         assert_eq!(of.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 2);
         assert!(of.extended_key_usage().unwrap().unwrap().value.server_auth);
     });
+    // Without a word about it: ten years for a CA, and one for all others.
+    run_in(home.path(), &["gen", "client", "bob", "--role", "reader"]).ok();
+    for (name, days) in [("ca", 3650), ("node-1", 365), ("bob", 365)] {
+        look(&home.path().join(format!("{name}.crt")), |of| {
+            let validity = of.validity();
+            assert_eq!(validity.not_after.timestamp() - validity.not_before.timestamp(), days * 86400 + 3600, "{name}");
+        });
+    }
     let names = ["ca", "alice", "node-1"].map(|name| [format!("{name}.crt"), format!("{name}.key")]);
     for name in names.as_flattened() {
         let mode = fs::metadata(home.path().join(name)).unwrap().permissions().mode();
