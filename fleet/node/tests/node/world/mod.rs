@@ -85,6 +85,12 @@ fn an_upgrade_of_a_machine_without_a_cluster_is_safe() {
 }
 
 #[test]
+fn an_upgrade_of_a_worker_is_safe() {
+    let shape = Shape { kubernetes: true, etcd: false };
+    explore(Machine { shape, ..Machine::new(Goal::Upgrade, true) });
+}
+
+#[test]
 fn a_rollback_is_safe() {
     explore(Machine::new(Goal::Rollback, true));
 }
