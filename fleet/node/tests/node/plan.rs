@@ -11,7 +11,7 @@ use slipway_node::{
     facts::Facts,
     goal::Goal,
     operation::{Installed, Operation, Shape},
-    sequence::{BACK, FORWARD, Limits, Next, Outcome, may_turn, next, steps},
+    sequence::{BACK, FORWARD, Limits, Next, Outcome, next, steps},
     step::Step,
 };
 
@@ -51,7 +51,11 @@ fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
             _ => {}
         }
     }
-    may_turn(&op).then(|| op.turn("why"))?;
+    op.abort = Some("somebody wants it to end".to_owned());
+    match next(&op, &facts(&disk, boot), Limits::default()) {
+        Next::Turn(why) => op.turn(&why),
+        _ => return None,
+    }
     let mut way = Vec::new();
     while let Next::Begin(step) = next(&op, &facts(&disk, boot), Limits::default()) {
         way.push(step);

@@ -7,8 +7,8 @@
 //! etcd's lock and member list and the fleet's grant are small models of their own. Numbers of boots and of writes are
 //! used again once nothing refers to them: states that differ in nothing that decides anything are one.
 //!
-//! Not in it: a copy of the journal that rots while it is the newer one, and somebody who uncordons a node and cordons it
-//! again while it is ours (what is left in the Node does not tell).
+//! Not in it: the loss of both copies of the journal, and somebody who uncordons a node and cordons it again while it is
+//! ours (what is left in the Node does not tell).
 
 mod act;
 pub mod disk;
@@ -82,6 +82,12 @@ fn an_upgrade_that_leaves_etcd_is_safe() {
 #[test]
 fn an_upgrade_of_a_machine_without_a_cluster_is_safe() {
     explore(Machine { shape: Shape::default(), token: None, ..Machine::new(Goal::Upgrade, true) });
+}
+
+#[test]
+fn an_upgrade_of_a_worker_is_safe() {
+    let shape = Shape { kubernetes: true, etcd: false };
+    explore(Machine { shape, ..Machine::new(Goal::Upgrade, true) });
 }
 
 #[test]
