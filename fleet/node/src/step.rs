@@ -110,7 +110,7 @@ impl Step {
             Self::Leave => "leave etcd's cluster",
             Self::Stop => "stop the services",
             Self::Release => "unmount the volumes",
-            Self::Activate => "have the next boot try the other slot once",
+            Self::Activate => "have the next boot be the other slot",
             Self::Reboot => "reboot",
             Self::Prove => "look whether the system is the right one, and well",
             Self::Confirm => "make the system the default",

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
@@ -108,11 +108,19 @@ impl Default for Config {
 impl Config {
     /// Read the file. Without a file everything has its default.
     pub fn read(path: &Path) -> Result<Self> {
-        match std::fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text).with_context(|| format!("{} is not as expected", path.display())),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(e).with_context(|| format!("{} cannot be read", path.display())),
+        let config: Self = match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text).with_context(|| format!("{} is not as expected", path.display()))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Self::default(),
+            Err(e) => return Err(e).with_context(|| format!("{} cannot be read", path.display())),
+        };
+        let (soak, prove) = (config.services.soak.as_secs(), config.limits.prove);
+        if soak >= prove {
+            bail!(
+                "{}: services.soak is {soak} s, and limits.prove only {prove}: no system would be well in time",
+                path.display()
+            );
         }
+        Ok(config)
     }
 
     /// Which parts the node has.

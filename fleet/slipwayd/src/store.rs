@@ -1,4 +1,5 @@
-//! The journal on the disk: two files that are written in turn, so that one is always whole.
+//! The journal on the disk: two files, written one after the other, so that one is always whole. Both are written with
+//! each change: whichever is damaged later, the other one says the same.
 
 use std::{
     fs::{self, File},
@@ -26,7 +27,8 @@ impl Store {
     /// begun: that is an error, and a person decides.
     pub fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let copies = [read(&copy(dir, 0))?, read(&copy(dir, 1))?];
+        let [first, second] = copies(dir);
+        let copies = [read(&first)?, read(&second)?];
         let is_new = copies.iter().all(Option::is_none);
         let found = Journal::newest(copies.map(|copy| copy.as_deref().and_then(Journal::decode)));
         let journal = match found {
@@ -58,18 +60,27 @@ impl Store {
         Ok(answer)
     }
 
-    /// The copy that does not count is written, and the directory, for a file that is new.
+    /// Both copies, one after the other, while the one that is not being written is whole; and the directory, for a file
+    /// that is new.
     fn write(&self, journal: &Journal) -> io::Result<()> {
-        let mut file = File::options().write(true).create(true).truncate(true).open(copy(&self.dir, journal.seq))?;
-        file.write_all(&journal.encode()?)?;
-        file.sync_all()?;
-        File::open(&self.dir)?.sync_all()
+        let bytes = journal.encode()?;
+        let mut order = copies(&self.dir);
+        let second = read(&order[1]).ok().flatten().and_then(|copy| Journal::decode(&copy));
+        if second.as_ref() != Some(&self.journal) {
+            order.reverse();
+        }
+        for path in order {
+            let mut file = File::options().write(true).create(true).truncate(true).open(path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            File::open(&self.dir)?.sync_all()?;
+        }
+        Ok(())
     }
 }
 
-/// The file of the copy with this number.
-fn copy(dir: &Path, seq: u64) -> PathBuf {
-    dir.join(["journal.0", "journal.1"][usize::from(seq % 2 == 1)])
+fn copies(dir: &Path) -> [PathBuf; 2] {
+    ["journal.0", "journal.1"].map(|name| dir.join(name))
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {

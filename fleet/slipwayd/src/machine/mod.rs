@@ -166,7 +166,9 @@ impl World for Machine {
         let member = self.etcd.as_ref().filter(|_| leaves).and_then(|etcd| etcd.member().ok().flatten());
         let cordons = op.is_some_and(|op| op.cordon.is_none() && op.at <= Step::Cordon);
         let node = self.kube.as_ref().filter(|_| cordons).and_then(|kube| kube.node().ok());
-        Facts { boot, uptime, disk: self.installer.disk(), node, member }
+        // Without its name, a boot would be taken for another one.
+        let disk = if boot.is_empty() { None } else { self.installer.disk() };
+        Facts { boot, uptime, disk, node, member }
     }
 
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {

@@ -34,7 +34,13 @@ fn a_key_that_nobody_knows_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("slipwayd.toml");
     assert_eq!(Config::read(&path).unwrap(), Config::default(), "no file");
-    for text in ["disc = \"/dev/sda\"", "[services]\nstopp = []", "[limits]\nstage = \"an hour\"", "["] {
+    for text in [
+        "disc = \"/dev/sda\"",
+        "[services]\nstopp = []",
+        "[limits]\nstage = \"an hour\"",
+        "[services]\nsoak = \"8m\"",
+        "[",
+    ] {
         fs::write(&path, text).unwrap();
         let error = format!("{:#}", Config::read(&path).unwrap_err());
         assert!(error.contains("slipwayd.toml"), "{error}");

@@ -24,38 +24,60 @@ fn a_journal_outlives_its_process() {
     assert_eq!(store.journal().seq, 3, "nothing changed: nothing is written");
 }
 
-/// A write that is cut short, at every byte, leaves what was there before.
+/// What a write leaves that is cut short: of the first copy any part, or of the second one with the first one whole.
 #[test]
 fn a_torn_copy_does_not_count() {
     let dir = tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     store.change(with_token(1)).unwrap();
+    let [first, second] = ["journal.0", "journal.1"].map(|name| dir.path().join(name));
+    let old = fs::read(&second).unwrap();
     store.change(with_token(2)).unwrap();
-    let newest = dir.path().join("journal.0");
-    let whole = fs::read(&newest).unwrap();
-    for len in 0..whole.len() {
-        fs::write(&newest, &whole[..len]).unwrap();
-        assert_eq!(Store::open(dir.path()).unwrap().journal().token, 1, "{len} bytes");
-        let mut zeros = whole.clone();
-        zeros[len..].fill(0);
-        fs::write(&newest, &zeros).unwrap();
-        assert_eq!(Store::open(dir.path()).unwrap().journal().token, 1, "zeros from byte {len}");
+    let new = fs::read(&first).unwrap();
+    assert_eq!(fs::read(&second).unwrap(), new, "both are written");
+    for (torn, whole, other, token) in [(&first, &old, &second, 1), (&second, &new, &first, 2)] {
+        fs::write(other, whole).unwrap();
+        for len in 0..new.len() {
+            fs::write(torn, &new[..len]).unwrap();
+            assert_eq!(Store::open(dir.path()).unwrap().journal().token, token, "{len} bytes");
+            let mut zeros = new.clone();
+            zeros[len..].fill(0);
+            fs::write(torn, &zeros).unwrap();
+            assert_eq!(Store::open(dir.path()).unwrap().journal().token, token, "zeros from byte {len}");
+        }
     }
-    fs::write(&newest, &whole).unwrap();
-    assert_eq!(Store::open(dir.path()).unwrap().journal().token, 2);
 }
 
+/// Whichever copy the medium loses later: nothing is forgotten.
 #[test]
-fn a_write_never_touches_the_copy_that_counts() {
+fn a_copy_that_is_lost_takes_nothing_with_it() {
     let dir = tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     for token in 1..6 {
         store.change(with_token(token)).unwrap();
-        let counts = dir.path().join(format!("journal.{}", token % 2));
-        let before = fs::read(&counts).unwrap();
-        store.change(with_token(token + 100)).unwrap();
-        assert_eq!(fs::read(&counts).unwrap(), before);
-        store.change(with_token(token)).unwrap();
+        for copy in ["journal.0", "journal.1"].map(|name| dir.path().join(name)) {
+            let whole = fs::read(&copy).unwrap();
+            fs::write(&copy, "nonsense").unwrap();
+            assert_eq!(Store::open(dir.path()).unwrap().journal().token, token);
+            fs::write(&copy, whole).unwrap();
+        }
+    }
+}
+
+/// A copy is damaged, and the next write is cut short in the first copy that it writes: the other one must be whole.
+#[test]
+fn the_copy_that_is_whole_is_written_last() {
+    for damaged in ["journal.0", "journal.1"] {
+        let dir = tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        store.change(with_token(1)).unwrap();
+        let other = if damaged == "journal.0" { "journal.1" } else { "journal.0" };
+        let before = fs::read(dir.path().join(other)).unwrap();
+        fs::remove_file(dir.path().join(damaged)).unwrap();
+        // The write ends at the copy that is damaged: there is a directory in its place.
+        fs::create_dir(dir.path().join(damaged)).unwrap();
+        assert!(store.change(with_token(2)).is_err());
+        assert_eq!(fs::read(dir.path().join(other)).unwrap(), before, "{damaged}");
     }
 }
 
@@ -80,7 +102,8 @@ fn what_cannot_be_written_has_not_happened() {
     let dir = tempdir().unwrap();
     let mut store = Store::open(dir.path()).unwrap();
     store.change(with_token(1)).unwrap();
-    // A directory where the next copy should be.
+    // A directory where a copy should be.
+    fs::remove_file(dir.path().join("journal.0")).unwrap();
     fs::create_dir(dir.path().join("journal.0")).unwrap();
     assert!(store.change(with_token(2)).is_err());
     assert_eq!(store.journal().token, 1);
