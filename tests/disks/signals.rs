@@ -26,7 +26,7 @@ fn send(child: &Child, signal: Signal) {
 fn an_upgrade_that_is_interrupted() {
     let world = World::new();
     let node = Node::installed(&world);
-    node.next.resize(Payload::ROOTFS, 20 * MIB);
+    node.next.resize(Payload::ROOTFS, 10 * MIB);
     let source = format!("--source={}", node.next.source());
     // So slow that a busy machine comes in time: what is interrupted ends at once, and only step 5 waits for step 4.
     let steps = [
