@@ -17,6 +17,7 @@ mod layers;
 mod machine_config;
 mod model_check;
 mod next_step;
+mod offline_plan;
 mod picture;
 mod registry;
 mod report_fixtures;

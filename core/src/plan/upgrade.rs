@@ -110,12 +110,14 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
     let new = Candidate { request, system, payload, digests, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
-    slots.check_pending(new.is_in(target) && !new.is_in(kept))?;
+    // In any other state it would be written anew.
+    let is_staged = new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial;
+    slots.check_pending(is_staged && !new.is_in(kept))?;
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
     }
     new.allowed(&slots, &mut draft.warnings)?;
-    if new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial {
+    if is_staged {
         return new.already_staged(slots, draft);
     }
     draft.warnings.extend(slots.check_fallback(system)?);
