@@ -160,3 +160,7 @@ payload() {
     "$top/hack/payload" "$top/$1" --version "${@:2}"
     "$top/out/installer" checksum "$top/$1" --progress none >&2
 }
+
+# etcd's client is made from etcd's own messages when it is compiled.
+# shellcheck disable=SC2034 # for who sources this
+fleet_packages=(protoc:protobuf-compiler /usr/include/google/protobuf/descriptor.proto:libprotobuf-dev)

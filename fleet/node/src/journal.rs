@@ -163,12 +163,14 @@ impl Journal {
             _ => None,
         };
         if let Some(op) = &mut self.operation {
-            op.settle(match denied {
+            let may_turn = sequence::may_turn(op);
+            let tried = match denied {
                 Some(Denied { payload, why }) if op.from.payload != Some(payload) => {
                     Tried::Failed(format!("the payload {payload} was tried on this node and is denied: {why}"))
                 }
                 _ => tried,
-            });
+            };
+            op.settle(tried, may_turn);
         }
     }
 

@@ -181,8 +181,8 @@ impl Operation {
         self.done = true;
     }
 
-    /// The step that was begun ended like this.
-    pub(crate) fn settle(&mut self, tried: Tried) {
+    /// The step that was begun ended like this. Whether a failure leads back is for the sequence to say.
+    pub(crate) fn settle(&mut self, tried: Tried, may_turn: bool) {
         match tried {
             // Only another boot shows that the machine was started anew.
             Tried::Done(_) if matches!(self.at, Step::Reboot | Step::Return) => {
@@ -196,7 +196,7 @@ impl Operation {
                 }
             }
             Tried::Blocked(why) => self.blocker = Some(why),
-            Tried::Failed(why) if crate::sequence::may_turn(self) => self.turn(&format!("{}: {why}", self.at)),
+            Tried::Failed(why) if may_turn => self.turn(&format!("{}: {why}", self.at)),
             Tried::Failed(why) => self.blocker = Some(why),
         }
     }
