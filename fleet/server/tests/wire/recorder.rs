@@ -49,7 +49,7 @@ impl Recorder {
     pub fn new(log: EventLog) -> Arc<Self> {
         let disk = Disk {
             running: Slot::A,
-            states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
+            states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Good) },
             payloads: PerSlot { a: None, b: None },
             next: Some(Slot::A),
         };

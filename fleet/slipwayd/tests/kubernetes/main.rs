@@ -6,7 +6,7 @@
 
 mod server;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -45,11 +45,13 @@ impl Others {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// The node, and pods on it. The server may still be starting.
-    fn node(&self) {
+    /// The node, once the server answers and has made its first namespace.
+    fn node(&self, server: &mut Server) {
         let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n1" } })).unwrap();
         let nodes = self.nodes();
-        Server::until(|| self.runtime.block_on(nodes.create(&PostParams::default(), &node)));
+        server.until(|| self.runtime.block_on(nodes.create(&PostParams::default(), &node)));
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        server.until(|| self.runtime.block_on(namespaces.get("default")));
     }
 
     fn pod(&self, name: &str, owner: Option<&str>, more: Value) {
@@ -62,8 +64,7 @@ impl Others {
         });
         merge(&mut pod, more);
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let pods = self.pods();
-        Server::until(|| self.runtime.block_on(pods.create(&PostParams::default(), &pod)));
+        self.runtime.block_on(self.pods().create(&PostParams::default(), &pod)).unwrap();
     }
 
     /// A pod runs, as its kubelet would say.
@@ -138,9 +139,9 @@ fn a_node_is_cordoned_and_becomes_what_it_was() {
     if !server::is_here() {
         return;
     }
-    let server = Server::start();
+    let mut server = Server::start();
     let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node();
+    others.node(&mut server);
     let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
     assert_eq!(node.cordon(one), Ok(()));
     assert_eq!(node.cordon(one), Ok(()), "after a crash it is done again");
@@ -168,9 +169,9 @@ fn pods_are_evicted_and_those_of_the_node_stay() {
     if !server::is_here() {
         return;
     }
-    let server = Server::start();
+    let mut server = Server::start();
     let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node();
+    others.node(&mut server);
     let op = Uuid::new_v4();
     others.pod("daemon", Some("DaemonSet"), Value::Null);
     let scratch = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
@@ -200,9 +201,9 @@ fn a_disruption_budget_is_respected_and_named() {
     if !server::is_here() {
         return;
     }
-    let server = Server::start();
+    let mut server = Server::start();
     let (others, node) = (Others::new(&server), node(&server, Policy::default()));
-    others.node();
+    others.node(&mut server);
     others.pod("db", Some("StatefulSet"), Value::Null);
     others.pod("web", Some("ReplicaSet"), Value::Null);
     ["db", "web"].iter().for_each(|name| others.runs(name));

@@ -77,7 +77,7 @@ impl Server {
             .arg("--cert-dir")
             .arg(dir.path())
             .arg("--service-account-key-file")
-            .arg(file("server.key"))
+            .arg(file("server.pub"))
             .arg("--service-account-signing-key-file")
             .arg(file("server.key"))
             .stdout(log("api.out"))
@@ -109,12 +109,17 @@ impl Server {
         fs::write(self.kubeconfig(user), text.to_string()).unwrap();
     }
 
-    /// Ask until the answer is `Ok`. The test runner ends what never comes.
-    pub fn until<T, E>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    /// Ask until the answer is `Ok`: while it starts, the server does not answer, and then lacks what it makes itself.
+    pub fn until<T, E>(&mut self, mut ask: impl FnMut() -> Result<T, E>) -> T {
         loop {
             match ask() {
                 Ok(answer) => return answer,
                 Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+            for child in &mut self.running {
+                let ended = child.try_wait().unwrap();
+                let log = || fs::read_to_string(self.dir.path().join("api.log")).unwrap_or_default();
+                assert!(ended.is_none(), "the server has ended: {}", log());
             }
         }
     }
@@ -146,6 +151,7 @@ fn certificates(dir: &Path) {
         let certificate = params.signed_by(&key, &ca).unwrap();
         fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
         fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        fs::write(dir.join(format!("{name}.pub")), key.public_key_pem()).unwrap();
     };
     leaf("server", "", "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth);
     leaf("admin", "system:masters", "admin", ExtendedKeyUsagePurpose::ClientAuth);
