@@ -130,8 +130,9 @@ fn upgrade(image: &Image, version: &Path, args: &[&str]) {
 
 fn is_back(mut at: Terminal, reason: &str) {
     at.logs_in('A', 0);
-    at.runs(&format!("installer status | grep '{reason}'"));
-    at.runs(&format!("journalctl -b -u slipway-status | grep '{reason}'"));
+    // Nothing of it on the console: the last words of a kernel that panicked are an alarm there.
+    at.runs(&format!("installer status | grep -q '{reason}'"));
+    at.runs(&format!("journalctl -b -u slipway-status | grep -q '{reason}'"));
     at.console.switch_off();
 }
 
