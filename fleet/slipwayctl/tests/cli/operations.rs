@@ -24,7 +24,7 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
         "node      node-1, service 0.1.0, up 2 h 0 min\n",
         "runs      Kubernetes\n",
         "slot      A good, running, next, payload unknown\n",
-        "slot      B empty, payload unknown\n",
+        "slot      B good, payload unknown\n",
         &format!("doing     upgrade {ID} oci:image for admin\n"),
         "step      [1/11] write the payload into the other slot and verify it\n",
     ] {
@@ -116,8 +116,10 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
         site.run(&["--config", "changed.toml", "status"])
     };
     assert!(with("pki/admin.", "other/mallory.").fails(4).starts_with("slipwayctl: unreachable: "));
-    let wrong = with("pki/ca.crt", "other/ca.crt").fails(4);
-    assert!(wrong.contains("the node's certificate is not what the context expects"), "{wrong}");
+    // The node may have closed the connection before the client has told it so. Then that is what the client says.
+    let wrong: Vec<_> = (0..20).map(|_| with("pki/ca.crt", "other/ca.crt").fails(4)).collect();
+    let says = |wrong: &String| wrong.contains("the node's certificate is not what the context expects");
+    assert!(wrong.iter().any(says), "{wrong:?}");
 
     site.run(&["gen", "revoke", "pki/admin.crt", "--dir", "pki"]).ok();
     site.run(&["status"]).fails(4);
@@ -139,7 +141,10 @@ fn the_socket_is_for_root_alone() {
         return;
     }
     // Everybody may connect: what counts is who it is.
-    fs::copy(env!("CARGO_BIN_EXE_slipwayctl"), site.path("ctl")).unwrap();
+    // By another program: what this one has open for writing, a child of another test would have, too, and then it
+    // cannot be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_slipwayctl")).arg(site.path("ctl")).status().unwrap();
+    assert!(copied.success());
     for name in ["", "node.sock", "ctl"] {
         fs::set_permissions(site.path(name), fs::Permissions::from_mode(0o777)).unwrap();
     }
