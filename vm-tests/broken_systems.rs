@@ -17,14 +17,14 @@ use crate::{
 
 /// Since the start of the kernel. A machine that is emulated beside others needs some two minutes to boot.
 const DEADLINE: &str = "slipway.deadline=5m";
-/// Where nothing has to happen before the deadline.
-const SOON: &str = "slipway.deadline=60s";
+/// Where nothing has to happen before the deadline but that the guard finds its disk.
+const SOON: &str = "slipway.deadline=2m";
 
 /// The initramfs has mounted the root and never moves to it.
 #[test]
 fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
     let broken = broken("while :; do sleep 60; done");
-    comes_back(DEBIAN, machine, Firmware::Bios, broken.path(), &[SOON], "was not confirmed within 1m");
+    comes_back(DEBIAN, machine, Firmware::Bios, broken.path(), &[SOON], "was not confirmed within 2m");
 }
 
 // What takes long: a boot until the system is up, the deadline, and another boot.
@@ -41,7 +41,7 @@ under_both_firmwares! {
 /// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.
 fn a_shell_in_the_initramfs(firmware: Firmware) {
     let args = [SOON, "rd.shell=1", "rd.break=pre-pivot"];
-    comes_back(DRACUT, machine, firmware, &payload(DRACUT, VERSION_2), &args, "was not confirmed within 1m");
+    comes_back(DRACUT, machine, firmware, &payload(DRACUT, VERSION_2), &args, "was not confirmed within 2m");
 }
 
 /// systemd runs, and gets nowhere.
