@@ -116,10 +116,8 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
         site.run(&["--config", "changed.toml", "status"])
     };
     assert!(with("pki/admin.", "other/mallory.").fails(4).starts_with("slipwayctl: unreachable: "));
-    // The node may have closed the connection before the client has told it so. Then that is what the client says.
-    let wrong: Vec<_> = (0..20).map(|_| with("pki/ca.crt", "other/ca.crt").fails(4)).collect();
-    let says = |wrong: &String| wrong.contains("the node's certificate is not what the context expects");
-    assert!(wrong.iter().any(says), "{wrong:?}");
+    let wrong = with("pki/ca.crt", "other/ca.crt").fails(4);
+    assert!(wrong.contains("the node's certificate is not what the context expects"), "{wrong}");
 
     site.run(&["gen", "revoke", "pki/admin.crt", "--dir", "pki"]).ok();
     site.run(&["status"]).fails(4);
@@ -127,7 +125,8 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
 
     site.stop();
     let gone = site.run(&["--context", "reader", "status"]).fails(4);
-    assert!(gone.contains("refused"), "{gone}");
+    // Refused, or reset where the connection came before the end.
+    assert!(gone.starts_with("slipwayctl: unreachable: "), "{gone}");
     let none = site.run(&["--socket", "none.sock", "--output", "json", "status"]);
     assert_eq!((none.code, &lines(&none.stdout)[0]["failure"]["kind"]), (4, &json!("unreachable")));
 }
