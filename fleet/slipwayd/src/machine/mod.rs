@@ -102,6 +102,11 @@ impl Machine {
     }
 
     fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        if !op.request.preserve {
+            return Tried::Failed(
+                "this version cannot make EPHEMERAL anew: ask for an upgrade that keeps it".to_owned(),
+            );
+        }
         let report = match self.installer.stage(&op.request.source, watcher) {
             Ok(report) => report,
             Err(trouble) => return trouble.into(),
@@ -174,13 +179,15 @@ impl World for Machine {
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
         match step {
             Step::Stage => self.stage(op, watcher),
-            // The fleet's grant came with the request, and is read again where there is a ledger to read.
-            Step::Grant | Step::Free => Tried::Done(Learned::Nothing),
+            // A grant that nobody can look up is none. Nothing was taken, so nothing is given back.
+            Step::Grant => Tried::Failed("this version knows no fleet whose grant it could read".to_owned()),
+            Step::Free => Tried::Done(Learned::Nothing),
             Step::Recheck => again(self.recheck(op)),
             Step::Lock | Step::Gate | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => {
                 again(self.of_etcd(step, op))
             }
             Step::Stop => again(units::stop(&self.config.services.stop)),
+            // EPHEMERAL is kept, and the installer writes to no volume that is mounted.
             Step::Release => Tried::Done(Learned::Nothing),
             Step::Activate => self.activate(op),
             Step::Reboot | Step::Return => match units::reboot() {
