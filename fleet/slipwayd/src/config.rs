@@ -71,7 +71,7 @@ fn everywhere() -> SocketAddr {
 
 impl Default for Api {
     fn default() -> Self {
-        Self { socket: "/run/slipway/slipwayd.sock".into(), tls: None }
+        Self { socket: "/run/slipway/node.sock".into(), tls: None }
     }
 }
 
