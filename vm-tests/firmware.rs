@@ -139,8 +139,12 @@ impl Connection {
     /// Ask until the answer has this in it.
     fn wait_for(&mut self, query: &str, text: &str) {
         let (began, command) = (Instant::now(), format!(r#"{{"execute":"{query}"}}"#));
-        while !self.say(&command).contains(text) {
-            assert!(began.elapsed() < LIMIT, "{query} does not say {text}");
+        loop {
+            let answer = self.say(&command);
+            if answer.contains(text) {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{query} does not say {text} but {answer}");
             sleep(Duration::from_millis(20));
         }
     }
