@@ -28,7 +28,8 @@ impl Run {
     pub fn start(world: &World, node: &Node, slot: char, trial: bool, args: &[&str]) -> Self {
         let cmdline = world.path("cmdline-of-a-run");
         fs::write(&cmdline, node.cmdline(slot, trial)).unwrap();
-        let script = format!("mount --bind {} /proc/cmdline && exec \"$@\"", cmdline.display());
+        // Who runs these tests may ignore signals, as a shell does for what runs in its background.
+        let script = format!("mount --bind {} /proc/cmdline && exec env --default-signal \"$@\"", cmdline.display());
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_installer")]).args(args);
         command.args(["--progress=json", "--disk"]).arg(&node.disk);

@@ -152,7 +152,8 @@ fn an_image_that_is_interrupted() {
     let world = World::new();
     let out = world.path("images");
     fs::create_dir(&out).unwrap();
-    let mut command = Command::new(installer_path());
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(installer_path());
     command.args(["image", "--kind=qcow2", "--disk-size=8GiB", "--format-data=false", "--progress=json", "--source"]);
     command.arg(world.payload.source()).arg("--out").arg(out.join("disk.qcow2.xz")).env("SLIPWAY_ASSETS", assets());
     for phase in ["check      payload", "\"step\":9", "convert "] {
