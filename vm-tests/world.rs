@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
     sync::OnceLock,
 };
 
@@ -58,6 +58,11 @@ impl World {
         built(&format!("out/systems/{name}-{version}"), Some("SHA256SUMS"))
     }
 
+    /// A program that a node of the fleet has.
+    pub fn node_program(&self, name: &str) -> PathBuf {
+        built(&format!("out/node/{name}"), None)
+    }
+
     /// The payload, with checksums, of the first version for an architecture.
     pub fn payload_for(&self, arch: &str) -> &Path {
         match arch {
@@ -89,12 +94,20 @@ pub fn scratch_dir() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory can be made")
 }
 
-/// A directory of this name in the same place, for what the tests of this run share. It is left there at the end, and
-/// empty at the beginning: what is in it may be from an older installer or another QEMU.
+/// A directory of this name in the same place, for what the tests of this process share. It is left there at the end, and
+/// removed by the next process: what is in it is of this installer and this QEMU.
 pub fn fresh_dir(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for entry in fs::read_dir(place).expect("cargo made it").flatten() {
+        let file = entry.file_name();
+        let owner = file.to_str().and_then(|file| file.strip_prefix(name)?.strip_prefix('.')?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let dir = place.join(format!("{name}.{}", process::id()));
     let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).expect("a directory can be made");
+    fs::create_dir(&dir).expect("a directory can be made");
     dir
 }
 
