@@ -13,7 +13,7 @@ use slipwayd::machine::etcd::{Config, Etcd};
 use tempfile::TempDir;
 
 /// The program; `SLIPWAY_ETCD` names another one.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet/etcd");
     std::env::var_os("SLIPWAY_ETCD").map_or(made, PathBuf::from)
 }
@@ -35,7 +35,8 @@ pub struct Cluster {
     running: Vec<Option<Child>>,
 }
 
-fn name(n: usize) -> String {
+/// What member `n` is called.
+pub fn name(n: usize) -> String {
     format!("m{n}")
 }
 

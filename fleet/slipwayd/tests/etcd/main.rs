@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod cluster;
+mod net;
+mod partition;
+mod tls;
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 

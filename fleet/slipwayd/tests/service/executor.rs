@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::world::{Machine, payload};
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
+pub struct Heard(Mutex<Vec<String>>);
 
 impl Listener for Heard {
     fn hear(&self, _op: &Operation, happened: Happened) {
@@ -32,7 +32,7 @@ impl Listener for Heard {
 
 const KUBERNETES: Shape = Shape { kubernetes: true, etcd: false };
 
-fn upgrade() -> Request {
+pub fn upgrade() -> Request {
     Request {
         id: Uuid::new_v4(),
         goal: Goal::Upgrade,

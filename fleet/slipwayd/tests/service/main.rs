@@ -6,6 +6,7 @@
 
 mod executor;
 mod store;
+mod table;
 mod world;
 
 use std::{fs, path::Path};
