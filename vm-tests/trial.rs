@@ -76,6 +76,13 @@ under_both_firmwares! {
     };
 }
 
+/// The guard feeds the watchdog, and the watchdog sees to the guard.
+#[test]
+fn a_guard_that_hangs_is_ended_by_the_watchdog_under_bios() {
+    let image = upgraded_to(VERSION_WATCHDOG, "guard-hangs");
+    comes_back(machine(Firmware::Bios, &image).watchdog(), &image, &["SLIPWAY-SCENARIO guard-hangs"]);
+}
+
 /// How a machine of another architecture starts anew is its own.
 #[test]
 fn a_panic_of_the_userland_under_uefi_on_arm64() {
