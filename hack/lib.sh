@@ -161,6 +161,17 @@ payload() {
     "$top/out/installer" checksum "$top/$1" --progress none >&2
 }
 
+# What runs on a node of the fleet, as the fleet's own tests have compiled it: out/node
+node_programs() {
+    local programs=${CARGO_TARGET_DIR:-$top/fleet/target}/debug name
+    say "building what runs on a node"
+    cargo test --quiet --locked --manifest-path "$top/fleet/Cargo.toml" --workspace --no-run
+    "$top/fleet/hack/parts" etcd
+    mkdir -p "$top/out/node"
+    for name in slipwayd slipwayctl; do strip -o "$top/out/node/$name" "$programs/$name"; done
+    cp "$top/out/cache/fleet/etcd" "$top/out/node/"
+}
+
 # etcd's client is made from etcd's own messages when it is compiled.
 # shellcheck disable=SC2034 # for who sources this
 fleet_packages=(protoc:protobuf-compiler /usr/include/google/protobuf/descriptor.proto:libprotobuf-dev)

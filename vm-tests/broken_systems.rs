@@ -1,18 +1,18 @@
 //! New versions of a Debian that are broken, each in its own way. Nobody is at the console and nobody reboots: the machine
 //! comes back by itself, and the old system says why.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::path::Path;
 
 use tempfile::TempDir;
 
 use crate::{
     campaign,
     image::Image,
-    medium::cpio,
     operating_systems::{DEBIAN, DRACUT, installed, machine, payload},
+    own_debian::{self, with_file, with_unit},
     qemu::{Firmware, Machine},
     terminal::Terminal,
-    world::{VERSION_2, World, run, scratch_dir},
+    world::VERSION_2,
 };
 
 /// Since the start of the kernel. A machine that is emulated beside others needs some two minutes to boot.
@@ -136,48 +136,11 @@ fn is_back(mut at: Terminal, reason: &str) {
     at.console.switch_off();
 }
 
-/// A version of Debian whose initramfs runs this as one of its last scripts, with the new root mounted at `$rootmnt`.
 fn broken(script: &str) -> TempDir {
-    let (dir, files) = (scratch_dir(), scratch_dir());
-    for entry in fs::read_dir(payload(DEBIAN, VERSION_2)).expect("the payload can be listed").flatten() {
-        if !["SHA256SUMS", "manifest.json"].map(Into::into).contains(&entry.file_name()) {
-            fs::copy(entry.path(), dir.path().join(entry.file_name())).expect("the payload can be copied");
-        }
-    }
-    // A file of a later archive takes the place of an earlier one's.
-    let [place, program, order] = ["", "/broken", "/ORDER"].map(|name| format!("scripts/init-bottom{name}"));
-    fs::create_dir_all(files.path().join(&place)).expect("a temporary directory has room");
-    let write = |name: &str, text: &str| {
-        let path = files.path().join(name);
-        fs::write(&path, text).expect("a temporary directory has room");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a script can be made executable");
-    };
-    write(&program, &format!("#!/bin/sh\n{script}\n"));
-    write(&order, &format!("/{program}\n/scripts/init-bottom/udev \"$@\"\n"));
-    let initramfs = dir.path().join("initramfs.img");
-    let mut bytes = fs::read(&initramfs).expect("the initramfs can be read");
-    // The kernel looks for the next archive at multiples of four bytes and skips zeros.
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes.extend(cpio(files.path(), &[&program, &order]));
-    fs::write(initramfs, bytes).expect("a temporary directory has room");
-    run(&World::get().installer, ["checksum".as_ref(), dir.path().as_os_str()]);
-    dir
+    own_debian::version(VERSION_2, script, &[])
 }
 
-/// A script that writes a file into the new root.
-fn with_file(path: &str, mode: u32, text: &str) -> String {
-    format!("cat >\"$rootmnt{path}\" <<'END'\n{text}\nEND\nchmod {mode:o} \"$rootmnt{path}\"\n")
-}
-
-/// The same for a unit that this target wants.
-fn with_unit(name: &str, text: &str, target: &str) -> String {
-    let dir = "/etc/systemd/system";
-    let wants = format!("$rootmnt{dir}/{target}.target.wants");
-    let unit = with_file(&format!("{dir}/{name}.service"), 0o644, &format!("[Unit]\n{text}"));
-    format!("{unit}mkdir -p \"{wants}\"\nln -s ../{name}.service \"{wants}/\"\n")
-}
-
-/// The same for a health check.
+/// Part of a script: a health check of the new system.
 fn with_check(name: &str, text: &str) -> String {
     with_file(&format!("/etc/slipway/health.d/{name}"), 0o755, &format!("#!/bin/sh\n{text}"))
 }

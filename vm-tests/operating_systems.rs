@@ -18,11 +18,6 @@ const MKOSI: &str = "mkosi";
 const TALOS_LIKE: &str = "talos-like";
 
 #[test]
-fn debian_upgrades_itself_and_goes_back_under_bios() {
-    upgrades_itself(DEBIAN, Firmware::Bios);
-}
-
-#[test]
 fn debian_dracut_comes_back_from_a_trial_under_uefi() {
     comes_back(DRACUT, Firmware::Uefi);
 }

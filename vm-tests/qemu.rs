@@ -331,6 +331,13 @@ impl Machine {
         }
     }
 
+    /// With so much memory, for a system with more in it than ours.
+    pub fn memory(mut self, mib: u32) -> Self {
+        // The last word counts.
+        self.shape.extend(["-m".into(), mib.to_string().into()]);
+        self
+    }
+
     /// Plug in a watchdog. It resets the machine when a system has started it and feeds it no longer.
     pub fn watchdog(mut self) -> Self {
         self.shape.extend(["-device", "i6300esb", "-action", "watchdog=reset"].map(Into::into));

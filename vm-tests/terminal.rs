@@ -15,6 +15,16 @@ impl Terminal {
     /// Wait for a login and log in; the slot is this one.
     pub fn types_root(&mut self, slot: char, tries: u8) {
         self.console.wait_for(&format!("slipway: slot {slot} try={tries}: booting"));
+        self.enters(slot, tries);
+    }
+
+    /// The same where something was said behind the prompt.
+    pub fn asks_for_login(&mut self, slot: char, tries: u8) {
+        self.console.type_line("");
+        self.enters(slot, tries);
+    }
+
+    fn enters(&mut self, slot: char, tries: u8) {
         self.console.wait_for_prompt("login: ");
         self.console.type_line("root");
         self.console.wait_for_prompt("~# ");

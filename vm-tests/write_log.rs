@@ -70,6 +70,11 @@ impl WriteLog {
         self.bytes[entry.data.clone()].get(at..at + SECTOR)
     }
 
+    /// What an entry writes.
+    pub fn written(&self, entry: usize) -> &[u8] {
+        &self.bytes[self.entries[entry].data.clone()]
+    }
+
     /// The disk after a cut before an entry. What was not flushed is there or not, as a random number says.
     pub fn disk_at(&self, cut: usize, before: &Image, random: &mut Random) -> Image {
         let disk = before.copy();

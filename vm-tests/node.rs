@@ -1,0 +1,231 @@
+//! A node that upgrades itself: Debian with `slipwayd`, and with the only member of an etcd. Somebody asks at the serial
+//! console; nobody reboots, and nobody confirms. Kubernetes is not in these machines: `fleet/slipwayd` is tested with it.
+//!
+//! `SLIPWAY_NODE_CUTS` is after how many of the journal's changes the power is cut, each on a disk of its own.
+
+use std::{env, fs, path::Path, time::Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    campaign,
+    image::Image,
+    medium::Medium,
+    own_debian::{self, with_file, with_unit, with_unit_file},
+    qemu::{Drive, Firmware, Machine},
+    terminal::Terminal,
+    world::{VERSION, VERSION_2, World, scratch_dir},
+    write_log::{Random, WriteLog},
+};
+
+/// What a node of ours needs to be well.
+const NEED: &[&str] = &["etcd.service", "ssh.service"];
+const CONFIG: &str = r#"
+[services]
+stop = ["etcd.service"]
+need = NEED
+soak = "5s"
+[limits]
+prove = 240
+[etcd]
+name = "node"
+endpoints = ["http://127.0.0.1:2379"]
+peer_urls = ["http://127.0.0.1:2380"]
+"#;
+const ETCD: &str = "--name node --data-dir /var/lib/etcd --logger zap --log-level error \
+    --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+    --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
+    --initial-cluster node=http://127.0.0.1:2380";
+/// Says on the console what the node has to do, until that is nothing; how the last thing ended, and whether etcd still
+/// has the lock of an upgrade.
+const NODE_SAYS: &str = r#"#!/bin/bash
+# Opened for each line: getty hangs up who has it open.
+says() { echo "the node has $*" >/dev/console; }
+until status=$(slipwayctl status) && grep -q '^doing *nothing' <<<"$status"; do
+    step=$(sed -nE 's/^(step|back|blocked) *//p' <<<"$status" | tr '\n' ' ')
+    [ "$step" = "$last" ] || says "to $step"
+    last=$step
+    sleep 2
+done
+ended=$(sed -n 's/^before *//p' <<<"$status" | head -n 1)
+[ -z "$ended" ] || says "ended: $ended"
+body='{"key":"L3NsaXB3YXkvdjEvdXBncmFkZS9ob2xkZXI="}'
+until answer=$(
+    exec 3<>/dev/tcp/127.0.0.1/2379 &&
+        printf 'POST /v3/kv/range HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s' "${#body}" "$body" >&3 &&
+        grep '"header"' <&3
+); do sleep 1; done
+if grep -q '"kvs"' <<<"$answer"; then says "a lock"; fi
+says "nothing to do"
+"#;
+/// How a copy of the journal begins.
+const JOURNAL: &[u8] = b"slipway-journal ";
+
+#[test]
+fn a_node_whose_power_is_cut_ends_what_it_began() {
+    cuts();
+}
+
+under_both_firmwares! {
+    a_node_upgrades_itself_and_goes_back => |firmware| campaign("a_node_upgrades_itself", firmware, upgrades);
+    a_node_gives_up_a_version_that_is_not_well => |firmware| campaign("a_node_gives_up", firmware, gives_up);
+}
+
+/// Asked for another version, and then for the old one. etcd has one voter: the node refuses to take it away until
+/// somebody says that it may.
+fn upgrades(firmware: Firmware) {
+    let (image, next) = (installed(), node(VERSION_2, NEED));
+    let medium = Medium::with_payload(next.path());
+    let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
+    at.logs_in('A', 0);
+    at.runs("slipwayctl plan upgrade dir:/mnt/payload | grep 'blocked: etcd needs 1 healthy voters of 1'");
+    let began = Instant::now();
+    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
+    at.console.wait_for("slipway: slot B try=1: booting");
+    eprintln!("from the call to the new system's kernel: {:.0} s", began.elapsed().as_secs_f32());
+    expect_end(&mut at, "reached its goal");
+    at.asks_for_login('B', 1);
+    at.runs("slipwayctl rollback --allow-outage");
+    at.console.wait_for("slipway: slot A try=0: booting");
+    expect_end(&mut at, "reached its goal");
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
+}
+
+/// Nothing starts the service that the new version needs. The old one comes back, and takes that payload never again.
+fn gives_up(firmware: Firmware) {
+    let (image, next) = (installed(), node(VERSION_2, &[NEED, &["db.service"]].concat()));
+    let medium = Medium::with_payload(next.path());
+    let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
+    at.logs_in('A', 0);
+    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
+    at.console.wait_for("slipway: slot B try=1: booting");
+    expect_end(&mut at, "db.service is inactive");
+    at.asks_for_login('A', 0);
+    at.says("slipwayctl upgrade dir:/mnt/payload --allow-outage --wait; test $? = 1", &["db.service is inactive"]);
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('A', false), "{console}");
+}
+
+/// The power is cut while an upgrade runs, each time after another change of the journal. What the node began comes to an
+/// end by itself: the new system or the old one, for good, and nothing is held any more.
+fn cuts() {
+    let wanted = env::var("SLIPWAY_NODE_CUTS").map_or(1, |n| n.parse().expect("SLIPWAY_NODE_CUTS is a number"));
+    let (before, next) = (installed(), node(VERSION_2, NEED));
+    let medium = Medium::with_payload(next.path());
+    let log = record(&before, &medium);
+    let changes = changes(&log);
+    let mut random = Random(0x5eed);
+    let mut left: Vec<usize> = (0..changes.len()).collect();
+    while changes.len() - left.len() < wanted && !left.is_empty() {
+        let n = left.swap_remove(random.below(left.len() as u64) as usize);
+        let (from, said) = &changes[n];
+        let to = changes.get(n + 1).map_or(log.len(), |(to, _)| *to);
+        let cut = from + 1 + random.below((to - from) as u64) as usize;
+        let disk = log.disk_at(cut, &before, &mut random);
+        let drive = disk_of(&disk).kept();
+        let mut at = Terminal::of(machine([Firmware::Bios, Firmware::Uefi][n % 2], &drive, &medium));
+        let end = end(&mut at);
+        let console = at.console.switch_off();
+        eprintln!("cut {cut} of {}, journal {said}: {end}", log.len());
+        let runs = if end.contains("reached its goal") { 'B' } else { 'A' };
+        assert_eq!(disk.next_boot(), (runs, false), "after cut {cut}, {said}: {end}\n{console}");
+    }
+}
+
+/// What a node writes that upgrades itself.
+fn record(before: &Image, medium: &Medium) -> WriteLog {
+    let (disk, dir) = (before.copy(), scratch_dir());
+    let log = dir.path().join("log");
+    fs::write(&log, []).expect("the log can be made");
+    let mut at = Terminal::of(machine(Firmware::Bios, &disk_of(&disk).logged(&log), medium));
+    at.logs_in('A', 0);
+    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
+    at.console.wait_for("slipway: slot B try=1: booting");
+    expect_end(&mut at, "reached its goal");
+    at.console.switch_off();
+    WriteLog::read(&log)
+}
+
+/// The first write of each journal that is another one than before, and where it is in the sequence.
+fn changes(log: &WriteLog) -> Vec<(usize, String)> {
+    let mut changes: Vec<(usize, String)> = Vec::new();
+    let mut last = None;
+    for n in 0..log.len() {
+        for sector in (0..log.written(n).len()).step_by(512) {
+            let text = &log.written(n)[sector..];
+            let Some(json) = text.strip_prefix(JOURNAL).and_then(|text| text.splitn(2, |byte| *byte == b'\n').nth(1))
+            else {
+                continue;
+            };
+            // Behind it comes what fills the sector.
+            let mut values = serde_json::Deserializer::from_slice(json).into_iter::<Value>();
+            let journal = values.next().and_then(Result::ok).expect("a journal is written in one piece");
+            if last.as_ref().is_some_and(|seq| *seq >= journal["seq"].as_u64()) {
+                continue;
+            }
+            last = Some(journal["seq"].as_u64());
+            let (at, done) = (&journal["operation"]["at"], &journal["operation"]["done"]);
+            changes.push((n, format!("{at}, done: {done}")));
+        }
+    }
+    assert!(changes.len() > 20, "an upgrade changes the journal often: {changes:?}");
+    changes
+}
+
+/// Wait until the node has nothing to do; the last thing that it had to do ended so.
+fn expect_end(at: &mut Terminal, how: &str) {
+    let end = end(at);
+    if !end.contains(how) {
+        at.console.fail(&format!("`{end}` instead of `{how}`"));
+    }
+}
+
+/// Wait until the node has nothing to do; how the last thing that it had to do ended.
+fn end(at: &mut Terminal) -> String {
+    let mut end = "nothing was begun".to_owned();
+    loop {
+        let line = at.console.wait_for("the node has ");
+        let said = line.split_once("the node has ").map_or("", |(_, said)| said).trim();
+        eprintln!("the node has {said}");
+        match said.split_once(' ') {
+            Some(("ended:", how)) => how.clone_into(&mut end),
+            _ if said == "nothing to do" => return end,
+            _ => assert_ne!(said, "a lock", "{end}"),
+        }
+    }
+}
+
+/// The first version, installed.
+fn installed() -> Image {
+    Image::of(node(VERSION, NEED).path(), &["--extra-kernel-arg", "no_timer_check"])
+}
+
+fn disk_of(image: &Image) -> Drive<'_> {
+    Drive::new(image.path()).boot_index(1)
+}
+
+fn machine(firmware: Firmware, drive: &Drive, medium: &Medium) -> Machine {
+    Machine::new(firmware).memory(1024).drive(drive).drive(&medium.drive())
+}
+
+/// A version of the node, whose system is well when these units are active.
+fn node(version: &str, need: &[&str]) -> TempDir {
+    let (top, built) = (Path::new(env!("CARGO_MANIFEST_DIR")), |name: &str| World::get().node_program(name));
+    let service = fs::read_to_string(top.join("fleet/slipwayd/slipwayd.service")).expect("it is part of the project");
+    let etcd = format!("Type=notify\nRestart=always\nExecStart=etcd {ETCD}");
+    let what = "What=/dev/disk/by-id/virtio-slipway-payload\nWhere=/mnt\nOptions=ro";
+    let script = [
+        "cp /programs/* \"$rootmnt/usr/bin/\"\n".to_owned(),
+        // The service confirms.
+        "rm \"$rootmnt\"/etc/systemd/system/*.wants/slipway-confirm.service\n".to_owned(),
+        with_file("/etc/slipway/slipwayd.toml", 0o644, &CONFIG.replace("NEED", &format!("{need:?}"))),
+        with_unit_file("slipwayd.service", &service, "multi-user"),
+        with_unit("etcd", &format!("After=local-fs.target\n[Service]\n{etcd}"), "multi-user"),
+        with_unit_file("mnt.mount", &format!("[Mount]\n{what}"), "local-fs"),
+        with_file("/usr/bin/node-says", 0o755, NODE_SAYS),
+        with_unit("node-says", "[Service]\nExecStart=node-says", "multi-user"),
+    ];
+    own_debian::version(version, &script.concat(), &["slipwayd", "slipwayctl", "etcd"].map(built))
+}
