@@ -108,6 +108,12 @@ impl EventLog {
         self.position(self.ring().last)
     }
 
+    /// The events that are kept, and the position of the newest that ever was.
+    pub(crate) fn kept(&self) -> (Vec<Event>, Position) {
+        let ring = self.ring();
+        (ring.events.iter().cloned().collect(), self.position(ring.last))
+    }
+
     /// Who reads what comes after `after`; all that is kept, if it is `None`.
     pub fn read(&self, after: Option<&Position>) -> Result<Reader, Ahead> {
         let changed = self.shared.changed.subscribe();
