@@ -3,6 +3,8 @@
 
 mod certificates;
 mod facade;
+mod facade_events;
+mod facade_reads;
 mod limits;
 mod recorder;
 mod roles;
