@@ -103,6 +103,13 @@ impl EventLog {
         self.tell();
     }
 
+    /// Ends when nothing more comes.
+    pub(crate) async fn closed(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        // The log is ours, too: its sender is there.
+        let _ = changed.wait_for(|_| self.ring().closed).await;
+    }
+
     /// The newest event.
     pub fn newest(&self) -> Position {
         self.position(self.ring().last)

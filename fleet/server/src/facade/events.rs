@@ -153,6 +153,13 @@ impl Told {
             "" => None,
             id => place(id, &epoch)?,
         };
+        if let Some((last, _)) = after {
+            log.read(Some(&Position { epoch: epoch.clone(), seq: last })).map_err(|e| Reason::AheadOfLog.status(e))?;
+            let first = kept.first().map_or(seq + 1, number);
+            if last + 1 < first {
+                return Err(missed(v1::Gap { missing: Some(first - last - 1) }));
+            }
+        }
         let actor = request.with_actor_id;
         let since = since(request.tail_seconds);
         let (mut words, mut wanted) = (Words::default(), Vec::new());
@@ -179,13 +186,10 @@ impl Told {
         }
         let before = Position { epoch: epoch.clone(), seq: from.0 - 1 };
         let reader = log.read(Some(&before)).map_err(|e| Reason::AheadOfLog.status(e))?;
-        // It says that the stream has begun. Who goes on from its id misses nothing.
-        let hello = Event {
-            metadata: None,
-            data: Some(Any::default()),
-            id: id(&epoch, (seq, usize::MAX)),
-            actor_id: actor.clone(),
-        };
+        // It says that the stream has begun. Who goes on from its id gets the same.
+        let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
+        let (data, id) = (Some(Any::default()), id(&epoch, place));
+        let hello = Event { metadata: None, data, id, actor_id: actor.clone() };
         Ok(Self { reader, words, epoch, from, actor, next: VecDeque::from([hello]) })
     }
 

@@ -16,6 +16,7 @@ use tokio_stream::Once;
 use tonic::{Request, Response, Status};
 
 use crate::{
+    events::EventLog,
     facade::{events::Told, id, source},
     node::{Lines, Log, Node},
     role::Call,
@@ -29,11 +30,21 @@ const CRI: i32 = 1;
 /// The file whose text shows that a machine was started anew. No other is read, for nobody.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-impl Source for Lines {
+/// A log of the machine, for one client.
+struct Piecewise {
+    lines: Lines,
+    /// A log that is followed has no end of its own: it ends with the service.
+    events: EventLog,
+}
+
+impl Source for Piecewise {
     type Item = Data;
 
     async fn next(&mut self) -> Option<Result<Data, Status>> {
-        let piece = self.recv().await?;
+        let piece = tokio::select! {
+            piece = self.lines.recv() => piece?,
+            () = self.events.closed() => return Some(Err(Reason::GoesDown.status("the log goes on"))),
+        };
         Some(piece.map(|bytes| Data { metadata: None, bytes }).map_err(Status::from))
     }
 }
@@ -49,7 +60,7 @@ impl<N: Node> Service<N> {
         let watcher = self.watcher(request, call)?;
         let of = of?;
         let lines = self.put(request, call, |node| async move { node.log(of).await }).await?;
-        Ok(watcher.read(lines))
+        Ok(watcher.read(Piecewise { lines, events: self.event_log().clone() }))
     }
 }
 

@@ -211,6 +211,15 @@ async fn who_misses_events_is_told_and_may_come_again() {
         }
     };
     assert_eq!(Reason::of(&missed), Some(Reason::MissedEvents));
+    // Nor does who goes on from an event get what is not kept any more, or what is not there yet.
+    let mut new = client.events(EventsRequest::default()).await.unwrap().into_inner();
+    let newest = next(&mut new).await.id;
+    let [epoch, seq, _] = newest.split('.').collect::<Vec<_>>()[..] else { panic!("{newest}") };
+    let seq: u64 = seq.parse().unwrap();
+    for (seq, reason) in [(1, Reason::MissedEvents), (seq + 1, Reason::AheadOfLog), (u64::MAX, Reason::AheadOfLog)] {
+        let request = EventsRequest { tail_id: format!("{epoch}.{seq}.0"), ..Default::default() };
+        assert_eq!(Reason::of(&client.events(request).await.unwrap_err()), Some(reason), "{seq}");
+    }
     let again = rest(&site, events(&mut client, all()).await).await;
     assert_eq!(line(again.last().unwrap()), "machine Running true");
 }

@@ -77,6 +77,7 @@ async fn logs_come_until_their_end_or_the_readers() {
     let follow = DmesgRequest { follow: true, tail: true };
     let mut following = client.dmesg(follow).await.unwrap().into_inner();
     assert_eq!(following.message().await.unwrap().unwrap().bytes, b"one\n");
+    assert_eq!(following.message().await.unwrap().unwrap().bytes, b"two\n");
     let asked = [
         "Service { name: \"kubelet\", follow: false, lines: None }",
         "Service { name: \"broken\", follow: false, lines: Some(5) }",
@@ -86,6 +87,9 @@ async fn logs_come_until_their_end_or_the_readers() {
     assert_eq!(site.node.calls(), asked);
     let pods = LogsRequest { driver: 1, ..logs("kube-system/etcd", -1) };
     assert_eq!(Reason::of(&client.logs(pods).await.unwrap_err()), Some(Reason::NotHere));
+    // The end of the service is not the end of the log.
+    site.log.close();
+    assert_eq!(Reason::of(&following.message().await.unwrap_err()), Some(Reason::GoesDown));
 }
 
 #[tokio::test]
