@@ -111,7 +111,7 @@ async fn it_upgrades_and_watches() {
     let why = "it is not well";
     let error = json!({"message": why});
     let sequence = "talos/runtime/machine.SequenceEvent";
-    assert_eq!(data(1), json!({"@type": "talos/runtime/machine.PhaseEvent", "phase": "unlock", "action": "STOP"}));
+    assert_eq!(data(1), json!({"@type": "talos/runtime/machine.PhaseEvent", "phase": "uncordon", "action": "STOP"}));
     assert_eq!(data(2), json!({"@type": sequence, "sequence": "upgrade", "error": error}));
     assert_eq!(data(3), json!({"@type": sequence, "sequence": "upgrade", "action": "STOP", "error": error}));
     let unmet = json!([{"name": "upgrade", "reason": why}]);
