@@ -41,15 +41,23 @@ pub enum Reason {
     TooManyWatches,
     /// Events that are not there yet.
     AheadOfLog,
+    /// Events that this reader did not take in time.
+    MissedEvents,
     /// The call is for another node.
     OtherNode,
+    /// What is asked for is not on this node.
+    NotHere,
+    /// etcd does not do it, or does not answer.
+    Etcd,
+    /// The node goes down before the outcome is known.
+    GoesDown,
     /// The node failed.
     Failed,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Forbidden,
         Self::Distrusted,
         Self::Malformed,
@@ -65,7 +73,11 @@ impl Reason {
         Self::TooManyCalls,
         Self::TooManyWatches,
         Self::AheadOfLog,
+        Self::MissedEvents,
         Self::OtherNode,
+        Self::NotHere,
+        Self::Etcd,
+        Self::GoesDown,
         Self::Failed,
     ];
 
@@ -93,7 +105,12 @@ impl Reason {
             Self::TooManyCalls => ("too-many-calls", Code::ResourceExhausted, "try again later"),
             Self::TooManyWatches => ("too-many-watches", Code::ResourceExhausted, "end another watch first"),
             Self::AheadOfLog => ("ahead-of-log", Code::OutOfRange, "take the position from `Status`"),
+            // Clients of Talos try again when a node is unavailable, and then get all that is kept.
+            Self::MissedEvents => ("missed-events", Code::Unavailable, "ask again for all that the node still has"),
             Self::OtherNode => ("other-node", Code::FailedPrecondition, "connect to that node itself"),
+            Self::NotHere => ("not-here", Code::Unimplemented, "no other role or time changes that"),
+            Self::Etcd => ("etcd", Code::Unavailable, "look at the members of etcd, then try again"),
+            Self::GoesDown => ("goes-down", Code::Unavailable, "ask again when it is back"),
             Self::Failed => ("failed", Code::Internal, "the node's own log says more"),
         }
     }

@@ -103,9 +103,22 @@ impl EventLog {
         self.tell();
     }
 
+    /// Ends when nothing more comes.
+    pub(crate) async fn closed(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        // The log is ours, too: its sender is there.
+        let _ = changed.wait_for(|_| self.ring().closed).await;
+    }
+
     /// The newest event.
     pub fn newest(&self) -> Position {
         self.position(self.ring().last)
+    }
+
+    /// The events that are kept, and the position of the newest that ever was.
+    pub(crate) fn kept(&self) -> (Vec<Event>, Position) {
+        let ring = self.ring();
+        (ring.events.iter().cloned().collect(), self.position(ring.last))
     }
 
     /// Who reads what comes after `after`; all that is kept, if it is `None`.

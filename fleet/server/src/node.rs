@@ -7,9 +7,11 @@ use slipway_node::{
     journal::{Asked, Refused},
 };
 use slipway_node_api::{
+    machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
     reason::Reason,
     v1::{PlanResponse, StatusResponse},
 };
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 /// A node. `slipwayd` is the one that is meant.
@@ -32,7 +34,46 @@ pub trait Node: Send + Sync + 'static {
 
     /// What the node says of itself.
     fn status(&self) -> impl Future<Output = Result<StatusResponse, Error>> + Send;
+
+    /// A log of the machine, as it comes. Who does not want it any more drops the receiver.
+    fn log(&self, of: Log) -> impl Future<Output = Result<Lines, Error>> + Send;
+
+    /// The members of etcd's cluster.
+    fn etcd_members(&self) -> impl Future<Output = Result<Vec<EtcdMember>, Error>> + Send;
+
+    /// What this node's member of etcd says of itself.
+    fn etcd_status(&self) -> impl Future<Output = Result<EtcdMemberStatus, Error>> + Send;
+
+    /// The alarms of etcd's cluster.
+    fn etcd_alarms(&self) -> impl Future<Output = Result<Vec<EtcdMemberAlarm>, Error>> + Send;
+
+    /// This node's member of etcd gives the leadership away, if it has it. Who leads then; `None` if it did not have it.
+    fn etcd_forfeit(&self) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 }
+
+/// A log of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// What the kernel says.
+    Kernel {
+        /// Go on with what comes.
+        follow: bool,
+        /// Leave out what is there already.
+        only_new: bool,
+    },
+    /// What a service says.
+    Service {
+        /// Its name.
+        name: String,
+        /// Go on with what comes.
+        follow: bool,
+        /// So many lines of what is there already; `None` for all.
+        lines: Option<u32>,
+    },
+}
+
+/// Pieces of a log. It has ended when no more come; an error is the last that comes.
+pub type Lines = mpsc::Receiver<Result<Vec<u8>, Error>>;
 
 /// Why a node does not do what it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +90,12 @@ pub enum Error {
     /// There is nothing to confirm.
     #[error("the system that runs is not on trial")]
     NotOnTrial,
+    /// The node does not have what is asked for.
+    #[error("{0}")]
+    NotHere(String),
+    /// etcd did not do it, or did not answer.
+    #[error("{0}")]
+    Etcd(String),
     /// The node could not do it: what, and why.
     #[error("{0}")]
     Failed(String),
@@ -61,6 +108,8 @@ impl From<&Error> for Reason {
             Error::NotUnderWay(_) => Self::NotUnderWay,
             Error::TooLate(_) => Self::TooLate,
             Error::NotOnTrial => Self::NotOnTrial,
+            Error::NotHere(_) => Self::NotHere,
+            Error::Etcd(_) => Self::Etcd,
             Error::Failed(_) => Self::Failed,
         }
     }

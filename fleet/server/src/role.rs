@@ -47,6 +47,14 @@ pub enum Call {
     Watch,
     /// `Plan`
     Plan,
+    /// `Logs` of the facade
+    Logs,
+    /// `Dmesg` of the facade
+    Dmesg,
+    /// `EtcdMemberList`, `EtcdStatus`, `EtcdAlarmList` of the facade
+    EtcdRead,
+    /// `EtcdForfeitLeadership` of the facade
+    EtcdForfeitLeadership,
     /// `Reboot`
     Reboot,
     /// `Abort`
@@ -64,10 +72,14 @@ pub enum Call {
 }
 
 /// The least role for each call.
-pub const LEAST: [(Call, Role); 10] = [
+pub const LEAST: [(Call, Role); 14] = [
     (Call::Status, Role::Reader),
     (Call::Watch, Role::Reader),
     (Call::Plan, Role::Reader),
+    (Call::Logs, Role::Reader),
+    (Call::Dmesg, Role::Reader),
+    (Call::EtcdRead, Role::Reader),
+    (Call::EtcdForfeitLeadership, Role::Operator),
     (Call::Reboot, Role::Operator),
     (Call::Abort, Role::Operator),
     (Call::Stage, Role::Admin),

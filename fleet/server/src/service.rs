@@ -93,13 +93,73 @@ impl<N: Node> Service<N> {
         Ok(StatusResponse { events, ..status })
     }
 
-    /// Its two places among the watches: its connection's and the node's.
-    fn watching(&self, peer: &Peer) -> Result<[OwnedSemaphorePermit; 2], Status> {
+    /// Ask the node, for who may make this call.
+    pub(crate) async fn put<T, A, F>(
+        &self,
+        request: &Request<T>,
+        call: Call,
+        ask: impl FnOnce(Arc<N>) -> F,
+    ) -> Result<A, Status>
+    where
+        A: Send + 'static,
+        F: Future<Output = Result<A, Error>> + Send + 'static,
+    {
+        let (_, place) = self.admit(request, call)?;
+        to_its_end(place, ask(self.node.clone())).await
+    }
+
+    /// Who may make this call, and has its two places among the watches: its connection's and the node's.
+    pub(crate) fn watcher<T>(&self, request: &Request<T>, call: Call) -> Result<Watcher, Status> {
+        let peer = peer(request)?;
+        peer.may(call)?;
         let take = |from: &Arc<Semaphore>, whose: &str| {
             let refused = |_| Reason::TooManyWatches.status(format!("{whose} has as many watches as it may have"));
             from.clone().try_acquire_owned().map_err(refused)
         };
-        Ok([take(&peer.streams, "this connection")?, take(&self.watches, "this node")?])
+        let places = [take(&peer.streams, "this connection")?, take(&self.watches, "this node")?];
+        Ok(Watcher { peer, places })
+    }
+
+    /// The log of events.
+    pub(crate) fn event_log(&self) -> &EventLog {
+        &self.log
+    }
+}
+
+/// What a stream gives to its reader, one at a time.
+pub(crate) trait Source: Send + 'static {
+    /// What is sent.
+    type Item: Send + 'static;
+    /// The next one; waits for it. `None` if no more come, an error is the last.
+    fn next(&mut self) -> impl Future<Output = Option<Result<Self::Item, Status>>> + Send;
+}
+
+impl Source for Reader {
+    type Item = Event;
+
+    async fn next(&mut self) -> Option<Result<Event, Status>> {
+        Self::next(self).await.map(Ok)
+    }
+}
+
+/// What is sent as a stream.
+pub(crate) type Sent<T> = ReceiverStream<Result<T, Status>>;
+
+/// Who reads a stream.
+pub(crate) struct Watcher {
+    peer: Peer,
+    places: [OwnedSemaphorePermit; 2],
+}
+
+impl Watcher {
+    /// Give it what `source` has, as fast as it takes it.
+    pub(crate) fn read<S: Source>(self, source: S) -> Response<Sent<S::Item>> {
+        let (to, items) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let Self { peer, places: _places } = self;
+            forward(source, peer, to).await;
+        });
+        Response::new(ReceiverStream::new(items))
     }
 }
 
@@ -125,16 +185,15 @@ async fn to_its_end<T: Send + 'static>(
     outcome.map_err(Status::from)
 }
 
-/// Give a reader's events to its stream, as fast as the stream takes them.
-async fn forward(mut reader: Reader, peer: Peer, to: mpsc::Sender<Result<Event, Status>>) {
+async fn forward<S: Source>(mut source: S, peer: Peer, to: mpsc::Sender<Result<S::Item, Status>>) {
     loop {
-        let event = tokio::select! {
-            event = reader.next() => event,
+        let item = tokio::select! {
+            item = source.next() => item,
             () = to.closed() => return,
         };
-        let Some(event) = event else { return };
+        let Some(item) = item else { return };
         // A watch may outlive its certificate.
-        let item = peer.trusted().map(|()| event);
+        let item = item.and_then(|item| peer.trusted().map(|()| item));
         let is_last = item.is_err();
         if to.send(item).await.is_err() || is_last {
             return;
@@ -189,19 +248,12 @@ impl<N: Node> NodeService for Service<N> {
         self.look(&request).await.map(Response::new)
     }
 
-    type WatchStream = ReceiverStream<Result<Event, Status>>;
+    type WatchStream = Sent<Event>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let peer = peer(&request)?;
-        peer.may(Call::Watch)?;
-        let places = self.watching(&peer)?;
+        let watcher = self.watcher(&request, Call::Watch)?;
         let after = request.into_inner().after;
         let reader = self.log.read(after.as_ref()).map_err(|e| Reason::AheadOfLog.status(e))?;
-        let (to, events) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let _places = places;
-            forward(reader, peer, to).await;
-        });
-        Ok(Response::new(ReceiverStream::new(events)))
+        Ok(watcher.read(reader))
     }
 }

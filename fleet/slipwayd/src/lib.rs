@@ -6,10 +6,12 @@
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
 //! * [`service`]: the API's side: who asks, who watches
+//! * [`logs`]: what the kernel and the services say
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
 
 pub mod config;
 pub mod executor;
+pub mod logs;
 pub mod machine;
 pub mod service;
 pub mod store;

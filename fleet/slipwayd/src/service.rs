@@ -15,10 +15,13 @@ use slipway_node::{
     journal::{Asked, Refused},
     operation::Operation,
 };
-use slipway_node_api::v1::{PlanResponse, StatusResponse, event::What};
+use slipway_node_api::{
+    machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
+    v1::{PlanResponse, StatusResponse, event::What},
+};
 use slipway_node_server::{
     events::EventLog,
-    node::{Error, Node},
+    node::{Error, Lines, Log, Node},
 };
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -26,7 +29,8 @@ use uuid::Uuid;
 use crate::{
     config::Config,
     executor::{Abort, Happened, Listener, Shared},
-    machine::Machine,
+    logs,
+    machine::{Machine, etcd::Etcd},
     store::Store,
     world::{Progress, World as _},
 };
@@ -166,6 +170,22 @@ impl Inner {
         StatusResponse::of(&self.name, version, self.config.shape(), &self.facts(), &self.shared.journal())
     }
 
+    /// Ask about etcd, apart from what the worker asks it.
+    fn etcd<T>(&self, ask: impl FnOnce(&Etcd) -> Result<T, String>) -> Result<T, Error> {
+        let config = self.config.etcd.clone();
+        let config = config.ok_or_else(|| Error::NotHere("this node has no member of etcd".to_owned()))?;
+        let etcd = Etcd::new(config).map_err(|e| Error::Failed(e.to_string()))?;
+        ask(&etcd).map_err(Error::Etcd)
+    }
+
+    /// The units whose logs are given: those that the configuration names, and our own.
+    fn units(&self) -> Vec<String> {
+        let services = &self.config.services;
+        let mut units: Vec<String> = services.need.iter().chain(&services.stop).cloned().collect();
+        units.push("slipwayd.service".to_owned());
+        units
+    }
+
     fn no_journal(&self, error: &io::Error) -> Error {
         Error::Failed(format!("the journal in {} cannot be written: {error}", self.config.state.display()))
     }
@@ -201,5 +221,28 @@ impl Node for Service {
 
     async fn status(&self) -> Result<StatusResponse, Error> {
         self.apart(|inner| Ok(inner.status())).await
+    }
+
+    async fn log(&self, of: Log) -> Result<Lines, Error> {
+        match of {
+            Log::Kernel { follow, only_new } => logs::kernel(follow, only_new),
+            Log::Service { name, follow, lines } => logs::unit(&self.inner.units(), &name, follow, lines),
+        }
+    }
+
+    async fn etcd_members(&self) -> Result<Vec<EtcdMember>, Error> {
+        self.apart(|inner| inner.etcd(Etcd::list)).await
+    }
+
+    async fn etcd_status(&self) -> Result<EtcdMemberStatus, Error> {
+        self.apart(|inner| inner.etcd(Etcd::status)).await
+    }
+
+    async fn etcd_alarms(&self) -> Result<Vec<EtcdMemberAlarm>, Error> {
+        self.apart(|inner| inner.etcd(Etcd::alarms)).await
+    }
+
+    async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
+        self.apart(|inner| inner.etcd(Etcd::forfeit)).await
     }
 }

@@ -1,10 +1,21 @@
-//! A part of Talos' machine API beside our own, so that a client made from Talos' own files can upgrade a node: Version,
-//! Upgrade, Rollback, Reboot. Roles are ours, and what is refused is refused for our reasons.
+//! A part of Talos' machine API beside our own, so that a client made from Talos' own files can upgrade a node. Roles are
+//! ours, and what is refused is refused for our reasons.
+//!
+//! * `machine`: Version, Upgrade, Rollback, Reboot, Events, Read, Logs, Dmesg, and what etcd says
+//! * `events`: our events in Talos' words
+//! * `lifecycle`: an upgrade, and the pull of an image, whose caller is told how it goes until it is over
+//!
+//! What is to be known of them:
 //!
 //! * `stage` of an upgrade means nothing here: every payload is written and verified while the old system runs.
 //! * `force` gives up the checks of etcd, and is `allow_outage`.
 //! * A name or address in the metadata `node` or `nodes` must be this node. Talos would pass the call on; to upgrade this
 //!   node in place of another would be worse than to refuse.
+//! * A call that is not here is refused by its name.
+
+mod events;
+mod lifecycle;
+mod machine;
 
 use std::{
     convert::Infallible,
@@ -15,16 +26,14 @@ use std::{
 
 use slipway_node_api::{
     machine::{
-        FeaturesInfo, Metadata, PlatformInfo, Reboot, RebootRequest, RebootResponse, Rollback, RollbackRequest,
-        RollbackResponse, Upgrade, UpgradeRequest, UpgradeResponse, Version, VersionInfo, VersionRequest,
-        VersionResponse,
-        machine_service_server::{MachineService, MachineServiceServer},
+        image_service_server::ImageServiceServer, lifecycle_service_server::LifecycleServiceServer,
+        machine_service_server::MachineServiceServer,
     },
     reason::Reason,
-    v1::{self, node_service_server::NodeServiceServer, plan_request::Goal},
+    v1::node_service_server::NodeServiceServer,
 };
 use tonic::{
-    Request, Response, Status,
+    Code, Request, Status,
     body::Body,
     codegen::{Service as Serve, http},
 };
@@ -33,30 +42,34 @@ use uuid::Uuid;
 use crate::{
     limits::Limits,
     node::Node,
-    role::Call,
     service::{Service, peer},
 };
-
-/// Reboot without stopping anything.
-const FORCE: i32 = 2;
 
 /// Our own API, and Talos'.
 #[derive(Debug)]
 pub(crate) struct Both<N: Node> {
     own: NodeServiceServer<Service<N>>,
     machine: MachineServiceServer<Service<N>>,
+    lifecycle: LifecycleServiceServer<Service<N>>,
+    image: ImageServiceServer<Service<N>>,
 }
 
 impl<N: Node> Both<N> {
     pub(crate) fn new(service: Service<N>, limits: Limits) -> Self {
-        let own = NodeServiceServer::new(service.clone()).max_decoding_message_size(limits.message);
-        Self { own, machine: MachineServiceServer::new(service).max_decoding_message_size(limits.message) }
+        let most = limits.message;
+        Self {
+            own: NodeServiceServer::new(service.clone()).max_decoding_message_size(most),
+            machine: MachineServiceServer::new(service.clone()).max_decoding_message_size(most),
+            lifecycle: LifecycleServiceServer::new(service.clone()).max_decoding_message_size(most),
+            image: ImageServiceServer::new(service).max_decoding_message_size(most),
+        }
     }
 }
 
 impl<N: Node> Clone for Both<N> {
     fn clone(&self) -> Self {
-        Self { own: self.own.clone(), machine: self.machine.clone() }
+        let Self { own, machine, lifecycle, image } = self;
+        Self { own: own.clone(), machine: machine.clone(), lifecycle: lifecycle.clone(), image: image.clone() }
     }
 }
 
@@ -72,12 +85,28 @@ impl<N: Node> Serve<http::Request<Body>> for Both<N> {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Answer {
-        if request.uri().path().starts_with("/machine.MachineService/") {
-            self.machine.call(request)
-        } else {
-            self.own.call(request)
-        }
+        let path = request.uri().path().to_owned();
+        let service = path.strip_prefix('/').and_then(|path| path.split('/').next());
+        let answer = match service {
+            Some("machine.MachineService") => self.machine.call(request),
+            Some("machine.LifecycleService") => self.lifecycle.call(request),
+            Some("machine.ImageService") => self.image.call(request),
+            _ => self.own.call(request),
+        };
+        Box::pin(async move { answer.await.map(|response| with_a_name(response, &path)) })
     }
+}
+
+/// What refuses a call that is not here says no word about it.
+fn with_a_name(response: http::Response<Body>, path: &str) -> http::Response<Body> {
+    let headers = response.headers();
+    let is_bare =
+        headers.get(Status::GRPC_STATUS).is_some_and(|of| Code::from_bytes(of.as_bytes()) == Code::Unimplemented)
+            && !headers.contains_key(Status::GRPC_MESSAGE);
+    if !is_bare {
+        return response;
+    }
+    Reason::NotHere.status(format!("this node does not answer the call {path}")).into_http()
 }
 
 impl<N: Node> Service<N> {
@@ -99,59 +128,7 @@ fn id() -> String {
     Uuid::new_v4().to_string()
 }
 
-#[tonic::async_trait]
-impl<N: Node> MachineService for Service<N> {
-    async fn version(&self, request: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
-        self.is_for_us(&request).await?;
-        let status = self.look(&request).await?;
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let version = VersionInfo { tag: status.version, os: "linux".to_owned(), arch: arch.to_owned() };
-        let version = Version {
-            metadata: Some(Metadata { hostname: status.node }),
-            version: Some(version),
-            platform: Some(PlatformInfo { name: "slipway".to_owned(), mode: "metal".to_owned() }),
-            features: Some(FeaturesInfo { rbac: true }),
-        };
-        Ok(Response::new(VersionResponse { messages: vec![version] }))
-    }
-
-    async fn upgrade(&self, request: Request<UpgradeRequest>) -> Result<Response<UpgradeResponse>, Status> {
-        self.is_for_us(&request).await?;
-        let UpgradeRequest { image, preserve, force, .. } = request.get_ref().clone();
-        // Theirs is always the name of an image in a registry.
-        let source = if image.is_empty() { image } else { format!("docker://{image}") };
-        let goal = v1::UpgradeRequest {
-            id: id(),
-            source,
-            payload: String::new(),
-            token: None,
-            discard: !preserve,
-            allow_outage: force,
-        };
-        let actor_id = self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id;
-        let upgrade = Upgrade { metadata: None, ack: "Upgrade request received".to_owned(), actor_id };
-        Ok(Response::new(UpgradeResponse { messages: vec![upgrade] }))
-    }
-
-    async fn rollback(&self, request: Request<RollbackRequest>) -> Result<Response<RollbackResponse>, Status> {
-        self.is_for_us(&request).await?;
-        let goal = v1::RollbackRequest { id: id(), token: None, allow_outage: false };
-        let actor_id = self.begin(&request, Call::Rollback, Goal::Rollback(goal)).await?.id;
-        Ok(Response::new(RollbackResponse { messages: vec![Rollback { metadata: None, actor_id }] }))
-    }
-
-    async fn reboot(&self, request: Request<RebootRequest>) -> Result<Response<RebootResponse>, Status> {
-        self.is_for_us(&request).await?;
-        if request.get_ref().mode == FORCE {
-            let what = "a reboot that stops nothing is for the node's own console";
-            return Err(Reason::Invalid.status(what));
-        }
-        let goal = v1::RebootRequest { id: id(), token: None, allow_outage: false };
-        let actor_id = self.begin(&request, Call::Reboot, Goal::Reboot(goal)).await?.id;
-        Ok(Response::new(RebootResponse { messages: vec![Reboot { metadata: None, actor_id }] }))
-    }
+/// The source that the name of an image in a registry is: theirs is always one.
+fn source(image: &str) -> String {
+    if image.is_empty() { String::new() } else { format!("docker://{image}") }
 }

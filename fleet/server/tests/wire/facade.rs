@@ -4,12 +4,17 @@ use prost::Message as _;
 use slipway_node::goal::{Goal, Request as NodeRequest};
 use slipway_node_api::{
     machine::{
-        RebootRequest, RollbackRequest, UpgradeRequest, UpgradeResponse, VersionRequest,
-        machine_service_client::MachineServiceClient,
+        ContainerdInstance, DmesgRequest, EtcdAlarmListRequest, EtcdForfeitLeadershipRequest, EtcdMemberListRequest,
+        EtcdStatusRequest, EventsRequest, ImageServicePullLayerProgress, ImageServicePullProgress,
+        ImageServicePullRequest, ImageServicePullResponse, InstallArtifactsSource, LifecycleServiceInstallProgress,
+        LifecycleServiceUpgradeRequest, LifecycleServiceUpgradeResponse, LogsRequest, ReadRequest, RebootRequest,
+        RollbackRequest, UpgradeRequest, UpgradeResponse, VersionRequest, image_service_client::ImageServiceClient,
+        image_service_pull_response::Response as Pulled, lifecycle_service_client::LifecycleServiceClient,
+        lifecycle_service_install_progress::Response as Installs, machine_service_client::MachineServiceClient,
     },
     reason::Reason,
 };
-use tonic::{Code, Request, transport::Channel};
+use tonic::{Code, Request, Status, transport::Channel};
 
 use crate::site::Site;
 
@@ -37,6 +42,34 @@ fn messages_have_the_numbers_of_the_wire() {
     let upgrade = &response.messages[0];
     let metadata = upgrade.metadata.as_ref().unwrap();
     assert_eq!((metadata.hostname.as_str(), upgrade.ack.as_str(), upgrade.actor_id.as_str()), ("n", "a", "id"));
+}
+
+/// Of these the package that the foreign client is made from has nothing.
+#[test]
+fn messages_of_newer_services_have_the_numbers_of_the_wire() {
+    // containerd 1 { driver 1, namespace 2 }, source 2 { image_name 1 }
+    let bytes = b"\x0a\x04\x08\x01\x10\x02\x12\x05\x0a\x03img";
+    let containerd = Some(ContainerdInstance { driver: 1, namespace: 2 });
+    let source = Some(InstallArtifactsSource { image_name: "img".to_owned() });
+    let request = LifecycleServiceUpgradeRequest { containerd, source };
+    assert_eq!(LifecycleServiceUpgradeRequest::decode(bytes.as_slice()).unwrap(), request);
+    // progress 1 { message 1 or exit_code 2 }
+    let response = |of| {
+        let progress = Some(LifecycleServiceInstallProgress { response: Some(of) });
+        LifecycleServiceUpgradeResponse { progress }.encode_to_vec()
+    };
+    assert_eq!(response(Installs::Message("m".to_owned())), b"\x0a\x03\x0a\x01m");
+    assert_eq!(response(Installs::ExitCode(1)), b"\x0a\x02\x10\x01");
+    // containerd 1, image_ref 3
+    let request = ImageServicePullRequest { containerd, image_ref: "img".to_owned() };
+    let bytes = b"\x0a\x04\x08\x01\x10\x02\x1a\x03img";
+    assert_eq!(ImageServicePullRequest::decode(bytes.as_slice()).unwrap(), request);
+    // name 1 or pull_progress 2 { layer_id 1, progress 2 { status 1, offset 3, total 4 } }
+    let response = |of| ImageServicePullResponse { response: Some(of) }.encode_to_vec();
+    assert_eq!(response(Pulled::Name("img".to_owned())), b"\x0a\x03img");
+    let progress = Some(ImageServicePullLayerProgress { status: 4, offset: 1, total: 2 });
+    let layer = ImageServicePullProgress { layer_id: "l".to_owned(), progress };
+    assert_eq!(response(Pulled::PullProgress(layer)), b"\x12\x0b\x0a\x01l\x12\x06\x08\x04\x18\x01\x20\x02");
 }
 
 #[tokio::test]
@@ -89,6 +122,38 @@ async fn what_is_for_another_node_is_not_done_here() {
         client.rollback(asks(key, name)).await.unwrap();
         assert_eq!(taken(&site).goal, Goal::Rollback);
     }
+}
+
+#[tokio::test]
+async fn no_call_is_answered_for_another_node() {
+    let site = Site::new().await;
+    let for_another = |mut request: Request<()>| -> Result<Request<()>, Status> {
+        request.metadata_mut().insert("node", "node-2".parse().unwrap());
+        Ok(request)
+    };
+    let channel = site.channel(&site.admin()).await;
+    let mut machine = MachineServiceClient::with_interceptor(channel.clone(), for_another);
+    let mut lifecycle = LifecycleServiceClient::with_interceptor(channel.clone(), for_another);
+    let mut image = ImageServiceClient::with_interceptor(channel, for_another);
+    let refusals = [
+        machine.version(VersionRequest {}).await.map(drop),
+        machine.upgrade(UpgradeRequest::default()).await.map(drop),
+        machine.reboot(RebootRequest::default()).await.map(drop),
+        machine.events(EventsRequest::default()).await.map(drop),
+        machine.read(ReadRequest::default()).await.map(drop),
+        machine.dmesg(DmesgRequest::default()).await.map(drop),
+        machine.logs(LogsRequest::default()).await.map(drop),
+        machine.etcd_member_list(EtcdMemberListRequest::default()).await.map(drop),
+        machine.etcd_status(EtcdStatusRequest {}).await.map(drop),
+        machine.etcd_alarm_list(EtcdAlarmListRequest {}).await.map(drop),
+        machine.etcd_forfeit_leadership(EtcdForfeitLeadershipRequest {}).await.map(drop),
+        lifecycle.upgrade(LifecycleServiceUpgradeRequest::default()).await.map(drop),
+        image.pull(ImageServicePullRequest::default()).await.map(drop),
+    ];
+    for (at, refused) in refusals.into_iter().enumerate() {
+        assert_eq!(Reason::of(&refused.unwrap_err()), Some(Reason::OtherNode), "{at}");
+    }
+    assert!(site.node.calls().iter().all(|call| call == "status"));
 }
 
 #[tokio::test]

@@ -3,6 +3,9 @@
 
 mod certificates;
 mod facade;
+mod facade_events;
+mod facade_reads;
+mod foreign;
 mod limits;
 mod recorder;
 mod roles;

@@ -12,12 +12,15 @@ use slipway_node::{
     sequence::{Next, Outcome, steps},
     step::Step,
 };
-use slipway_node_api::v1::{PlanResponse, StatusResponse, event::What};
+use slipway_node_api::{
+    machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
+    v1::{PlanResponse, StatusResponse, event::What},
+};
 use slipway_node_server::{
     events::EventLog,
-    node::{Error, Node},
+    node::{Error, Lines, Log, Node},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use uuid::Uuid;
 
 /// What the stand-in does with an operation that begins.
@@ -28,6 +31,14 @@ pub enum Then {
     Stays,
     /// It tells every step, and ends like this.
     Ends(Outcome),
+}
+
+/// What etcd says.
+#[derive(Clone, Debug, Default)]
+pub struct Etcd {
+    pub members: Vec<EtcdMember>,
+    pub status: EtcdMemberStatus,
+    pub alarms: Vec<EtcdMemberAlarm>,
 }
 
 /// The stand-in.
@@ -41,6 +52,8 @@ pub struct Recorder {
     pub may_answer: Semaphore,
     pub journal: Mutex<Journal>,
     pub then: Mutex<Then>,
+    /// What etcd says; `None` if there is none. The first member leads, and is this node's.
+    pub etcd: Mutex<Option<Etcd>>,
     log: EventLog,
     facts: Facts,
 }
@@ -60,6 +73,7 @@ impl Recorder {
             may_answer: Semaphore::new(Semaphore::MAX_PERMITS),
             journal: Mutex::default(),
             then: Mutex::default(),
+            etcd: Mutex::default(),
             log,
             facts,
         })
@@ -83,6 +97,11 @@ impl Recorder {
         let request = journal.operation.as_ref().unwrap().request.clone();
         journal.take(Next::End(outcome.clone()), &self.facts);
         self.log.push(What::ends(&request, &outcome));
+    }
+
+    async fn etcd(&self, call: &str) -> Result<Etcd, Error> {
+        self.record(call.to_owned()).await;
+        self.etcd.lock().unwrap().clone().ok_or_else(|| Error::NotHere("this node has no member of etcd".to_owned()))
     }
 
     fn play(&self, op: &Operation, outcome: &Outcome) {
@@ -149,5 +168,40 @@ impl Node for Recorder {
     async fn status(&self) -> Result<StatusResponse, Error> {
         self.record("status".to_owned()).await;
         Ok(StatusResponse::of("node-1", "0.1.0", SHAPE, &self.facts, &self.journal.lock().unwrap()))
+    }
+
+    async fn log(&self, of: Log) -> Result<Lines, Error> {
+        self.record(format!("{of:?}")).await;
+        let (to, lines) = mpsc::channel(3);
+        for line in ["one\n", "two\n"] {
+            to.try_send(Ok(line.into())).unwrap();
+        }
+        match of {
+            Log::Service { name, .. } if name == "broken" => {
+                to.try_send(Err(Error::Failed("the disk is full".to_owned()))).unwrap();
+            }
+            // It goes on until nobody wants it.
+            Log::Kernel { follow: true, .. } | Log::Service { follow: true, .. } => {
+                tokio::spawn(async move { to.closed().await });
+            }
+            _ => {}
+        }
+        Ok(lines)
+    }
+
+    async fn etcd_members(&self) -> Result<Vec<EtcdMember>, Error> {
+        Ok(self.etcd("etcd members").await?.members)
+    }
+
+    async fn etcd_status(&self) -> Result<EtcdMemberStatus, Error> {
+        Ok(self.etcd("etcd status").await?.status)
+    }
+
+    async fn etcd_alarms(&self) -> Result<Vec<EtcdMemberAlarm>, Error> {
+        Ok(self.etcd("etcd alarms").await?.alarms)
+    }
+
+    async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
+        Ok(self.etcd("etcd forfeit").await?.members.get(1).map(|member| member.hostname.clone()))
     }
 }

@@ -1,6 +1,12 @@
 //! Each role and each call.
 
 use slipway_node_api::{
+    machine::{
+        DmesgRequest, EtcdAlarmListRequest, EtcdForfeitLeadershipRequest, EtcdMemberListRequest, EtcdStatusRequest,
+        EventsRequest, ImageServicePullRequest, LifecycleServiceUpgradeRequest, LogsRequest, ReadRequest,
+        VersionRequest, image_service_client::ImageServiceClient, lifecycle_service_client::LifecycleServiceClient,
+        machine_service_client::MachineServiceClient,
+    },
     reason::Reason,
     v1::{
         AbortRequest, ConfirmRequest, PlanRequest, RebootRequest, RollbackRequest, StageRequest, StatusRequest,
@@ -8,7 +14,7 @@ use slipway_node_api::{
     },
 };
 use slipway_node_server::role::{Call, LEAST, Role};
-use tonic::{Code, Status};
+use tonic::{Code, Status, transport::Channel};
 use uuid::Uuid;
 
 use crate::site::{Client, Site};
@@ -18,13 +24,18 @@ fn id() -> String {
 }
 
 /// Make the call.
-async fn call(client: &mut Client, call: Call) -> Result<(), Status> {
+async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
+    let (mut client, mut talos) = (Client::new(channel.clone()), MachineServiceClient::new(channel.clone()));
     let (id, source) = (id(), "oci:image".to_owned());
     let reboot = RebootRequest { id: id.clone(), ..Default::default() };
     match call {
         Call::Status => client.status(StatusRequest {}).await.map(drop),
         Call::Watch => client.watch(WatchRequest::default()).await.map(drop),
         Call::Plan => client.plan(PlanRequest { goal: Some(Goal::Reboot(reboot)) }).await.map(drop),
+        Call::Logs => talos.logs(LogsRequest::default()).await.map(drop),
+        Call::Dmesg => talos.dmesg(DmesgRequest::default()).await.map(drop),
+        Call::EtcdRead => talos.etcd_status(EtcdStatusRequest {}).await.map(drop),
+        Call::EtcdForfeitLeadership => talos.etcd_forfeit_leadership(EtcdForfeitLeadershipRequest {}).await.map(drop),
         Call::Reboot => client.reboot(reboot).await.map(drop),
         Call::Outage => client.reboot(RebootRequest { allow_outage: true, ..reboot }).await.map(drop),
         Call::Abort => client.abort(AbortRequest { id, why: "why".to_owned() }).await.map(drop),
@@ -53,10 +64,10 @@ async fn each_role_and_each_call() {
     let nobody = [None, Some("os:admin"), Some("slipway:root")].map(|name| (name, None));
     let somebody = Role::ALL.map(|role| (Some(role.name()), Some(role)));
     for (serial, (name, role)) in (100..).zip(nobody.into_iter().chain(somebody)) {
-        let mut client = site.client(&site.ca.client("alice", name, serial)).await;
+        let client = site.channel(&site.ca.client("alice", name, serial)).await;
         for (what, least) in LEAST {
             let before = site.node.calls().len();
-            let outcome = call(&mut client, what).await;
+            let outcome = call(&client, what).await;
             let may = role.is_some_and(|role| role >= least);
             assert_eq!(is_forbidden(&outcome), !may, "{name:?} {what:?}: {outcome:?}");
             // What is forbidden does not come to the node; a watch never does.
@@ -69,8 +80,8 @@ async fn each_role_and_each_call() {
 #[tokio::test]
 async fn a_refusal_says_which_role_would_do() {
     let site = Site::new().await;
-    let mut client = site.client(&site.ca.client("bob", Some("slipway:reader"), 3)).await;
-    let refused = call(&mut client, Call::Upgrade).await.unwrap_err();
+    let client = site.channel(&site.ca.client("bob", Some("slipway:reader"), 3)).await;
+    let refused = call(&client, Call::Upgrade).await.unwrap_err();
     let says = refused.message();
     assert!(["bob", "Upgrade", "slipway:admin", "slipway:reader"].iter().all(|word| says.contains(word)), "{says}");
 }
@@ -79,9 +90,9 @@ async fn a_refusal_says_which_role_would_do() {
 async fn of_several_entries_the_highest_role_counts() {
     let site = Site::new().await;
     for (serial, roles) in (3..).zip([["os:admin", "slipway:operator"], ["slipway:operator", "slipway:reader"]]) {
-        let mut client = site.client(&site.ca.client_of_two(roles, serial)).await;
-        assert!(!is_forbidden(&call(&mut client, Call::Abort).await), "{roles:?}");
-        assert!(is_forbidden(&call(&mut client, Call::Upgrade).await), "{roles:?}");
+        let client = site.channel(&site.ca.client_of_two(roles, serial)).await;
+        assert!(!is_forbidden(&call(&client, Call::Abort).await), "{roles:?}");
+        assert!(is_forbidden(&call(&client, Call::Upgrade).await), "{roles:?}");
     }
     // Without a CN the serial number is the name.
     assert!(site.node.calls()[0].ends_with("for certificate 03"), "{:?}", site.node.calls());
@@ -90,10 +101,37 @@ async fn of_several_entries_the_highest_role_counts() {
 #[tokio::test]
 async fn root_at_the_socket_may_do_everything() {
     let site = Site::new().await;
-    let mut client = site.local().await;
+    let client = site.socket_channel().await;
     for (what, _) in LEAST {
-        let outcome = call(&mut client, what).await;
+        let outcome = call(&client, what).await;
         assert!(!is_forbidden(&outcome), "{what:?}: {outcome:?}");
     }
     assert_eq!(site.node.calls().len(), LEAST.len() - 1);
+}
+
+/// Each call of the facade that has no role of its own, with the role that it needs.
+async fn facade(channel: &Channel) -> [(&'static str, Role, Result<(), Status>); 7] {
+    let mut talos = MachineServiceClient::new(channel.clone());
+    let mut lifecycle = LifecycleServiceClient::new(channel.clone());
+    let mut image = ImageServiceClient::new(channel.clone());
+    [
+        ("Version", Role::Reader, talos.version(VersionRequest {}).await.map(drop)),
+        ("Events", Role::Reader, talos.events(EventsRequest::default()).await.map(drop)),
+        ("Read", Role::Reader, talos.read(ReadRequest::default()).await.map(drop)),
+        ("EtcdMemberList", Role::Reader, talos.etcd_member_list(EtcdMemberListRequest::default()).await.map(drop)),
+        ("EtcdAlarmList", Role::Reader, talos.etcd_alarm_list(EtcdAlarmListRequest {}).await.map(drop)),
+        ("Upgrade", Role::Admin, lifecycle.upgrade(LifecycleServiceUpgradeRequest::default()).await.map(drop)),
+        ("Pull", Role::Admin, image.pull(ImageServicePullRequest::default()).await.map(drop)),
+    ]
+}
+
+#[tokio::test]
+async fn each_role_and_each_call_of_the_facade() {
+    let site = Site::new().await;
+    for (serial, role) in (100..).zip([None].into_iter().chain(Role::ALL.map(Some))) {
+        let channel = site.channel(&site.ca.client("alice", role.map(Role::name), serial)).await;
+        for (name, least, outcome) in facade(&channel).await {
+            assert_eq!(is_forbidden(&outcome), role.is_none_or(|role| role < least), "{role:?} {name}: {outcome:?}");
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub struct Site {
     pub dir: TempDir,
     pub log: EventLog,
     pub node: Arc<Recorder>,
-    address: SocketAddr,
+    pub address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<std::io::Result<()>>,
 }
@@ -143,12 +143,17 @@ impl Site {
 
     /// A client at the socket.
     pub async fn local(&self) -> Client {
+        NodeServiceClient::new(self.socket_channel().await)
+    }
+
+    /// A connection to the socket.
+    pub async fn socket_channel(&self) -> Channel {
         let path = self.socket();
         let connector = service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
         let endpoint = Endpoint::from_static("http://node");
-        NodeServiceClient::new(endpoint.connect_with_connector(connector).await.unwrap())
+        endpoint.connect_with_connector(connector).await.unwrap()
     }
 }

@@ -12,6 +12,10 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use cluster::Cluster;
 use slipway_node::quorum::Going;
+use slipway_node_server::{
+    events::{Bound, EventLog},
+    node::Node as _,
+};
 use slipwayd::machine::etcd::Etcd;
 use uuid::Uuid;
 
@@ -145,4 +149,73 @@ fn a_member_leaves_and_comes_back_as_a_voter() {
     cluster.until(|| back.is_well());
     assert_ne!(back.member().unwrap(), Some(id), "a member that comes back is another one");
     cluster.until(|| cluster.node(0).may_go(Going::Down));
+}
+
+#[test]
+fn clients_are_told_what_etcd_says() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let mut list = cluster.node(0).list().unwrap();
+    list.sort_by(|a, b| a.hostname.cmp(&b.hostname));
+    let leader = list[cluster.leader()].id;
+    for (n, member) in list.iter().enumerate() {
+        let config = cluster.config(n);
+        assert_eq!((&member.hostname, &member.peer_urls), (&config.name, &config.peer_urls));
+        assert!(member.client_urls == config.endpoints[n..=n] && !member.is_learner);
+        // Each node tells of its own member, whoever answers first.
+        let status = cluster.node(n).status().unwrap();
+        assert_eq!((status.member_id, status.leader), (member.id, leader));
+        assert!(status.protocol_version.starts_with("3.") && !status.is_learner && status.errors.is_empty());
+        assert!(status.raft_term > 0 && status.raft_index >= status.raft_applied_index);
+        assert!(status.db_size >= status.db_size_in_use && status.db_size_in_use > 0);
+        assert_eq!(cluster.node(n).alarms(), Ok(Vec::new()));
+    }
+    cluster.raise_nospace(1);
+    let nospace = slipway_node_api::machine::EtcdMemberAlarm { member_id: list[1].id, alarm: 1 };
+    assert_eq!(cluster.node(0).alarms(), Ok(vec![nospace]));
+    // A member that is down cannot tell of itself, and the others still know it.
+    cluster.kill(2);
+    assert!(cluster.node(2).status().is_err());
+    assert_eq!(cluster.until(|| cluster.node(2).list()).len(), 3);
+}
+
+#[test]
+fn the_leadership_is_forfeited_by_who_has_it() {
+    if !cluster::is_here() {
+        return;
+    }
+    let cluster = Cluster::start();
+    let leader = cluster.leader();
+    for n in (0..3).filter(|n| *n != leader) {
+        assert_eq!(cluster.node(n).forfeit(), Ok(None));
+    }
+    assert_eq!(cluster.leader(), leader);
+    let next = cluster.node(leader).forfeit().unwrap();
+    assert_eq!(next, Some(cluster.config(cluster.leader()).name));
+    assert_ne!(cluster.leader(), leader);
+}
+
+#[test]
+fn the_api_asks_the_real_etcd() {
+    if !cluster::is_here() {
+        return;
+    }
+    let cluster = Cluster::of(1);
+    let config = slipwayd::config::Config {
+        state: cluster.dir().join("state"),
+        etcd: Some(cluster.config(0)),
+        ..Default::default()
+    };
+    let log = EventLog::new(Bound::default());
+    // Nobody works here, and what the node is asked for changes nothing.
+    let (node, _worker) = slipwayd::service::start("node-1".to_owned(), config, log).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let members = node.etcd_members().await.unwrap();
+        let status = node.etcd_status().await.unwrap();
+        assert_eq!((members.len(), status.leader), (1, members[0].id));
+        assert_eq!((node.etcd_alarms().await, node.etcd_forfeit().await.is_err()), (Ok(Vec::new()), true));
+    });
 }

@@ -4,6 +4,7 @@
 //! what a machine would say. The real one is tested where it runs: against etcd, an API server, and in QEMU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod api;
 mod executor;
 mod store;
 mod table;

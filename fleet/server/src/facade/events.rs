@@ -1,0 +1,242 @@
+//! Our events in Talos' words. One of ours is none, one or several of theirs: its parts.
+//!
+//! | ours | theirs |
+//! |---|---|
+//! | asked | a sequence starts; the machine is upgrading, or rebooting |
+//! | step begun, step done | a phase starts, a phase stops |
+//! | step blocked | a condition of the machine that is not met |
+//! | turned back | the sequence has a fatal error |
+//! | ended | the sequence stops; the machine runs, and is ready if what was asked for is so |
+//!
+//! A machine that came back to what it was is not told to be ready: a client that waits for an upgrade would take that for
+//! its success. How many bytes are written, and notices, have no words of theirs.
+
+use std::{
+    collections::VecDeque,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use prost::Message;
+use slipway_node_api::{
+    machine::{
+        Any, Error, Event, EventsRequest, MachineStatusEvent, PhaseEvent, SequenceEvent,
+        machine_status_event::{MachineStage, MachineStatus, UnmetCondition},
+        phase_event, sequence_event,
+    },
+    reason::Reason,
+    v1::{self, Position, event::What},
+};
+use tonic::Status;
+
+use crate::{
+    events::{EventLog, Reader},
+    service::Source,
+};
+
+/// An error that ends a sequence.
+const FATAL: i32 = 0;
+
+/// A part of an event.
+struct Said {
+    type_url: String,
+    value: Vec<u8>,
+    actor: String,
+}
+
+impl Said {
+    fn new(name: &str, message: &impl Message, actor: &str) -> Self {
+        let type_url = format!("talos/runtime/machine.{name}");
+        Self { type_url, value: message.encode_to_vec(), actor: actor.to_owned() }
+    }
+
+    fn sequence(goal: &str, action: sequence_event::Action, why: Option<&str>, actor: &str) -> Self {
+        let error = why.map(|why| Error { code: FATAL, message: why.to_owned() });
+        let event = SequenceEvent { sequence: goal.to_owned(), action: action.into(), error };
+        Self::new("SequenceEvent", &event, actor)
+    }
+
+    fn phase(step: &str, action: phase_event::Action, actor: &str) -> Self {
+        Self::new("PhaseEvent", &PhaseEvent { phase: step.to_owned(), action: action.into() }, actor)
+    }
+
+    fn machine(stage: MachineStage, ready: bool, unmet: Option<(&str, &str)>, actor: &str) -> Self {
+        let condition =
+            |(name, reason): (&str, &str)| UnmetCondition { name: name.to_owned(), reason: reason.to_owned() };
+        let status = MachineStatus { ready, unmet_conditions: unmet.map(condition).into_iter().collect() };
+        Self::new("MachineStatusEvent", &MachineStatusEvent { stage: stage.into(), status: Some(status) }, actor)
+    }
+}
+
+/// What the events before said, as far as later ones do not say it again.
+#[derive(Default)]
+struct Words {
+    goal: String,
+    stage: MachineStage,
+}
+
+impl Words {
+    /// The parts of this event.
+    fn say(&mut self, event: &v1::Event) -> Vec<Said> {
+        match &event.what {
+            Some(What::Asked(asked)) => {
+                self.goal.clone_from(&asked.goal);
+                self.stage = match asked.goal.as_str() {
+                    "stage" => MachineStage::Running,
+                    "upgrade" => MachineStage::Upgrading,
+                    _ => MachineStage::Rebooting,
+                };
+                let starts = Said::sequence(&self.goal, sequence_event::Action::Start, None, &asked.id);
+                let disturbs = self.stage != MachineStage::Running;
+                let machine = disturbs.then(|| Said::machine(self.stage, false, None, &asked.id));
+                [Some(starts), machine].into_iter().flatten().collect()
+            }
+            Some(What::StepBegun(step)) => vec![Said::phase(&step.step, phase_event::Action::Start, &step.id)],
+            Some(What::StepDone(step)) => vec![Said::phase(&step.step, phase_event::Action::Stop, &step.id)],
+            Some(What::StepBlocked(step)) => {
+                vec![Said::machine(self.stage, false, Some((&step.step, &step.why)), &step.id)]
+            }
+            Some(What::TurnedBack(back)) => {
+                vec![Said::sequence(&self.goal, sequence_event::Action::Noop, Some(&back.why), &back.id)]
+            }
+            Some(What::Ended(ended)) => {
+                self.stage = MachineStage::Running;
+                let why = ended.outcome.as_ref().and_then(|outcome| outcome.came_back.as_deref());
+                let stops = Said::sequence(&ended.goal, sequence_event::Action::Stop, why, &ended.id);
+                let unmet = why.map(|why| (ended.goal.as_str(), why));
+                vec![stops, Said::machine(self.stage, why.is_none(), unmet, &ended.id)]
+            }
+            Some(What::StepProgress(_) | What::Notice(_) | What::Gap(_)) | None => Vec::new(),
+        }
+    }
+}
+
+/// A part's place: the number of its event, and its own in it.
+type Place = (u64, usize);
+
+fn number(event: &v1::Event) -> u64 {
+    event.position.as_ref().map_or(0, |position| position.seq)
+}
+
+/// A place as clients have it: an `id` of Talos'.
+fn id(epoch: &str, (seq, part): Place) -> String {
+    format!("{epoch}.{seq}.{part}")
+}
+
+/// The place with this `id`. `None` if it is of another epoch: all that is kept came later.
+fn place(id: &str, epoch: &str) -> Result<Option<Place>, Status> {
+    let malformed = || Reason::Malformed.status(format!("{id:?} is not the id of an event"));
+    let (of, place) = id.split_once('.').ok_or_else(malformed)?;
+    let (seq, part) = place.split_once('.').ok_or_else(malformed)?;
+    let place = (seq.parse().map_err(|_| malformed())?, part.parse().map_err(|_| malformed())?);
+    Ok((of == epoch).then_some(place))
+}
+
+/// Events for one client.
+pub(super) struct Told {
+    reader: Reader,
+    words: Words,
+    epoch: String,
+    /// The first part that it gets.
+    from: Place,
+    /// Whose events it gets; empty for all.
+    actor: String,
+    /// What it gets next.
+    next: VecDeque<Event>,
+}
+
+impl Told {
+    /// What `request` asks for.
+    pub(super) fn new(log: &EventLog, request: EventsRequest) -> Result<Self, Status> {
+        let (kept, newest) = log.kept();
+        let Position { epoch, seq } = newest;
+        let after = match request.tail_id.as_str() {
+            "" => None,
+            id => place(id, &epoch)?,
+        };
+        if let Some((last, _)) = after {
+            log.read(Some(&Position { epoch: epoch.clone(), seq: last })).map_err(|e| Reason::AheadOfLog.status(e))?;
+            let first = kept.first().map_or(seq + 1, number);
+            if last + 1 < first {
+                return Err(missed(v1::Gap { missing: Some(first - last - 1) }));
+            }
+        }
+        let actor = request.with_actor_id;
+        let since = since(request.tail_seconds);
+        let (mut words, mut wanted) = (Words::default(), Vec::new());
+        for event in &kept {
+            let is_young = since.is_none_or(|since| event.time >= since);
+            for (part, said) in words.say(event).iter().enumerate() {
+                let place = (number(event), part);
+                if is_young && after.is_none_or(|after| place > after) && is_of(said, &actor) {
+                    wanted.push(place);
+                }
+            }
+        }
+        let asks_for_old = !request.tail_id.is_empty() || since.is_some();
+        let skipped = match usize::try_from(request.tail_events) {
+            Ok(0) if !asks_for_old => wanted.len(),
+            Ok(0) | Err(_) => 0,
+            Ok(most) => wanted.len().saturating_sub(most),
+        };
+        // What comes from now on, if nothing of what is kept is wanted.
+        let from = wanted.get(skipped).copied().unwrap_or((seq + 1, 0));
+        let mut words = Words::default();
+        for event in kept.iter().filter(|event| number(event) < from.0) {
+            words.say(event);
+        }
+        let before = Position { epoch: epoch.clone(), seq: from.0 - 1 };
+        let reader = log.read(Some(&before)).map_err(|e| Reason::AheadOfLog.status(e))?;
+        // It says that the stream has begun. Who goes on from its id gets the same.
+        let place = from.1.checked_sub(1).map_or((from.0 - 1, usize::MAX), |part| (from.0, part));
+        let (data, id) = (Some(Any::default()), id(&epoch, place));
+        let hello = Event { metadata: None, data, id, actor_id: actor.clone() };
+        Ok(Self { reader, words, epoch, from, actor, next: VecDeque::from([hello]) })
+    }
+
+    /// Put what this event says after what comes next.
+    fn take(&mut self, event: &v1::Event) {
+        let seq = number(event);
+        for (part, said) in self.words.say(event).into_iter().enumerate() {
+            if (seq, part) < self.from || !is_of(&said, &self.actor) {
+                continue;
+            }
+            let Said { type_url, value, actor } = said;
+            let (data, id) = (Some(Any { type_url, value }), id(&self.epoch, (seq, part)));
+            self.next.push_back(Event { metadata: None, data, id, actor_id: actor });
+        }
+    }
+}
+
+fn is_of(said: &Said, actor: &str) -> bool {
+    actor.is_empty() || said.actor == actor
+}
+
+/// The time so many seconds ago, in milliseconds since 1970; `None` if that is not asked for.
+fn since(seconds: i32) -> Option<u64> {
+    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    Some(now.saturating_sub(seconds * 1000))
+}
+
+impl Source for Told {
+    type Item = Event;
+
+    async fn next(&mut self) -> Option<Result<Event, Status>> {
+        loop {
+            if let Some(event) = self.next.pop_front() {
+                return Some(Ok(event));
+            }
+            let event = self.reader.next().await?;
+            if let Some(What::Gap(gap)) = event.what {
+                return Some(Err(missed(gap)));
+            }
+            self.take(&event);
+        }
+    }
+}
+
+/// Why a stream ends whose reader did not take its events in time: Talos has no words for a gap.
+pub(super) fn missed(gap: v1::Gap) -> Status {
+    let missing = gap.missing.map_or_else(|| "an unknown number of".to_owned(), |missing| missing.to_string());
+    Reason::MissedEvents.status(format!("{missing} events were not taken in time, and are not kept any more"))
+}

@@ -1,0 +1,131 @@
+//! What a node answers besides the sequence.
+
+use std::{
+    fs,
+    future::Future,
+    path::Path,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use slipway_node_api::{
+    machine::{
+        DmesgRequest, EtcdStatusRequest, LogsRequest, ReadRequest, VersionRequest,
+        machine_service_client::MachineServiceClient,
+    },
+    reason::Reason,
+};
+use slipway_node_server::{
+    events::{Bound, EventLog},
+    node::{Error, Log, Node as _},
+};
+use slipwayd::{
+    config::{Config, Services},
+    service::{Service, start},
+};
+use tempfile::tempdir;
+use tokio::{runtime::Builder, time::sleep};
+use tonic::transport::{Channel, Endpoint};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Ask a node that has a kubelet, and neither etcd nor an installer. Nobody works.
+fn ask<T, F: Future<Output = T>>(what: impl FnOnce(Service) -> F) -> T {
+    let dir = tempdir().unwrap();
+    let config = Config {
+        state: dir.path().join("state"),
+        installer: dir.path().join("installer"),
+        services: Services { need: vec!["kubelet.service".to_owned()], ..Default::default() },
+        ..Default::default()
+    };
+    let (service, _worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(what(service))
+}
+
+#[test]
+fn what_it_does_not_have_is_not_here() {
+    let refused = ask(|node| async move {
+        let log = Log::Service { name: "sshd".to_owned(), follow: false, lines: None };
+        [
+            node.etcd_members().await.map(drop),
+            node.etcd_status().await.map(drop),
+            node.etcd_alarms().await.map(drop),
+            node.etcd_forfeit().await.map(drop),
+            node.log(log).await.map(drop),
+        ]
+    });
+    let said = refused.map(|of| match of {
+        Err(Error::NotHere(what)) => what,
+        other => panic!("{other:?}"),
+    });
+    let etcd = "this node has no member of etcd";
+    assert_eq!(said[..4], [etcd; 4]);
+    assert!(said[4].contains("kubelet.service, slipwayd.service"), "{}", said[4]);
+}
+
+#[test]
+fn the_boot_is_the_kernels() {
+    let boot = ask(|node| async move { node.status().await.unwrap().boot });
+    assert_eq!(boot, fs::read_to_string(BOOT_ID).unwrap().trim());
+}
+
+/// The service as a program. It ends with this.
+struct Daemon(Child);
+
+impl Daemon {
+    /// It listens at `socket` in `dir`.
+    fn start(dir: &Path) -> Self {
+        let at = |name: &str| dir.join(name).display().to_string();
+        let config = format!(
+            "node = \"node-1\"\nstate = {:?}\ninstaller = {:?}\n[api]\nsocket = {:?}\n[services]\nneed = [\"kubelet.service\"]\n",
+            at("state"),
+            at("installer"),
+            at("socket"),
+        );
+        fs::write(at("slipwayd.toml"), config).unwrap();
+        let mut service = Command::new(env!("CARGO_BIN_EXE_slipwayd"));
+        Self(service.args(["--config", &at("slipwayd.toml")]).spawn().unwrap())
+    }
+
+    /// A connection, once it listens.
+    async fn channel(&mut self, dir: &Path) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", dir.join("socket").display())).unwrap();
+        loop {
+            match endpoint.connect().await {
+                Ok(channel) => return channel,
+                Err(_) => assert_eq!(self.0.try_wait().unwrap(), None, "it has ended"),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_service_itself_answers_a_client_of_talos() {
+    let dir = tempdir().unwrap();
+    let mut daemon = Daemon::start(dir.path());
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut talos = MachineServiceClient::new(daemon.channel(dir.path()).await);
+        let version = talos.version(VersionRequest {}).await.unwrap().into_inner().messages.remove(0);
+        assert_eq!(version.version.unwrap().tag, env!("CARGO_PKG_VERSION"));
+        let mut read = talos.read(ReadRequest { path: BOOT_ID.to_owned() }).await.unwrap().into_inner();
+        assert_eq!(read.message().await.unwrap().unwrap().bytes, fs::read(BOOT_ID).unwrap());
+        let no_etcd = talos.etcd_status(EtcdStatusRequest {}).await.unwrap_err();
+        let no_unit = talos.logs(LogsRequest { id: "sshd".to_owned(), ..Default::default() }).await.unwrap_err();
+        for refused in [no_etcd, no_unit] {
+            assert_eq!(Reason::of(&refused), Some(Reason::NotHere), "{refused:?}");
+        }
+        let dmesg = talos.dmesg(DmesgRequest::default()).await;
+        match fs::File::open("/dev/kmsg") {
+            Ok(_) => assert!(dmesg.unwrap().into_inner().message().await.unwrap().unwrap().bytes.starts_with(b"<")),
+            Err(_) => assert_eq!(Reason::of(&dmesg.unwrap_err()), Some(Reason::Failed)),
+        }
+    });
+}
