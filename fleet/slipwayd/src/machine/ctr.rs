@@ -5,7 +5,8 @@ use std::{
     io::{self, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{ChildStdin, Command, Stdio},
+    process::{self, ChildStdin, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use slipway_core::digest::Sha256;
@@ -14,8 +15,8 @@ use super::{containerd::Config, installer::Trouble};
 use crate::world::{Progress, Watcher};
 
 const NAMESPACE: &str = "slipway";
-/// The container's name. There is one at a time.
-const CONTAINER: &str = "installer";
+/// How many containers this process has had. runc's names are those of the machine, not of one containerd.
+static CONTAINERS: AtomicU32 = AtomicU32::new(0);
 /// What images are called in the namespace, with their digest behind it. No registry has this name.
 const IMAGE: &str = "slipway.invalid/installer";
 /// Where an image has its installer.
@@ -129,7 +130,8 @@ impl Ctr {
             let options = "options=rw:nosuid:nodev:noexec:relatime";
             args.extend(["--mount".into(), format!("type=efivarfs,src=efivarfs,dst={EFIVARS},{options}").into()]);
         }
-        args.extend([image, CONTAINER, PROGRAM].map(Into::into));
+        let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
+        args.extend([image, &format!("installer-{}-{number}", process::id()), PROGRAM].map(Into::into));
         args
     }
 

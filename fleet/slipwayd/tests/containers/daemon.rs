@@ -60,12 +60,14 @@ pub struct Containerd {
 impl Containerd {
     /// It answers, and has the image of pods' sandboxes, which is a busybox.
     pub fn start() -> Self {
+        // To protect a pod from the kernel's killer takes CAP_SYS_RESOURCE, which root lacks in some sandboxes.
         let mut containerd = Self { dir: TempDir::new().unwrap(), child: None };
         fs::write(
             containerd.path("config.toml"),
             format!(
                 "version = 2\nroot = {:?}\nstate = {:?}\n[grpc]\naddress = {:?}\n\
-                 [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = {IMAGE:?}\n",
+                 [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = {IMAGE:?}\n\
+                 restrict_oom_score_adj = true\n",
                 containerd.path("root"),
                 containerd.path("state"),
                 containerd.socket()

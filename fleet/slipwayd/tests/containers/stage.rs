@@ -119,7 +119,7 @@ fn an_installer_that_does_more_than_it_should_is_found_out() {
         return;
     }
     let node = Node::new();
-    let script = "shift; exec /bin/installer.real upgrade \"$@\"";
+    let script = "shift; exec /bin/installer.real upgrade \"$@\" </dev/null";
     let why = failed(node.stage(&node.image("1", Some(script)), &Heard::default()));
     assert!(why.contains("the next boot would not be the running system"), "{why}");
 }
