@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
-use crate::machine::{etcd, kube};
+use crate::machine::{containerd, etcd, kube};
 
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -30,6 +30,8 @@ pub struct Config {
     pub checks: PathBuf,
     /// The init system's part.
     pub services: Services,
+    /// containerd, if this node has one that is to be used.
+    pub containerd: Option<containerd::Config>,
     /// This node's part of Kubernetes, if it has one.
     pub kubernetes: Option<kube::Config>,
     /// This node's member of etcd, if it has one.
@@ -79,7 +81,8 @@ impl Default for Api {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Services {
-    /// Units that are stopped before the volumes are released, in this order.
+    /// Units that are stopped before the volumes are released, in this order. containerd's and the kubelet's have their
+    /// place by themselves, where there is a `[containerd]`.
     pub stop: Vec<String>,
     /// Units that must be active before a system counts as well.
     pub need: Vec<String>,
@@ -98,6 +101,7 @@ impl Default for Config {
             disk: None,
             checks: "/etc/slipway/health.d".into(),
             services: Services::default(),
+            containerd: None,
             kubernetes: None,
             etcd: None,
             limits: Limits::default(),
@@ -119,6 +123,10 @@ impl Config {
                 "{}: services.soak is {soak} s, and limits.prove only {prove}: no system would be well in time",
                 path.display()
             );
+        }
+        if let Some(containerd) = &config.containerd {
+            let checked = containerd.check(&config.services.stop, config.kubernetes.is_some(), config.limits);
+            checked.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
         }
         Ok(config)
     }

@@ -96,6 +96,10 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
 impl Worker {
     /// Go on with what the journal says, and with what is asked for.
     pub fn work(mut self) {
+        // What cannot be cleared now is cleared before the next payload is written, and that step says what blocks it.
+        if let Err(why) = self.machine.clear() {
+            eprintln!("{why}");
+        }
         loop {
             let pause = match self.inner.shared.turn(&mut self.machine) {
                 Ok(pause) => pause,

@@ -1,6 +1,10 @@
 //! The world as it is on a machine.
 
+pub mod containerd;
+pub mod cri;
+pub mod ctr;
 pub mod etcd;
+pub mod image;
 pub mod installer;
 pub mod kube;
 pub mod units;
@@ -18,9 +22,12 @@ use slipway_node::{
 
 use crate::{
     config::Config,
-    world::{Watcher, World},
+    world::{Progress, Watcher, World},
 };
+use containerd::Stop;
+use cri::Pods;
 use etcd::Etcd;
+use image::Images;
 use installer::{Installer, Trouble};
 use kube::Kube;
 
@@ -31,6 +38,9 @@ pub struct Machine {
     installer: Installer,
     etcd: Option<Etcd>,
     kube: Option<Kube>,
+    /// With containerd: images' own installers, and pods.
+    images: Option<Images>,
+    pods: Option<Pods>,
     /// Seconds since the start of the kernel when the system was well first, and has been since.
     well_since: Option<u64>,
 }
@@ -41,7 +51,15 @@ impl Machine {
         let installer = Installer::new(config.installer.clone(), config.disk.clone());
         let etcd = config.etcd.clone().map(Etcd::new).transpose()?;
         let kube = config.kubernetes.clone().map(Kube::new).transpose()?;
-        Ok(Self { config, installer, etcd, kube, well_since: None })
+        let images = config.containerd.as_ref().map(Images::new);
+        let pods = config.containerd.as_ref().map(|with| Pods::new(with.socket.clone(), with.grace)).transpose()?;
+        Ok(Self { config, installer, etcd, kube, images, pods, well_since: None })
+    }
+
+    /// End what a run of this program that did not come to its end has left behind. Where containerd does not run yet,
+    /// that waits until the next payload is written.
+    pub fn clear(&self) -> Result<(), String> {
+        self.images.as_ref().filter(|images| images.can_run()).map_or(Ok(()), Images::clear)
     }
 
     /// What would block this step now, as far as a look can say. Nothing is changed.
@@ -90,6 +108,17 @@ impl Machine {
         }
     }
 
+    /// Stop what runs on the node's volumes.
+    fn stop(&self) -> Result<(), String> {
+        let Some((containerd, pods)) = self.config.containerd.as_ref().zip(self.pods.as_ref()) else {
+            return units::stop(&self.config.services.stop);
+        };
+        containerd.order(&self.config.services.stop).into_iter().try_for_each(|stop| match stop {
+            Stop::Unit(unit) => units::stop(&[unit.to_owned()]),
+            Stop::Pods => pods.stop(),
+        })
+    }
+
     /// The last look before services stop.
     fn recheck(&self, op: &Operation) -> Result<(), String> {
         if let Some(kube) = &self.kube {
@@ -107,7 +136,15 @@ impl Machine {
                 "this version cannot make EPHEMERAL anew: ask for an upgrade that keeps it".to_owned(),
             );
         }
-        let report = match self.installer.stage(&op.request.source, watcher) {
+        let source = &op.request.source;
+        let staged = match self.images.as_ref().filter(|_| source.starts_with("docker://")) {
+            Some(images) => images.stage(&self.installer, source, watcher),
+            None => {
+                watcher.tell(Progress::Note(format!("the node's own installer, {}, works", self.installer.name())));
+                self.installer.stage(source, watcher)
+            }
+        };
+        let report = match staged {
             Ok(report) => report,
             Err(trouble) => return trouble.into(),
         };
@@ -186,7 +223,7 @@ impl World for Machine {
             Step::Lock | Step::Gate | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => {
                 again(self.of_etcd(step, op))
             }
-            Step::Stop => again(units::stop(&self.config.services.stop)),
+            Step::Stop => again(self.stop()),
             // EPHEMERAL is kept, and the installer writes to no volume that is mounted.
             Step::Release => Tried::Done(Learned::Nothing),
             Step::Activate => self.activate(op),

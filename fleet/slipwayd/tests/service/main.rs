@@ -12,7 +12,7 @@ mod world;
 
 use std::{fs, path::Path};
 
-use slipwayd::config::Config;
+use slipwayd::{config::Config, machine::containerd};
 
 #[test]
 fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
@@ -29,6 +29,33 @@ fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
     fs::write(&whole, keys).unwrap();
     let config = Config::read(&whole).unwrap();
     assert!(config.kubernetes.is_some() && config.etcd.is_some() && config.api.tls.is_some());
+    let kubelet = Some("kubelet.service".to_owned());
+    assert_eq!(config.containerd, Some(containerd::Config { kubelet, ..containerd::Config::default() }));
+}
+
+/// The order in which services stop follows from their parts. What would be another one is no configuration.
+#[test]
+fn an_order_that_cannot_be_meant_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("slipwayd.toml");
+    let kubernetes = "[kubernetes]\nnode = \"a\"\nkubeconfig = \"/k\"\n";
+    for (text, why) in [
+        (
+            "[services]\nstop = [\"containerd.service\"]\n[containerd]".to_owned(),
+            "services.stop has containerd.service",
+        ),
+        ("[services]\nstop = [\"kubelet\"]\n[containerd]\nkubelet = \"kubelet.service\"".to_owned(), "services.stop"),
+        (format!("{kubernetes}[containerd]"), "containerd.kubelet is missing"),
+        ("[containerd]\ngrace = \"5m\"".to_owned(), "limits.stop"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let error = format!("{:#}", Config::read(&path).unwrap_err());
+        assert!(error.contains("slipwayd.toml") && error.contains(why), "{text}: {error}");
+    }
+    for text in ["[containerd]".to_owned(), format!("{kubernetes}[containerd]\nkubelet = \"kubelet.service\"")] {
+        fs::write(&path, &text).unwrap();
+        Config::read(&path).unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! containerd's own client, `ctr`, in a namespace of its own: all that is in it is ours, and goes when the work is done.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{self, ChildStdin, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use slipway_core::digest::Sha256;
+
+use super::{containerd::Config, installer::Trouble};
+use crate::world::{Progress, Watcher};
+
+const NAMESPACE: &str = "slipway";
+/// How many containers this process has had. runc's names are those of the machine, not of one containerd.
+static CONTAINERS: AtomicU32 = AtomicU32::new(0);
+/// What images are called in the namespace, with their digest behind it. No registry has this name.
+const IMAGE: &str = "slipway.invalid/installer";
+/// Where an image has its installer.
+const PROGRAM: &str = "/bin/installer";
+/// Where machines that were booted by UEFI have their variables.
+const EFIVARS: &str = "/sys/firmware/efi/efivars";
+/// How long containerd may take for what takes it moments.
+const ANSWER: &str = "--timeout=60s";
+/// How many bytes are fed to containerd before it is told once more.
+const TOLD: u64 = 16 << 20;
+
+/// containerd behind a socket.
+#[derive(Debug)]
+pub struct Ctr {
+    program: PathBuf,
+    socket: PathBuf,
+}
+
+impl Ctr {
+    /// Nothing is connected yet.
+    pub fn new(config: &Config) -> Self {
+        Self { program: config.ctr.clone(), socket: config.socket.clone() }
+    }
+
+    /// Its path.
+    pub fn program(&self) -> PathBuf {
+        self.program.clone()
+    }
+
+    /// Whether somebody listens.
+    pub fn is_there(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
+
+    fn args(&self) -> Vec<OsString> {
+        let flags = ["--namespace", NAMESPACE, "--address"].map(OsString::from);
+        [&flags[..], &[self.socket.clone().into()]].concat()
+    }
+
+    /// Run `ctr` and return its standard output.
+    fn run(&self, args: &[&str]) -> Result<String, String> {
+        let shown = || format!("{} {}", self.program.display(), args.join(" "));
+        let output = Command::new(&self.program)
+            .args(self.args())
+            .arg(ANSWER)
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("{} cannot be run: {e}", shown()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(format!("{} ended with {}: {}", shown(), output.status, last_line(&output.stderr)))
+    }
+
+    fn list(&self, what: &str) -> Result<Vec<String>, String> {
+        Ok(self.run(&[what, "ls", "--quiet"])?.lines().map(str::to_owned).collect())
+    }
+
+    /// End and remove everything in the namespace. Whether it is gone is looked at, and not believed.
+    pub fn clear(&self) -> Result<(), String> {
+        for (what, how) in [("tasks", &["rm", "--force"][..]), ("containers", &["rm"]), ("images", &["rm", "--sync"])] {
+            let mut why = String::new();
+            for name in self.list(what)? {
+                if let Err(e) = self.run(&[&[what], how, &[&name]].concat()) {
+                    why = e;
+                }
+            }
+            if let Some(name) = self.list(what)?.first() {
+                return Err(format!("an earlier installer is left in containerd's {what}, {name}: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Put the image in an OCI layout into containerd, and return its name there.
+    pub fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble> {
+        let mut child = Command::new(&self.program)
+            .args(self.args())
+            .args(["images", "import", "--base-name", IMAGE, "--digests", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| Trouble::Passing(format!("{} cannot be run: {e}", self.program.display())))?;
+        let fed = child.stdin.take().map_or(Ok(()), |stdin| feed(layout, stdin, watcher));
+        let output = child
+            .wait_with_output()
+            .map_err(|e| Trouble::Passing(format!("{} is lost: {e}", self.program.display())))?;
+        if watcher.wants_end() {
+            return Err(Trouble::Passing("the operation is to end".to_owned()));
+        }
+        if !output.status.success() {
+            return Err(self.judged(format!("containerd does not take the image: {}", last_line(&output.stderr))));
+        }
+        fed.map_err(|e| Trouble::Passing(format!("{} cannot be read: {e}", layout.display())))?;
+        Ok(format!("{IMAGE}@sha256:{manifest}"))
+    }
+
+    /// The arguments that run the installer of an image, as Talos' machined runs it: with the host's devices, network
+    /// and processes, all but two capabilities, and mounts of its own. `ctr` passes signals on to it.
+    pub fn installer(&self, image: &str) -> Vec<OsString> {
+        let mut args = self.args();
+        // The process namespace is that of whoever starts the container, which is the host's: `ctr` has no word for it.
+        args.extend(
+            ["run", "--rm", "--privileged", "--net-host", "--with-ns", "pid:/proc/self/ns/pid"].map(Into::into),
+        );
+        args.extend(["--cap-drop", "CAP_SYS_BOOT", "--cap-drop", "CAP_SYS_MODULE"].map(Into::into));
+        args.extend(["--mount", "type=bind,src=/dev,dst=/dev,options=rbind:rw"].map(Into::into));
+        if Path::new(EFIVARS).is_dir() {
+            let options = "options=rw:nosuid:nodev:noexec:relatime";
+            args.extend(["--mount".into(), format!("type=efivarfs,src=efivarfs,dst={EFIVARS},{options}").into()]);
+        }
+        let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
+        args.extend([image, &format!("installer-{}-{number}", process::id()), PROGRAM].map(Into::into));
+        args
+    }
+
+    /// What failed in containerd's hands is the image's fault, unless containerd does not answer at all.
+    pub fn judged(&self, why: String) -> Trouble {
+        match self.run(&["version"]) {
+            Ok(_) => Trouble::Lasting(why),
+            Err(gone) => Trouble::Passing(format!("{why}; {gone}")),
+        }
+    }
+}
+
+fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.trim().lines().next_back().unwrap_or_default().to_owned()
+}
+
+/// Write the layout as an archive.
+fn feed(layout: &Path, to: ChildStdin, watcher: &dyn Watcher) -> io::Result<()> {
+    watcher.tell(Progress::Part("import     the image into containerd".to_owned()));
+    let mut archive = tar::Builder::new(Feed { to, fed: 0, watcher });
+    archive.append_dir_all("", layout)?;
+    archive.into_inner()?.flush()
+}
+
+/// Counts, and stops where somebody wants an end.
+struct Feed<'a> {
+    to: ChildStdin,
+    fed: u64,
+    watcher: &'a dyn Watcher,
+}
+
+impl Write for Feed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.watcher.wants_end() {
+            return Err(io::Error::other("the operation is to end"));
+        }
+        let count = self.to.write(bytes)?;
+        let before = self.fed;
+        self.fed += count as u64;
+        if before / TOLD != self.fed / TOLD {
+            self.watcher.tell(Progress::Bytes(self.fed, 0));
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}

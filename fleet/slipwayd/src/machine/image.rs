@@ -1,0 +1,122 @@
+//! The installer that is inside the new image, run by containerd. What it reports is not believed: the node's own
+//! installer looks at the disk.
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
+
+use slipway_core::{
+    digest::{Sha256, Sums},
+    payload::manifest::{INITRAMFS, KERNEL, ROOTFS},
+    report::{ChangeReport, Document, SlotCheck, VerifyReport},
+};
+use slipway_node::facts::Disk;
+
+use super::{
+    containerd::Config,
+    ctr::Ctr,
+    installer::{Installer, Trouble},
+};
+use crate::world::{Progress, Watcher};
+
+/// Images' own installers.
+#[derive(Debug)]
+pub struct Images {
+    ctr: Ctr,
+    layout: PathBuf,
+}
+
+impl Images {
+    /// By this containerd.
+    pub fn new(config: &Config) -> Self {
+        Self { ctr: Ctr::new(config), layout: config.images.join("image") }
+    }
+
+    /// Whether there is a containerd to ask.
+    pub fn can_run(&self) -> bool {
+        self.ctr.is_there()
+    }
+
+    /// End an installer that an earlier run of this program has left, and remove what it had.
+    pub fn clear(&self) -> Result<(), String> {
+        self.ctr.clear()?;
+        self.remove_layout()
+    }
+
+    fn remove_layout(&self) -> Result<(), String> {
+        match fs::remove_dir_all(&self.layout) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("{}: {e}", self.layout.display())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Have the image's own installer write the other slot. `own` is the node's, which fetches the image and looks
+    /// afterwards at what is on the disk.
+    pub fn stage(&self, own: &Installer, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        self.clear().map_err(Trouble::Passing)?;
+        let before = looked(own)?;
+        let report = self.run(own, source, watcher);
+        // Nobody writes to the disk any more when it is looked at.
+        let cleared = self.clear().map_err(Trouble::Passing);
+        let report = report?;
+        cleared?;
+        watcher.tell(Progress::Part("verify     what the image's installer has written".to_owned()));
+        is_so(&before, &looked(own)?, &own.verify()?, report.payload)
+            .map_err(|why| Trouble::Lasting(format!("the installer in {source} says that it is done, but {why}")))?;
+        Ok(report)
+    }
+
+    fn run(&self, own: &Installer, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        // The digest is resolved here, once: what is fetched under it is what is run.
+        let manifest = own.pull(source, &self.layout, watcher)?;
+        let image = self.ctr.import(&self.layout, manifest, watcher)?;
+        self.remove_layout().map_err(Trouble::Passing)?;
+        watcher.tell(Progress::Note(format!("the installer in {source} (sha256:{manifest}) writes the slot")));
+        let name = format!("the installer in {source}");
+        let installer = own.within(self.ctr.program(), self.ctr.installer(&image), name.clone().into());
+        let ended = installer.stage_from(None, watcher)?;
+        if serde_json::from_slice::<Document>(&ended.report).is_ok() {
+            return installer.report(&ended.report).map_err(|trouble| trouble.of(&name));
+        }
+        if watcher.wants_end() {
+            return Err(Trouble::Passing(format!("{name} was ended")));
+        }
+        let (status, words) = (ended.status, ended.words.trim());
+        Err(self.ctr.judged(format!(
+            "{name} gives no report ({status}; its last words: {words:?}): either it did not run, or it is too old to \
+             know the verb `stage`"
+        )))
+    }
+}
+
+fn looked(own: &Installer) -> Result<Disk, Trouble> {
+    own.disk().ok_or_else(|| Trouble::Passing("the disk's boot state cannot be read".to_owned()))
+}
+
+/// Whether the disk is as it was before, but for this payload in a slot, every byte of it.
+fn is_so(before: &Disk, after: &Disk, found: &VerifyReport, payload: Option<Sha256>) -> Result<(), String> {
+    let running = before.running;
+    let is_kept = after.running == running
+        && after.payloads[running] == before.payloads[running]
+        && after.states[running] == before.states[running];
+    if !is_kept {
+        return Err(format!("slot {running}, which runs, is not what it was"));
+    }
+    if after.next != Some(running) {
+        return Err("the next boot would not be the running system: it should have written a slot and no more".into());
+    }
+    if !found.ok {
+        let slots = found.slots.values().flat_map(SlotCheck::problems);
+        let all: Vec<_> = found.problems.iter().cloned().chain(found.boot_chain.problems()).chain(slots).collect();
+        return Err(format!("the disk is damaged: {}", all.join("; ")));
+    }
+    let is_there = payload.is_some() && found.slots.values().any(|slot| payload_of(slot) == payload);
+    let named = || payload.map_or_else(|| "that it names".to_owned(), |payload| payload.to_string());
+    if is_there { Ok(()) } else { Err(format!("no slot holds the payload {}", named())) }
+}
+
+/// The digest that names the payload in a slot, from what was read from the disk.
+fn payload_of(slot: &SlotCheck) -> Option<Sha256> {
+    let is_part = |name: &str| name == KERNEL || name == ROOTFS || INITRAMFS.contains(&name);
+    let parts = slot.files.iter().filter(|file| is_part(&file.name));
+    let sums: Option<BTreeMap<_, _>> = parts.map(|file| Some((file.name.clone(), file.actual?))).collect();
+    Some(Sha256::of(Sums(sums?).render().as_bytes()))
+}
