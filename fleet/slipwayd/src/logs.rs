@@ -5,19 +5,24 @@ use std::{
     io::{self, ErrorKind, Read as _, Seek as _, SeekFrom},
     os::unix::fs::OpenOptionsExt as _,
     process::Stdio,
+    time::Duration,
 };
 
 use slipway_node_server::node::{Error, Lines};
 use tokio::{
-    io::{AsyncReadExt as _, Interest, unix::AsyncFd},
+    io::AsyncReadExt as _,
     process::{Child, Command},
     sync::mpsc::{self, Sender},
+    time::sleep,
 };
 
 /// One record of the kernel's is not longer.
 const RECORD: usize = 8192;
 /// How much of a service's log is sent at once.
 const PIECE: usize = 16 << 10;
+
+/// How often the kernel's log is looked at for what is new. To be woken would take code that Rust cannot check.
+const PAUSE: Duration = Duration::from_millis(200);
 
 type To = Sender<Result<Vec<u8>, Error>>;
 
@@ -28,7 +33,6 @@ pub fn kernel(follow: bool, only_new: bool) -> Result<Lines, Error> {
     if only_new {
         file.seek(SeekFrom::End(0)).map_err(no_log)?;
     }
-    let file = AsyncFd::with_interest(file, Interest::READABLE).map_err(no_log)?;
     let (to, lines) = mpsc::channel(1);
     tokio::spawn(async move {
         let read = tokio::select! {
@@ -43,15 +47,15 @@ pub fn kernel(follow: bool, only_new: bool) -> Result<Lines, Error> {
     Ok(lines)
 }
 
-async fn records(file: AsyncFd<File>, follow: bool, to: &To) -> io::Result<()> {
+async fn records(mut file: File, follow: bool, to: &To) -> io::Result<()> {
     let mut record = vec![0; RECORD];
     loop {
-        let text = match file.get_ref().read(&mut record) {
+        let text = match file.read(&mut record) {
             Ok(0) => return Ok(()),
             Ok(length) => line(&record[..length]),
             Err(e) if e.kind() == ErrorKind::WouldBlock && !follow => return Ok(()),
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                file.readable().await?.clear_ready();
+                sleep(PAUSE).await;
                 continue;
             }
             // What was next has been overwritten, and the read after this goes on with what is there.
