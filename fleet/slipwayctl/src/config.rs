@@ -100,12 +100,16 @@ pub fn resolve(target: &Target) -> Result<Context, Failure> {
     if let Some(socket) = &target.socket {
         return Ok(Context::Socket(SocketContext { socket: socket.clone() }));
     }
-    let path = path(target)?;
+    let here = || Ok(Context::Socket(SocketContext { socket: PathBuf::from(SOCKET) }));
+    let is_open = target.context.is_none() && target.endpoint.is_none() && target.config.is_none();
+    let path = match path(target) {
+        // What an init system starts has no home.
+        Err(_) if is_open => return here(),
+        path => path?,
+    };
     let config = match read(&path)? {
         Some(config) => config,
-        None if target.context.is_none() && target.endpoint.is_none() && target.config.is_none() => {
-            return Ok(Context::Socket(SocketContext { socket: PathBuf::from(SOCKET) }));
-        }
+        None if is_open => return here(),
         None => return Err(Failure::file(&path, "there is no such file; `slipwayctl config add` makes it")),
     };
     let Some(name) = target.context.as_ref().or(config.context.as_ref()) else {

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 
-use crate::site::{ID, Site, lines};
+use crate::site::{Ended, ID, Site, lines, program};
 
 #[test]
 fn an_upgrade_begins_is_shown_and_is_aborted() {
@@ -129,6 +129,16 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
     assert!(gone.starts_with("slipwayctl: unreachable: "), "{gone}");
     let none = site.run(&["--socket", "none.sock", "--output", "json", "status"]);
     assert_eq!((none.code, &lines(&none.stdout)[0]["failure"]["kind"]), (4, &json!("unreachable")));
+}
+
+#[test]
+fn without_a_home_the_node_here_is_meant() {
+    let site = Site::new();
+    let run = |args: &[&str]| Ended::from(program(site.home.path(), args).env_remove("HOME").output().unwrap());
+    // Nobody may be there.
+    let asked = run(&["status"]);
+    assert!(asked.code == 0 || asked.stderr.contains("/run/slipway/node.sock"), "{asked:?}");
+    assert!(run(&["--context", "node", "status"]).fails(2).contains("HOME is not set"));
 }
 
 #[test]
