@@ -131,6 +131,7 @@ impl<N: Node> MachineService for Service<N> {
             token: None,
             discard: !preserve,
             allow_outage: force,
+            allow_any_version: false,
         };
         let actor_id = self.begin(&request, Call::Upgrade, Goal::Upgrade(goal)).await?.id;
         let upgrade = Upgrade { metadata: None, ack: "Upgrade request received".to_owned(), actor_id };

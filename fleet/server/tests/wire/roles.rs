@@ -27,7 +27,7 @@ async fn call(client: &mut Client, call: Call) -> Result<(), Status> {
         Call::Plan => client.plan(PlanRequest { goal: Some(Goal::Reboot(reboot)) }).await.map(drop),
         Call::Reboot => client.reboot(reboot).await.map(drop),
         Call::Outage => client.reboot(RebootRequest { allow_outage: true, ..reboot }).await.map(drop),
-        Call::Abort => client.abort(AbortRequest { id, why: "why".to_owned() }).await.map(drop),
+        Call::Abort => client.abort(AbortRequest { id, why: "why".to_owned(), as_is: false }).await.map(drop),
         Call::Stage => client.stage(StageRequest { id, source, ..Default::default() }).await.map(drop),
         Call::Upgrade => client.upgrade(UpgradeRequest { id, source, ..Default::default() }).await.map(drop),
         Call::Rollback => client.rollback(RollbackRequest { id, ..Default::default() }).await.map(drop),
@@ -96,4 +96,16 @@ async fn root_at_the_socket_may_do_everything() {
         assert!(!is_forbidden(&outcome), "{what:?}: {outcome:?}");
     }
     assert_eq!(site.node.calls().len(), LEAST.len() - 1);
+}
+
+/// It is somebody's word against what the node found.
+#[tokio::test]
+async fn a_node_is_taken_as_it_is_by_admins_only() {
+    let site = Site::new().await;
+    for (serial, role) in (200..).zip(Role::ALL) {
+        let mut client = site.client(&site.ca.client("alice", Some(role.name()), serial)).await;
+        let outcome = client.abort(AbortRequest { id: id(), why: String::new(), as_is: true }).await.map(drop);
+        assert_eq!(is_forbidden(&outcome), role < Role::Admin, "{role:?}: {outcome:?}");
+        assert_eq!(site.node.calls().len(), usize::from(role == Role::Admin));
+    }
 }

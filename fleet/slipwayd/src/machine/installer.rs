@@ -10,10 +10,12 @@ use std::{
 
 use slipway_core::{
     boot::slot::{PerSlot, Slot},
-    report::{ChangeReport, Document, Event, EventLine, FailureKind, Report},
+    disk::layout::Part,
+    report::{ChangeReport, Document, Event, EventLine, FailureKind, Report, StatusReport},
 };
-use slipway_node::facts::Disk;
+use slipway_node::{facts::Disk, goal::Request};
 
+use super::volume::{self, Volume};
 use crate::world::{Progress, Watcher};
 
 /// Why the installer did not do it.
@@ -49,22 +51,38 @@ impl Installer {
 
     /// The boot state of the disk; `None` if it cannot be read, or if the system does not run from it.
     pub fn disk(&self) -> Option<Disk> {
-        let output = self.command(&["status"]).stderr(Stdio::null()).output().ok()?;
-        let document: Document = serde_json::from_slice(&output.stdout).ok()?;
-        let Report::Status(status) = document.report else { return None };
+        let status = self.status()?;
         let running = status.running.slot()?;
-        status.boot_env.as_ref()?;
+        // An EPHEMERAL that is mounted was made anew by the system itself.
+        let is_mounted = || volume(&status).and_then(|volume| volume.is_mounted());
+        let blank = status.boot_env.as_ref()?.format_ephemeral && is_mounted() != Ok(true);
         let mut disk = Disk {
             running,
             states: PerSlot { a: None, b: None },
             payloads: PerSlot { a: None, b: None },
             next: status.next_boot.slot,
+            blank,
         };
         for slot in Slot::BOTH {
             disk.states[slot] = status.slots[slot].state;
             disk.payloads[slot] = status.slots[slot].payload;
         }
         Some(disk)
+    }
+
+    fn status(&self) -> Option<Box<StatusReport>> {
+        let output = self.command(&["status"]).stderr(Stdio::null()).output().ok()?;
+        let document: Document = serde_json::from_slice(&output.stdout).ok()?;
+        match document.report {
+            Report::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// EPHEMERAL, as the kernel has it.
+    pub fn volume(&self) -> Result<Volume, String> {
+        let status = self.status().ok_or_else(|| "the disk's boot state cannot be read".to_owned())?;
+        volume(&status)
     }
 
     /// A verb that changes the disk.
@@ -85,12 +103,13 @@ impl Installer {
     }
 
     /// Write a payload into the other slot. It ends early if the watcher wants it to.
-    pub fn stage(&self, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
-        let mut child = self
-            .command(&["stage", "--source", source, "--progress", "json"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        let mut args = vec!["stage", "--source", &request.source, "--progress", "json"];
+        if request.allow_any_version {
+            args.push("--allow-any-version");
+        }
+        let mut child =
+            self.command(&args).stderr(Stdio::piped()).spawn().map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let mut report = Vec::new();
         thread::scope(|scope| {
@@ -123,9 +142,10 @@ impl Installer {
         match document.report {
             Report::Change(change) => Ok(*change),
             Report::Failure(failure) => {
-                let why = match &failure.remedy {
+                // Most messages end with the remedy.
+                let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
                     Some(remedy) => format!("{} ({remedy})", failure.message),
-                    None => failure.message.clone(),
+                    None => failure.message,
                 };
                 Err(match failure.kind {
                     FailureKind::Dependency | FailureKind::Interrupted => Trouble::Passing(why),
@@ -135,6 +155,13 @@ impl Installer {
             _ => Err(Trouble::Lasting(format!("{} answers another question", self.program.display()))),
         }
     }
+}
+
+/// EPHEMERAL of the disk that was looked at.
+fn volume(status: &StatusReport) -> Result<Volume, String> {
+    let name = Path::new(&status.disk.path).file_name().unwrap_or_default().to_string_lossy();
+    let devices = |part: Part| volume::devices(Path::new("/sys/class/block"), &name, part.number());
+    Ok(Volume { goes: devices(Part::Ephemeral)?, stays: devices(Part::State)? })
 }
 
 /// Ask it to end: it tells what is on the disk, and leaves the running slot alone whenever it ends.
