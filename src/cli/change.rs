@@ -67,7 +67,7 @@ pub struct StageArgs {
 pub struct UpgradeArgs {
     #[command(flatten)]
     pub stage: StageArgs,
-    /// Keep EPHEMERAL. false erases it once the new slot is verified, and requires that nothing uses the disk.
+    /// Keep EPHEMERAL. false erases it once the new slot is verified, and requires that nothing uses it.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub preserve: bool,
     /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable [default: the tags in
@@ -82,7 +82,7 @@ pub struct ActivateArgs {
     pub change: ChangeArgs,
     #[command(flatten)]
     pub offline: OfflineArg,
-    /// Keep EPHEMERAL. false erases it, and requires that nothing uses the disk.
+    /// Keep EPHEMERAL. false erases it, and requires that nothing uses it.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub preserve: bool,
 }

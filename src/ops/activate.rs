@@ -18,7 +18,7 @@ use crate::{device::Access, error::Failure, execute::Sources};
 pub struct Activate {
     /// Whether a slot of this disk is running.
     pub runs_from: RunsFrom,
-    /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use the disk.
+    /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use it.
     pub preserve: bool,
 }
 
@@ -45,7 +45,7 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let inside = request.runs_from == RunsFrom::Inside;
-    let access = if inside && request.preserve { Access::Write } else { Access::Whole };
+    let access = if inside { Access::Write } else { Access::Whole };
     let opened = disk.open(access, observer)?;
     let installed = installed_disk::look(disk, &opened)?;
     if inside {

@@ -154,7 +154,8 @@ impl<'d> InstalledDisk<'d> {
     /// Claim the partitions that the plan writes to, so that nobody can mount them, and plan once more for what the disk
     /// holds then. Refuses if the two plans differ in what boots.
     pub fn hold(&mut self, change: &dyn Change, planned: &PlannedChange) -> Result<Plan, Failure> {
-        let (gpt, parts) = (&self.system.gpt, [Part::Esp, Part::BootA, Part::BootB]);
+        let parts = [Part::Esp, Part::BootA, Part::BootB, Part::State, Part::Ephemeral];
+        let gpt = &self.system.gpt;
         // Markers need no claim: nobody else writes that sector, and a mounted slot must be confirmable.
         let bulk = planned.plan.steps.iter().filter(|step| !matches!(step, Step::WriteMarker { .. }));
         let written: Vec<_> = bulk.flat_map(Step::writes).collect();

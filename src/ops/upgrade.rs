@@ -136,9 +136,8 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    // From outside nothing of the disk may be in use. A wipe of EPHEMERAL requires the same.
-    let wipes = matches!(request.afterwards, Afterwards::Activated { preserve: false, .. });
-    let access = if wipes || request.runs_from != RunsFrom::Inside { Access::Whole } else { Access::Write };
+    // From outside nothing of the disk may be in use.
+    let access = if request.runs_from == RunsFrom::Inside { Access::Write } else { Access::Whole };
     let opened = disk.open(access, observer)?;
     onto(&opened, &disk.path, request, options, observer)
 }

@@ -14,7 +14,7 @@ use crate::{device::Access, error::Failure};
 pub struct Wipe {
     /// Each once, in order of partition number.
     pub parts: Vec<Part>,
-    /// Make file systems on them. None: only where there was one.
+    /// Make file systems on them. None: only where there was one, or where boot.env says that there is to be one.
     pub format: Option<bool>,
 }
 
@@ -28,12 +28,12 @@ impl Change for Wipe {
     }
 }
 
-/// Refused while anything uses the disk.
+/// Refused while anything uses one of the volumes. The rest of the disk may be in use.
 pub fn run(
     disk: &DiskRequest,
     request: Wipe,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::Whole, &request, options, observer)
+    installed_disk::change(disk, Access::Write, &request, options, observer)
 }

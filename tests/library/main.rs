@@ -27,3 +27,4 @@ mod torn_boot_env;
 mod trial;
 mod unattended;
 mod upgrade_plan;
+mod wipe_plan;

@@ -2,7 +2,10 @@
 
 use crate::prelude::*;
 
-use super::{Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds, slots::Draft};
+use super::{
+    Goal, Plan, Refusals, RequestBase, SystemFacts, VolumeHolds,
+    slots::{Draft, EnvCopies},
+};
 use crate::disk::layout::Part;
 
 /// `installer wipe` with every choice made.
@@ -12,17 +15,25 @@ pub struct WipeRequest {
     pub base: RequestBase,
     /// Which volumes: STATE, EPHEMERAL.
     pub parts: Vec<Part>,
-    /// Whether to make XFS on them. `None`: only on those that hold XFS now.
+    /// Whether to make XFS on them. `None`: only on those that hold XFS now, or that boot.env says are to hold it.
     pub format: Option<bool>,
 }
 
 /// Plan the wipe.
 pub fn wipe(request: &WipeRequest, system: &SystemFacts) -> Result<Plan, Refusals> {
     let mut draft = Draft::new(&request.base, system);
+    // An upgrade or an activation that was to make EPHEMERAL anew was cut short.
+    let unfinished = system.env.as_ref().filter(|env| env.format_ephemeral && request.parts.contains(&Part::Ephemeral));
     for part in &request.parts {
+        let held = system.held(*part);
+        let finishes = *part == Part::Ephemeral && unfinished.is_some() && held == VolumeHolds::Other;
         // An encrypted volume stays blank: only the OS has the key to make a new one. So does a volume that an
         // interrupted wipe left blank, because it may have been encrypted.
-        draft.wipe(*part, request.format.unwrap_or(system.held(*part) == VolumeHolds::Xfs));
+        draft.wipe(*part, request.format.unwrap_or(held == VolumeHolds::Xfs || finishes));
+    }
+    if let Some(env) = unfinished {
+        let mut copies = EnvCopies::of(system, request.base.now)?;
+        draft.extend(Part::Esp, copies.write(&env.wiped(), false));
     }
     let names: Vec<&str> = request.parts.iter().map(|p| p.name()).collect();
     let meanwhile =

@@ -37,18 +37,28 @@ pub fn from_wire(goal: Wire, caller: String) -> Result<Request, Malformed> {
         preserve: true,
         token: None,
         allow_outage: false,
+        allow_any_version: false,
         caller,
     };
     Ok(match goal {
-        Wire::Stage(StageRequest { id: name, source, payload, token }) => {
-            Request { source, payload: digest(&payload)?, token, ..bare(id(&name)?, Goal::Stage) }
+        Wire::Stage(StageRequest { id: name, source, payload, token, allow_any_version }) => {
+            Request { source, payload: digest(&payload)?, token, allow_any_version, ..bare(id(&name)?, Goal::Stage) }
         }
-        Wire::Upgrade(UpgradeRequest { id: name, source, payload, token, discard, allow_outage }) => Request {
+        Wire::Upgrade(UpgradeRequest {
+            id: name,
+            source,
+            payload,
+            token,
+            discard,
+            allow_outage,
+            allow_any_version,
+        }) => Request {
             source,
             payload: digest(&payload)?,
             token,
             preserve: !discard,
             allow_outage,
+            allow_any_version,
             ..bare(id(&name)?, Goal::Upgrade)
         },
         Wire::Rollback(RollbackRequest { id: name, token, allow_outage }) => {
@@ -65,11 +75,12 @@ pub fn to_wire(request: &Request) -> Wire {
     let id = request.id.to_string();
     let source = request.source.clone();
     let payload = request.payload.map(String::from).unwrap_or_default();
-    let (token, allow_outage) = (request.token, request.allow_outage);
+    let Request { token, allow_outage, allow_any_version, .. } = *request;
     match request.goal {
-        Goal::Stage => Wire::Stage(StageRequest { id, source, payload, token }),
+        Goal::Stage => Wire::Stage(StageRequest { id, source, payload, token, allow_any_version }),
         Goal::Upgrade => {
-            Wire::Upgrade(UpgradeRequest { id, source, payload, token, discard: !request.preserve, allow_outage })
+            let discard = !request.preserve;
+            Wire::Upgrade(UpgradeRequest { id, source, payload, token, discard, allow_outage, allow_any_version })
         }
         Goal::Rollback => Wire::Rollback(RollbackRequest { id, token, allow_outage }),
         Goal::Reboot => Wire::Reboot(RebootRequest { id, token, allow_outage }),
@@ -97,6 +108,7 @@ mod tests {
             preserve: goal != Goal::Upgrade,
             token: Some(3),
             allow_outage: goal != Goal::Stage,
+            allow_any_version: goal.writes(),
             caller: "alice".to_owned(),
         }
     }
@@ -115,7 +127,7 @@ mod tests {
         assert_eq!(from_wire(empty, String::new()), Err(Malformed::Id(String::new())));
         let bare = UpgradeRequest { id: Uuid::from_u128(7).to_string(), ..UpgradeRequest::default() };
         let request = from_wire(Wire::Upgrade(bare), String::new()).unwrap();
-        assert!(request.preserve && !request.allow_outage && request.token.is_none());
+        assert!(request.preserve && !request.allow_outage && !request.allow_any_version && request.token.is_none());
     }
 
     #[test]

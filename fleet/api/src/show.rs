@@ -62,8 +62,10 @@ impl v1::AskResponse {
 impl From<&Outcome> for v1::Outcome {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Reached => Self { came_back: None },
-            Outcome::CameBack(why) => Self { came_back: Some(why.clone()) },
+            Outcome::Reached => Self { came_back: None, left: false },
+            Outcome::CameBack(why) => Self { came_back: Some(why.clone()), left: false },
+            // Who does not know `left` takes it for no success.
+            Outcome::Left(why) => Self { came_back: Some(why.clone()), left: true },
         }
     }
 }
@@ -146,13 +148,14 @@ impl v1::StatusResponse {
 impl What {
     /// `op` begins.
     pub fn begins(op: &Operation) -> Self {
-        let Request { goal, source, caller, allow_outage, .. } = &op.request;
+        let Request { goal, source, caller, allow_outage, allow_any_version, .. } = &op.request;
         Self::Asked(v1::Asked {
             id: op.id().to_string(),
             goal: word(goal),
             source: source.clone(),
             caller: caller.clone(),
             allow_outage: *allow_outage,
+            allow_any_version: *allow_any_version,
             places: place(op, op.at).1,
         })
     }

@@ -72,7 +72,7 @@ pub fn fate(pod: &Pod, policy: Policy) -> Fate {
     Fate::Evict
 }
 
-/// Nothing is left that has to go.
-pub fn is_drained(pods: &[Pod]) -> bool {
-    pods.iter().all(|pod| fate(pod, Policy { empty_dir: true, bare: true }) == Fate::Stays)
+/// What has to go before the node is drained, whatever may be lost.
+pub fn left(pods: &[Pod]) -> impl Iterator<Item = &Pod> {
+    pods.iter().filter(|pod| fate(pod, Policy { empty_dir: true, bare: true }) != Fate::Stays)
 }

@@ -34,6 +34,8 @@ pub struct Disk {
     pub payloads: PerSlot<Option<Sha256>>,
     /// What the next boot is; `None` if nothing would boot.
     pub next: Option<Slot>,
+    /// Making EPHEMERAL anew was cut short, and it is still blank.
+    pub blank: bool,
 }
 
 impl Disk {

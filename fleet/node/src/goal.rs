@@ -42,6 +42,9 @@ pub struct Request {
     pub token: Option<u64>,
     /// Upgrade although etcd loses its quorum meanwhile: one or two voters cannot be upgraded else.
     pub allow_outage: bool,
+    /// Write the payload whatever version it has. The installer refuses an older one else.
+    #[serde(default)]
+    pub allow_any_version: bool,
     /// Who asks: the name in the client certificate, or the user at the Unix socket.
     pub caller: String,
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     facts::Facts,
     goal::{Goal, Request},
-    operation::{Learned, Operation, Shape, Tried},
+    operation::{AsIs, Learned, Operation, Shape, Tried},
     sequence::{self, Next, Outcome},
     step::Step,
 };
@@ -127,6 +127,13 @@ impl Journal {
         Ok(Asked::New)
     }
 
+    /// Somebody takes the node as it is. `false` if the operation can still end without.
+    pub fn leave(&mut self, why: &str, facts: &Facts) -> bool {
+        let Some(op) = self.operation.as_mut().filter(|op| sequence::may_be_left(op, facts)) else { return false };
+        op.as_is = Some(AsIs { why: why.to_owned(), boot: facts.boot.clone() });
+        true
+    }
+
     /// Why a payload is denied.
     pub fn denial(&self, payload: Sha256) -> Option<&Denied> {
         self.denied.iter().find(|denied| denied.payload == payload)
@@ -177,9 +184,8 @@ impl Journal {
     fn end(&mut self, outcome: Outcome, facts: &Facts) {
         if let Some(op) = self.operation.take() {
             let in_vain = facts.disk.as_ref().is_some_and(|disk| sequence::was_in_vain(&op, disk));
-            if let (true, Outcome::CameBack(why), Some(payload)) =
-                (in_vain, &outcome, op.to.as_ref().and_then(|to| to.payload))
-            {
+            let payload = op.to.as_ref().and_then(|to| to.payload).filter(|_| in_vain);
+            if let (Outcome::CameBack(why) | Outcome::Left(why), Some(payload)) = (&outcome, payload) {
                 self.deny(payload, why);
             }
             self.ended.insert(0, Ended { request: op.request, outcome });

@@ -64,6 +64,9 @@ pub struct Operation {
     pub asked_in: String,
     /// The boot in which services were stopped. They come back with another one.
     pub stopped_in: Option<String>,
+    /// The boot in which EPHEMERAL, which was blank, was made anew. It is mounted by another one.
+    #[serde(default)]
+    pub renewed_in: Option<String>,
     /// Forward or back.
     pub course: Course,
     /// The Node before we wrote to it.
@@ -74,6 +77,19 @@ pub struct Operation {
     pub abort: Option<String>,
     /// What the last try of this step met.
     pub blocker: Option<String>,
+    /// Somebody takes the node as it is.
+    #[serde(default)]
+    pub as_is: Option<AsIs>,
+}
+
+/// Somebody's word for a node that does not become well. It counts for one boot: after another one the node is looked at
+/// anew.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AsIs {
+    /// Who, and why.
+    pub why: String,
+    /// The boot in which it was given.
+    pub boot: String,
 }
 
 /// What was learned by doing a step.
@@ -122,11 +138,13 @@ impl Operation {
             reached: first,
             asked_in: facts.boot.clone(),
             stopped_in: None,
+            renewed_in: None,
             course: Course::Forward,
             cordon: None,
             left: None,
             abort: None,
             blocker: None,
+            as_is: None,
         })
     }
 
@@ -145,6 +163,11 @@ impl Operation {
         self.reached >= step
     }
 
+    /// What somebody who takes the node as it is in this boot has said.
+    pub fn left_as_is(&self, boot: &str) -> Option<&str> {
+        self.as_is.as_ref().filter(|as_is| as_is.boot == boot).map(|as_is| as_is.why.as_str())
+    }
+
     /// `step` begins, for the first time or again.
     pub fn begin(&mut self, step: Step, facts: &Facts) {
         if self.at != step || self.done || self.boot != facts.boot {
@@ -153,6 +176,9 @@ impl Operation {
         }
         (self.at, self.done) = (step, false);
         self.boot.clone_from(&facts.boot);
+        if step == Step::Renew {
+            self.renewed_in = Some(facts.boot.clone());
+        }
         if self.is_forward() {
             self.reached = self.reached.max(step);
             match step {

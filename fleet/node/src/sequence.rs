@@ -7,6 +7,11 @@
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
 //! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
 //!   back.
+//! * EPHEMERAL goes with the activation: after the member's departure is in the journal, services are stopped and the slot
+//!   is verified, and before the next boot is the new system. Cut short, it leaves EPHEMERAL blank, the boot state says so,
+//!   and the old system, which boots without it, makes it anew and boots once more.
+//! * Somebody's word ends what never becomes well. It stands for units, kubelet and soak, in this boot, and only where
+//!   there is nothing to go back to. It does not stand for the member of etcd: while that may be down, the lock is kept.
 
 use serde::{Deserialize, Serialize};
 use slipway_core::boot::slot::SlotState;
@@ -52,6 +57,8 @@ pub enum Outcome {
     Reached,
     /// It is as it was before, for this reason.
     CameBack(String),
+    /// It was never found well, and somebody takes it as it is, for this reason.
+    Left(String),
 }
 
 /// What comes next. The caller journals it before it does it.
@@ -142,6 +149,14 @@ pub fn may_turn(op: &Operation) -> bool {
     op.is_forward() && has_way_back && op.at.on_failure() != OnFailure::TryAgain
 }
 
+/// Whether only somebody's word can end it: the system was looked at in this boot and is not well, and there is no other
+/// one to go back to. A trial is confirmed or given up, whoever began it.
+pub fn may_be_left(op: &Operation, facts: &Facts) -> bool {
+    let is_looked_at = matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.boot == facts.boot;
+    let is_last = |disk: &Disk| !disk.is_on_trial() && (!may_turn(op) || is_there_to_stay(op, disk));
+    is_looked_at && op.blocker.is_some() && facts.disk.as_ref().is_some_and(is_last)
+}
+
 /// What comes next.
 pub fn next(op: &Operation, facts: &Facts, limits: Limits) -> Next {
     let Some(disk) = &facts.disk else {
@@ -165,7 +180,12 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
         }
     }
     let step = if op.done { steps(op).find(|step| place(*step) > place(op.at)) } else { Some(op.at) };
-    let Some(step) = step else { return Next::End(Outcome::Reached) };
+    let Some(step) = step else {
+        return Next::End(match op.left_as_is(&facts.boot) {
+            None => Outcome::Reached,
+            Some(word) => Outcome::Left(format!("left as it is: {word}")),
+        });
+    };
     match lacks(op, step, facts, disk) {
         None => Next::Begin(step),
         // It cannot begin, so its time is counted from where the one before it began.
@@ -245,8 +265,7 @@ fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
     if is_there_to_stay(op, disk) {
         return Next::Found(Step::Reboot);
     }
-    let is_stopped = op.stopped_in.as_ref() == Some(&facts.boot);
-    if let Some(step) = leave_trial(op, disk).or(is_stopped.then_some(Step::Return)) {
+    if let Some(step) = leave_trial(op, disk).or_else(|| return_or_renew(op, facts, disk)) {
         return match lacks(op, step, facts, disk) {
             None => Next::Begin(step),
             Some(why) => Next::Wait(why.to_owned()),
@@ -257,7 +276,10 @@ fn back(op: &Operation, facts: &Facts, disk: &Disk, why: &str) -> Next {
     let left = BACK.into_iter().skip(last.map_or(0, |last| last + 1));
     match left.into_iter().find(|step| undoes(op, *step, facts)) {
         Some(step) => Next::Begin(step),
-        None => Next::End(Outcome::CameBack(why.to_owned())),
+        None => Next::End(match op.left_as_is(&facts.boot) {
+            None => Outcome::CameBack(why.to_owned()),
+            Some(word) => Outcome::Left(format!("{why}; left as it is: {word}")),
+        }),
     }
 }
 
@@ -271,6 +293,19 @@ fn leave_trial(op: &Operation, disk: &Disk) -> Option<Step> {
         Some(SlotState::Bad) if disk.running == to.slot => Some(Step::Return),
         _ if disk.running == to.slot => Some(Step::GiveUp),
         _ => (disk.next == Some(to.slot)).then_some(Step::Deactivate),
+    }
+}
+
+/// What needs a boot before anything can be given back.
+fn return_or_renew(op: &Operation, facts: &Facts, disk: &Disk) -> Option<Step> {
+    let is_of = |boot: &Option<String>| boot.as_ref() == Some(&facts.boot);
+    let may_be_blank = op.request.goal == Goal::Upgrade && !op.request.preserve && op.came_to(Step::Activate);
+    match () {
+        // Whatever became of EPHEMERAL, the machine is not left with its services stopped.
+        () if is_of(&op.stopped_in) => Some(Step::Return),
+        () if may_be_blank && disk.blank => Some(Step::Renew),
+        () if is_of(&op.renewed_in) => Some(Step::Return),
+        () => None,
     }
 }
 

@@ -28,9 +28,9 @@ pub enum Step {
     Leave,
     /// Stop what runs on the node's volumes.
     Stop,
-    /// Unmount the node's volumes.
+    /// Unmount EPHEMERAL, if it is to be made anew.
     Release,
-    /// Verify the slot again, and have the next boot try it once.
+    /// Verify the slot again, make EPHEMERAL anew if that was asked for, and have the next boot try the slot once.
     Activate,
     /// Start the machine anew.
     Reboot,
@@ -44,6 +44,8 @@ pub enum Step {
     Deactivate,
     /// Give up the trial that runs.
     GiveUp,
+    /// Make EPHEMERAL anew, where doing that was cut short.
+    Renew,
     /// Start the old system.
     Return,
     /// Look whether the old system is well.
@@ -70,7 +72,7 @@ pub enum OnFailure {
 
 impl Step {
     /// Every step, in the order of the sequence, the way back at its end.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Stage,
         Self::Grant,
         Self::Lock,
@@ -89,6 +91,7 @@ impl Step {
         Self::Confirm,
         Self::Deactivate,
         Self::GiveUp,
+        Self::Renew,
         Self::Return,
         Self::ProveOld,
         Self::Uncordon,
@@ -116,6 +119,7 @@ impl Step {
             Self::Confirm => "make the system the default",
             Self::Deactivate => "have the next boot be the old system",
             Self::GiveUp => "give up the trial",
+            Self::Renew => "make EPHEMERAL anew, which was cut short",
             Self::Return => "reboot into the old system",
             Self::ProveOld => "look whether the old system is well",
             Self::Rejoin => "come back into etcd's cluster",
@@ -143,6 +147,7 @@ impl Step {
             }
             Self::Deactivate
             | Self::GiveUp
+            | Self::Renew
             | Self::Return
             | Self::ProveOld
             | Self::Uncordon

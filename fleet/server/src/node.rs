@@ -25,8 +25,15 @@ pub trait Node: Send + Sync + 'static {
     /// Somebody asks for something. The answer comes when the journal has it, not when it is done.
     fn ask(&self, request: Request) -> impl Future<Output = Result<Asked, Error>> + Send;
 
-    /// `caller` wants the operation `id` to end, for `why`. The answer comes when the journal has it.
-    fn abort(&self, id: Uuid, why: String, caller: String) -> impl Future<Output = Result<(), Error>> + Send;
+    /// `caller` wants the operation `id` to end, for `why`; or, if it does not end because the node does not become well,
+    /// takes the node `as_is`. The answer comes when the journal has it.
+    fn abort(
+        &self,
+        id: Uuid,
+        why: String,
+        as_is: bool,
+        caller: String,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// `caller` wants the system on trial to be the default. An operation that is under way does this itself:
     /// [`Error::Refused`] with [`Refused::Busy`].
@@ -87,6 +94,12 @@ pub enum Error {
     /// The operation that is to end has come too far.
     #[error("the operation {0} cannot be ended any more: its new system is confirmed, or it has none to go back from")]
     TooLate(Uuid),
+    /// Nobody's word is needed for the operation to end.
+    #[error(
+        "the operation {0} is not at its last look, or the system is well, or there is a way back: a node is taken as it \
+         is only where nothing else ends the operation"
+    )]
+    TooEarly(Uuid),
     /// There is nothing to confirm.
     #[error("the system that runs is not on trial")]
     NotOnTrial,
@@ -107,6 +120,7 @@ impl From<&Error> for Reason {
             Error::Refused(refused) => refused.into(),
             Error::NotUnderWay(_) => Self::NotUnderWay,
             Error::TooLate(_) => Self::TooLate,
+            Error::TooEarly(_) => Self::Busy,
             Error::NotOnTrial => Self::NotOnTrial,
             Error::NotHere(_) => Self::NotHere,
             Error::Etcd(_) => Self::Etcd,

@@ -229,11 +229,15 @@ impl<N: Node> NodeService for Service<N> {
 
     async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
         let (peer, place) = self.admit(&request, Call::Abort)?;
-        let AbortRequest { id, why } = request.into_inner();
+        let AbortRequest { id, why, as_is } = request.into_inner();
+        if as_is {
+            // A system that nobody found well is taken on somebody's word, as with a confirmation by hand.
+            peer.may(Call::Confirm)?;
+        }
         let id = goal::id(&id).map_err(|e| Reason::Malformed.status(e))?;
         let why: String = why.chars().filter(|c| !c.is_control()).take(WHY).collect();
         let (node, caller) = (self.node.clone(), peer.name().to_owned());
-        to_its_end(place, async move { node.abort(id, why, caller).await }).await?;
+        to_its_end(place, async move { node.abort(id, why, as_is, caller).await }).await?;
         Ok(Response::new(AbortResponse {}))
     }
 

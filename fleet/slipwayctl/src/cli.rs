@@ -109,6 +109,10 @@ pub enum Command {
         /// Why, for the report
         #[arg(long, value_name = "TEXT", default_value = "a person wants it")]
         why: String,
+        /// Take the node as it is: for an operation that does not end because the node never becomes well. What it holds
+        /// is given back, but etcd's lock only once the node's member is well, or was removed from its cluster
+        #[arg(long)]
+        as_is: bool,
     },
     /// Make the system on trial the default, when no operation does it
     Confirm,
@@ -188,6 +192,9 @@ pub struct Payload {
     /// The SHA-256 digest that the payload must have
     #[arg(long, value_name = "DIGEST")]
     pub payload: Option<Sha256>,
+    /// Write it whatever version it has. Without this the installer refuses an older one
+    #[arg(long)]
+    pub allow_any_version: bool,
 }
 
 /// What is accepted.

@@ -117,7 +117,8 @@ fn line(event: &Event) -> String {
     let says = match &event.what {
         Some(What::Asked(of)) => {
             let outage = if of.allow_outage { ", although etcd may lose its quorum" } else { "" };
-            format!("{} {} {} for {}{outage}", of.goal, of.id, of.source, of.caller)
+            let version = if of.allow_any_version { ", whatever its version" } else { "" };
+            format!("{} {} {} for {}{outage}{version}", of.goal, of.id, of.source, of.caller)
         }
         Some(What::StepBegun(of)) if of.place > 0 => format!("[{}/{}] {}", of.place, of.places, of.does),
         Some(What::StepBegun(of)) => format!("[back] {}", of.does),
@@ -138,15 +139,16 @@ fn line(event: &Event) -> String {
 
 /// How an operation ended, as a sentence.
 pub fn ended(of: &Ended) -> String {
-    match of.outcome.as_ref().and_then(|outcome| outcome.came_back.as_ref()) {
-        None => format!("{} {} reached its goal", of.goal, of.id),
-        Some(why) => format!("{} {} came back: {why}", of.goal, of.id),
-    }
+    let how = missed(of.outcome.as_ref()).unwrap_or_else(|| "reached its goal".to_owned());
+    format!("{} {} {how}", of.goal, of.id)
 }
 
-/// Whether it came back, and why.
-pub fn came_back(outcome: Option<&Outcome>) -> Option<&str> {
-    outcome.and_then(|outcome| outcome.came_back.as_deref())
+/// Why its goal was not reached, if it was not.
+pub fn missed(outcome: Option<&Outcome>) -> Option<String> {
+    let outcome = outcome?;
+    let why = outcome.came_back.as_deref()?;
+    let how = if outcome.left { "was left, and the node may not be well" } else { "came back" };
+    Some(format!("{how}: {why}"))
 }
 
 /// `EPOCH/NUMBER`.

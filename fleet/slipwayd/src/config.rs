@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
-use crate::machine::{containerd, etcd, kube};
+use crate::machine::{containerd, etcd, kube, units::Init};
 
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -89,6 +89,8 @@ pub struct Services {
     /// How long the system must have been well before it is confirmed.
     #[serde(with = "humantime_serde")]
     pub soak: Duration,
+    /// Which init system stops them and reboots.
+    pub init: Init,
 }
 
 impl Default for Config {

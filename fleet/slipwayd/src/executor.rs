@@ -21,8 +21,8 @@ use crate::{
     world::{Progress, Watcher, World},
 };
 
-/// Between two tries of a step that is blocked.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Between two tries of what did not work.
+pub const AGAIN: Duration = Duration::from_secs(5);
 /// Between two looks for something to do.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -41,6 +41,8 @@ pub enum Happened {
     Blocked(Step, String),
     /// It turned back.
     Turned(String),
+    /// Somebody takes the node as it is.
+    AsIs(String),
     /// It is over.
     Ended(Outcome),
 }
@@ -55,8 +57,10 @@ impl fmt::Display for Happened {
             Self::Done(step) => write!(f, "done: {step}"),
             Self::Blocked(step, why) => write!(f, "waits: {step}: {why}"),
             Self::Turned(why) => write!(f, "turns back: {why}"),
+            Self::AsIs(why) => write!(f, "the node is taken as it is: {why}"),
             Self::Ended(Outcome::Reached) => f.write_str("ended: it is what was asked for"),
             Self::Ended(Outcome::CameBack(why)) => write!(f, "ended: it is as before: {why}"),
+            Self::Ended(Outcome::Left(why)) => write!(f, "ended: nobody knows whether it is well: {why}"),
         }
     }
 }
@@ -70,6 +74,8 @@ pub enum Abort {
     NotUnderWay,
     /// There is no way back any more.
     TooLate,
+    /// It can still end by itself: nobody's word is needed.
+    TooEarly,
 }
 
 /// Hears what happens.
@@ -124,6 +130,22 @@ impl<L: Listener> Shared<L> {
         })
     }
 
+    /// Somebody takes the node as it is: the operation with this name ends although the node is not well.
+    pub fn leave(&self, id: Uuid, why: &str, facts: &Facts) -> io::Result<Abort> {
+        let (left, op) = self.store().change(|journal| {
+            let left = match () {
+                () if journal.operation.as_ref().is_none_or(|op| op.id() != id) => Abort::NotUnderWay,
+                () if journal.leave(why, facts) => Abort::Journalled,
+                () => Abort::TooEarly,
+            };
+            (left, journal.operation.clone())
+        })?;
+        if let (Abort::Journalled, Some(op)) = (left, op) {
+            self.listener.hear(&op, Happened::AsIs(why.to_owned()));
+        }
+        Ok(left)
+    }
+
     // What a panic left behind is what is on the disk: a change takes effect only when it was written.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -167,10 +189,8 @@ impl<L: Listener> Shared<L> {
                 _ => None,
             }
         })?;
-        self.listener.hear(op, happened);
-        if let Some(why) = turned {
-            self.listener.hear(op, Happened::Turned(why));
-        }
+        // What leads back waits for nothing. On the way back everything is tried again, whatever was said of it.
+        self.listener.hear(op, turned.map_or(happened, Happened::Turned));
         Ok(())
     }
 

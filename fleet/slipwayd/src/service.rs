@@ -1,12 +1,11 @@
 //! The API's side of the node: who asks, who watches, and the thread that works.
 
 use std::{
-    io,
+    io::{self, Write as _},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    time::Duration,
 };
 
 use slipway_node::{
@@ -28,15 +27,18 @@ use uuid::Uuid;
 
 use crate::{
     config::Config,
-    executor::{Abort, Happened, Listener, Shared},
+    executor::{AGAIN, Abort, Happened, Listener, Shared},
     logs,
     machine::{Machine, etcd::Etcd},
     store::Store,
     world::{Progress, World as _},
 };
 
-/// After the journal could not be written.
-const AGAIN: Duration = Duration::from_secs(5);
+/// A line for the init system's log. Where the log was stopped with the other services, nobody reads it, and the work
+/// goes on.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
 
 /// What the executor tells becomes events, and lines for the init system's log.
 struct Events(EventLog);
@@ -44,7 +46,7 @@ struct Events(EventLog);
 impl Listener for Events {
     fn hear(&self, op: &Operation, happened: Happened) {
         if !matches!(happened, Happened::Progress(..)) {
-            eprintln!("{}: {happened}", op.id());
+            say(&format!("{}: {happened}", op.id()));
         }
         let id = op.id();
         self.0.push(match happened {
@@ -55,6 +57,7 @@ impl Listener for Events {
             Happened::Done(step) => What::step_ends(id, step),
             Happened::Blocked(step, why) => What::blocked(id, step, &why),
             Happened::Turned(why) => What::turns(id, &why),
+            Happened::AsIs(why) => What::notice(format!("operation {id}: the node is taken as it is: {why}")),
             Happened::Ended(outcome) => What::ends(&op.request, &outcome),
         });
     }
@@ -105,7 +108,7 @@ impl Worker {
                 Ok(pause) => pause,
                 Err(e) => {
                     let what = format!("the journal in {} cannot be written: {e}", self.inner.config.state.display());
-                    eprintln!("{what}");
+                    say(&what);
                     self.inner.shared.listener().0.push(What::notice(what));
                     AGAIN
                 }
@@ -146,14 +149,20 @@ impl Inner {
         Ok(asked)
     }
 
-    fn abort(&self, id: Uuid, why: &str, caller: &str) -> Result<(), Error> {
-        let why = if why.is_empty() { format!("aborted by {caller}") } else { format!("aborted by {caller}: {why}") };
-        let aborted = self.shared.abort(id, &why).map_err(|e| self.no_journal(&e))?;
+    fn abort(&self, id: Uuid, why: &str, as_is: bool, caller: &str) -> Result<(), Error> {
+        let because = if why.is_empty() { String::new() } else { format!(": {why}") };
+        let aborted = if as_is {
+            self.shared.leave(id, &format!("{caller}{because}"), &self.facts())
+        } else {
+            self.shared.abort(id, &format!("aborted by {caller}{because}"))
+        };
+        let aborted = aborted.map_err(|e| self.no_journal(&e))?;
         self.wake();
         match aborted {
             Abort::Journalled => Ok(()),
             Abort::NotUnderWay => Err(Error::NotUnderWay(id)),
             Abort::TooLate => Err(Error::TooLate(id)),
+            Abort::TooEarly => Err(Error::TooEarly(id)),
         }
     }
 
@@ -165,7 +174,7 @@ impl Inner {
         if !Disk::is_on_trial(&disk) {
             return Err(Error::NotOnTrial);
         }
-        eprintln!("{caller} confirms the trial");
+        say(&format!("{caller} confirms the trial"));
         self.eyes(|machine| machine.confirm()).map_err(Error::Failed)
     }
 
@@ -215,8 +224,8 @@ impl Node for Service {
         self.apart(|inner| inner.ask(request)).await
     }
 
-    async fn abort(&self, id: Uuid, why: String, caller: String) -> Result<(), Error> {
-        self.apart(move |inner| inner.abort(id, &why, &caller)).await
+    async fn abort(&self, id: Uuid, why: String, as_is: bool, caller: String) -> Result<(), Error> {
+        self.apart(move |inner| inner.abort(id, &why, as_is, &caller)).await
     }
 
     async fn confirm(&self, caller: String) -> Result<(), Error> {

@@ -211,7 +211,7 @@ const PAGES: &[Page] = &[
             ),
         ],
         &["status", "upgrade"],
-        "Refused while anything uses the disk. The slots, META and the boot state stay as they are.",
+        "Refused while anything uses these volumes. The slots, META and the boot state stay as they are.",
     ),
     page(
         "installer-history",

@@ -1,6 +1,9 @@
 //! Who uses what.
 
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt as _};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt as _,
+};
 
 use nix::libc;
 use slipway_test_support::{
@@ -29,19 +32,19 @@ fn encrypted_volumes_are_left_alone() {
     assert!(read_at(&node.disk, state.offset, luks.len()).iter().all(|b| *b == 0));
 }
 
-/// `stage` and what belongs to it work while the OS uses its volumes; what makes one anew does not.
+/// `stage` and what belongs to it work while the OS uses its volumes; what makes one anew needs that one for itself.
 #[test]
 fn a_volume_in_use() {
     let world = World::new();
     let mut node = Node::installed(&world);
-    let (slot, ephemeral) = (partition(&node.disk, "BOOT-B"), partition(&node.disk, "EPHEMERAL"));
-    let esp = partition(&node.disk, "EFI");
-    node.run('A', false, &["wipe", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
+    let [slot, state, ephemeral, esp] = ["BOOT-B", "STATE", "EPHEMERAL", "EFI"].map(|name| partition(&node.disk, name));
+    node.run('A', false, &["wipe", "STATE", "EPHEMERAL", "--format-data", "--progress=none"]).succeeds();
     let cmdline = node.cmdline('A', false);
     let disk = Loop::attach(&node.disk.clone(), &[]);
     let (image, node_of) = (node.disk.clone(), disk.node.clone());
     node.disk = node_of;
     let (p1, p4, p7) = (disk.partition(1, esp), disk.partition(4, slot), disk.partition(7, ephemeral));
+    let p6 = disk.partition(6, state);
     let source = node.next.source();
     let stage = ["stage", "--progress=none", "--source", &source];
     {
@@ -51,6 +54,25 @@ fn a_volume_in_use() {
         let texts = [p7.node.to_str().unwrap(), mount.point.to_str().unwrap(), "in use"];
         node.run_under(&cmdline, &["wipe", "EPHEMERAL"]).exits(INSTALL).says(&texts);
         node.run_under(&cmdline, &["activate", "--preserve=false"]).exits(INSTALL).says(&texts);
+    }
+    // What is not made anew may be mounted meanwhile, and nothing of it changes.
+    {
+        let mount = Mount::new(&p6.node, world.path("state"));
+        let journal = mount.point.join("journal");
+        fs::write(&journal, noise(7, 100_000)).unwrap();
+        wait_until_unclaimed(&p7.node);
+        for verb in [["wipe", "EPHEMERAL"], ["activate", "--preserve=false"]] {
+            {
+                let ephemeral = Mount::new(&p7.node, world.path(verb[0]));
+                fs::write(ephemeral.point.join("old"), "old").unwrap();
+            }
+            wait_until_unclaimed(&p7.node);
+            node.run_under(&cmdline, &[&verb[..], &["--progress=none"]].concat()).succeeds();
+            let ephemeral = Mount::new(&p7.node, world.path(&format!("{} done", verb[0])));
+            assert_eq!(fs::read_dir(&ephemeral.point).unwrap().count(), 0, "{verb:?}");
+        }
+        assert!(fs::read(&journal).unwrap() == noise(7, 100_000));
+        wait_until_unclaimed(&p7.node);
     }
     for part in [&p1, &p4] {
         wait_until_unclaimed(&part.node);

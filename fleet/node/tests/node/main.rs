@@ -28,13 +28,19 @@ fn request(goal: Goal, preserve: bool, token: Option<u64>) -> Request {
         preserve,
         token,
         allow_outage: false,
+        allow_any_version: false,
         caller: "test".to_owned(),
     }
 }
 
 /// The number of the boot after this one: the first that nothing refers to, so that there is an end of them.
 fn next_boot(boot: u8, op: Option<&Operation>) -> u8 {
-    let is_known = |op: &Operation, n: &str| op.boot == n || op.asked_in == n || op.stopped_in.as_deref() == Some(n);
+    let is_known = |op: &Operation, n: &str| {
+        op.boot == n
+            || op.asked_in == n
+            || [&op.stopped_in, &op.renewed_in].into_iter().any(|boot| boot.as_deref() == Some(n))
+            || op.as_is.as_ref().is_some_and(|as_is| as_is.boot == n)
+    };
     let is_free = |n: &u8| *n != boot && !op.is_some_and(|op| is_known(op, &n.to_string()));
     (0..=u8::MAX).find(is_free).unwrap()
 }

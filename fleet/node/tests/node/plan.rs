@@ -181,7 +181,7 @@ proptest! {
 fn the_order_of_the_steps_is_that_of_their_names() {
     assert!(FORWARD.is_sorted() && Step::ALL.is_sorted());
     let mut all: Vec<Step> =
-        FORWARD.into_iter().chain(BACK).chain([Step::Deactivate, Step::GiveUp, Step::Return]).collect();
+        FORWARD.into_iter().chain(BACK).chain([Step::Deactivate, Step::GiveUp, Step::Renew, Step::Return]).collect();
     all.sort_unstable();
     all.dedup();
     assert_eq!(all, Step::ALL);

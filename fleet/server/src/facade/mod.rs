@@ -8,6 +8,8 @@
 //! What is to be known of them:
 //!
 //! * `stage` of an upgrade means nothing here: every payload is written and verified while the old system runs.
+//! * `preserve` neither: EPHEMERAL is kept. Talos has stopped to make it anew, and a client that leaves the word out says
+//!   `false`. Who wants that asks our own API.
 //! * `force` gives up the checks of etcd, and is `allow_outage`.
 //! * A name or address in the metadata `node` or `nodes` must be this node. Talos would pass the call on; to upgrade this
 //!   node in place of another would be worse than to refuse.

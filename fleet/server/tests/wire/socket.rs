@@ -31,7 +31,7 @@ async fn an_operation_begins_once_and_is_shown() {
     assert!(op.caller.starts_with("uid ") && op.caller.ends_with(" at the socket"), "{}", op.caller);
     assert_eq!(status.disk.unwrap().running, "A");
 
-    client.abort(AbortRequest { id: id.to_string(), why: "not\ntoday".to_owned() }).await.unwrap();
+    client.abort(AbortRequest { id: id.to_string(), why: "not\ntoday".to_owned(), as_is: false }).await.unwrap();
     let again = client.upgrade(upgrade(id)).await.unwrap().into_inner();
     assert_eq!(again.state, "ended");
     // A reason is one line.
@@ -63,7 +63,11 @@ async fn what_cannot_be_has_a_code_a_word_and_a_remedy() {
         (client.stage(no_source).await.unwrap_err(), Code::InvalidArgument, Reason::Invalid),
         (client.stage(no_digest).await.unwrap_err(), Code::InvalidArgument, Reason::Malformed),
         (client.plan(PlanRequest::default()).await.unwrap_err(), Code::InvalidArgument, Reason::Malformed),
-        (client.abort(AbortRequest { id, why: String::new() }).await.unwrap_err(), Code::NotFound, Reason::NotUnderWay),
+        (
+            client.abort(AbortRequest { id, ..AbortRequest::default() }).await.unwrap_err(),
+            Code::NotFound,
+            Reason::NotUnderWay,
+        ),
         (client.confirm(ConfirmRequest {}).await.unwrap_err(), Code::FailedPrecondition, Reason::NotOnTrial),
     ];
     for (refused, code, reason) in refusals {

@@ -21,7 +21,7 @@ use crate::{
 
 /// What is asked for, and how.
 fn request(goal: Goal) -> (Request, Ask) {
-    let nothing = Payload { source: String::new(), payload: None };
+    let nothing = Payload { source: String::new(), payload: None, allow_any_version: false };
     let none = Outage { allow_outage: false };
     let (goal, payload, discard, outage, ask) = match goal {
         Goal::Stage { payload, ask } => (NodeGoal::Stage, payload, false, none, ask),
@@ -38,6 +38,7 @@ fn request(goal: Goal) -> (Request, Ask) {
         // Grants are between the fleet and its nodes.
         token: None,
         allow_outage: outage.allow_outage,
+        allow_any_version: payload.allow_any_version,
         // The node takes it from the certificate.
         caller: String::new(),
     };
@@ -93,14 +94,20 @@ fn told(answer: &AskResponse, output: &Output) -> Result<(), Failure> {
         _ => "is over",
     };
     output.answer(answer, &format!("the operation {} {says}", answer.id))?;
-    match show::came_back(answer.outcome.as_ref()) {
-        Some(why) => Err(Failure::Failed(format!("it came back: {why}"))),
+    match show::missed(answer.outcome.as_ref()) {
+        Some(how) => Err(Failure::Failed(format!("it {how}"))),
         None => Ok(()),
     }
 }
 
 /// End it.
-pub async fn abort(mut client: Client, id: Option<Uuid>, why: String, output: &Output) -> Result<(), Failure> {
+pub async fn abort(
+    mut client: Client,
+    id: Option<Uuid>,
+    why: String,
+    as_is: bool,
+    output: &Output,
+) -> Result<(), Failure> {
     let id = match id {
         Some(id) => id.to_string(),
         None => {
@@ -112,7 +119,7 @@ pub async fn abort(mut client: Client, id: Option<Uuid>, why: String, output: &O
             under_way.ok_or_else(nothing)?.id
         }
     };
-    client.abort(AbortRequest { id: id.clone(), why }).await?;
+    client.abort(AbortRequest { id: id.clone(), why, as_is }).await?;
     output.answer(&json!({ "aborts": id }), &format!("the operation {id} will end; `slipwayctl watch` shows how"))
 }
 

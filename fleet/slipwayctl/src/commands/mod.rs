@@ -23,7 +23,7 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
         Command::Status => look::status(client().await?, output).await,
         Command::Plan { goal } => ask::plan(client().await?, goal, output).await,
         Command::Ask(goal) => ask::ask(&resolve(&target)?, goal, output).await,
-        Command::Abort { id, why } => ask::abort(client().await?, id, why, output).await,
+        Command::Abort { id, why, as_is } => ask::abort(client().await?, id, why, as_is, output).await,
         Command::Confirm => ask::confirm(client().await?, output).await,
         Command::Watch { after, no_follow } => {
             // Before anybody is asked.

@@ -80,7 +80,7 @@ async fn ended_meanwhile(client: &mut Client, id: &str) -> Result<Option<Ended>,
 }
 
 fn verdict(ended: &Ended) -> Result<(), Failure> {
-    match show::came_back(ended.outcome.as_ref()) {
+    match show::missed(ended.outcome.as_ref()) {
         None => Ok(()),
         Some(_) => Err(Failure::Failed(show::ended(ended))),
     }

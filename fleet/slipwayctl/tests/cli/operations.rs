@@ -50,19 +50,46 @@ fn an_upgrade_begins_is_shown_and_is_aborted() {
 }
 
 #[test]
+fn a_node_that_is_taken_as_it_is_is_no_success() {
+    let site = Site::new();
+    site.run(&["reboot", "--id", ID]).ok();
+    site.run(&["abort", "--as-is", "--why", "kubelet is gone"]).ok();
+    let ended = site.run(&["reboot", "--id", ID]).fails(1);
+    assert_eq!(ended, "slipwayctl: it was left, and the node may not be well: kubelet is gone\n");
+    let calls = site.node().calls();
+    assert_eq!(calls[2], format!("abort as it is {ID} (kubelet is gone) for admin"));
+}
+
+#[test]
 fn what_is_asked_comes_to_the_node_as_it_was_said() {
     let site = Site::new();
     let digest = "ab".repeat(32);
-    site.run(&["upgrade", "oci:image", "--payload", &digest, "--discard", "--allow-outage", "--id", ID]).ok();
+    site.run(&[
+        "upgrade",
+        "oci:image",
+        "--payload",
+        &digest,
+        "--discard",
+        "--allow-outage",
+        "--allow-any-version",
+        "--id",
+        ID,
+    ])
+    .ok();
     let request = site.node().journal.lock().unwrap().operation.clone().unwrap().request;
     assert_eq!((request.source.as_str(), request.payload.map(String::from)), ("oci:image", Some(digest)));
-    assert!(!request.preserve && request.allow_outage && request.token.is_none());
+    assert!(!request.preserve && request.allow_outage && request.allow_any_version && request.token.is_none());
     assert_eq!((request.id.to_string().as_str(), request.caller.as_str()), (ID, "admin"));
     site.run(&["abort", ID]).ok();
 
     site.run(&["--context", "here", "stage", "oci:other"]).ok();
     let request = site.node().journal.lock().unwrap().operation.clone().unwrap().request;
-    assert!(request.preserve && !request.allow_outage && request.caller.ends_with("at the socket"));
+    assert!(
+        request.preserve
+            && !request.allow_outage
+            && !request.allow_any_version
+            && request.caller.ends_with("at the socket")
+    );
     site.run(&["abort"]).ok();
     site.run(&["--socket", "node.sock", "reboot"]).ok();
     site.run(&["abort"]).ok();

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use etcd_client::{
     AlarmAction, AlarmType, Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity,
-    MemberAddOptions, TlsOptions, Txn, TxnOp,
+    MemberAddOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use serde::Deserialize;
 use slipway_node::quorum::{Answer, Cluster, Going, Member};
@@ -82,33 +82,31 @@ impl Etcd {
 
     /// Take the lock for this operation. It may have it already.
     pub fn lock(&self, op: Uuid) -> Result<()> {
-        let ours = format!("{op} {}", self.config.name);
+        let ours = self.holder(op);
         let txn = Txn::new()
             .when([Compare::create_revision(HOLDER, CompareOp::Equal, 0)])
             .and_then([TxnOp::put(HOLDER, ours.clone(), None)])
             .or_else([TxnOp::get(HOLDER, None)]);
         self.runtime.block_on(async {
             let answer = within(ANSWER, self.connect().await?.txn(txn)).await?;
-            if answer.succeeded() || self.holder_in(&answer).as_deref() == Some(ours.as_str()) {
+            let holder = holder_in(&answer).unwrap_or_default();
+            if answer.succeeded() || holder == ours {
                 return Ok(());
             }
-            let holder = self.holder_in(&answer).unwrap_or_default();
             Err(format!(
                 "{holder} holds etcd's upgrade lock: wait for it; if that node is gone for good, delete the key {HOLDER}"
             ))
         })
     }
 
-    fn holder_in(&self, answer: &etcd_client::TxnResponse) -> Option<String> {
-        answer.op_responses().into_iter().find_map(|response| match response {
-            etcd_client::TxnOpResponse::Get(get) => get.kvs().first()?.value_str().ok().map(str::to_owned),
-            _ => None,
-        })
+    /// What the lock's key says while this operation holds it.
+    fn holder(&self, op: Uuid) -> String {
+        format!("{op} {}", self.config.name)
     }
 
     /// Whether this operation holds the lock, by a read that a majority answers.
     pub fn is_held(&self, op: Uuid) -> Result<bool> {
-        let ours = format!("{op} {}", self.config.name);
+        let ours = self.holder(op);
         self.runtime.block_on(async {
             let answer = within(ANSWER, self.connect().await?.get(HOLDER, Some(GetOptions::new()))).await?;
             Ok(answer.kvs().first().and_then(|kv| kv.value_str().ok()) == Some(ours.as_str()))
@@ -117,9 +115,9 @@ impl Etcd {
 
     /// Give the lock back. What another operation holds stays.
     pub fn unlock(&self, op: Uuid) -> Result<()> {
-        let ours = format!("{op} {}", self.config.name);
-        let txn =
-            Txn::new().when([Compare::value(HOLDER, CompareOp::Equal, ours)]).and_then([TxnOp::delete(HOLDER, None)]);
+        let txn = Txn::new()
+            .when([Compare::value(HOLDER, CompareOp::Equal, self.holder(op))])
+            .and_then([TxnOp::delete(HOLDER, None)]);
         self.runtime.block_on(async {
             within(ANSWER, self.connect().await?.txn(txn)).await?;
             Ok(())
@@ -147,6 +145,26 @@ impl Etcd {
         })
     }
 
+    /// Whether the others do without this node's member: it is well, or somebody has taken it out of the cluster.
+    pub fn is_well_or_out(&self) -> Result<()> {
+        let Err(why) = self.is_well() else { return Ok(()) };
+        let is_ours = |member: &&etcd_client::Member| {
+            member.name() == self.config.name
+                || member.peer_urls().iter().any(|url| self.config.peer_urls.contains(url))
+        };
+        self.runtime.block_on(async {
+            // This client has just had an answer that a majority gave: its list is not older.
+            let list = within(ANSWER, self.connect().await?.member_list()).await?;
+            match list.members().iter().find(is_ours) {
+                None => Ok(()),
+                Some(member) => Err(format!(
+                    "{why}; if it is gone for good, take it out of the cluster: `etcdctl member remove {:x}`",
+                    member.id()
+                )),
+            }
+        })
+    }
+
     /// Whether this node's member leads.
     pub fn leads(&self) -> Result<bool> {
         self.runtime.block_on(async {
@@ -160,12 +178,8 @@ impl Etcd {
         self.runtime.block_on(async {
             let mut client = self.connect().await?;
             let (cluster, since, me) = self.look(&mut client).await?;
-            let leads = cluster
-                .members
-                .iter()
-                .any(|member| member.id == me && member.says.as_ref().is_some_and(|says| says.leader == me));
             let Some(to) = cluster.successor(me, since) else {
-                return if leads { Err("no other member of etcd can lead".to_owned()) } else { Ok(()) };
+                return if leads(&cluster, me) { Err("no other member of etcd can lead".to_owned()) } else { Ok(()) };
             };
             // Only the leader itself can give it away.
             let urls = within(ANSWER, client.member_list()).await?;
@@ -267,14 +281,7 @@ impl Etcd {
     }
 
     async fn members(&self, client: &mut Client) -> Result<Vec<Member>> {
-        let list = within(ANSWER, client.member_list()).await?;
-        let member = |member: &etcd_client::Member| Member {
-            id: member.id(),
-            name: member.name().to_owned(),
-            learner: member.is_learner(),
-            says: None,
-        };
-        Ok(list.members().iter().map(member).collect())
+        Ok(within(ANSWER, client.member_list()).await?.members().iter().map(member).collect())
     }
 
     /// What every member says, the index that the leader had applied when the look began, and our own member.
@@ -282,7 +289,7 @@ impl Etcd {
         let list = within(ANSWER, client.member_list()).await?;
         let alarms = within(ANSWER, client.alarm(AlarmAction::Get, AlarmType::None, None)).await?;
         let alarms = alarms.alarms().iter().map(|alarm| format!("{:?}", alarm.alarm()).to_uppercase()).collect();
-        let mut cluster = Cluster { members: self.members(client).await?, alarms };
+        let mut cluster = Cluster { members: list.members().iter().map(member).collect(), alarms };
         let me = cluster.members.iter().find(|member| member.name == self.config.name).map_or(0, |member| member.id);
         let mut since = 0;
         // Those that lag get time to apply what the leader had applied at first.
@@ -323,6 +330,18 @@ impl Etcd {
             quota_bytes: quota.or(self.config.quota_bytes).unwrap_or(DEFAULT_QUOTA),
         })
     }
+}
+
+/// Who holds the lock, where taking it found it taken.
+fn holder_in(answer: &TxnResponse) -> Option<String> {
+    answer.op_responses().into_iter().find_map(|response| match response {
+        TxnOpResponse::Get(get) => get.kvs().first()?.value_str().ok().map(str::to_owned),
+        _ => None,
+    })
+}
+
+fn member(member: &etcd_client::Member) -> Member {
+    Member { id: member.id(), name: member.name().to_owned(), learner: member.is_learner(), says: None }
 }
 
 fn leads(cluster: &Cluster, me: u64) -> bool {

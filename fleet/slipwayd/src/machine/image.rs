@@ -8,7 +8,7 @@ use slipway_core::{
     payload::manifest::{INITRAMFS, KERNEL, ROOTFS},
     report::{ChangeReport, Document, SlotCheck, VerifyReport},
 };
-use slipway_node::facts::Disk;
+use slipway_node::{facts::Disk, goal::Request};
 
 use super::{
     containerd::Config,
@@ -50,10 +50,11 @@ impl Images {
 
     /// Have the image's own installer write the other slot. `own` is the node's, which fetches the image and looks
     /// afterwards at what is on the disk.
-    pub fn stage(&self, own: &Installer, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+    pub fn stage(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        let source = &request.source;
         self.clear().map_err(Trouble::Passing)?;
         let before = looked(own)?;
-        let report = self.run(own, source, watcher);
+        let report = self.run(own, request, watcher);
         // Nobody writes to the disk any more when it is looked at.
         let cleared = self.clear().map_err(Trouble::Passing);
         let report = report?;
@@ -64,7 +65,8 @@ impl Images {
         Ok(report)
     }
 
-    fn run(&self, own: &Installer, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+    fn run(&self, own: &Installer, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        let source = &request.source;
         // The digest is resolved here, once: what is fetched under it is what is run.
         let manifest = own.pull(source, &self.layout, watcher)?;
         let image = self.ctr.import(&self.layout, manifest, watcher)?;
@@ -72,7 +74,7 @@ impl Images {
         watcher.tell(Progress::Note(format!("the installer in {source} (sha256:{manifest}) writes the slot")));
         let name = format!("the installer in {source}");
         let installer = own.within(self.ctr.program(), self.ctr.installer(&image), name.clone().into());
-        let ended = installer.stage_from(None, watcher)?;
+        let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
         if serde_json::from_slice::<Document>(&ended.report).is_ok() {
             return installer.report(&ended.report).map_err(|trouble| trouble.of(&name));
         }

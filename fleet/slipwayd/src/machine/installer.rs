@@ -12,10 +12,12 @@ use std::{
 use slipway_core::{
     boot::slot::{PerSlot, Slot},
     digest::Sha256,
-    report::{ChangeReport, Document, Event, EventLine, FailureId, FailureKind, Report, VerifyReport},
+    disk::layout::Part,
+    report::{ChangeReport, Document, Event, EventLine, FailureId, FailureKind, Report, StatusReport, VerifyReport},
 };
-use slipway_node::facts::Disk;
+use slipway_node::{facts::Disk, goal::Request};
 
+use super::volume::{self, Volume};
 use crate::world::{Progress, Watcher};
 
 /// How long an installer has to end by itself. Killed, it leaves a slot that does not boot, and nothing else.
@@ -99,22 +101,38 @@ impl Installer {
 
     /// The boot state of the disk; `None` if it cannot be read, or if the system does not run from it.
     pub fn disk(&self) -> Option<Disk> {
-        let output = self.command(&["status"]).stderr(Stdio::null()).output().ok()?;
-        let document: Document = serde_json::from_slice(&output.stdout).ok()?;
-        let Report::Status(status) = document.report else { return None };
+        let status = self.status()?;
         let running = status.running.slot()?;
-        status.boot_env.as_ref()?;
+        // An EPHEMERAL that is mounted was made anew by the system itself.
+        let is_mounted = || volume(&status).and_then(|volume| volume.is_mounted());
+        let blank = status.boot_env.as_ref()?.format_ephemeral && is_mounted() != Ok(true);
         let mut disk = Disk {
             running,
             states: PerSlot { a: None, b: None },
             payloads: PerSlot { a: None, b: None },
             next: status.next_boot.slot,
+            blank,
         };
         for slot in Slot::BOTH {
             disk.states[slot] = status.slots[slot].state;
             disk.payloads[slot] = status.slots[slot].payload;
         }
         Some(disk)
+    }
+
+    fn status(&self) -> Option<Box<StatusReport>> {
+        let output = self.command(&["status"]).stderr(Stdio::null()).output().ok()?;
+        let document: Document = serde_json::from_slice(&output.stdout).ok()?;
+        match document.report {
+            Report::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// EPHEMERAL, as the kernel has it.
+    pub fn volume(&self) -> Result<Volume, String> {
+        let status = self.status().ok_or_else(|| "the disk's boot state cannot be read".to_owned())?;
+        volume(&status)
     }
 
     /// A verb that changes the disk.
@@ -135,8 +153,8 @@ impl Installer {
     }
 
     /// Write a payload into the other slot. It ends early if the watcher wants it to.
-    pub fn stage(&self, source: &str, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
-        let ended = self.stage_from(Some(source), watcher)?;
+    pub fn stage(&self, request: &Request, watcher: &dyn Watcher) -> Result<ChangeReport, Trouble> {
+        let ended = self.stage_from(Some(&request.source), request.allow_any_version, watcher)?;
         if ended.report.is_empty() {
             return Err(Trouble::Passing(format!("{} ended with {}", self.program.display(), ended.status)));
         }
@@ -144,8 +162,11 @@ impl Installer {
     }
 
     /// The same from a source, or from where the installer finds its own payload. Nothing is made of the answer yet.
-    pub fn stage_from(&self, source: Option<&str>, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
+    pub fn stage_from(&self, source: Option<&str>, any_version: bool, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
         let mut command = self.command(&["stage"]);
+        if any_version {
+            command.arg("--allow-any-version");
+        }
         if let Some(source) = source {
             command.args(["--source", source]);
         }
@@ -236,9 +257,10 @@ impl Installer {
         match document.report {
             Report::Change(change) => Ok(*change),
             Report::Failure(failure) => {
-                let why = match &failure.remedy {
+                // Most messages end with the remedy.
+                let why = match failure.remedy.filter(|remedy| !failure.message.contains(remedy)) {
                     Some(remedy) => format!("{} ({remedy})", failure.message),
-                    None => failure.message.clone(),
+                    None => failure.message,
                 };
                 Err(match failure.kind {
                     FailureKind::Dependency | FailureKind::Interrupted => Trouble::Passing(why),
@@ -248,6 +270,13 @@ impl Installer {
             _ => Err(Trouble::Lasting(format!("{} answers another question", self.program.display()))),
         }
     }
+}
+
+/// EPHEMERAL of the disk that was looked at.
+fn volume(status: &StatusReport) -> Result<Volume, String> {
+    let name = Path::new(&status.disk.path).file_name().unwrap_or_default().to_string_lossy();
+    let devices = |part: Part| volume::devices(Path::new("/sys/class/block"), &name, part.number());
+    Ok(Volume { goes: devices(Part::Ephemeral)?, stays: devices(Part::State)? })
 }
 
 /// Ask it to end: it tells what is on the disk, and leaves the running slot alone whenever it ends.

@@ -84,8 +84,7 @@ impl Kube {
     /// Why the node would not be drained now: the pods that may not go.
     pub fn blocked(&self) -> Result<()> {
         let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
-        let blocked: Vec<_> = pods.iter().filter_map(|pod| blocks(pod, self.config.drain)).collect();
-        if blocked.is_empty() { Ok(()) } else { Err(left(&blocked)) }
+        may_all_go(&pods, self.config.drain)
     }
 
     /// Evict what may be evicted. It is done when nothing is left that has to go.
@@ -94,10 +93,7 @@ impl Kube {
             let client = self.client().await?;
             let pods = self.pods(&client).await?;
             // One pod that may not go keeps all: a node that is half empty helps nobody.
-            let blocked: Vec<_> = pods.iter().filter_map(|pod| blocks(pod, self.config.drain)).collect();
-            if !blocked.is_empty() {
-                return Err(left(&blocked));
-            }
+            may_all_go(&pods, self.config.drain)?;
             let mut waiting = Vec::new();
             for pod in &pods {
                 let why = match drain::fate(pod, self.config.drain) {
@@ -118,17 +114,9 @@ impl Kube {
             return Err("somebody has uncordoned the node meanwhile".to_owned());
         }
         let pods = self.runtime.block_on(async { self.pods(&self.client().await?).await })?;
-        let all = Policy { empty_dir: true, bare: true };
-        let came: Vec<_> = pods.iter().filter(|pod| drain::fate(pod, all) != Fate::Stays).collect();
-        if came.is_empty() {
-            return Ok(());
-        }
-        Err(left(
-            &came
-                .iter()
-                .map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name))
-                .collect::<Vec<_>>(),
-        ))
+        let came: Vec<_> =
+            drain::left(&pods).map(|pod| format!("{}/{}: it came after the drain", pod.namespace, pod.name)).collect();
+        if came.is_empty() { Ok(()) } else { Err(left(&came)) }
     }
 
     /// Read each time: credentials are renewed while the service runs.
@@ -205,12 +193,14 @@ impl Kube {
     }
 }
 
-/// Why a pod keeps the node as it is.
-fn blocks(pod: &Pod, policy: Policy) -> Option<String> {
-    match drain::fate(pod, policy) {
+/// The pods that may not go.
+fn may_all_go(pods: &[Pod], policy: Policy) -> Result<()> {
+    let blocks = |pod: &Pod| match drain::fate(pod, policy) {
         Fate::Blocks(why) => Some(format!("{}/{}: {why}", pod.namespace, pod.name)),
         _ => None,
-    }
+    };
+    let blocked: Vec<_> = pods.iter().filter_map(blocks).collect();
+    if blocked.is_empty() { Ok(()) } else { Err(left(&blocked)) }
 }
 
 /// The pods that are left, the first of them by name.

@@ -4,10 +4,13 @@ pub mod containerd;
 pub mod cri;
 pub mod ctr;
 pub mod etcd;
+pub mod holders;
 pub mod image;
 pub mod installer;
 pub mod kube;
+pub mod mounts;
 pub mod units;
+pub mod volume;
 
 use std::{fs, io};
 
@@ -67,6 +70,7 @@ impl Machine {
         match step {
             Step::Gate => self.of_etcd(step, op).err(),
             Step::Drain => self.kube.as_ref().and_then(|kube| kube.blocked().err()),
+            Step::Release if !op.request.preserve => self.may_release().err(),
             _ => None,
         }
     }
@@ -110,11 +114,12 @@ impl Machine {
 
     /// Stop what runs on the node's volumes.
     fn stop(&self) -> Result<(), String> {
+        let init = &self.config.services.init;
         let Some((containerd, pods)) = self.config.containerd.as_ref().zip(self.pods.as_ref()) else {
-            return units::stop(&self.config.services.stop);
+            return init.stop(&self.config.services.stop);
         };
         containerd.order(&self.config.services.stop).into_iter().try_for_each(|stop| match stop {
-            Stop::Unit(unit) => units::stop(&[unit.to_owned()]),
+            Stop::Unit(unit) => init.stop(&[unit.to_owned()]),
             Stop::Pods => pods.stop(),
         })
     }
@@ -131,17 +136,15 @@ impl Machine {
     }
 
     fn stage(&self, op: &Operation, watcher: &dyn Watcher) -> Tried {
-        if !op.request.preserve {
-            return Tried::Failed(
-                "this version cannot make EPHEMERAL anew: ask for an upgrade that keeps it".to_owned(),
-            );
+        // What can never be unmounted is known before anybody is disturbed.
+        if let Some(why) = (!op.request.preserve).then(|| self.may_release().err()).flatten() {
+            return Tried::Failed(why);
         }
-        let source = &op.request.source;
-        let staged = match self.images.as_ref().filter(|_| source.starts_with("docker://")) {
-            Some(images) => images.stage(&self.installer, source, watcher),
+        let staged = match self.images.as_ref().filter(|_| op.request.source.starts_with("docker://")) {
+            Some(images) => images.stage(&self.installer, &op.request, watcher),
             None => {
                 watcher.tell(Progress::Note(format!("the node's own installer, {}, works", self.installer.name())));
-                self.installer.stage(source, watcher)
+                self.installer.stage(&op.request, watcher)
             }
         };
         let report = match staged {
@@ -170,18 +173,37 @@ impl Machine {
                 (Some(next), Some(to)) if next == to.slot => Tried::Done(Learned::Nothing),
                 _ => done(self.installer.run(&["rollback"])),
             },
-            _ => done(self.installer.run(&["activate"])),
+            _ if op.request.preserve => done(self.installer.run(&["activate"])),
+            // Something may have mounted it again meanwhile.
+            _ => match self.release(op) {
+                Ok(()) => done(self.installer.run(&["activate", "--preserve=false"])),
+                Err(why) => Tried::Blocked(why),
+            },
         }
     }
 
-    fn prove(&mut self, wanted: Option<&Installed>) -> Tried {
+    /// Whether EPHEMERAL could be unmounted if nobody used it.
+    fn may_release(&self) -> Result<(), String> {
+        self.installer.volume()?.may_go()
+    }
+
+    /// The installer writes to nothing that is mounted. What is kept may stay mounted.
+    fn release(&self, op: &Operation) -> Result<(), String> {
+        if op.request.preserve { Ok(()) } else { self.installer.volume()?.release() }
+    }
+
+    fn prove(&mut self, op: &Operation, wanted: Option<&Installed>) -> Tried {
+        // Somebody's word stands for everything but the member of etcd, which others count on.
+        if op.left_as_is(&op.boot).is_some() {
+            return again(self.etcd.as_ref().map_or(Ok(()), Etcd::is_well_or_out));
+        }
         let facts = self.facts(None);
         let since = self.well_since.take().unwrap_or(facts.uptime);
         let runs = facts.disk.map(|disk| disk.running);
         if runs.is_none() || runs != wanted.map(|wanted| wanted.slot) {
             return Tried::Blocked("another system runs".to_owned());
         }
-        if let Err(why) = units::are_active(&self.config.services.need) {
+        if let Err(why) = self.config.services.init.are_active(&self.config.services.need) {
             return Tried::Blocked(why);
         }
         let kube = self.kube.as_ref().map_or(Ok(()), Kube::is_ready);
@@ -224,15 +246,15 @@ impl World for Machine {
                 again(self.of_etcd(step, op))
             }
             Step::Stop => again(self.stop()),
-            // EPHEMERAL is kept, and the installer writes to no volume that is mounted.
-            Step::Release => Tried::Done(Learned::Nothing),
+            Step::Release => again(self.release(op)),
             Step::Activate => self.activate(op),
-            Step::Reboot | Step::Return => match units::reboot() {
+            Step::Reboot | Step::Return => match self.config.services.init.reboot() {
                 Ok(()) => Tried::Blocked("the machine goes down".to_owned()),
                 Err(why) => Tried::Blocked(why),
             },
-            Step::Prove => self.prove(op.to.as_ref()),
-            Step::ProveOld => self.prove(Some(&op.from)),
+            Step::Prove => self.prove(op, op.to.as_ref()),
+            Step::ProveOld => self.prove(op, Some(&op.from)),
+            Step::Renew => done(self.installer.run(&["wipe", "EPHEMERAL"])),
             Step::Confirm => done(self.installer.confirm(&self.config.checks)),
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
             Step::Cordon | Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),

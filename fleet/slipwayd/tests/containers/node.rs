@@ -177,6 +177,7 @@ impl Node {
             preserve: true,
             token: None,
             allow_outage: false,
+            allow_any_version: false,
             caller: "a test".to_owned(),
         };
         let op = Operation::new(request, Shape::default(), &machine.facts(None)).unwrap();

@@ -80,6 +80,7 @@ fn in_a_process_of_its_own() {
     let services = Services { stop: vec!["other.service".to_owned()], ..Services::default() };
     let mut machine = Machine::new(Config { services, containerd: Some(containerd), ..Config::default() }).unwrap();
     let disk = Disk {
+        blank: false,
         running: Slot::A,
         states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
         payloads: PerSlot { a: None, b: None },
@@ -94,6 +95,7 @@ fn in_a_process_of_its_own() {
         preserve: true,
         token: None,
         allow_outage: false,
+        allow_any_version: false,
         caller: "a test".to_owned(),
     };
     let op = Operation::new(request, Shape::default(), &facts).unwrap();

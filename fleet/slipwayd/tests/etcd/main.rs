@@ -117,6 +117,23 @@ fn the_leadership_goes_to_another() {
     assert_ne!(cluster.leader(), leader);
 }
 
+/// Somebody's word does not stand for a member that is down: it may come back, and the others count on it.
+#[test]
+fn a_member_that_is_down_is_waited_for_until_it_is_taken_out() {
+    if !cluster::is_here() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let (node, id) = (cluster.node(2), cluster.node(2).member().unwrap().unwrap());
+    cluster.until(|| node.is_well_or_out());
+    cluster.kill(2);
+    let why = node.is_well_or_out().unwrap_err();
+    assert!(why.contains(&format!("`etcdctl member remove {id:x}`")), "{why}");
+    cluster.until(|| cluster.node(0).leave(id));
+    assert!(node.is_well().is_err());
+    assert_eq!(node.is_well_or_out(), Ok(()));
+}
+
 #[test]
 fn a_member_leaves_and_comes_back_as_a_voter() {
     if !cluster::is_here() {

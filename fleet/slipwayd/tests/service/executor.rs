@@ -41,6 +41,7 @@ pub fn upgrade() -> Request {
         preserve: true,
         token: Some(7),
         allow_outage: false,
+        allow_any_version: false,
         caller: "test".to_owned(),
     }
 }
@@ -137,6 +138,54 @@ fn an_abort_counts_until_it_is_too_late() {
         shared.turn(&mut machine).unwrap();
     }
     assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
+}
+
+/// The old system misses a unit for ever: only somebody's word ends it, and counts in the boot in which it is given.
+#[test]
+fn a_node_that_never_becomes_well_is_taken_as_it_is() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine { sick: true, blocked: Some(Step::ProveOld), ..Machine::new() });
+    let request = upgrade();
+    let leave = |machine: &mut Machine, id| shared.leave(id, "alice: kubelet is gone", &machine.facts(None)).unwrap();
+    assert_eq!(leave(&mut machine, request.id), Abort::NotUnderWay);
+    shared.ask(request.clone(), &machine.facts(None)).unwrap().unwrap();
+    let is_stuck = || {
+        let journal = shared.journal();
+        journal.operation.as_ref().is_some_and(|op| op.at == Step::ProveOld && op.blocker.is_some())
+    };
+    while !is_stuck() {
+        assert_eq!(leave(&mut machine, request.id), Abort::TooEarly, "{:?}", shared.journal().operation);
+        shared.turn(&mut machine).unwrap();
+    }
+    assert_eq!(leave(&mut machine, Uuid::new_v4()), Abort::NotUnderWay);
+    assert_eq!(leave(&mut machine, request.id), Abort::Journalled);
+    machine.power_cut();
+    for _ in 0..5 {
+        shared.turn(&mut machine).unwrap();
+    }
+    assert!(is_stuck() && !machine.did.contains(&Step::Uncordon), "that was another boot");
+    assert_eq!(leave(&mut machine, request.id), Abort::Journalled);
+    run(&shared, &mut machine);
+    let Outcome::Left(why) = outcome(&shared) else { panic!() };
+    assert!(why.contains("it is not well") && why.ends_with("; left as it is: alice: kubelet is gone"), "{why}");
+    assert_eq!(machine.node, NodeState::default());
+    assert!(shared.journal().denial(payload("new")).is_some(), "the new system was not well either");
+    let heard = shared.listener().0.lock().unwrap();
+    assert!(heard.contains(&"the node is taken as it is: alice: kubelet is gone".to_owned()), "{heard:?}");
+}
+
+/// What leads back does not wait.
+#[test]
+fn a_failure_is_told_once() {
+    let dir = tempdir().unwrap();
+    let (shared, mut machine) = (start(&dir), Machine { fails: Some(Step::Stage), ..Machine::new() });
+    shared.ask(upgrade(), &machine.facts(None)).unwrap().unwrap();
+    run(&shared, &mut machine);
+    let heard = shared.listener().0.lock().unwrap();
+    let told: Vec<_> = heard.iter().filter(|line| line.contains("it will not work")).collect();
+    let stage = "write the payload into the other slot and verify it";
+    assert_eq!(told[0], &format!("turns back: {stage}: it will not work"), "{heard:?}");
+    assert_eq!((told.len(), told[1].starts_with("ended: ")), (2, true), "{heard:?}");
 }
 
 /// A world in which the power goes away before, or after, the n-th step.

@@ -1,18 +1,36 @@
 //! Needs: nothing
 //!
 //! The journal on a disk, the executor's loop, the configuration. The world here is a stand-in of a few lines: it says
-//! what a machine would say. The real one is tested where it runs: against etcd, an API server, and in QEMU.
+//! what a machine would say. The real one is tested where it runs: against etcd, an API server, real mounts, and in QEMU.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod api;
 mod executor;
+mod installer;
+mod mounts;
+mod release;
 mod store;
 mod table;
+mod units;
 mod world;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use slipwayd::{config::Config, machine::containerd};
+
+/// A program of a few lines. Another program writes it: what this one has open for writing, a child of another test
+/// would have, too, and then it cannot be run.
+fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$2\" && chmod +x \"$2\"";
+    let status = Command::new("sh").args(["-c", write, "sh", text]).arg(&path).status().unwrap();
+    assert!(status.success());
+    path
+}
 
 #[test]
 fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
@@ -58,6 +76,10 @@ fn an_order_that_cannot_be_meant_is_refused() {
     }
 }
 
+fn commands(stop: &str, reboot: &str) -> String {
+    format!("[services.init.commands]\nstop = {stop}\nis-active = [\"sv\", \"check\", \"@unit@\"]\nreboot = {reboot}\n")
+}
+
 #[test]
 fn a_key_that_nobody_knows_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -68,6 +90,17 @@ fn a_key_that_nobody_knows_is_an_error() {
         "[services]\nstopp = []",
         "[limits]\nstage = \"an hour\"",
         "[services]\nsoak = \"8m\"",
+        "[services]\ninit = \"openrc\"",
+        "[services]\ninit = \"commands\"",
+        "[services.init.commands]\nstop = [\"sv\", \"stop\", \"@unit@\"]",
+        &*commands("[\"sv\", \"stop\"]", "[\"reboot\"]"),
+        &*commands("[\"@unit@\"]", "[\"reboot\"]"),
+        &*commands("[\"\", \"@unit@\"]", "[\"reboot\"]"),
+        &*commands("\"sv stop @unit@\"", "[\"reboot\"]"),
+        &*commands("[\"sv\", \"stop\", \"@unit@\"]", "[]"),
+        &*commands("[\"sv\", \"stop\", \"@unit@\"]", "[\"\"]"),
+        &*commands("[\"sv\", \"stop\", \"@unit@\"]", "[\"reboot\", \"@unit@\"]"),
+        &*(commands("[\"sv\", \"stop\", \"@unit@\"]", "[\"reboot\"]") + "start = [\"sv\"]\n"),
         "[",
     ] {
         fs::write(&path, text).unwrap();

@@ -25,6 +25,8 @@ pub struct Machine {
     pub sick: bool,
     /// A step that is blocked.
     pub blocked: Option<Step>,
+    /// A step that fails.
+    pub fails: Option<Step>,
     pub uptime: u64,
 }
 
@@ -40,9 +42,20 @@ impl Machine {
             states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
             payloads: PerSlot { a: Some(payload("old")), b: None },
             next: Some(Slot::A),
+            blank: false,
         };
         let node = NodeState::default();
-        Self { boot: 1, disk, default: Slot::A, node, did: vec![], sick: false, blocked: None, uptime: 100 }
+        Self {
+            boot: 1,
+            disk,
+            default: Slot::A,
+            node,
+            did: vec![],
+            sick: false,
+            blocked: None,
+            fails: None,
+            uptime: 100,
+        }
     }
 
     /// Power off and on: what the boot rule makes of it.
@@ -89,9 +102,13 @@ impl World for Machine {
     }
 
     fn perform(&mut self, step: Step, op: &Operation, _watcher: &dyn Watcher) -> Tried {
-        if self.blocked == Some(step) || (self.sick && step == Step::Prove) {
+        let is_blocked = self.blocked == Some(step) && op.left_as_is(&op.boot).is_none();
+        if is_blocked || (self.sick && step == Step::Prove) {
             self.uptime += 300;
             return Tried::Blocked("it is not well".to_owned());
+        }
+        if self.fails == Some(step) {
+            return Tried::Failed("it will not work".to_owned());
         }
         self.did.push(step);
         let was = self.boot;

@@ -9,8 +9,8 @@ use slipway_node::{
 };
 
 use super::{
-    disk::{TARGET, digest},
-    state::{Lock, State},
+    disk::{Ephemeral, TARGET, digest},
+    state::{Lock, State, Well},
 };
 
 const DONE: Tried = Tried::Done(Learned::Nothing);
@@ -43,22 +43,19 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
             let is_ready = !op.shape.kubernetes || (state.node.unschedulable && state.drained);
             return done_if(is_ready, "the node is not drained any more");
         }
-        Step::Leave => (state.member, state.disturbed) = (false, true),
+        Step::Leave => (state.member, state.disturbed, state.member_disturbed) = (false, true, true),
         Step::Stop => stop(state, op),
+        Step::Release => state.mounted &= op.request.preserve,
         Step::Activate => return activate(state, op),
         Step::Reboot => state.boots(true),
         Step::Return => {
             state.broken_unless(!state.disk.is_trial(), "a trial that is left is given up first");
             state.boots(true);
         }
-        Step::Rejoin if state.stopped => return blocked("etcd does not run"),
-        Step::Rejoin => state.member = true,
-        Step::Prove | Step::ProveOld => {
-            if !state.well || !state.member {
-                return blocked("it is not well");
-            }
-            (state.proven, state.disturbed) = (true, false);
-        }
+        Step::Rejoin if state.stopped || !state.mounted => return blocked("etcd does not run"),
+        Step::Rejoin => (state.member, state.removed) = (true, false),
+        Step::Renew => anew(state, op),
+        Step::Prove | Step::ProveOld => return prove(state, op),
         Step::Confirm => return confirm(state),
         Step::Deactivate => state.disk.once = None,
         Step::GiveUp if state.disk.is_trial() => {
@@ -73,6 +70,7 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
         Step::Unlock => {
             state.frees(state.lock == Lock::Ours);
             if state.lock == Lock::Ours {
+                state.broken_unless(!state.member_disturbed, "the lock is kept while the member may be down");
                 state.lock = Lock::Free;
             }
         }
@@ -80,7 +78,7 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
             state.frees(state.grant);
             state.grant = false;
         }
-        Step::Gate | Step::HandOver | Step::Release | Step::GiveUp => {}
+        Step::Gate | Step::HandOver | Step::GiveUp => {}
     }
     DONE
 }
@@ -99,8 +97,7 @@ fn stage(state: &mut State) -> Tried {
     Tried::Done(Learned::Staged(Installed { slot, payload }))
 }
 
-/// Power is cut, or the installer is killed, in the middle of staging.
-pub fn stage_in_part(state: &mut State) {
+fn stage_in_part(state: &mut State) {
     let disk = &mut state.disk;
     if disk.runs() != Some(TARGET) {
         let slot = !disk.running;
@@ -109,13 +106,60 @@ pub fn stage_in_part(state: &mut State) {
     }
 }
 
+/// Somebody's word stands for everything but the member of etcd.
+fn prove(state: &mut State, op: &Operation) -> Tried {
+    let has_word = state.has_word(op);
+    let enough = if has_word { Well::Member } else { Well::All };
+    // Who is out of the cluster is not down.
+    let is_out = has_word && !state.member;
+    if !is_out && (state.well < enough || !state.member) {
+        return blocked("it is not well");
+    }
+    state.member_disturbed = false;
+    if state.well == Well::All {
+        (state.proven, state.disturbed) = (true, false);
+    }
+    DONE
+}
+
+/// EPHEMERAL is made anew.
+fn anew(state: &mut State, op: &Operation) {
+    blank(state, op);
+    state.disk.ephemeral = Ephemeral::Anew;
+}
+
+/// EPHEMERAL is being made anew, and that is as far as it came.
+fn blank(state: &mut State, op: &Operation) {
+    state.broken_unless(!op.request.preserve, "EPHEMERAL is made anew only if that was asked for");
+    state.broken_unless(!state.mounted, "what is mounted is not made anew");
+    let has_left = !op.shape.etcd || (!state.member && op.left.is_some());
+    state.broken_unless(has_left, "the data of a member of etcd goes once the journal says that it left");
+    state.disk.ephemeral = Ephemeral::Blank;
+}
+
+/// The installer is killed in the middle, or power is cut. `None` if there is no middle.
+pub fn perform_in_part(state: &mut State, op: &Operation, step: Step) -> Option<()> {
+    let wipes = step == Step::Renew || (step == Step::Activate && op.request.goal == Goal::Upgrade);
+    match step {
+        Step::Stage => stage_in_part(state),
+        _ if wipes && !op.request.preserve => {
+            // A trial that was due is cancelled first.
+            state.disk.once = state.disk.once.filter(|_| step == Step::Renew);
+            blank(state, op);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
 fn stop(state: &mut State, op: &Operation) {
     let is_ours = state.node.owner == Some(op.id().to_string());
     let is_held = (!op.shape.kubernetes || (is_ours && state.drained))
         && (!op.shape.etcd || state.lock == Lock::Ours)
         && (op.request.token.is_none() || state.grant);
     state.broken_unless(is_held, "services stop only on a node that is cordoned, drained, locked and granted");
-    (state.stopped, state.well, state.disturbed) = (true, false, true);
+    state.stopped = true;
+    state.is_disturbed();
 }
 
 fn activate(state: &mut State, op: &Operation) -> Tried {
@@ -124,7 +168,10 @@ fn activate(state: &mut State, op: &Operation) -> Tried {
     let Some(to) = op.to.as_ref().map(|to| to.slot) else { return failed("nothing is staged") };
     match op.request.goal {
         Goal::Upgrade if disk.states[to] == SlotState::Trial && disk.payloads[to] == Some(TARGET) => {
-            disk.once = Some(to);
+            if !op.request.preserve {
+                anew(state, op);
+            }
+            state.disk.once = Some(to);
             state.broken_unless(!state.denied, "a denied payload is not tried");
         }
         Goal::Rollback if disk.states[to] == SlotState::Good => (disk.default, disk.once) = (to, None),

@@ -21,7 +21,17 @@ pub fn digest(payload: u8) -> Sha256 {
     Sha256([payload; 32])
 }
 
-/// boot.env, and what is in the slots.
+/// What is in EPHEMERAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ephemeral {
+    /// What was in it before.
+    Kept,
+    /// Making it anew was cut short: boot.env says so.
+    Blank,
+    Anew,
+}
+
+/// boot.env, what is in the slots, and what is in EPHEMERAL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Disk {
     pub running: Slot,
@@ -29,13 +39,15 @@ pub struct Disk {
     pub once: Option<Slot>,
     pub states: PerSlot<SlotState>,
     pub payloads: PerSlot<Option<u8>>,
+    pub ephemeral: Ephemeral,
 }
 
 impl Disk {
     /// Slot A runs; slot B is like this.
     pub fn new(b: SlotState, payload: Option<u8>) -> Self {
         let states = PerSlot { a: SlotState::Good, b };
-        Self { running: Slot::A, default: Slot::A, once: None, states, payloads: PerSlot { a: Some(OLD), b: payload } }
+        let payloads = PerSlot { a: Some(OLD), b: payload };
+        Self { running: Slot::A, default: Slot::A, once: None, states, payloads, ephemeral: Ephemeral::Kept }
     }
 
     /// What the next boot is.
@@ -73,16 +85,18 @@ impl Disk {
             states: PerSlot::new(|slot| Some(self.states[slot])),
             payloads: PerSlot::new(|slot| self.payloads[slot].map(digest)),
             next: Some(self.next()),
+            blank: self.ephemeral == Ephemeral::Blank,
         }
     }
 
     /// What the next boot starts is known to work, or is a verified payload that is tried once; what a trial falls back
-    /// to is the old system, whole.
+    /// to is the old system, whole. A trial has an EPHEMERAL.
     pub fn is_safe(&self) -> bool {
         let next = self.next();
         let is_due = self.once == Some(next) && self.states[next] == SlotState::Trial;
         let boots = (self.states[next] == SlotState::Good || is_due) && self.payloads[next].is_some();
         let falls_back = self.states[self.default] == SlotState::Good && self.payloads[self.default].is_some();
-        boots && falls_back && self.states.a == SlotState::Good && self.payloads.a == Some(OLD)
+        let has_ephemeral = self.ephemeral != Ephemeral::Blank || (self.once.is_none() && !self.is_trial());
+        boots && falls_back && has_ephemeral && self.states.a == SlotState::Good && self.payloads.a == Some(OLD)
     }
 }

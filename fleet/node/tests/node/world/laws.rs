@@ -3,7 +3,7 @@
 use slipway_core::boot::slot::SlotState;
 use slipway_node::{
     facts::Facts,
-    goal::Request,
+    goal::{Goal, Request},
     journal::{Asked, Refused},
     operation::Operation,
     sequence::{Limits, Next, Outcome, next},
@@ -40,7 +40,11 @@ pub fn all() -> Vec<Property<Machine>> {
             state.journal.ended.first().is_some_and(|ended| ended.outcome == Outcome::Reached)
         }),
         Property::sometimes("an operation comes back", |_: &Machine, state: &State| {
-            state.journal.ended.first().is_some_and(|ended| ended.outcome != Outcome::Reached)
+            state.journal.ended.first().is_some_and(|ended| matches!(ended.outcome, Outcome::CameBack(_)))
+        }),
+        Property::sometimes("a node is taken as it is", |machine: &Machine, state: &State| {
+            let is_left = state.journal.ended.first().is_some_and(|ended| matches!(ended.outcome, Outcome::Left(_)));
+            is_left || machine.goal == Goal::Stage
         }),
     ]
 }

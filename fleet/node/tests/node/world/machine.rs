@@ -19,9 +19,9 @@ use stateright::{Model, Property};
 
 use super::{
     act,
-    disk::{Disk, FOREIGN, OLDER, TARGET, digest},
+    disk::{Disk, Ephemeral, FOREIGN, OLDER, TARGET, digest},
     laws,
-    state::{Lock, State},
+    state::{Lock, State, Well},
 };
 use crate::request;
 
@@ -35,8 +35,8 @@ pub enum Action {
     Decide,
     /// The step that was announced is done, and what came of it written down.
     Do(Did),
-    /// The system becomes well.
-    BecomeWell,
+    /// The system becomes as well as this.
+    BecomeWell(Well),
     /// The other member gives its lock back.
     OtherUnlocks,
     /// What follows is a fault, or somebody's whim.
@@ -56,6 +56,8 @@ pub enum Did {
     ThenKilled,
     /// It is done, and power is cut before anybody can say so.
     ThenCut,
+    /// The installer is killed in the middle.
+    Half,
     /// Power is cut in the middle.
     HalfThenCut,
     /// The machine was told to go down, and takes its time.
@@ -80,6 +82,10 @@ pub enum Fault {
     TimeOver,
     /// Somebody wants the operation to end.
     Abort,
+    /// Somebody takes the node as it is.
+    AsIs,
+    /// Somebody takes our member out of etcd's cluster.
+    Removes,
     FallIll,
     Cordons,
     Uncordons,
@@ -91,12 +97,14 @@ pub enum Fault {
     Installs,
 }
 
-const FAULTS: [Fault; 11] = [
+const FAULTS: [Fault; 13] = [
     Fault::Killed,
     Fault::PowerCut,
     Fault::PowerCutAndNoTrial,
     Fault::TimeOver,
     Fault::Abort,
+    Fault::AsIs,
+    Fault::Removes,
     Fault::FallIll,
     Fault::Cordons,
     Fault::Uncordons,
@@ -133,9 +141,11 @@ impl Machine {
             boot: 0,
             journal: Arc::default(),
             to_do: None,
-            well: true,
+            well: Well::All,
             stopped: false,
+            mounted: true,
             member: true,
+            removed: false,
             node,
             lock: if ill { Lock::Others } else { Lock::Free },
             grant: self.token.is_some(),
@@ -143,7 +153,9 @@ impl Machine {
             denied,
             drained: false,
             proven: false,
+            found_ill: false,
             disturbed: false,
+            member_disturbed: false,
             rebooted: false,
             tried: false,
             meddled: false,
@@ -194,11 +206,10 @@ impl Machine {
         let tried = match did {
             // Where the machine goes down, nobody is left to say anything.
             Did::But(_) | Did::ThenKilled | Did::ThenCut if is_boot => return None,
-            Did::HalfThenCut if step != Step::Stage => return None,
             Did::Ordered if !is_boot => return None,
             Did::Not(_) | Did::Ordered => None,
-            Did::HalfThenCut => {
-                act::stage_in_part(state);
+            Did::Half | Did::HalfThenCut => {
+                act::perform_in_part(state, &op, step)?;
                 None
             }
             _ => Some(act::perform(state, &op, step)),
@@ -212,6 +223,7 @@ impl Machine {
             Did::Plainly => tried?,
             Did::Ordered => Tried::Done(Learned::Nothing),
             Did::Not(how) => said(how, "it did not work"),
+            Did::Half => said(Said::Blocked, "it was killed"),
             Did::But(how) => said(how, "nobody heard that it worked"),
             Did::ThenKilled => return Some(()),
             Did::ThenCut | Did::HalfThenCut => {
@@ -220,6 +232,7 @@ impl Machine {
             }
         };
         state.unsettled = !matches!(tried, Tried::Done(_));
+        state.found_ill = state.unsettled && matches!(step, Step::Prove | Step::ProveOld);
         let mut journal = Journal::clone(&state.journal);
         journal.settle(tried);
         if journal != *state.journal {
@@ -245,7 +258,19 @@ impl Machine {
                 op.abort = Some("somebody wants it to end".to_owned());
                 state.write(journal);
             }
-            Fault::FallIll if state.well => state.well = false,
+            Fault::AsIs => {
+                let mut journal = Journal::clone(&state.journal);
+                if !journal.leave("somebody takes it as it is", &state.facts(0)) {
+                    return None;
+                }
+                let may_be = state.found_ill && !state.disk.is_trial();
+                state.broken_unless(may_be, "a word is taken for what was found ill in this boot, and for no trial");
+                state.write(journal);
+            }
+            Fault::Removes if self.shape.etcd && state.member => {
+                (state.member, state.removed, state.well) = (false, true, Well::No);
+            }
+            Fault::FallIll if state.well != Well::No => state.well = Well::No,
             // On a node that is ours and cordoned, nobody sees that somebody else wants it cordoned, too.
             Fault::Cordons if !state.node.unschedulable && state.node.owner.is_none() => {
                 (state.node.unschedulable, state.want) = (true, true);
@@ -257,12 +282,17 @@ impl Machine {
                 (state.disk.states[running], state.disk.default) = (SlotState::Good, running);
             }
             Fault::Cancels => drop(state.disk.once.take()?),
-            Fault::Installs if running == Slot::A && disk.payloads.b != Some(FOREIGN) => {
+            // Who does it while EPHEMERAL is blank gets what he asks for.
+            Fault::Installs
+                if running == Slot::A && disk.payloads.b != Some(FOREIGN) && disk.ephemeral != Ephemeral::Blank =>
+            {
                 state.disk.once = Some(Slot::B);
                 (state.disk.states.b, state.disk.payloads.b) = (SlotState::Trial, Some(FOREIGN));
                 (state.disk.default, state.meddled) = (Slot::A, true);
             }
-            Fault::FallIll | Fault::Cordons | Fault::Uncordons | Fault::Confirms | Fault::Installs => return None,
+            Fault::FallIll | Fault::Removes | Fault::Cordons | Fault::Uncordons | Fault::Confirms | Fault::Installs => {
+                return None;
+            }
         }
         Some(())
     }
@@ -280,7 +310,9 @@ impl Machine {
             }
             seen.push(hash);
             let before = state.clone();
-            state.well |= state.can_be_well();
+            // Somebody's word is worth as much as being well.
+            let has_word = state.op().is_some_and(|op| state.has_word(op));
+            state.well = state.well.max(state.can_be().min(if has_word { Well::Member } else { Well::All }));
             if state.lock == Lock::Others {
                 state.lock = Lock::Free;
             }
@@ -288,6 +320,10 @@ impl Machine {
                 self.perform(&mut state, Did::Plainly);
             } else {
                 self.decide(&mut state, 0);
+                // What it waits for does not come, and the time goes by.
+                if state == before && !self.decide(&mut state, LATE) {
+                    break;
+                }
             }
             if state.to_do.is_some() && state.unsettled && !self.fault_in_time(&mut state) && state == before {
                 return false;
@@ -306,11 +342,17 @@ impl Machine {
         is_over
     }
 
-    /// The target was confirmed by somebody, and is never well: the node waits, and says so.
+    /// The target was confirmed by somebody, and is never well; or somebody has removed the member. The node waits, says
+    /// so, and somebody's word ends it.
     fn is_stuck_for_good(&self, state: &State) -> bool {
         let is_confirmed = state.disk.runs() == Some(TARGET) && !state.disk.is_trial();
-        let op = state.op();
-        state.ill && is_confirmed && op.is_some_and(|op| op.at == Step::Prove && op.blocker.is_some())
+        let is_never_well = (state.ill && is_confirmed) || state.removed;
+        let waits = state
+            .op()
+            .is_some_and(|op| matches!(op.at, Step::Prove | Step::ProveOld) && !op.done && op.blocker.is_some());
+        let mut left = Journal::clone(&state.journal);
+        let may_be_left = left.leave("somebody takes it as it is", &state.facts(0)) || state.disk.is_trial();
+        is_never_well && waits && may_be_left
     }
 }
 
@@ -339,14 +381,15 @@ impl Model for Machine {
             return;
         }
         actions.push(if state.to_do.is_some() { Action::Do(Did::Plainly) } else { Action::Decide });
-        actions.extend([Action::BecomeWell, Action::OtherUnlocks]);
+        actions.extend([Action::BecomeWell(Well::Member), Action::BecomeWell(Well::All), Action::OtherUnlocks]);
         if state.left == 0 {
             return;
         }
         if state.to_do.is_some() {
             let not = [Did::Not(Said::Blocked), Did::Not(Said::Failed), Did::But(Said::Blocked)];
             actions.extend(not.map(Action::Do));
-            let but = [Did::But(Said::Failed), Did::ThenKilled, Did::ThenCut, Did::HalfThenCut, Did::Ordered];
+            let but =
+                [Did::But(Said::Failed), Did::ThenKilled, Did::ThenCut, Did::Half, Did::HalfThenCut, Did::Ordered];
             actions.extend(but.map(Action::Do));
         }
         actions.extend(FAULTS.map(Action::Fault));
@@ -359,13 +402,13 @@ impl Model for Machine {
                 self.decide(&mut state, 0);
             }
             Action::Do(did) => self.perform(&mut state, did)?,
-            Action::BecomeWell if !state.well && state.can_be_well() => state.well = true,
+            Action::BecomeWell(well) if state.well < well && well <= state.can_be() => state.well = well,
             Action::OtherUnlocks if state.lock == Lock::Others => state.lock = Lock::Free,
-            Action::BecomeWell | Action::OtherUnlocks => return None,
+            Action::BecomeWell(_) | Action::OtherUnlocks => return None,
             Action::Fault(fault) => self.fault(&mut state, fault)?,
         }
         let is_fault =
-            !matches!(action, Action::Decide | Action::Do(Did::Plainly) | Action::BecomeWell | Action::OtherUnlocks);
+            !matches!(action, Action::Decide | Action::Do(Did::Plainly) | Action::BecomeWell(_) | Action::OtherUnlocks);
         state.left -= u8::from(is_fault);
         (state != *last).then_some(state)
     }

@@ -7,7 +7,7 @@ use slipway_node::{
     cordon::NodeState, facts::Facts, goal::Goal, journal::Journal, operation::Operation, sequence::Outcome, step::Step,
 };
 
-use super::disk::{Disk, OLD, TARGET, digest};
+use super::disk::{Disk, Ephemeral, OLD, TARGET, digest};
 
 /// Who holds the lock in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,15 @@ pub enum Lock {
     Free,
     Ours,
     Others,
+}
+
+/// How well a system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Well {
+    No,
+    /// The member of etcd is: it votes and has caught up. Units or the kubelet are not.
+    Member,
+    All,
 }
 
 /// One state.
@@ -27,12 +36,15 @@ pub struct State {
     pub journal: Arc<Journal>,
     /// The step that the journal announces and that is to be done now.
     pub to_do: Option<Step>,
-    /// The system is well: units, kubelet, the member of etcd.
-    pub well: bool,
+    pub well: Well,
     /// Services were stopped in this boot.
     pub stopped: bool,
+    /// EPHEMERAL is mounted.
+    pub mounted: bool,
     /// Our member is in etcd's member list.
     pub member: bool,
+    /// Somebody has taken it out for good.
+    pub removed: bool,
     pub node: NodeState,
     pub lock: Lock,
     /// The fleet's grant is ours.
@@ -45,8 +57,12 @@ pub struct State {
     pub drained: bool,
     /// The system was found well in this boot.
     pub proven: bool,
+    /// The last step of this boot was a look at the system, and it was not well.
+    pub found_ill: bool,
     /// The machine was started anew, or services were stopped, and the system was not found well since.
     pub disturbed: bool,
+    /// The same of the member of etcd alone.
+    pub member_disturbed: bool,
     pub rebooted: bool,
     /// The target was booted as a trial.
     pub tried: bool,
@@ -75,7 +91,18 @@ impl State {
 
     /// Something is given back.
     pub fn frees(&mut self, anything: bool) {
-        self.broken_unless(!anything || !self.disturbed, "nothing is given back before the node is well");
+        let is_well = !self.disturbed || self.op().is_some_and(|op| self.has_word(op));
+        self.broken_unless(!anything || is_well, "nothing is given back before the node is well, or somebody says so");
+    }
+
+    /// Somebody has said in this boot that the node is taken as it is.
+    pub fn has_word(&self, op: &Operation) -> bool {
+        op.as_is.as_ref().is_some_and(|as_is| as_is.boot == self.boot.to_string())
+    }
+
+    /// Services stop, or the machine starts anew.
+    pub fn is_disturbed(&mut self) {
+        (self.well, self.disturbed, self.member_disturbed) = (Well::No, true, true);
     }
 
     /// The machine starts anew.
@@ -84,8 +111,11 @@ impl State {
         self.tried |= self.disk.is_trial() && self.disk.runs() == Some(TARGET);
         self.boot = crate::next_boot(self.boot, self.op());
         (self.to_do, self.unsettled) = (None, false);
-        (self.well, self.stopped, self.drained, self.proven) = (false, false, false, false);
-        (self.disturbed, self.rebooted) = (true, true);
+        (self.stopped, self.drained, self.rebooted) = (false, false, true);
+        (self.proven, self.found_ill) = (false, false);
+        // A file system that is not there is not mounted.
+        self.mounted = self.disk.ephemeral != Ephemeral::Blank;
+        self.is_disturbed();
     }
 
     /// What the node sees of itself.
@@ -99,10 +129,14 @@ impl State {
         }
     }
 
-    /// What runs can be well.
-    pub fn can_be_well(&self) -> bool {
+    /// How well what runs can be. etcd keeps its data in EPHEMERAL.
+    pub fn can_be(&self) -> Well {
         let is_ill = self.ill && self.disk.runs() == Some(TARGET);
-        !self.stopped && !is_ill
+        match () {
+            () if self.stopped || !self.mounted || self.removed => Well::No,
+            () if is_ill => Well::Member,
+            () => Well::All,
+        }
     }
 
     /// The journal reaches the medium, beside the copy that counts until then. What is left of one that is not written
@@ -119,7 +153,7 @@ impl State {
     /// The operation is over.
     pub fn ended(&mut self, op: &Operation, outcome: &Outcome) {
         let goal = op.request.goal;
-        let disk = &self.disk;
+        let disk = self.disk.clone();
         let is_default = disk.default == disk.running && disk.states[disk.running] == SlotState::Good;
         let staged = Slot::BOTH.into_iter().any(|slot| disk.payloads[slot] == Some(TARGET));
         let is_so = match (outcome, goal) {
@@ -127,17 +161,23 @@ impl State {
             (Outcome::Reached, Goal::Upgrade) => is_default && disk.once.is_none() && disk.runs() == Some(TARGET),
             (Outcome::Reached, Goal::Rollback) => is_default && disk.running == Slot::B,
             (Outcome::Reached, Goal::Reboot) => self.rebooted && disk.runs() == Some(OLD),
+            (Outcome::Left(why), _) => !why.is_empty() && self.has_word(op),
             (Outcome::CameBack(why), _) => {
                 !why.is_empty() && (self.meddled || (disk.runs() == Some(OLD) && is_default && disk.once.is_none()))
             }
         };
         self.broken_unless(is_so, "an outcome is so on the disk");
-        let is_undone = self.member && self.lock != Lock::Ours && (goal == Goal::Stage || !self.grant);
-        self.broken_unless(is_undone, "at the end lock and grant are free, and the member is in etcd");
+        let is_undone = self.member != self.removed && self.lock != Lock::Ours && (goal == Goal::Stage || !self.grant);
+        self.broken_unless(is_undone, "at the end nothing is held, and the member is in etcd unless it was removed");
+        let is_kept = disk.ephemeral == Ephemeral::Kept;
+        let is_as_asked = self.mounted && (op.request.preserve == is_kept || *outcome != Outcome::Reached);
+        self.broken_unless(is_as_asked, "at the end EPHEMERAL is mounted, and anew if that was asked for");
         let ours = op.id().to_string();
         let is_as_before = self.node.unschedulable == self.want && self.node.owner != Some(ours);
         self.broken_unless(is_as_before, "at the end the cordon is what it was before, or what a person made of it");
-        let in_vain = self.tried && *outcome != Outcome::Reached && op.abort.is_none();
+        // What somebody has confirmed is not judged.
+        let is_confirmed = disk.states[disk.running] == SlotState::Good && disk.runs() == Some(TARGET);
+        let in_vain = self.tried && *outcome != Outcome::Reached && op.abort.is_none() && !is_confirmed;
         let is_denied = self.journal.denial(digest(TARGET)).is_some();
         // Who put something else into the slot took the evidence away: then nothing is said of it.
         let is_judged = is_denied == (self.denied || in_vain) || (self.meddled && !is_denied);

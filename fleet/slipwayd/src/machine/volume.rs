@@ -1,0 +1,90 @@
+//! EPHEMERAL, as the running system has it: its devices, and its release.
+
+use std::{fs, io, path::Path};
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{
+    holders,
+    mounts::{self, Dev, Never, to_unmount},
+};
+
+/// A volume that goes, and what stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// EPHEMERAL: its partition, and what lies on that, as an encrypted volume does.
+    pub goes: Vec<Dev>,
+    /// STATE, in the same way: the journal is on it.
+    pub stays: Vec<Dev>,
+}
+
+/// What is mounted here.
+fn mountinfo() -> Result<String, String> {
+    let text = fs::read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo cannot be read: {e}"))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The devices of a disk's partition, and of whatever lies on it. `sys` is `/sys/class/block`.
+pub fn devices(sys: &Path, disk: &str, number: u32) -> Result<Vec<Dev>, String> {
+    let dir = sys.join(disk);
+    let unreadable = |e: &io::Error| format!("{} cannot be read: {e}", dir.display());
+    for entry in fs::read_dir(&dir).map_err(|e| unreadable(&e))? {
+        let path = entry.map_err(|e| unreadable(&e))?.path();
+        let of = fs::read_to_string(path.join("partition")).unwrap_or_default();
+        if of.trim().parse() == Ok(number) {
+            let mut found = Vec::new();
+            above(sys, &path, &mut found)?;
+            return Ok(found);
+        }
+    }
+    Err(format!("the kernel knows no partition {number} of {disk}"))
+}
+
+/// The device in `dir`, and what lies on it.
+fn above(sys: &Path, dir: &Path, found: &mut Vec<Dev>) -> Result<(), String> {
+    let text = fs::read_to_string(dir.join("dev")).unwrap_or_default();
+    let dev = Dev::parse(text.trim()).ok_or_else(|| format!("{} does not say its number", dir.display()))?;
+    if found.contains(&dev) {
+        return Ok(());
+    }
+    found.push(dev);
+    for holder in fs::read_dir(dir.join("holders")).into_iter().flatten().flatten() {
+        above(sys, &sys.join(holder.file_name()), found)?;
+    }
+    Ok(())
+}
+
+impl Volume {
+    /// Whether it is mounted here.
+    pub fn is_mounted(&self) -> Result<bool, String> {
+        let mounts = mounts::of(&mountinfo()?, &self.goes).map_err(|never| never.to_string())?;
+        Ok(!mounts.is_empty())
+    }
+
+    /// Whether it could be unmounted if nobody used it.
+    pub fn may_go(&self) -> Result<(), String> {
+        let never = |never: Never| never.to_string();
+        to_unmount(&mountinfo()?, &self.goes, &self.stays).map(drop).map_err(never)
+    }
+
+    /// Unmount it. It can be done again, and goes on where it ended.
+    pub fn release(&self) -> Result<(), String> {
+        let left = || to_unmount(&mountinfo()?, &self.goes, &self.stays).map_err(|never| never.to_string());
+        let mounts = left()?;
+        for mount in &mounts {
+            match unmount(&mount.point, UnmountFlags::NOFOLLOW) {
+                // It went with another one that was mounted in the same place, or with its unit.
+                Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+                Err(rustix::io::Errno::BUSY) => {
+                    let who = holders::of(&left()?, &self.goes);
+                    return Err(format!("{} is in use: {who}", mount.point.display()));
+                }
+                Err(e) => return Err(format!("{} cannot be unmounted: {e}", mount.point.display())),
+            }
+        }
+        if let Some(mount) = left()?.first() {
+            return Err(format!("{} is still mounted: {}", mount.point.display(), holders::of(&mounts, &self.goes)));
+        }
+        holders::elsewhere(&self.goes).map_or(Ok(()), Err)
+    }
+}

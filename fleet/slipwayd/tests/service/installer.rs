@@ -1,0 +1,98 @@
+//! What the installer is told, and what is made of its answers: real ones, kept from its releases.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use slipway_node::goal::{Goal, Request};
+use slipwayd::{
+    machine::installer::{Installer, Trouble},
+    world::{Progress, Watcher},
+};
+use tempfile::{TempDir, tempdir};
+use uuid::Uuid;
+
+use crate::script;
+
+struct Nobody;
+
+impl Watcher for Nobody {
+    fn tell(&self, _progress: Progress) {}
+
+    fn wants_end(&self) -> bool {
+        false
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/reports/1").join(name)
+}
+
+/// It writes down what it is told, and answers with this file.
+fn that_answers(dir: &TempDir, file: &Path) -> Installer {
+    let text = format!("printf '%s ' \"$@\" >{}/args\ncat '{}'", dir.path().display(), file.display());
+    Installer::new(script(dir.path(), "installer", &text), None)
+}
+
+fn request(allow_any_version: bool) -> Request {
+    Request {
+        id: Uuid::new_v4(),
+        goal: Goal::Upgrade,
+        source: "dir:payload".to_owned(),
+        payload: None,
+        preserve: true,
+        token: None,
+        allow_outage: false,
+        allow_any_version,
+        caller: "test".to_owned(),
+    }
+}
+
+#[test]
+fn any_version_is_written_only_if_that_was_asked_for() {
+    for allowed in [false, true] {
+        let dir = tempdir().unwrap();
+        let installer = that_answers(&dir, &fixture("change-stage.json"));
+        installer.stage(&request(allowed), &Nobody).unwrap();
+        let args = fs::read_to_string(dir.path().join("args")).unwrap();
+        let word = if allowed { "--allow-any-version " } else { "" };
+        assert_eq!(args, format!("stage --source dir:payload --progress json {word}--output json "));
+    }
+}
+
+#[test]
+fn a_remedy_is_said_once() {
+    let mut remedies = 0;
+    for entry in fs::read_dir(fixture("")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.file_name().unwrap().to_str().unwrap().starts_with("failure-") {
+            continue;
+        }
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let dir = tempdir().unwrap();
+        let trouble = that_answers(&dir, &path).stage(&request(false), &Nobody).unwrap_err();
+        let (Trouble::Passing(why) | Trouble::Lasting(why)) = trouble;
+        assert!(why.starts_with(report["message"].as_str().unwrap()), "{why}");
+        if let Some(remedy) = report["remedy"].as_str() {
+            assert_eq!(why.matches(remedy).count(), 1, "{why}");
+            remedies += 1;
+        }
+    }
+    assert!(remedies > 1);
+}
+
+/// The boot state says that EPHEMERAL was to be made anew, and nothing of it is mounted.
+#[test]
+fn an_ephemeral_that_was_cut_short_is_seen() {
+    let dir = tempdir().unwrap();
+    let mut report: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(fixture("status.json")).unwrap()).unwrap();
+    for blank in [false, true] {
+        report["boot_env"]["format_ephemeral"] = blank.into();
+        let path = dir.path().join("status.json");
+        fs::write(&path, report.to_string()).unwrap();
+        let disk = that_answers(&dir, &path).disk().unwrap();
+        assert_eq!(disk.blank, blank);
+    }
+}

@@ -1,0 +1,45 @@
+//! Volumes that are made anew.
+
+use slipway_core::{
+    boot::env::BootEnv,
+    disk::layout::Part,
+    plan::{self, Plan, Step, VolumeHolds, WipeRequest},
+    units::SectorSize,
+};
+use slipway_test_support::system::{base, installed};
+
+/// An upgrade was to make EPHEMERAL anew and was cut short. `wipe` finishes it, and boot.env forgets it last.
+#[test]
+fn a_wipe_finishes_what_was_cut_short() {
+    let plan = |held: Option<VolumeHolds>, format: Option<bool>| {
+        let mut facts = installed(SectorSize::S512);
+        facts.data = held.into_iter().map(|held| (Part::Ephemeral, held)).collect();
+        let env = BootEnv { format_ephemeral: true, ..facts.env.unwrap() };
+        facts.env_copies = [Some(env.clone()), Some(env.clone())];
+        facts.env = Some(env);
+        plan::wipe(&WipeRequest { base: base(3), parts: vec![Part::Ephemeral], format }, &facts).unwrap()
+    };
+    let formats = |plan: &Plan| plan.steps.iter().position(|step| matches!(step, Step::WriteXfs { .. }));
+    let forgets = |plan: &Plan| {
+        let mut envs = plan.steps.iter().enumerate().filter_map(|(at, step)| match step {
+            Step::WriteBootEnv { env, .. } => Some((at, env.format_ephemeral)),
+            _ => None,
+        });
+        let first = envs.next();
+        assert!(envs.all(|(_, format)| !format), "{plan}");
+        first
+    };
+    for (held, format, is_xfs) in [
+        (None, None, true),
+        (Some(VolumeHolds::Other), None, true),
+        (Some(VolumeHolds::Xfs), None, true),
+        // The OS has made its own, or somebody says what it is to be.
+        (Some(VolumeHolds::Luks), None, false),
+        (None, Some(false), false),
+    ] {
+        let plan = plan(held, format);
+        let last = plan.steps.iter().rposition(|step| matches!(step, Step::Blank { .. } | Step::WriteXfs { .. }));
+        assert_eq!(formats(&plan).is_some(), is_xfs, "{held:?} {format:?}: {plan}");
+        assert!(forgets(&plan).is_some_and(|(at, format)| !format && Some(at) > last), "{held:?} {format:?}: {plan}");
+    }
+}
