@@ -122,7 +122,10 @@ async fn it_upgrades_and_watches() {
     for (call, request, goal) in [("Rollback", json!({}), Goal::Rollback), ("Reboot", json!({}), Goal::Reboot)] {
         let answer = client.call(call, request).await;
         let asked = site.node.journal.lock().unwrap().operation.clone().unwrap().request;
-        assert_eq!((asked.goal, &answer["messages"][0]["actor_id"]), (goal, &json!(asked.id.to_string())));
+        assert_eq!(asked.goal, goal);
+        // In Talos' own message of a rollback there is no name of the operation.
+        let actor = if goal == Goal::Rollback { Value::Null } else { json!(asked.id.to_string()) };
+        assert_eq!(answer["messages"][0]["actor_id"], actor);
         site.node.end(Outcome::Reached);
     }
 }
