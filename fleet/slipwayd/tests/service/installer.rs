@@ -57,7 +57,7 @@ fn any_version_is_written_only_if_that_was_asked_for() {
         installer.stage(&request(allowed), &Nobody).unwrap();
         let args = fs::read_to_string(dir.path().join("args")).unwrap();
         let word = if allowed { "--allow-any-version " } else { "" };
-        assert_eq!(args, format!("stage --source dir:payload --progress json {word}--output json "));
+        assert_eq!(args, format!("stage --output json {word}--source dir:payload --progress json "));
     }
 }
 
