@@ -294,6 +294,8 @@ fn a_partition_of_a_disk_goes() {
     let disk = Loop::on(&sized(place.path("disk"), 400 << 20));
     let name = disk.0.file_name().unwrap().to_str().unwrap();
     let node = format!("{}p7", disk.0.display());
+    // A loop device keeps its partitions for the next one who takes it.
+    run("delpart", &[&disk.0.display().to_string(), "7"]);
     assert!(run("addpart", &[&disk.0.display().to_string(), "7", "2048", "700000"]));
     let goes = devices(Path::new("/sys/class/block"), name, 7).unwrap();
     assert_eq!(goes, [holders::number(fs::metadata(&node).unwrap().rdev())]);
@@ -309,4 +311,5 @@ fn a_partition_of_a_disk_goes() {
     // Nobody has it any more: the installer may take it for itself.
     let exclusive = rustix::fs::OFlags::EXCL.bits().cast_signed();
     fs::OpenOptions::new().read(true).custom_flags(exclusive).open(&node).unwrap();
+    assert!(run("delpart", &[&disk.0.display().to_string(), "7"]));
 }
