@@ -1,7 +1,7 @@
 //! Power cuts and I/O errors during every verb, at every instant: the real probe, planner and executor on a recording
 //! disk, every disk a cut could leave judged by independent code.
 //!
-//! `SLIPWAY_CRASH_STATES` sets how many states are visited, over all verbs together (default 10,000);
+//! `SLIPWAY_CRASH_STATES` sets how many states are visited, over all verbs together (default 7,000);
 //! `hack/crash --states N` runs any number, from 100,000 on also every fault.
 
 mod cuts;
@@ -101,7 +101,7 @@ verbs! {
 
 /// States to visit over all verbs.
 fn all_states() -> usize {
-    let value = std::env::var("SLIPWAY_CRASH_STATES").unwrap_or_else(|_| "10000".to_owned());
+    let value = std::env::var("SLIPWAY_CRASH_STATES").unwrap_or_else(|_| "7000".to_owned());
     value.parse().expect("SLIPWAY_CRASH_STATES is a number")
 }
 
