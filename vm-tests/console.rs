@@ -12,8 +12,9 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::{debugger, firmware::Connection, times};
 
-/// How long one boot, or one job in a guest, may take. A boot takes about ten seconds on an idle machine.
-const LIMIT: Duration = Duration::from_secs(400);
+/// After what time a boot, or a job in a guest, hangs. A boot takes about ten seconds on an idle machine, and some tests
+/// run beside each other.
+const LIMIT: Duration = Duration::from_secs(900);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.

@@ -27,7 +27,7 @@ stop = ["etcd.service"]
 need = NEED
 soak = "5s"
 [limits]
-prove = 240
+prove = PROVE
 [etcd]
 name = "node"
 endpoints = ["http://127.0.0.1:2379"]
@@ -37,6 +37,10 @@ const ETCD: &str = "--name node --data-dir /var/lib/etcd --logger zap --log-leve
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
     --initial-cluster node=http://127.0.0.1:2380";
+/// Seconds a version has to be well in. A guest may be far slower than a machine.
+const PROVE: u64 = 1200;
+/// The same for one that never will be: nobody wants to wait for that.
+const PROVE_SICK: u64 = 240;
 /// Says on the console what the node has to do, until that is nothing; how the last thing ended, and whether etcd still
 /// has the lock of an upgrade.
 const NODE_SAYS: &str = r#"#!/bin/bash
@@ -75,7 +79,7 @@ under_both_firmwares! {
 /// Asked for another version, and then for the old one. etcd has one voter: the node refuses to take it away until
 /// somebody says that it may.
 fn upgrades(firmware: Firmware) {
-    let (image, next) = (installed(), node(VERSION_2, NEED));
+    let (image, next) = (installed(), node(VERSION_2, NEED, PROVE));
     let medium = Medium::with_payload(next.path());
     let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
@@ -95,7 +99,7 @@ fn upgrades(firmware: Firmware) {
 
 /// Nothing starts the service that the new version needs. The old one comes back, and takes that payload never again.
 fn gives_up(firmware: Firmware) {
-    let (image, next) = (installed(), node(VERSION_2, &[NEED, &["db.service"]].concat()));
+    let (image, next) = (installed(), node(VERSION_2, &[NEED, &["db.service"]].concat(), PROVE_SICK));
     let medium = Medium::with_payload(next.path());
     let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
@@ -112,7 +116,7 @@ fn gives_up(firmware: Firmware) {
 /// end by itself: the new system or the old one, for good, and nothing is held any more.
 fn cuts() {
     let wanted = env::var("SLIPWAY_NODE_CUTS").map_or(1, |n| n.parse().expect("SLIPWAY_NODE_CUTS is a number"));
-    let (before, next) = (installed(), node(VERSION_2, NEED));
+    let (before, next) = (installed(), node(VERSION_2, NEED, PROVE));
     let medium = Medium::with_payload(next.path());
     let log = record(&before, &medium);
     let changes = changes(&log);
@@ -199,7 +203,7 @@ fn end(at: &mut Terminal) -> String {
 
 /// The first version, installed.
 fn installed() -> Image {
-    Image::of(node(VERSION, NEED).path(), &["--extra-kernel-arg", "no_timer_check"])
+    Image::of(node(VERSION, NEED, PROVE).path(), &["--extra-kernel-arg", "no_timer_check"])
 }
 
 fn disk_of(image: &Image) -> Drive<'_> {
@@ -210,17 +214,18 @@ fn machine(firmware: Firmware, drive: &Drive, medium: &Medium) -> Machine {
     Machine::new(firmware).memory(1024).drive(drive).drive(&medium.drive())
 }
 
-/// A version of the node, whose system is well when these units are active.
-fn node(version: &str, need: &[&str]) -> TempDir {
+/// A version of the node, whose system is well when these units are active, within so many seconds.
+fn node(version: &str, need: &[&str], prove: u64) -> TempDir {
     let (top, built) = (Path::new(env!("CARGO_MANIFEST_DIR")), |name: &str| World::get().node_program(name));
     let service = fs::read_to_string(top.join("fleet/slipwayd/slipwayd.service")).expect("it is part of the project");
+    let config = CONFIG.replace("NEED", &format!("{need:?}")).replace("PROVE", &prove.to_string());
     let etcd = format!("Type=notify\nRestart=always\nExecStart=etcd {ETCD}");
     let what = "What=/dev/disk/by-id/virtio-slipway-payload\nWhere=/mnt\nOptions=ro";
     let script = [
         "cp /programs/* \"$rootmnt/usr/bin/\"\n".to_owned(),
         // The service confirms.
         "rm \"$rootmnt\"/etc/systemd/system/*.wants/slipway-confirm.service\n".to_owned(),
-        with_file("/etc/slipway/slipwayd.toml", 0o644, &CONFIG.replace("NEED", &format!("{need:?}"))),
+        with_file("/etc/slipway/slipwayd.toml", 0o644, &config),
         with_unit_file("slipwayd.service", &service, "multi-user"),
         with_unit("etcd", &format!("After=local-fs.target\n[Service]\n{etcd}"), "multi-user"),
         with_unit_file("mnt.mount", &format!("[Mount]\n{what}"), "local-fs"),
