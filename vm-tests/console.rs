@@ -124,7 +124,12 @@ impl Console {
     pub fn wait_for_prompt(&mut self, text: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
-            while self.next_line().is_some() {}
+            // Somebody else may have written behind it, and ended the line.
+            while let Some(line) = self.next_line() {
+                if line.contains(text) {
+                    return;
+                }
+            }
             if plain(&self.log[self.seen..]).contains(text) {
                 self.seen = self.log.len();
                 return;

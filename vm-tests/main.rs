@@ -1,7 +1,7 @@
 //! What boots. Every test here ends in a machine that runs what the installer wrote: QEMU, SeaBIOS, OVMF or AAVMF,
 //! Debian's kernel and the reference OS.
 //!
-//! Needs: root programs boot-assets payloads systems container-image qemu
+//! Needs: root programs boot-assets payloads systems node container-image qemu
 //!
 //! Run by `hack/test`, which builds what the guests need first: `out/installer`, `out/assets`, four
 //! payloads, `out/payload*`, the systems of `examples`, `out/systems`, and the container image, `out/image`. A test that misses one of them fails; none is ever skipped.
@@ -55,6 +55,7 @@ mod operating_systems;
 mod own_debian;
 mod power_cut;
 mod qemu;
+mod tags;
 mod terminal;
 mod times;
 mod trial;
@@ -64,15 +65,13 @@ mod upgrade;
 mod world;
 mod write_log;
 
-use slipway_test_support::container_image as oci;
+use slipway_test_support::{container_image as oci, not_run};
 
 /// Whether all that takes hours is to run: `SLIPWAY_SYSTEMS=all`. If not, the log says what is left out.
 fn is_campaign(test: &str) -> bool {
     let all = std::env::var_os("SLIPWAY_SYSTEMS").is_some_and(|what| what == "all");
     if !all {
-        // Not by `eprintln`, which the test runner keeps for failures.
-        let text = format!("NOT RUN: {test}; SLIPWAY_SYSTEMS=all runs it\n");
-        std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes()).expect("stderr can be written");
+        not_run(&format!("{test}; SLIPWAY_SYSTEMS=all runs it"));
     }
     all
 }

@@ -18,8 +18,8 @@ const MKOSI: &str = "mkosi";
 const TALOS_LIKE: &str = "talos-like";
 
 #[test]
-fn debian_dracut_comes_back_from_a_trial_under_uefi() {
-    comes_back(DRACUT, Firmware::Uefi);
+fn debian_comes_back_from_a_trial_under_uefi() {
+    comes_back(DEBIAN, Firmware::Uefi);
 }
 
 under_both_firmwares! {
