@@ -167,9 +167,11 @@ node_programs() {
     say "building what runs on a node"
     cargo test --quiet --locked --manifest-path "$top/fleet/Cargo.toml" --workspace --no-run
     "$top/fleet/hack/parts" etcd
+    "$top/fleet/hack/parts" containerd
     mkdir -p "$top/out/node"
     for name in slipwayd slipwayctl; do strip -o "$top/out/node/$name" "$programs/$name"; done
-    cp "$top/out/cache/fleet/etcd" "$top/out/node/"
+    cp "$top/out/cache/fleet/etcd" "$top"/out/cache/fleet/containerd/{containerd,containerd-shim-runc-v2,ctr,runc} \
+        "$top/out/node/"
 }
 
 # etcd's client is made from etcd's own messages when it is compiled.

@@ -9,19 +9,16 @@ use std::{
     time::Duration,
 };
 
-use slipway_test_support::{
-    images::{self, CHECKSUM_FILES, Layout, Pack},
-    registry::{self, Debian},
-};
-use tempfile::TempDir;
+use slipway_test_support::images::{self, CHECKSUM_FILES, Pack};
 
 use crate::{
     image::{GIB, Image},
     is_campaign,
     operating_systems::{DEBIAN, machine, payload},
     qemu::Firmware,
+    tags::Tags,
     terminal::Terminal,
-    world::{VERSION, VERSION_2, World, run, scratch_dir},
+    world::{VERSION, VERSION_2, World, run},
 };
 
 const HEAD: &str = "HEAD /v2/os/manifests/stable";
@@ -45,43 +42,20 @@ journalctl --sync; journalctl --no-pager -o cat -u slipway-update _SYSTEMD_INVOC
 took=$(( ($(now ExecMainExitTimestampMonotonic) - $(now ExecMainStartTimestampMonotonic)) / 1000000 )); \
 [ $(now Result)-$(now ExecMainStatus) = success-0 ]; }"#;
 
-/// The tag `os:stable`, which the machine follows, and the images that it may name.
-struct Tag {
-    dir: TempDir,
-    registry: Debian,
-}
-
-impl Tag {
-    fn new() -> Self {
-        let dir = scratch_dir();
-        let registry = Debian::new(dir.path(), &registry::Image::new(), "", "", &["--dest-tls-verify=false"]);
-        Tag { dir, registry }
-    }
-
-    fn image(&self, tag: &str) -> String {
-        format!("docker://127.0.0.1:{}/os:{tag}", self.registry.port)
-    }
-
+impl Tags {
     /// What docs/auto-upgrade.md builds: the payload, and its checksums once more on top. By somebody. The request for
     /// the checksums.
-    fn push(&self, payload: &Path, tag: &str, by: fn(&mut serde_json::Value)) -> String {
+    fn push_payload(&self, payload: &Path, tag: &str, by: fn(&mut serde_json::Value)) -> String {
         let files = images::files(payload);
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        let layout = Layout::new(&self.dir.path().join("images"));
         let layer = |names: &[&str]| images::layer(&files, names, Pack::Gzip);
         let mut image = images::Image::new(vec![layer(&names), layer(&CHECKSUM_FILES)]);
         image.edit_config = by;
-        image.write(&layout, tag);
-        self.copy(&format!("{}:{tag}", layout.source()), tag);
+        self.push(&image, tag);
         format!("GET /v2/os/blobs/{}", image.layers[1].descriptor["digest"].as_str().expect("a layer has a digest"))
     }
 
-    fn copy(&self, from: &str, tag: &str) {
-        let copy = ["--insecure-policy", "copy", "--quiet", "--preserve-digests"];
-        let plain = ["--src-tls-verify=false", "--dest-tls-verify=false"];
-        registry::run("skopeo", &[&copy[..], &plain, &[from, &self.image(tag)]].concat());
-    }
-
+    /// `stable`, which the machine follows, is this image.
     fn names(&self, tag: &str) {
         self.copy(&self.image(tag), "stable");
     }
@@ -116,10 +90,11 @@ fn a_debian_follows_a_tag_under_bios() {
     if !is_campaign("auto_upgrade::a_debian_follows_a_tag_under_bios") {
         return;
     }
-    let tag = Tag::new();
-    tag.push(&payload(DEBIAN, VERSION), "1.0", |_| ());
-    tag.push(&payload(DEBIAN, VERSION_2), "1.1", |_| ());
-    let again = tag.push(&payload(DEBIAN, VERSION_2), "1.1-again", |config| config["author"] = "somebody else".into());
+    let tag = Tags::new();
+    tag.push_payload(&payload(DEBIAN, VERSION), "1.0", |_| ());
+    tag.push_payload(&payload(DEBIAN, VERSION_2), "1.1", |_| ());
+    let again =
+        tag.push_payload(&payload(DEBIAN, VERSION_2), "1.1-again", |config| config["author"] = "somebody else".into());
     let (image, mut at, mut seen) = installed(&tag, "1.0");
     upgrades_in_a_window(&mut at, &tag, &mut seen);
     finds_nothing_new(&mut at, &tag, &mut seen, &again);
@@ -132,9 +107,9 @@ fn a_debian_takes_a_bad_release_one_time_under_bios() {
     if !is_campaign("auto_upgrade::a_debian_takes_a_bad_release_one_time_under_bios") {
         return;
     }
-    let tag = Tag::new();
-    tag.push(&payload(DEBIAN, VERSION), "1.0", |_| ());
-    tag.push(&without_ephemeral(&tag), "1.2", |_| ());
+    let tag = Tags::new();
+    tag.push_payload(&payload(DEBIAN, VERSION), "1.0", |_| ());
+    tag.push_payload(&without_ephemeral(&tag), "1.2", |_| ());
     let (image, mut at, mut seen) = installed(&tag, "1.0");
     leaves_a_bad_one_alone(&mut at, &tag, &mut seen);
     let console = at.console.switch_off();
@@ -142,7 +117,7 @@ fn a_debian_takes_a_bad_release_one_time_under_bios() {
 }
 
 /// A machine with slot A from the registry, up, and the requests so far.
-fn installed(tag: &Tag, version: &str) -> (Image, Terminal, usize) {
+fn installed(tag: &Tags, version: &str) -> (Image, Terminal, usize) {
     tag.names(version);
     let image = Image::blank(4 * GIB);
     let source = tag.image("stable");
@@ -156,7 +131,7 @@ fn installed(tag: &Tag, version: &str) -> (Image, Terminal, usize) {
 }
 
 /// From slot A to slot B, where it is confirmed.
-fn upgrades_in_a_window(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
+fn upgrades_in_a_window(at: &mut Terminal, tag: &Tags, seen: &mut usize) {
     // As it comes: at some time in the next hour and a half.
     at.runs("systemctl start slipway-update.timer && systemctl is-active slipway-update.timer");
     at.runs("test -n \"$(systemctl show --value -p NextElapseUSecRealtime slipway-update.timer)\"");
@@ -202,7 +177,7 @@ fn upgrades_in_a_window(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
 }
 
 /// In slot B, which was confirmed.
-fn finds_nothing_new(at: &mut Terminal, tag: &Tag, seen: &mut usize, again: &str) {
+fn finds_nothing_new(at: &mut Terminal, tag: &Tags, seen: &mut usize, again: &str) {
     at.runs(SOON);
     at.runs(ASKS);
     follows(at, &["reboot = 'now'"]);
@@ -215,7 +190,7 @@ fn finds_nothing_new(at: &mut Terminal, tag: &Tag, seen: &mut usize, again: &str
 }
 
 /// A new system in slot B is not well. After it the one in slot A runs again, and does not take it a second time.
-fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
+fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tags, seen: &mut usize) {
     at.runs(SOON);
     at.runs(ASKS);
     follows(at, &["reboot = 'now'", "logged_in_users = 'ignore'"]);
@@ -241,7 +216,7 @@ fn leaves_a_bad_one_alone(at: &mut Terminal, tag: &Tag, seen: &mut usize) {
 }
 
 /// A system that mounts no EPHEMERAL, as version 1.2.0.
-fn without_ephemeral(tag: &Tag) -> PathBuf {
+fn without_ephemeral(tag: &Tags) -> PathBuf {
     let dir = tag.dir.path().join("bad");
     fs::create_dir(&dir).expect("a directory can be made");
     for name in ["vmlinuz", "initramfs.img", "rootfs.squashfs", "os-release", "cmdline"] {

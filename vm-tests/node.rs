@@ -1,11 +1,17 @@
-//! A node that upgrades itself: Debian with `slipwayd`, and with the only member of an etcd. Somebody asks at the serial
-//! console; nobody reboots, and nobody confirms. Kubernetes is not in these machines: `fleet/slipwayd` is tested with it.
+//! A node that upgrades itself: Debian with `slipwayd`, with the only member of an etcd, and once with containerd. Somebody
+//! asks at the serial console; nobody reboots, and nobody confirms. Kubernetes is not in these machines: `fleet/slipwayd`
+//! is tested with it.
 //!
 //! `SLIPWAY_NODE_CUTS` is after how many of the journal's changes the power is cut, each on a disk of its own.
 
-use std::{env, fs, path::Path, time::Instant};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use serde_json::Value;
+use slipway_test_support::images::{self, Layer, Pack, Tar};
 use tempfile::TempDir;
 
 use crate::{
@@ -14,6 +20,7 @@ use crate::{
     medium::Medium,
     own_debian::{self, with_file, with_unit, with_unit_file},
     qemu::{Drive, Firmware, Machine},
+    tags::Tags,
     terminal::Terminal,
     world::{VERSION, VERSION_2, World, scratch_dir},
     write_log::{Random, WriteLog},
@@ -37,6 +44,15 @@ const ETCD: &str = "--name node --data-dir /var/lib/etcd --logger zap --log-leve
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
     --initial-cluster node=http://127.0.0.1:2380";
+/// With containerd, and a registry on the machine that runs the tests.
+const CONTAINERS: &str = r#"
+[registry]
+plain_http = true
+[containerd]
+"#;
+/// Its overlays cannot lie on `/var`, which is one.
+const CONTAINERD: &str = "version = 2\nroot = '/system/ephemeral/containerd'\n";
+const CONTAINER_PROGRAMS: [&str; 4] = ["containerd", "containerd-shim-runc-v2", "ctr", "runc"];
 /// Seconds a version has to be well in. A guest may be far slower than a machine.
 const PROVE: u64 = 1200;
 /// The same for one that never will be: nobody wants to wait for that.
@@ -74,6 +90,7 @@ fn a_node_whose_power_is_cut_ends_what_it_began() {
 under_both_firmwares! {
     a_node_upgrades_itself_and_goes_back => |firmware| campaign("a_node_upgrades_itself", firmware, upgrades);
     a_node_gives_up_a_version_that_is_not_well => |firmware| campaign("a_node_gives_up", firmware, gives_up);
+    a_node_runs_the_installer_of_an_image => |firmware| campaign("a_node_runs_the_installer", firmware, runs_an_image);
 }
 
 /// Asked for another version, and then for the old one. etcd has one voter: the node refuses to take it away until
@@ -110,6 +127,32 @@ fn gives_up(firmware: Firmware) {
     at.says("slipwayctl upgrade dir:/mnt/payload --allow-outage --wait; test $? = 1", &["db.service is inactive"]);
     let console = at.console.switch_off();
     assert_eq!(image.next_boot(), ('A', false), "{console}");
+}
+
+/// The image's own installer writes the slot, run by containerd, which is stopped before the reboot. Nothing of it is left.
+fn runs_an_image(firmware: Firmware) {
+    let (old, next) = (with_containerd(VERSION), with_containerd(VERSION_2));
+    let files = images::files(next.path());
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let installer = fs::read(&World::get().installer).expect("the installer was built");
+    let program = Tar::new().dir("bin/").program("bin/installer", &installer).end();
+    let tags = Tags::new();
+    let layers = vec![Layer::new(program, Pack::Gzip), images::layer(&files, &names, Pack::Gzip)];
+    tags.push(&images::Image::new(layers), "next");
+    let image = Image::of(old.path(), &["--extra-kernel-arg", "no_timer_check"]);
+    let machine = Machine::new(firmware).memory(2048).drive(&disk_of(&image).kept());
+    let mut at = Terminal::of(machine.test_net(Some(tags.registry.port)));
+    at.logs_in('A', 0);
+    at.runs("slipwayctl upgrade docker://10.0.2.100:5000/os:next --allow-outage");
+    at.console.wait_for("slipway: slot B try=1: booting");
+    expect_end(&mut at, "reached its goal");
+    at.asks_for_login('B', 1);
+    // The shim that ran it says so, and systemd who stopped it.
+    at.runs("journalctl -b -1 -u containerd | grep 'namespace=slipway'");
+    at.runs("journalctl -b -1 -u slipwayd | grep stop");
+    at.runs("test -z \"$(ctr -n slipway containers ls -q; ctr -n slipway images ls -q)\"");
+    let console = at.console.switch_off();
+    assert_eq!(image.next_boot(), ('B', false), "{console}");
 }
 
 /// The power is cut while an upgrade runs, each time after another change of the journal. What the node began comes to an
@@ -216,21 +259,46 @@ fn machine(firmware: Firmware, drive: &Drive, medium: &Medium) -> Machine {
 
 /// A version of the node, whose system is well when these units are active, within so many seconds.
 fn node(version: &str, need: &[&str], prove: u64) -> TempDir {
-    let (top, built) = (Path::new(env!("CARGO_MANIFEST_DIR")), |name: &str| World::get().node_program(name));
-    let service = fs::read_to_string(top.join("fleet/slipwayd/slipwayd.service")).expect("it is part of the project");
-    let config = CONFIG.replace("NEED", &format!("{need:?}")).replace("PROVE", &prove.to_string());
-    let etcd = format!("Type=notify\nRestart=always\nExecStart=etcd {ETCD}");
     let what = "What=/dev/disk/by-id/virtio-slipway-payload\nWhere=/mnt\nOptions=ro";
+    let medium = with_unit_file("mnt.mount", &format!("[Mount]\n{what}"), "local-fs");
+    own_debian::version(version, &(script(&config(need, prove)) + &medium), &programs(&[]))
+}
+
+/// The same with containerd.
+fn with_containerd(version: &str) -> TempDir {
+    let need = [NEED, &["containerd.service"]].concat();
+    let service = "Type=notify\nDelegate=yes\nKillMode=process\nExecStart=containerd --config /etc/containerd.toml";
     let script = [
+        script(&(config(&need, PROVE) + CONTAINERS)),
+        with_file("/etc/containerd.toml", 0o644, CONTAINERD),
+        with_unit("containerd", &format!("After=local-fs.target\n[Service]\n{service}"), "multi-user"),
+    ];
+    own_debian::version(version, &script.concat(), &programs(&CONTAINER_PROGRAMS))
+}
+
+fn config(need: &[&str], prove: u64) -> String {
+    CONFIG.replace("NEED", &format!("{need:?}")).replace("PROVE", &prove.to_string())
+}
+
+/// What every node has, and these.
+fn programs(more: &[&str]) -> Vec<PathBuf> {
+    [&["slipwayd", "slipwayctl", "etcd"], more].concat().iter().map(|name| World::get().node_program(name)).collect()
+}
+
+/// What makes a node with this configuration of a Debian.
+fn script(config: &str) -> String {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let service = fs::read_to_string(top.join("fleet/slipwayd/slipwayd.service")).expect("it is part of the project");
+    let etcd = format!("Type=notify\nRestart=always\nExecStart=etcd {ETCD}");
+    [
         "cp /programs/* \"$rootmnt/usr/bin/\"\n".to_owned(),
         // The service confirms.
         "rm \"$rootmnt\"/etc/systemd/system/*.wants/slipway-confirm.service\n".to_owned(),
-        with_file("/etc/slipway/slipwayd.toml", 0o644, &config),
+        with_file("/etc/slipway/slipwayd.toml", 0o644, config),
         with_unit_file("slipwayd.service", &service, "multi-user"),
         with_unit("etcd", &format!("After=local-fs.target\n[Service]\n{etcd}"), "multi-user"),
-        with_unit_file("mnt.mount", &format!("[Mount]\n{what}"), "local-fs"),
         with_file("/usr/bin/node-says", 0o755, NODE_SAYS),
         with_unit("node-says", "[Service]\nExecStart=node-says", "multi-user"),
-    ];
-    own_debian::version(version, &script.concat(), &["slipwayd", "slipwayctl", "etcd"].map(built))
+    ]
+    .concat()
 }

@@ -3,7 +3,9 @@
 //!
 //! `SLIPWAY_LIVE=all` runs all of it, which takes a quarter of an hour on an idle machine; else what is left out says so.
 
-use std::{env, fs, io::Write as _, os::unix::fs::MetadataExt as _, path::Path};
+use std::{env, fs, os::unix::fs::MetadataExt as _, path::Path};
+
+use slipway_test_support::not_run;
 
 use crate::{
     console::Console,
@@ -68,8 +70,7 @@ fn large(name: &str, firmware: Firmware, test: fn(Firmware)) {
     if env::var_os("SLIPWAY_LIVE").is_some_and(|what| what == "all") {
         return crate::timed(name, firmware, test);
     }
-    let text = format!("NOT RUN: unattended::{name} {firmware:?}; SLIPWAY_LIVE=all runs it\n");
-    std::io::stderr().write_all(text.as_bytes()).expect("stderr can be written");
+    not_run(&format!("unattended::{name} {firmware:?}; SLIPWAY_LIVE=all runs it"));
 }
 
 // ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@
 use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, symlink},
     path::{Path, PathBuf},
     process, thread,
@@ -15,6 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use slipway::device::{Access, Disk};
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
+    not_run,
     world::{self, Loop, Node, Outcome, World, tool, write_at},
 };
 
@@ -357,10 +357,7 @@ fn another_disk_behind_the_same_node() {
     let [one, two] = ["one.img", "two.img"].map(|name| world.sparse(name, 8 << 20));
     let device = Loop::attach(&one, &["--read-only"]);
     if !Path::new("/sys/block").join(device.node.file_name().unwrap()).join("diskseq").exists() {
-        // Past what catches the output of tests that pass.
-        io::stderr()
-            .write_all(b"NOT RUN: another_disk_behind_the_same_node: this kernel is older than 5.15\n")
-            .unwrap();
+        not_run("another_disk_behind_the_same_node: this kernel is older than 5.15");
         return;
     }
     let open = || Disk::open(&device.node, Access::Read, None, Duration::ZERO).unwrap();

@@ -56,14 +56,18 @@ impl Tar {
     }
 
     /// The head of an entry with whatever in it; no content.
-    pub fn header(mut self, path: &str, kind: EntryType, size: u64, link: &str) -> Self {
+    pub fn header(self, path: &str, kind: EntryType, size: u64, link: &str) -> Self {
+        self.header_with(0o644, path, kind, size, link)
+    }
+
+    fn header_with(mut self, mode: u32, path: &str, kind: EntryType, size: u64, link: &str) -> Self {
         let mut header = Header::new_ustar();
         let bytes = header.as_mut_bytes();
         // Past the crate's own checks: they refuse what is to be tried here.
         bytes[..path.len()].copy_from_slice(path.as_bytes());
         bytes[157..157 + link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
-        header.set_mode(0o644);
+        header.set_mode(mode);
         header.set_mtime(0);
         header.set_uid(0);
         header.set_gid(0);
@@ -86,6 +90,11 @@ impl Tar {
 
     pub fn file(self, path: &str, bytes: &[u8]) -> Self {
         self.entry(path, EntryType::Regular, bytes)
+    }
+
+    /// A file that can be run.
+    pub fn program(self, path: &str, bytes: &[u8]) -> Self {
+        self.header_with(0o755, path, EntryType::Regular, bytes.len() as u64, "").content(bytes)
     }
 
     pub fn dir(self, path: &str) -> Self {
