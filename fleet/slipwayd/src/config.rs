@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use slipway_node::{operation::Shape, sequence::Limits};
 
-use crate::machine::{containerd, etcd, kube, units::Init};
+use crate::machine::{containerd, etcd, kube, registry, runtime, units::Init};
 
 /// The file, with every key optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -28,10 +28,14 @@ pub struct Config {
     pub disk: Option<PathBuf>,
     /// Programs that must end with 0 before a trial is confirmed, in their order.
     pub checks: PathBuf,
+    /// How the installer talks to registries.
+    pub registry: registry::Config,
     /// The init system's part.
     pub services: Services,
     /// containerd, if this node has one that is to be used.
     pub containerd: Option<containerd::Config>,
+    /// An OCI runtime, if this node has one that is to be used, and no containerd.
+    pub runtime: Option<runtime::Config>,
     /// This node's part of Kubernetes, if it has one.
     pub kubernetes: Option<kube::Config>,
     /// This node's member of etcd, if it has one.
@@ -102,8 +106,10 @@ impl Default for Config {
             installer: "/usr/bin/installer".into(),
             disk: None,
             checks: "/etc/slipway/health.d".into(),
+            registry: registry::Config::default(),
             services: Services::default(),
             containerd: None,
+            runtime: None,
             kubernetes: None,
             etcd: None,
             limits: Limits::default(),
@@ -125,6 +131,10 @@ impl Config {
                 "{}: services.soak is {soak} s, and limits.prove only {prove}: no system would be well in time",
                 path.display()
             );
+        }
+        config.registry.check().map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
+        if config.containerd.is_some() && config.runtime.is_some() {
+            bail!("{}: [containerd] and [runtime] are both there: which is to run installers?", path.display());
         }
         if let Some(containerd) = &config.containerd {
             let checked = containerd.check(&config.services.stop, config.kubernetes.is_some(), config.limits);

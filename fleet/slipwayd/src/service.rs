@@ -73,7 +73,7 @@ struct Inner {
     name: String,
     config: Config,
     shared: Shared<Events>,
-    /// Looks at the machine while another one works on it.
+    /// Looks at the disk while another one works on the machine.
     eyes: Mutex<Machine>,
     wake: Sender<()>,
 }
@@ -122,12 +122,13 @@ impl Worker {
 }
 
 impl Inner {
-    fn eyes<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> T {
-        look(&mut self.eyes.lock().unwrap_or_else(PoisonError::into_inner))
+    fn facts(&self) -> Facts {
+        self.eyes.lock().unwrap_or_else(PoisonError::into_inner).facts(None)
     }
 
-    fn facts(&self) -> Facts {
-        self.eyes(|machine| machine.facts(None))
+    /// For what may take long, or hang: nobody else waits for it.
+    fn machine(&self) -> Result<Machine, Error> {
+        Machine::new(self.config.clone()).map_err(|e| Error::Failed(e.to_string()))
     }
 
     fn wake(&self) {
@@ -140,7 +141,8 @@ impl Inner {
         let mut journal = self.shared.journal();
         journal.ask(request, self.config.shape(), &facts)?;
         let op = journal.operation.ok_or_else(|| Error::Failed("that request is over".to_owned()))?;
-        Ok(self.eyes(|machine| PlanResponse::of(&op, |step| machine.blocked(step, &op))))
+        let machine = self.machine()?;
+        Ok(PlanResponse::of(&op, |step| machine.blocked(step, &op)))
     }
 
     fn ask(&self, request: Request) -> Result<Asked, Error> {
@@ -175,7 +177,7 @@ impl Inner {
             return Err(Error::NotOnTrial);
         }
         say(&format!("{caller} confirms the trial"));
-        self.eyes(|machine| machine.confirm()).map_err(Error::Failed)
+        self.machine()?.confirm().map_err(Error::Failed)
     }
 
     fn status(&self) -> StatusResponse {

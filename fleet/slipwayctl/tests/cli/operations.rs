@@ -173,7 +173,8 @@ fn the_socket_is_for_root_alone() {
     let site = Site::new();
     let own = fs::metadata(site.path("node.sock")).unwrap();
     if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
-        eprintln!("NOT RUN: only root can be another user");
+        // Not by a macro: what a test prints that passes is not shown.
+        std::io::Write::write_all(&mut std::io::stderr(), b"NOT RUN: only root can be another user\n").unwrap();
         return;
     }
     // Everybody may connect: what counts is who it is.

@@ -5,24 +5,22 @@ use std::{
     io::{self, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{self, ChildStdin, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    process::{ChildStdin, Command, Stdio},
+    sync::Arc,
 };
 
 use slipway_core::digest::Sha256;
 
-use super::{containerd::Config, installer::Trouble};
+use super::{
+    containerd::Config,
+    image::{EFIVARS, Engine, PROGRAM, WITHOUT, container_name},
+    installer::{Place, Trouble},
+};
 use crate::world::{Progress, Watcher};
 
 const NAMESPACE: &str = "slipway";
-/// How many containers this process has had. runc's names are those of the machine, not of one containerd.
-static CONTAINERS: AtomicU32 = AtomicU32::new(0);
 /// What images are called in the namespace, with their digest behind it. No registry has this name.
 const IMAGE: &str = "slipway.invalid/installer";
-/// Where an image has its installer.
-const PROGRAM: &str = "/bin/installer";
-/// Where machines that were booted by UEFI have their variables.
-const EFIVARS: &str = "/sys/firmware/efi/efivars";
 /// How long containerd may take for what takes it moments.
 const ANSWER: &str = "--timeout=60s";
 /// How many bytes are fed to containerd before it is told once more.
@@ -35,20 +33,25 @@ pub struct Ctr {
     socket: PathBuf,
 }
 
+/// `ctr run` of an image.
+#[derive(Debug)]
+struct Run {
+    program: PathBuf,
+    before: Vec<OsString>,
+}
+
+impl Place for Run {
+    fn command(&self, args: &[OsString]) -> io::Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.before).args(args);
+        Ok(command)
+    }
+}
+
 impl Ctr {
     /// Nothing is connected yet.
     pub fn new(config: &Config) -> Self {
         Self { program: config.ctr.clone(), socket: config.socket.clone() }
-    }
-
-    /// Its path.
-    pub fn program(&self) -> PathBuf {
-        self.program.clone()
-    }
-
-    /// Whether somebody listens.
-    pub fn is_there(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
     }
 
     fn args(&self) -> Vec<OsString> {
@@ -75,9 +78,15 @@ impl Ctr {
     fn list(&self, what: &str) -> Result<Vec<String>, String> {
         Ok(self.run(&[what, "ls", "--quiet"])?.lines().map(str::to_owned).collect())
     }
+}
+
+impl Engine for Ctr {
+    fn is_there(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
 
     /// End and remove everything in the namespace. Whether it is gone is looked at, and not believed.
-    pub fn clear(&self) -> Result<(), String> {
+    fn clear(&self) -> Result<(), String> {
         for (what, how) in [("tasks", &["rm", "--force"][..]), ("containers", &["rm"]), ("images", &["rm", "--sync"])] {
             let mut why = String::new();
             for name in self.list(what)? {
@@ -93,7 +102,7 @@ impl Ctr {
     }
 
     /// Put the image in an OCI layout into containerd, and return its name there.
-    pub fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble> {
+    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble> {
         let mut child = Command::new(&self.program)
             .args(self.args())
             .args(["images", "import", "--base-name", IMAGE, "--digests", "-"])
@@ -116,27 +125,25 @@ impl Ctr {
         Ok(format!("{IMAGE}@sha256:{manifest}"))
     }
 
-    /// The arguments that run the installer of an image, as Talos' machined runs it: with the host's devices, network
-    /// and processes, all but two capabilities, and mounts of its own. `ctr` passes signals on to it.
-    pub fn installer(&self, image: &str) -> Vec<OsString> {
+    /// `ctr` passes signals on to it.
+    fn place(&self, image: &str) -> Arc<dyn Place> {
         let mut args = self.args();
         // The process namespace is that of whoever starts the container, which is the host's: `ctr` has no word for it.
         args.extend(
             ["run", "--rm", "--privileged", "--net-host", "--with-ns", "pid:/proc/self/ns/pid"].map(Into::into),
         );
-        args.extend(["--cap-drop", "CAP_SYS_BOOT", "--cap-drop", "CAP_SYS_MODULE"].map(Into::into));
+        args.extend(WITHOUT.iter().flat_map(|capability| ["--cap-drop".into(), capability.into()]));
         args.extend(["--mount", "type=bind,src=/dev,dst=/dev,options=rbind:rw"].map(Into::into));
         if Path::new(EFIVARS).is_dir() {
             let options = "options=rw:nosuid:nodev:noexec:relatime";
             args.extend(["--mount".into(), format!("type=efivarfs,src=efivarfs,dst={EFIVARS},{options}").into()]);
         }
-        let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
-        args.extend([image, &format!("installer-{}-{number}", process::id()), PROGRAM].map(Into::into));
-        args
+        args.extend([image, &container_name(), PROGRAM].map(Into::into));
+        Arc::new(Run { program: self.program.clone(), before: args })
     }
 
     /// What failed in containerd's hands is the image's fault, unless containerd does not answer at all.
-    pub fn judged(&self, why: String) -> Trouble {
+    fn judged(&self, why: String) -> Trouble {
         match self.run(&["version"]) {
             Ok(_) => Trouble::Lasting(why),
             Err(gone) => Trouble::Passing(format!("{why}; {gone}")),

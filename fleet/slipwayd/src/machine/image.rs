@@ -1,7 +1,17 @@
-//! The installer that is inside the new image, run by containerd. What it reports is not believed: the node's own
-//! installer looks at the disk.
+//! The installer that is inside the new image, run by containerd, or by an OCI runtime where there is no containerd. What
+//! it reports is not believed: the node's own installer looks at the disk.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    fs, io,
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use slipway_core::{
     digest::{Sha256, Sums},
@@ -10,34 +20,63 @@ use slipway_core::{
 };
 use slipway_node::{facts::Disk, goal::Request};
 
-use super::{
-    containerd::Config,
-    ctr::Ctr,
-    installer::{Installer, Trouble},
-};
+use super::installer::{Installer, Place, Trouble};
 use crate::world::{Progress, Watcher};
+
+/// Where an image has its installer.
+pub const PROGRAM: &str = "/bin/installer";
+/// Where machines that were booted by UEFI have their variables.
+pub const EFIVARS: &str = "/sys/firmware/efi/efivars";
+/// What an image's installer may not do, of all that root may: machined takes the same away.
+pub const WITHOUT: [&str; 2] = ["CAP_SYS_BOOT", "CAP_SYS_MODULE"];
+/// How many containers this process has had.
+static CONTAINERS: AtomicU32 = AtomicU32::new(0);
+
+/// A name for a container. A runtime's names are those of the machine.
+pub fn container_name() -> String {
+    format!("installer-{}-{}", process::id(), CONTAINERS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Who runs an image's installer: with the host's devices, network and processes, all but two capabilities, and mounts
+/// of its own, as Talos' machined runs it.
+pub trait Engine: Debug + Send {
+    /// Whether it can be asked.
+    fn is_there(&self) -> bool;
+
+    /// End and remove all that an earlier run has left. Whether it is gone is looked at, and not believed.
+    fn clear(&self) -> Result<(), String>;
+
+    /// Take the image in an OCI layout; what it is called there.
+    fn import(&self, layout: &Path, manifest: Sha256, watcher: &dyn Watcher) -> Result<String, Trouble>;
+
+    /// Where the image's installer runs.
+    fn place(&self, image: &str) -> Arc<dyn Place>;
+
+    /// Whose fault it is that it did not.
+    fn judged(&self, why: String) -> Trouble;
+}
 
 /// Images' own installers.
 #[derive(Debug)]
 pub struct Images {
-    ctr: Ctr,
+    engine: Box<dyn Engine>,
     layout: PathBuf,
 }
 
 impl Images {
-    /// By this containerd.
-    pub fn new(config: &Config) -> Self {
-        Self { ctr: Ctr::new(config), layout: config.images.join("image") }
+    /// By this engine. An image lies in this directory, in `image`, on its way there.
+    pub fn new(engine: Box<dyn Engine>, directory: &Path) -> Self {
+        Self { engine, layout: directory.join("image") }
     }
 
-    /// Whether there is a containerd to ask.
+    /// Whether there is somebody to run them.
     pub fn can_run(&self) -> bool {
-        self.ctr.is_there()
+        self.engine.is_there()
     }
 
     /// End an installer that an earlier run of this program has left, and remove what it had.
     pub fn clear(&self) -> Result<(), String> {
-        self.ctr.clear()?;
+        self.engine.clear()?;
         self.remove_layout()
     }
 
@@ -69,11 +108,11 @@ impl Images {
         let source = &request.source;
         // The digest is resolved here, once: what is fetched under it is what is run.
         let manifest = own.pull(source, &self.layout, watcher)?;
-        let image = self.ctr.import(&self.layout, manifest, watcher)?;
+        let image = self.engine.import(&self.layout, manifest, watcher)?;
         self.remove_layout().map_err(Trouble::Passing)?;
         watcher.tell(Progress::Note(format!("the installer in {source} (sha256:{manifest}) writes the slot")));
         let name = format!("the installer in {source}");
-        let installer = own.within(self.ctr.program(), self.ctr.installer(&image), name.clone().into());
+        let installer = own.within(self.engine.place(&image), name.clone().into());
         let ended = installer.stage_from(None, request.allow_any_version, watcher)?;
         if serde_json::from_slice::<Document>(&ended.report).is_ok() {
             return installer.report(&ended.report).map_err(|trouble| trouble.of(&name));
@@ -82,7 +121,7 @@ impl Images {
             return Err(Trouble::Passing(format!("{name} was ended")));
         }
         let (status, words) = (ended.status, ended.words.trim());
-        Err(self.ctr.judged(format!(
+        Err(self.engine.judged(format!(
             "{name} gives no report ({status}; its last words: {words:?}): either it did not run, or it is too old to \
              know the verb `stage`"
         )))

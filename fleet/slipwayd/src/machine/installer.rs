@@ -2,9 +2,11 @@
 
 use std::{
     ffi::OsString,
-    io::{BufRead, BufReader, Read as _},
+    fmt::Debug,
+    io::{self, BufRead, BufReader, Read as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -17,7 +19,10 @@ use slipway_core::{
 };
 use slipway_node::{facts::Disk, goal::Request};
 
-use super::volume::{self, Volume};
+use super::{
+    registry,
+    volume::{self, Volume},
+};
 use crate::world::{Progress, Watcher};
 
 /// How long an installer has to end by itself. Killed, it leaves a slot that does not boot, and nothing else.
@@ -42,14 +47,22 @@ impl Trouble {
     }
 }
 
+/// Where an installer runs that is not the node's own.
+pub trait Place: Debug + Send + Sync {
+    /// What runs it there, with these arguments.
+    fn command(&self, args: &[OsString]) -> io::Result<Command>;
+}
+
 /// The installer.
 #[derive(Clone, Debug)]
 pub struct Installer {
     /// What messages call it.
     program: PathBuf,
-    /// A program that runs it, with what stands before its arguments; `None` if it is run itself.
-    within: Option<(PathBuf, Vec<OsString>)>,
+    /// `None` if it is run as it is.
+    within: Option<Arc<dyn Place>>,
     disk: Option<PathBuf>,
+    /// How it talks to registries.
+    registry: Vec<OsString>,
 }
 
 /// How a run ended.
@@ -64,13 +77,13 @@ pub struct Ended {
 
 impl Installer {
     /// The one at this path, for this disk, or the disk that the system was booted from.
-    pub fn new(program: PathBuf, disk: Option<PathBuf>) -> Self {
-        Self { program, within: None, disk }
+    pub fn new(program: PathBuf, disk: Option<PathBuf>, registry: &registry::Config) -> Self {
+        Self { program, within: None, disk, registry: registry.args() }
     }
 
-    /// One for the same disk that another program runs, with these arguments before the installer's.
-    pub fn within(&self, program: PathBuf, args: Vec<OsString>, name: PathBuf) -> Self {
-        Self { program: name, within: Some((program, args)), disk: self.disk.clone() }
+    /// One for the same disk, which runs elsewhere.
+    pub fn within(&self, place: Arc<dyn Place>, name: PathBuf) -> Self {
+        Self { program: name, within: Some(place), ..self.clone() }
     }
 
     /// What messages call it.
@@ -78,25 +91,29 @@ impl Installer {
         self.program.display().to_string()
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.command_without_disk(args);
-        if let Some(disk) = &self.disk {
-            command.arg("--disk").arg(disk);
-        }
-        command
+    /// The arguments of a verb about the disk.
+    fn args(&self, verb: &[&str]) -> Vec<OsString> {
+        let disk = self.disk.iter().flat_map(|disk| ["--disk".into(), disk.into()]);
+        args_without_disk(verb).into_iter().chain(disk).collect()
     }
 
-    fn command_without_disk(&self, args: &[&str]) -> Command {
-        let mut command = match &self.within {
-            Some((program, before)) => {
-                let mut command = Command::new(program);
-                command.args(before);
+    fn command(&self, args: &[OsString]) -> Result<Command, Trouble> {
+        let made = match &self.within {
+            Some(place) => place.command(args),
+            None => Ok(Command::new(&self.program)).map(|mut command| {
+                command.args(args);
                 command
-            }
-            None => Command::new(&self.program),
+            }),
         };
-        command.args(args).args(["--output", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        command
+        let mut command = made.map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Run it without anybody who watches; what it answers.
+    fn answer(&self, verb: &[&str]) -> Result<Vec<u8>, Trouble> {
+        let output = self.command(&self.args(verb))?.stderr(Stdio::null()).output();
+        output.map(|output| output.stdout).map_err(|e| Trouble::Passing(self.cannot_run(&e)))
     }
 
     /// The boot state of the disk; `None` if it cannot be read, or if the system does not run from it.
@@ -121,8 +138,7 @@ impl Installer {
     }
 
     fn status(&self) -> Option<Box<StatusReport>> {
-        let output = self.command(&["status"]).stderr(Stdio::null()).output().ok()?;
-        let document: Document = serde_json::from_slice(&output.stdout).ok()?;
+        let document: Document = serde_json::from_slice(&self.answer(&["status"]).ok()?).ok()?;
         match document.report {
             Report::Status(status) => Some(status),
             _ => None,
@@ -137,13 +153,7 @@ impl Installer {
 
     /// A verb that changes the disk.
     pub fn run(&self, args: &[&str]) -> Result<ChangeReport, Trouble> {
-        let output = self
-            .command(args)
-            .args(["--progress", "none"])
-            .stderr(Stdio::null())
-            .output()
-            .map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
-        self.report(&output.stdout)
+        self.report(&self.answer(&[args, &["--progress", "none"]].concat())?)
     }
 
     /// Confirm the trial that runs, if every program in `checks` agrees.
@@ -163,20 +173,22 @@ impl Installer {
 
     /// The same from a source, or from where the installer finds its own payload. Nothing is made of the answer yet.
     pub fn stage_from(&self, source: Option<&str>, any_version: bool, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
-        let mut command = self.command(&["stage"]);
+        let mut args = self.args(&["stage"]);
         if any_version {
-            command.arg("--allow-any-version");
+            args.push("--allow-any-version".into());
         }
         if let Some(source) = source {
-            command.args(["--source", source]);
+            args.extend(["--source".into(), source.into()]);
+            args.extend_from_slice(&self.registry);
         }
-        self.watched(command, watcher)
+        self.watched(args, watcher)
     }
 
     /// Copy an image into an OCI layout, and return the digest of its manifest.
     pub fn pull(&self, source: &str, layout: &Path, watcher: &dyn Watcher) -> Result<Sha256, Trouble> {
         let to = format!("oci:{}", layout.display());
-        let ended = self.watched(self.command_without_disk(&["pull", source, &to]), watcher)?;
+        let args = [&args_without_disk(&["pull", source, &to])[..], &self.registry].concat();
+        let ended = self.watched(args, watcher)?;
         if ended.report.is_empty() {
             return Err(Trouble::Passing(format!("{} ended with {}", self.program.display(), ended.status)));
         }
@@ -194,24 +206,18 @@ impl Installer {
 
     /// Read every file of every slot from the disk, and compare it with its digest.
     pub fn verify(&self) -> Result<VerifyReport, Trouble> {
-        let output = self
-            .command(&["verify", "--progress", "none"])
-            .stderr(Stdio::null())
-            .output()
-            .map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
-        match serde_json::from_slice(&output.stdout) {
+        let answer = self.answer(&["verify", "--progress", "none"])?;
+        match serde_json::from_slice(&answer) {
             Ok(Document { report: Report::Verify(report), .. }) => Ok(*report),
-            _ => Err(self.no_answer(&output.stdout)),
+            _ => Err(self.no_answer(&answer)),
         }
     }
 
     /// Run it, pass on what it tells, and end it if the watcher wants that.
-    fn watched(&self, mut command: Command, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
-        let mut child = command
-            .args(["--progress", "json"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
+    fn watched(&self, mut args: Vec<OsString>, watcher: &dyn Watcher) -> Result<Ended, Trouble> {
+        args.extend(["--progress", "json"].map(Into::into));
+        let mut child =
+            self.command(&args)?.stderr(Stdio::piped()).spawn().map_err(|e| Trouble::Passing(self.cannot_run(&e)))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (mut report, mut words) = (Vec::new(), String::new());
         thread::scope(|scope| {
@@ -246,7 +252,7 @@ impl Installer {
         }
     }
 
-    fn cannot_run(&self, error: &std::io::Error) -> String {
+    fn cannot_run(&self, error: &io::Error) -> String {
         format!("{} cannot be run: {error}", self.program.display())
     }
 
@@ -270,6 +276,10 @@ impl Installer {
             _ => Err(Trouble::Lasting(format!("{} answers another question", self.program.display()))),
         }
     }
+}
+
+fn args_without_disk(verb: &[&str]) -> Vec<OsString> {
+    [verb, &["--output", "json"]].concat().into_iter().map(Into::into).collect()
 }
 
 /// EPHEMERAL of the disk that was looked at.

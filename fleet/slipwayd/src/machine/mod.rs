@@ -9,7 +9,10 @@ pub mod image;
 pub mod installer;
 pub mod kube;
 pub mod mounts;
+pub mod registry;
+pub mod runtime;
 pub mod units;
+pub mod unpack;
 pub mod volume;
 
 use std::{fs, io};
@@ -29,10 +32,12 @@ use crate::{
 };
 use containerd::Stop;
 use cri::Pods;
+use ctr::Ctr;
 use etcd::Etcd;
-use image::Images;
+use image::{Engine, Images};
 use installer::{Installer, Trouble};
 use kube::Kube;
+use runtime::Runtime;
 
 /// A machine without a cluster, or with one.
 #[derive(Debug)]
@@ -41,8 +46,9 @@ pub struct Machine {
     installer: Installer,
     etcd: Option<Etcd>,
     kube: Option<Kube>,
-    /// With containerd: images' own installers, and pods.
+    /// With containerd or an OCI runtime: images' own installers.
     images: Option<Images>,
+    /// With containerd.
     pods: Option<Pods>,
     /// Seconds since the start of the kernel when the system was well first, and has been since.
     well_since: Option<u64>,
@@ -51,10 +57,10 @@ pub struct Machine {
 impl Machine {
     /// The machine that this file describes.
     pub fn new(config: Config) -> io::Result<Self> {
-        let installer = Installer::new(config.installer.clone(), config.disk.clone());
+        let installer = Installer::new(config.installer.clone(), config.disk.clone(), &config.registry);
         let etcd = config.etcd.clone().map(Etcd::new).transpose()?;
         let kube = config.kubernetes.clone().map(Kube::new).transpose()?;
-        let images = config.containerd.as_ref().map(Images::new);
+        let images = images(&config);
         let pods = config.containerd.as_ref().map(|with| Pods::new(with.socket.clone(), with.grace)).transpose()?;
         Ok(Self { config, installer, etcd, kube, images, pods, well_since: None })
     }
@@ -268,6 +274,16 @@ impl From<Trouble> for Tried {
             Trouble::Passing(why) => Tried::Blocked(why),
             Trouble::Lasting(why) => Tried::Failed(why),
         }
+    }
+}
+
+/// Who runs images' own installers.
+fn images(config: &Config) -> Option<Images> {
+    let by = |engine: Box<dyn Engine>, directory| Some(Images::new(engine, directory));
+    match (&config.containerd, &config.runtime) {
+        (Some(with), _) => by(Box::new(Ctr::new(with)), &with.images),
+        (None, Some(with)) => by(Box::new(Runtime::new(with)), &with.images),
+        (None, None) => None,
     }
 }
 

@@ -24,12 +24,12 @@ pub fn parts() -> PathBuf {
 /// Whether a containerd can be run. A test that goes on without one says so.
 pub fn is_here() -> bool {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("NOT RUN: containerd needs root");
+        slipway_test_support::not_run("containerd needs root");
         return false;
     }
     let here = parts().join("containerd").exists();
     if !here {
-        println!("NOT RUN: no containerd; `fleet/hack/parts containerd` fetches it");
+        slipway_test_support::not_run("no containerd; `fleet/hack/parts containerd` fetches it");
     }
     here
 }

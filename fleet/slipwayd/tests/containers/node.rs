@@ -5,12 +5,12 @@ use std::{
     io::Write,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::Mutex,
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_node::{
     goal::{Goal, Request},
     operation::{Operation, Shape, Tried},
@@ -24,18 +24,21 @@ use slipway_test_support::{
 };
 use slipwayd::{
     config::Config,
-    machine::Machine,
+    machine::{Machine, registry, runtime},
     world::{Progress, Watcher, World as _},
 };
 use uuid::Uuid;
 
-use crate::daemon::{self, Containerd};
+use crate::{
+    daemon::{self, Containerd},
+    starts::IMAGE,
+};
 
 /// Whether images can be run. A test that goes on without says so.
 pub fn is_here() -> bool {
     let here = project().join("out/installer").exists() && project().join("out/assets").exists();
     if !here {
-        println!("NOT RUN: no out/installer and out/assets; `hack/build` makes them");
+        slipway_test_support::not_run("no out/installer and out/assets; `hack/build` makes them");
     }
     here && daemon::is_here()
 }
@@ -48,6 +51,16 @@ pub struct Node {
     layout: Layout,
     registry: Server,
     pub containerd: Containerd,
+    /// Who runs images.
+    pub by: By,
+}
+
+/// Who runs images' installers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Containerd,
+    /// runc alone.
+    Runtime,
 }
 
 impl Node {
@@ -75,7 +88,7 @@ impl Node {
         let disk = Loop::attach(&file, &[]);
         let layout = Layout::new(&containerd.path("registry"));
         let registry = registry(&layout);
-        let node = Self { containerd, disk, next, layout, registry };
+        let node = Self { containerd, disk, next, layout, registry, by: By::Containerd };
         node.boot();
         node
     }
@@ -93,7 +106,6 @@ impl Node {
         fs::write(&cmdline, format!("quiet slipway.slot=A slipway.disk={guid} slipway.try=0\n")).unwrap();
         let script = format!(
             "#!/bin/sh\nexport NO_PROXY=127.0.0.1 REGISTRY_AUTH_FILE={}\n\
-             case $1 in pull) exec {installer} \"$@\" --plain-http ;; esac\n\
              exec unshare --mount sh -c 'mount --bind {} /proc/cmdline && exec \"$@\"' sh {installer} \"$@\"\n",
             project().join("tests/support/no-credentials.json").display(),
             cmdline.display(),
@@ -160,12 +172,44 @@ impl Node {
         found(&self.layout.0, tag).unwrap()
     }
 
+    fn runtime(&self) -> runtime::Config {
+        runtime::Config { program: daemon::parts().join("runc"), images: self.containerd.path("") }
+    }
+
+    /// What a crash has left: an installer that runs, and a part of an image. The installer's process.
+    pub fn leaves(&self) -> String {
+        fs::create_dir_all(self.containerd.path("image/blobs")).unwrap();
+        if self.by == By::Containerd {
+            self.containerd.ctr("slipway", &["run", "--detach", IMAGE, "installer"]);
+            return self.containerd.tasks("slipway")[0].1.to_string();
+        }
+        let bundle = self.containerd.path("bundle");
+        let busybox = bundle.join("rootfs/bin/busybox");
+        fs::create_dir_all(busybox.parent().unwrap()).unwrap();
+        fs::copy(daemon::parts().join("busybox"), &busybox).unwrap();
+        let spec = json!({
+            "ociVersion": "1.0.2",
+            "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/busybox", "sleep", "1000000"], "cwd": "/"},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+            "root": {"path": "rootfs"},
+            "linux": {"namespaces": [{"type": "mount"}]},
+        });
+        fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        let mut runc = Command::new(self.runtime().program);
+        runc.arg("--root").arg(self.containerd.path("containers")).args(["run", "--detach", "--bundle"]).arg(&bundle);
+        runc.arg("--pid-file").arg(self.containerd.path("pid")).arg("left");
+        assert!(runc.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+        fs::read_to_string(self.containerd.path("pid")).unwrap()
+    }
+
     /// Stage this source as the sequence does it.
     pub fn stage(&self, source: &str, watcher: &Heard) -> Tried {
         let config = Config {
             installer: self.own(),
             disk: Some(self.disk.node.clone()),
-            containerd: Some(self.containerd.config(Duration::from_secs(1))),
+            registry: registry::Config { plain_http: true, ..registry::Config::default() },
+            containerd: (self.by == By::Containerd).then(|| self.containerd.config(Duration::from_secs(1))),
+            runtime: (self.by == By::Runtime).then(|| self.runtime()),
             ..Config::default()
         };
         let mut machine = Machine::new(config).unwrap();
@@ -187,12 +231,16 @@ impl Node {
     /// Nothing of an image or of what ran is left.
     #[track_caller]
     pub fn is_clear(&self) {
-        for what in ["tasks", "containers", "images"] {
-            assert_eq!(self.containerd.ctr("slipway", &[what, "ls", "--quiet"]), "", "{what}");
+        if self.by == By::Containerd {
+            for what in ["tasks", "containers", "images"] {
+                assert_eq!(self.containerd.ctr("slipway", &[what, "ls", "--quiet"]), "", "{what}");
+            }
+            let snapshots = self.containerd.ctr("slipway", &["snapshots", "ls"]);
+            assert_eq!(snapshots.lines().count(), 1, "nothing but the heading: {snapshots}");
         }
-        let snapshots = self.containerd.ctr("slipway", &["snapshots", "ls"]);
-        assert_eq!(snapshots.lines().count(), 1, "nothing but the heading: {snapshots}");
-        assert!(!self.containerd.path("image").exists());
+        for directory in ["image", "bundle", "containers"] {
+            assert!(!self.containerd.path(directory).exists(), "{directory}");
+        }
     }
 }
 

@@ -1,16 +1,25 @@
-//! The new image's own installer writes the slot that does not run, and what it says of that is looked at.
+//! The new image's own installer, run by containerd or by runc, writes the slot that does not run, and what it says of that
+//! is looked at.
 
 use std::{fs, net::TcpListener};
 
 use slipway_node::operation::{Learned, Tried};
 
-use crate::{
-    node::{Heard, Node, is_here},
-    starts::IMAGE,
-};
+use crate::node::{By, Heard, Node, is_here};
 
 /// The installer as it is.
 const HONEST: &str = "exec /bin/installer.real \"$@\"";
+
+/// A node whose images are run by containerd, and one whose images are run by runc alone.
+fn by_both(test: impl Fn(&Node)) {
+    if is_here() {
+        for by in [By::Containerd, By::Runtime] {
+            let mut node = Node::new();
+            node.by = by;
+            test(&node);
+        }
+    }
+}
 
 #[track_caller]
 fn failed(tried: Tried) -> String {
@@ -22,57 +31,51 @@ fn failed(tried: Tried) -> String {
 
 #[test]
 fn the_images_own_installer_writes_the_slot() {
-    if !is_here() {
-        return;
-    }
-    let node = Node::new();
-    // What a crash has left: an installer that runs, and a part of an image.
-    node.containerd.ctr("slipway", &["run", "--detach", IMAGE, "installer"]);
-    let left = node.containerd.tasks("slipway")[0].1;
-    fs::create_dir_all(node.containerd.path("image/blobs")).unwrap();
-    // It gives up where the one that was left still works. Its processes are the host's.
-    let script = format!("! /bin/busybox kill -0 {left} 2>/dev/null || exit 98\n{HONEST}");
-    let source = node.image("1", Some(&script));
-    let heard = Heard::default();
-    let tried = node.stage(&source, &heard);
-    let Tried::Done(Learned::Staged(installed)) = &tried else { panic!("{tried:?}") };
-    assert_eq!(installed.slot.to_string(), "B");
-    let status = node.status();
-    assert_eq!(status["slots"]["B"]["version"], "1.3.0");
-    assert_eq!(status["slots"]["B"]["payload"], installed.payload.unwrap().to_string());
-    assert_eq!(status["next_boot"]["slot"], "A", "it was written, and no more");
-    assert!(heard.notes(&format!("the installer in {source} ({}) writes the slot", node.manifest("1"))));
-    node.is_clear();
-    // Once more, as after a crash: it is there already.
-    assert_eq!(node.stage(&source, &Heard::default()), tried);
-    // The same by the node's own installer, from a directory.
-    let heard = Heard::default();
-    assert_eq!(node.stage(&node.next.source(), &heard), tried);
-    assert!(heard.notes("the node's own installer"));
+    by_both(|node| {
+        let left = node.leaves();
+        // It gives up where the one that was left still works. Its processes are the host's, who may not have buried it yet.
+        let script =
+            format!("! /bin/busybox grep State: /proc/{left}/status | /bin/busybox grep -v Z || exit 98\n{HONEST}");
+        let source = node.image("1", Some(&script));
+        let heard = Heard::default();
+        let tried = node.stage(&source, &heard);
+        let Tried::Done(Learned::Staged(installed)) = &tried else { panic!("{tried:?}") };
+        assert_eq!(installed.slot.to_string(), "B");
+        let status = node.status();
+        assert_eq!(status["slots"]["B"]["version"], "1.3.0");
+        assert_eq!(status["slots"]["B"]["payload"], installed.payload.unwrap().to_string());
+        assert_eq!(status["next_boot"]["slot"], "A", "it was written, and no more");
+        assert!(heard.notes(&format!("the installer in {source} ({}) writes the slot", node.manifest("1"))));
+        node.is_clear();
+        // Once more, as after a crash: it is there already.
+        assert_eq!(node.stage(&source, &Heard::default()), tried);
+        // The same by the node's own installer, from a directory.
+        let heard = Heard::default();
+        assert_eq!(node.stage(&node.next.source(), &heard), tried);
+        assert!(heard.notes("the node's own installer"));
+    });
 }
 
 /// The host's processes and network, mounts of its own, the host's devices, and all capabilities but two.
 #[test]
 fn it_runs_as_machined_runs_it() {
-    if !is_here() {
-        return;
-    }
-    let node = Node::new();
-    let script = "say() { echo \"{\\\"seq\\\":1,\\\"event\\\":\\\"note\\\",\\\"text\\\":\\\"$*\\\"}\" >&2; }\n\
-                  for of in pid net mnt; do say \"$(/bin/busybox readlink /proc/self/ns/$of)\"; done\n\
-                  say \"bounds $(/bin/busybox sed -n 's/^CapBnd:.//p' /proc/self/status)\"\n\
-                  say \"effective $(/bin/busybox sed -n 's/^CapEff:.//p' /proc/self/status)\"\n\
-                  say \"loops $(/bin/busybox stat -c %t:%T /dev/loop0)\"";
-    let heard = Heard::default();
-    failed(node.stage(&node.image("1", Some(script)), &heard));
-    let space = |of: &str| fs::read_link(format!("/proc/self/ns/{of}")).unwrap().display().to_string();
-    assert!(heard.notes(&space("pid")) && heard.notes(&space("net")) && !heard.notes(&space("mnt")), "{heard:?}");
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let ours = status.lines().find_map(|line| line.strip_prefix("CapBnd:\t")).unwrap();
-    let (module, boot) = (1 << 16, 1 << 22);
-    let theirs = format!("{:016x}", u64::from_str_radix(ours, 16).unwrap() & !(module | boot));
-    assert!(heard.notes(&format!("bounds {theirs}")) && heard.notes(&format!("effective {theirs}")), "{heard:?}");
-    assert!(heard.notes("loops 7:0"), "{heard:?}");
+    by_both(|node| {
+        let script = "say() { echo \"{\\\"seq\\\":1,\\\"event\\\":\\\"note\\\",\\\"text\\\":\\\"$*\\\"}\" >&2; }\n\
+                      for of in pid net mnt; do say \"$(/bin/busybox readlink /proc/self/ns/$of)\"; done\n\
+                      say \"bounds $(/bin/busybox sed -n 's/^CapBnd:.//p' /proc/self/status)\"\n\
+                      say \"effective $(/bin/busybox sed -n 's/^CapEff:.//p' /proc/self/status)\"\n\
+                      say \"loops $(/bin/busybox stat -c %t:%T /dev/loop0)\"";
+        let heard = Heard::default();
+        failed(node.stage(&node.image("1", Some(script)), &heard));
+        let space = |of: &str| fs::read_link(format!("/proc/self/ns/{of}")).unwrap().display().to_string();
+        assert!(heard.notes(&space("pid")) && heard.notes(&space("net")) && !heard.notes(&space("mnt")), "{heard:?}");
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let ours = status.lines().find_map(|line| line.strip_prefix("CapBnd:\t")).unwrap();
+        let (module, boot) = (1 << 16, 1 << 22);
+        let theirs = format!("{:016x}", u64::from_str_radix(ours, 16).unwrap() & !(module | boot));
+        assert!(heard.notes(&format!("bounds {theirs}")) && heard.notes(&format!("effective {theirs}")), "{heard:?}");
+        assert!(heard.notes("loops 7:0"), "{heard:?}");
+    });
 }
 
 /// The bytes of the slot are damaged after the image's installer has read them back, and nobody told it.
@@ -100,17 +103,15 @@ fn what_it_says_is_compared_with_the_disk() {
 /// It writes nothing, and its report is that of one which did.
 #[test]
 fn a_report_alone_is_nothing() {
-    if !is_here() {
-        return;
-    }
-    let node = Node::new();
-    let disk = node.disk.node.to_str().unwrap();
-    let report = node.json(&["stage", "--dry-run", "--source", &node.next.source(), "--disk", disk]);
-    let payload = report["payload"].as_str().unwrap();
-    let script = format!("/bin/busybox cat <<'END'\n{report}\nEND");
-    let why = failed(node.stage(&node.image("1", Some(&script)), &Heard::default()));
-    assert!(why.contains(&format!("but no slot holds the payload {payload}")), "{why}");
-    node.is_clear();
+    by_both(|node| {
+        let disk = node.disk.node.to_str().unwrap();
+        let report = node.json(&["stage", "--dry-run", "--source", &node.next.source(), "--disk", disk]);
+        let payload = report["payload"].as_str().unwrap();
+        let script = format!("/bin/busybox cat <<'END'\n{report}\nEND");
+        let why = failed(node.stage(&node.image("1", Some(&script)), &Heard::default()));
+        assert!(why.contains(&format!("but no slot holds the payload {payload}")), "{why}");
+        node.is_clear();
+    });
 }
 
 #[test]
@@ -126,22 +127,20 @@ fn an_installer_that_does_more_than_it_should_is_found_out() {
 
 #[test]
 fn an_image_whose_installer_is_too_old_or_missing() {
-    if !is_here() {
-        return;
-    }
-    let node = Node::new();
-    let before = node.status();
-    let old = "echo Usage: installer COMMAND\necho 'Error: unknown command \"stage\"' >&2\nexit 1";
-    let why = failed(node.stage(&node.image("old", Some(old)), &Heard::default()));
-    assert!(why.contains("too old to know the verb `stage`") && why.contains("unknown command"), "{why}");
-    let why = failed(node.stage(&node.image("none", None), &Heard::default()));
-    assert!(why.contains("/bin/installer: no such file or directory"), "{why}");
-    // One of ours that refuses says so itself.
-    let refuses = "exec /bin/installer.real no-such-verb --output json";
-    let why = failed(node.stage(&node.image("refuses", Some(refuses)), &Heard::default()));
-    assert!(why.contains("no-such-verb") && why.contains(&node.reference("refuses")), "{why}");
-    assert_eq!(node.status(), before);
-    node.is_clear();
+    by_both(|node| {
+        let before = node.status();
+        let old = "echo Usage: installer COMMAND\necho 'Error: unknown command \"stage\"' >&2\nexit 1";
+        let why = failed(node.stage(&node.image("old", Some(old)), &Heard::default()));
+        assert!(why.contains("too old to know the verb `stage`") && why.contains("unknown command"), "{why}");
+        let why = failed(node.stage(&node.image("none", None), &Heard::default()));
+        assert!(why.contains("/bin/installer: no such file or directory"), "{why}");
+        // One of ours that refuses says so itself.
+        let refuses = "exec /bin/installer.real no-such-verb --output json";
+        let why = failed(node.stage(&node.image("refuses", Some(refuses)), &Heard::default()));
+        assert!(why.contains("no-such-verb") && why.contains(&node.reference("refuses")), "{why}");
+        assert_eq!(node.status(), before);
+        node.is_clear();
+    });
 }
 
 #[test]
@@ -183,15 +182,14 @@ fn without_containerd_it_waits() {
 
 #[test]
 fn an_abort_ends_it() {
-    if !is_here() {
-        return;
-    }
-    let node = Node::new();
-    let writes = "echo '{\"seq\":1,\"event\":\"note\",\"text\":\"it writes\"}' >&2\nexec /bin/busybox sleep 1000000";
-    // One does not hear.
-    for (tag, script) in [("hears", writes.to_owned()), ("deaf", format!("trap '' TERM\n{writes}"))] {
-        let tried = node.stage(&node.image(tag, Some(&script)), &Heard::until("it writes"));
-        assert!(matches!(&tried, Tried::Blocked(why) if why.contains("was ended")), "{tag}: {tried:?}");
-        node.is_clear();
-    }
+    by_both(|node| {
+        let writes =
+            "echo '{\"seq\":1,\"event\":\"note\",\"text\":\"it writes\"}' >&2\nexec /bin/busybox sleep 1000000";
+        // One does not hear.
+        for (tag, script) in [("hears", writes.to_owned()), ("deaf", format!("trap '' TERM\n{writes}"))] {
+            let tried = node.stage(&node.image(tag, Some(&script)), &Heard::until("it writes"));
+            assert!(matches!(&tried, Tried::Blocked(why) if why.contains("was ended")), "{tag}: {tried:?}");
+            node.is_clear();
+        }
+    });
 }

@@ -22,7 +22,7 @@ pub fn program() -> PathBuf {
 pub fn is_here() -> bool {
     let here = program().exists();
     if !here {
-        println!("NOT RUN: no etcd; `fleet/hack/parts etcd` fetches it");
+        slipway_test_support::not_run("no etcd; `fleet/hack/parts etcd` fetches it");
     }
     here
 }

@@ -23,7 +23,7 @@ pub fn can_be_made() -> bool {
         .status();
     let can = tried.is_ok_and(|status| status.success());
     if !can {
-        println!("NOT RUN: no networks of our own; run this as root, with iproute2");
+        slipway_test_support::not_run("no networks of our own; run this as root, with iproute2");
     }
     can
 }

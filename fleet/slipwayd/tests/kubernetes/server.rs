@@ -25,7 +25,7 @@ fn part(variable: &str, name: &str) -> PathBuf {
 pub fn is_here() -> bool {
     let here = part("SLIPWAY_KUBE_APISERVER", "kube-apiserver").exists() && part("SLIPWAY_ETCD", "etcd").exists();
     if !here {
-        println!("NOT RUN: no kube-apiserver or no etcd; fleet/hack/parts makes them");
+        slipway_test_support::not_run("no kube-apiserver or no etcd; fleet/hack/parts makes them");
     }
     here
 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use slipway_node_api::{
     machine::{
         DmesgRequest, EtcdStatusRequest, LogsRequest, ReadRequest, VersionRequest,
@@ -27,14 +28,20 @@ use tempfile::tempdir;
 use tokio::{runtime::Builder, time::sleep};
 use tonic::transport::{Channel, Endpoint};
 
+use crate::{installer::fixture, script};
+
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Ask a node that has a kubelet, and neither etcd nor an installer. Nobody works.
 fn ask<T, F: Future<Output = T>>(what: impl FnOnce(Service) -> F) -> T {
-    let dir = tempdir().unwrap();
+    ask_in(tempdir().unwrap().path(), what)
+}
+
+/// The same; its installer is `installer` in this directory.
+fn ask_in<T, F: Future<Output = T>>(dir: &Path, what: impl FnOnce(Service) -> F) -> T {
     let config = Config {
-        state: dir.path().join("state"),
-        installer: dir.path().join("installer"),
+        state: dir.join("state"),
+        installer: dir.join("installer"),
         services: Services { need: vec!["kubelet.service".to_owned()], ..Default::default() },
         ..Default::default()
     };
@@ -67,6 +74,37 @@ fn what_it_does_not_have_is_not_here() {
 fn the_boot_is_the_kernels() {
     let boot = ask(|node| async move { node.status().await.unwrap().boot });
     assert_eq!(boot, fs::read_to_string(BOOT_ID).unwrap().trim());
+}
+
+/// Health checks take their time.
+#[test]
+fn status_does_not_wait_for_a_confirm() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let (began, go) = (at("began"), at("go"));
+    // The end is only there for when the status waits.
+    let waits = format!("touch {}\ntimeout 60 cat {} >/dev/null || exit 1", began.display(), go.display());
+    let mut trial: Value = serde_json::from_str(&fs::read_to_string(fixture("status-trial.json")).unwrap()).unwrap();
+    trial["running"]["this"]["slot"] = "B".into();
+    fs::write(at("status.json"), trial.to_string()).unwrap();
+    let [confirmed, status] =
+        [fixture("change-confirm.json"), at("status.json")].map(|path| path.display().to_string());
+    let text = format!("if [ $1 = confirm ]; then\n{waits}\ncat {confirmed}\nelse\ncat {status}\nfi");
+    script(dir.path(), "installer", &text);
+    assert!(Command::new("mkfifo").arg(&go).status().unwrap().success());
+    ask_in(dir.path(), |node| async move {
+        let confirms = tokio::spawn({
+            let node = node.clone();
+            async move { node.confirm("test".to_owned()).await }
+        });
+        while !began.exists() {
+            assert!(!confirms.is_finished(), "{:?}", confirms.await);
+            sleep(Duration::from_millis(20)).await;
+        }
+        node.status().await.unwrap();
+        fs::write(&go, "go").unwrap();
+        confirms.await.unwrap().unwrap();
+    });
 }
 
 /// The service as a program. It ends with this.

@@ -7,7 +7,10 @@ use std::{
 
 use slipway_node::goal::{Goal, Request};
 use slipwayd::{
-    machine::installer::{Installer, Trouble},
+    machine::{
+        installer::{Installer, Trouble},
+        registry,
+    },
     world::{Progress, Watcher},
 };
 use tempfile::{TempDir, tempdir};
@@ -25,14 +28,14 @@ impl Watcher for Nobody {
     }
 }
 
-fn fixture(name: &str) -> PathBuf {
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/reports/1").join(name)
 }
 
 /// It writes down what it is told, and answers with this file.
 fn that_answers(dir: &TempDir, file: &Path) -> Installer {
     let text = format!("printf '%s ' \"$@\" >{}/args\ncat '{}'", dir.path().display(), file.display());
-    Installer::new(script(dir.path(), "installer", &text), None)
+    Installer::new(script(dir.path(), "installer", &text), None, &registry::Config::default())
 }
 
 fn request(allow_any_version: bool) -> Request {
@@ -59,6 +62,32 @@ fn any_version_is_written_only_if_that_was_asked_for() {
         let word = if allowed { "--allow-any-version " } else { "" };
         assert_eq!(args, format!("stage --output json {word}--source dir:payload --progress json "));
     }
+}
+
+#[test]
+fn it_is_told_how_to_talk_to_registries() {
+    let dir = tempdir().unwrap();
+    let config = registry::Config {
+        plain_http: true,
+        tls_verify: false,
+        registry_ca: vec!["/one.pem".into(), "/two.pem".into()],
+        authfile: Some("/auth.json".into()),
+        mirrors: vec!["a=https://b".to_owned()],
+    };
+    let answer = format!("printf '%s ' \"$@\" >{}/args", dir.path().display());
+    let installer = Installer::new(script(dir.path(), "installer", &answer), None, &config);
+    let flags = "--plain-http --tls-verify=false --registry-ca /one.pem --registry-ca /two.pem \
+                 --authfile /auth.json --mirror a=https://b";
+    let mut request = request(false);
+    request.source = "docker://a/os".to_owned();
+    let _ = installer.stage(&request, &Nobody);
+    let told = || fs::read_to_string(dir.path().join("args")).unwrap();
+    assert_eq!(told(), format!("stage --output json --source docker://a/os {flags} --progress json "));
+    let _ = installer.pull("docker://a/os", Path::new("/layout"), &Nobody);
+    assert_eq!(told(), format!("pull docker://a/os oci:/layout --output json {flags} --progress json "));
+    // An image's own installer has its payload beside it.
+    let _ = installer.stage_from(None, false, &Nobody);
+    assert_eq!(told(), "stage --output json --progress json ");
 }
 
 #[test]

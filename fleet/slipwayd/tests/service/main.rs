@@ -12,6 +12,7 @@ mod release;
 mod store;
 mod table;
 mod units;
+mod unpack;
 mod world;
 
 use std::{
@@ -20,7 +21,10 @@ use std::{
     process::Command,
 };
 
-use slipwayd::{config::Config, machine::containerd};
+use slipwayd::{
+    config::Config,
+    machine::{containerd, runtime},
+};
 
 /// A program of a few lines. Another program writes it: what this one has open for writing, a child of another test
 /// would have, too, and then it cannot be run.
@@ -42,18 +46,26 @@ fn the_shipped_configuration_is_read_and_says_what_the_defaults_are() {
         .lines()
         .filter(|line| !line.starts_with("# "))
         .fold(String::new(), |all, line| all + line.strip_prefix('#').unwrap_or(line) + "\n");
+    // A node has one of the two.
+    let (before, rest) = keys.split_once("[runtime]\n").unwrap();
+    let (runtime, after) = rest.split_once("\n[").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole.toml");
-    fs::write(&whole, keys).unwrap();
-    let config = Config::read(&whole).unwrap();
+    let read = |text: &str| {
+        fs::write(&whole, text).unwrap();
+        Config::read(&whole).unwrap()
+    };
+    assert_eq!(read(&format!("[runtime]\n{runtime}")).runtime, Some(runtime::Config::default()));
+    let config = read(&format!("{before}[{after}"));
     assert!(config.kubernetes.is_some() && config.etcd.is_some() && config.api.tls.is_some());
     let kubelet = Some("kubelet.service".to_owned());
     assert_eq!(config.containerd, Some(containerd::Config { kubelet, ..containerd::Config::default() }));
 }
 
-/// The order in which services stop follows from their parts. What would be another one is no configuration.
+/// The order in which services stop follows from their parts. What would be another one is no configuration; nor is a
+/// mirror of nobody.
 #[test]
-fn an_order_that_cannot_be_meant_is_refused() {
+fn what_cannot_be_meant_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("slipwayd.toml");
     let kubernetes = "[kubernetes]\nnode = \"a\"\nkubeconfig = \"/k\"\n";
@@ -65,6 +77,8 @@ fn an_order_that_cannot_be_meant_is_refused() {
         ("[services]\nstop = [\"kubelet\"]\n[containerd]\nkubelet = \"kubelet.service\"".to_owned(), "services.stop"),
         (format!("{kubernetes}[containerd]"), "containerd.kubelet is missing"),
         ("[containerd]\ngrace = \"5m\"".to_owned(), "limits.stop"),
+        ("[containerd]\n[runtime]".to_owned(), "which is to run installers?"),
+        ("[registry]\nmirrors = [\"mirror.example\"]".to_owned(), "HOST=URL"),
     ] {
         fs::write(&path, &text).unwrap();
         let error = format!("{:#}", Config::read(&path).unwrap_err());

@@ -43,7 +43,7 @@ impl Place {
     fn new(test: &str) -> Option<Self> {
         if env::var_os(OWN).is_none() {
             if !run("unshare", &["--mount", "true"]) {
-                eprintln!("NOT RUN: only root may mount");
+                slipway_test_support::not_run("only root may mount");
                 return None;
             }
             // One at a time: the number of a tmpfs that is gone is the next one's.
@@ -152,7 +152,7 @@ fn everything_of_the_volume_goes_and_the_rest_stays() {
     if has_overlay {
         assert!(place.mount("var/lib", &["--bind", &place.text("eph/a b")]));
     } else {
-        eprintln!("NOT RUN: no overlays here");
+        slipway_test_support::not_run("no overlays here");
     }
     assert_eq!(place.mounted().len(), if has_overlay { 6 } else { 4 });
     assert_eq!(place.volume.is_mounted(), Ok(true));
@@ -284,7 +284,7 @@ impl Drop for Loop {
 fn a_partition_of_a_disk_goes() {
     let Some(mut place) = Place::new("a_partition_of_a_disk_goes") else { return };
     if !["losetup", "addpart", "mkfs.xfs"].iter().all(|tool| run("which", &[tool])) {
-        eprintln!("NOT RUN: losetup, addpart or mkfs.xfs is missing");
+        slipway_test_support::not_run("losetup, addpart or mkfs.xfs is missing");
         return;
     }
     let sized = |path: PathBuf, bytes: u64| {

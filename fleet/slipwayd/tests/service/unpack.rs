@@ -1,0 +1,158 @@
+//! Layers laid one over the other, into a directory of this machine.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+};
+
+use slipway_core::digest::Sha256;
+use slipway_test_support::images::{Image, Layer, Layout, Pack, Tar};
+use slipwayd::{
+    machine::unpack::unpack,
+    world::{Progress, Watcher},
+};
+use tar::EntryType;
+use tempfile::{TempDir, tempdir};
+
+struct Nobody;
+
+impl Watcher for Nobody {
+    fn tell(&self, _progress: Progress) {}
+
+    fn wants_end(&self) -> bool {
+        false
+    }
+}
+
+struct Unpacked {
+    dir: TempDir,
+    layout: Layout,
+    manifest: Sha256,
+}
+
+impl Unpacked {
+    fn of(layers: Vec<Layer>) -> Self {
+        let dir = tempdir().unwrap();
+        let layout = Layout::new(&dir.path().join("layout"));
+        let mut image = Image::new(layers);
+        image.edit_config = |config| config["config"]["Env"] = ["A=b"].into();
+        let descriptor = image.write(&layout, "1");
+        let manifest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap().parse().unwrap();
+        Self { dir, layout, manifest }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("root").join(name)
+    }
+
+    fn unpack(&self) -> std::io::Result<Vec<String>> {
+        unpack(&self.layout.0, self.manifest, &self.path(""), &Nobody)
+    }
+
+    fn refused(&self) -> String {
+        let error = self.unpack().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        error.to_string()
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path(name)).ok()
+    }
+}
+
+fn layer(tar: Tar) -> Layer {
+    Layer::new(tar.end(), Pack::Plain)
+}
+
+#[test]
+fn layers_of_every_packing_lie_one_over_the_other() {
+    let packs = [Pack::Plain, Pack::Gzip, Pack::Zstd];
+    let tars = [
+        Tar::new().dir("usr/").dir("usr/bin/").program("usr/bin/a", b"1").file("usr/b", b"1"),
+        Tar::new().file("./usr/bin/a", b"2").link("bin", EntryType::Symlink, "usr/bin"),
+        // Through the link of the layer below.
+        Tar::new().program("bin/c", b"3"),
+    ];
+    let image = Unpacked::of(tars.into_iter().zip(packs).map(|(tar, pack)| Layer::new(tar.end(), pack)).collect());
+    assert_eq!(image.unpack().unwrap(), ["A=b"]);
+    assert_eq!(["usr/bin/a", "usr/b", "usr/bin/c"].map(|name| image.text(name).unwrap()), ["2", "1", "3"]);
+    assert_eq!(fs::metadata(image.path("usr/bin/c")).unwrap().permissions().mode() & 0o777, 0o755);
+}
+
+#[test]
+fn a_whiteout_hides_what_is_below_and_no_more() {
+    let low = Tar::new().dir("a/").file("a/1", b"low").file("a/2", b"low").dir("b/").dir("b/c/").file("b/c/1", b"low");
+    // The order within a layer is nobody's promise.
+    let high = Tar::new().file("a/3", b"high").file("a/.wh.1", b"").file("b/d", b"high").file("b/.wh..wh..opq", b"");
+    let image = Unpacked::of(vec![layer(low), layer(high.file("none/.wh.1", b""))]);
+    image.unpack().unwrap();
+    assert_eq!(
+        ["a/1", "a/2", "a/3", "b/c/1", "b/d"].map(|name| image.text(name)),
+        [None, Some("low".to_owned()), Some("high".to_owned()), None, Some("high".to_owned())]
+    );
+    assert!(!image.path("a/.wh.1").exists() && !image.path("none").exists());
+}
+
+#[test]
+fn a_directory_and_a_file_take_each_others_place() {
+    let low = Tar::new().dir("a/").file("a/1", b"low").file("b", b"low");
+    let image = Unpacked::of(vec![layer(low), layer(Tar::new().file("a", b"high").dir("b/").file("b/1", b"high"))]);
+    image.unpack().unwrap();
+    assert_eq!(["a", "b/1"].map(|name| image.text(name).unwrap()), ["high", "high"]);
+}
+
+/// What lies outside of the root is this machine's.
+#[test]
+fn nothing_leads_out_of_the_image() {
+    let outside = tempdir().unwrap();
+    fs::write(outside.path().join("mine"), "mine").unwrap();
+    let link = |to: &Path| Tar::new().link("out", EntryType::Symlink, to.to_str().unwrap());
+    let up = "../".repeat(20) + outside.path().to_str().unwrap().trim_start_matches('/');
+    for tar in [
+        Tar::new().file("../mine", b"theirs"),
+        Tar::new().file("a/../../mine", b"theirs"),
+        Tar::new().file("../.wh.mine", b""),
+    ] {
+        assert!(Unpacked::of(vec![layer(tar)]).refused().contains("leads out of the image"));
+    }
+    for to in [outside.path().to_owned(), PathBuf::from(up)] {
+        for entry in ["mine", "new", "new/deeper/new", ".wh.mine", ".wh..wh..opq"] {
+            let high = Tar::new().file(&format!("out/{entry}"), b"theirs");
+            for layers in
+                [vec![layer(link(&to)), layer(high.clone())], vec![layer(Tar([link(&to).0, high.0].concat()))]]
+            {
+                let why = Unpacked::of(layers).refused();
+                assert!(why.contains("outside of the image"), "{entry}: {why}");
+                assert_eq!(fs::read_to_string(outside.path().join("mine")).unwrap(), "mine");
+                assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+            }
+        }
+    }
+    // A hard link to a file outside would be that file.
+    let file = outside.path().join("mine");
+    let image = Unpacked::of(vec![layer(Tar::new().link("hard", EntryType::Link, file.to_str().unwrap()))]);
+    assert!(image.unpack().is_err() && !image.path("hard").exists());
+    // Nor does a link that is there already.
+    let image = Unpacked::of(vec![layer(Tar::new().file("out/new", b"theirs"))]);
+    fs::create_dir(image.path("")).unwrap();
+    symlink(outside.path(), image.path("out")).unwrap();
+    assert!(image.refused().contains("outside of the image"));
+}
+
+#[test]
+fn a_damaged_blob_is_not_unpacked() {
+    let image = Unpacked::of(vec![layer(Tar::new().file("a", b"1"))]);
+    for entry in fs::read_dir(image.layout.0.join("blobs/sha256")).unwrap() {
+        let path = entry.unwrap().path();
+        let good = fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        fs::write(&path, bad).unwrap();
+        assert!(image.refused().contains("is damaged"));
+        assert!(!image.path("a").exists());
+        fs::write(&path, good).unwrap();
+    }
+    image.unpack().unwrap();
+}
