@@ -1,0 +1,20 @@
+//! The decisions of a fleet, as data: which node may be disturbed, when, in which order, and why not now. No I/O, no
+//! clock, no randomness, no threads. Nothing runs this yet: a controller will, with the objects of a cluster, and tests
+//! and the model checker do.
+//!
+//! ```text
+//! nodes, rules ─► Plan ─► people agree to its hash
+//!                   │
+//! nodes, ledger, rules, plan ─► Snapshot ─► decide ─► actions ─► stage, begin, pause, deny
+//!                                   ▲          │          └────► grant, free ─► Ledger, by compare-and-set ─┐
+//!                                   │          └─► why not, for each node that is not done                  │
+//!                                   └───────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! * [`amount`]: a number of nodes or a percentage, and how it is rounded
+//! * [`span`]: a length of time
+//! * [`window`]: maintenance windows and blackouts in local time
+
+pub mod amount;
+pub mod span;
+pub mod window;
