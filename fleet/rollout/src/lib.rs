@@ -14,7 +14,9 @@
 //! * [`amount`]: a number of nodes or a percentage, and how it is rounded
 //! * [`span`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
+//! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
 
 pub mod amount;
+pub mod ledger;
 pub mod span;
 pub mod window;
