@@ -15,8 +15,10 @@
 //! * [`span`]: a length of time
 //! * [`window`]: maintenance windows and blackouts in local time
 //! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
+//! * [`policy`]: what people allow, and how several policies hold together
 
 pub mod amount;
 pub mod ledger;
+pub mod policy;
 pub mod span;
 pub mod window;

@@ -6,6 +6,7 @@
 
 mod amount;
 mod ledger;
+mod policy;
 mod window;
 
 use jiff::Timestamp;
