@@ -16,9 +16,19 @@
 //! * [`window`]: maintenance windows and blackouts in local time
 //! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
 //! * [`policy`]: what people allow, and how several policies hold together
+//! * [`plan`]: which nodes, in which wave, in which order, with a hash
+//! * [`facts`]: what is seen of nodes and wishes
+//! * [`why`]: why a node does not go, as a sentence
+//! * [`decide`]: from what is seen to what is to be done
+//! * [`preview`]: a plan with its earliest times, and what blocks it
 
 pub mod amount;
+pub mod decide;
+pub mod facts;
 pub mod ledger;
+pub mod plan;
 pub mod policy;
+pub mod preview;
 pub mod span;
+pub mod why;
 pub mod window;

@@ -5,15 +5,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod amount;
+mod decide;
+mod laws;
 mod ledger;
+mod plan;
 mod policy;
 mod window;
+mod world;
 
 use jiff::Timestamp;
+use slipway_core::digest::Sha256;
 use slipway_rollout::{
     amount::Amount,
+    facts::{Says, Seen},
     ledger::{Limits, Node, Role},
 };
+
+const OLD: Sha256 = Sha256([1; 32]);
+const NEW: Sha256 = Sha256([2; 32]);
 
 /// A time, as people write it.
 fn at(text: &str) -> Timestamp {
@@ -45,4 +54,10 @@ fn limits(size: u32, max_unavailable: u32) -> Limits {
         until: None,
         down: Vec::new(),
     }
+}
+
+/// A node that runs the old payload, and has the new one in its other slot.
+fn staged(node: Node) -> Seen {
+    let says = Says { runs: OLD, staged: Some(NEW), well: true, since: noon(), busy: false, token: 0, failed: None };
+    Seen { node, says: Some(says) }
 }
