@@ -8,6 +8,7 @@ mod amount;
 mod decide;
 mod laws;
 mod ledger;
+mod model;
 mod plan;
 mod policy;
 mod window;
