@@ -156,7 +156,8 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
 #[test]
 fn absence_and_a_persons_word_free_what_the_ledger_lets_them() {
     let mut fleet = rollout(&[worker("a-1"), control_plane("b-1")], two_at_once());
-    (hold(&mut fleet, 0), hold(&mut fleet, 1));
+    hold(&mut fleet, 0);
+    hold(&mut fleet, 1);
     let gone: Vec<Seen> = std::mem::take(&mut fleet.nodes);
     let proof = |n: usize, proof: Proof| Evidence { uid: gone[n].node.uid.clone(), proof };
     fleet.evidence = vec![proof(0, Proof::Gone { member_gone: false }), proof(1, Proof::Gone { member_gone: false })];
