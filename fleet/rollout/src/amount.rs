@@ -1,0 +1,114 @@
+//! So many nodes, or so many of a hundred.
+//!
+//! * A percent is rounded down, and is at least one node.
+//! * What may be unavailable is never all of a pool of two or more nodes. That holds for a number, too: it was written
+//!   for a pool of some size, and pools shrink.
+//! * A pool of one node may lose it: else it could never be upgraded.
+//! * The number 0 is a number: nothing may be unavailable, and nothing goes. 0 % is refused, since it would be rounded to
+//!   at least one node, which nobody means.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A number of nodes, or a share of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+pub enum Amount {
+    /// So many.
+    Nodes(u32),
+    /// So many of a hundred: 1 to 100.
+    Percent(u8),
+}
+
+/// How it is written: `3`, or `"25%"`.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Form {
+    Nodes(u32),
+    Text(String),
+}
+
+/// A text that is no amount.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no amount: write a number, or a percentage from \"1%\" to \"100%\"")]
+pub struct NoAmount(String);
+
+impl TryFrom<Form> for Amount {
+    type Error = NoAmount;
+
+    fn try_from(form: Form) -> Result<Self, NoAmount> {
+        match form {
+            Form::Nodes(nodes) => Ok(Self::Nodes(nodes)),
+            Form::Text(text) => {
+                let digits = text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+                let percent =
+                    digits.and_then(|digits| digits.parse().ok()).filter(|percent| (1..=100).contains(percent));
+                percent.map(Self::Percent).ok_or(NoAmount(text))
+            }
+        }
+    }
+}
+
+impl From<Amount> for Form {
+    fn from(amount: Amount) -> Self {
+        match amount {
+            Amount::Nodes(nodes) => Self::Nodes(nodes),
+            Amount::Percent(_) => Self::Text(amount.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes(nodes) => write!(f, "{nodes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl Amount {
+    fn of(self, total: u32) -> u32 {
+        match self {
+            Self::Nodes(nodes) => nodes,
+            Self::Percent(percent) => {
+                let nodes = u64::from(total) * u64::from(percent) / 100;
+                u32::try_from(nodes).unwrap_or(u32::MAX).max(1)
+            }
+        }
+    }
+
+    /// How many of a pool of `total` nodes may be unavailable at once.
+    ///
+    /// ```
+    /// use slipway_rollout::amount::Amount;
+    ///
+    /// assert_eq!(Amount::Percent(25).unavailable(10), 2); // 2.5, rounded down
+    /// assert_eq!(Amount::Percent(10).unavailable(4), 1); // at least one
+    /// assert_eq!(Amount::Percent(100).unavailable(5), 4); // never all of them
+    /// assert_eq!(Amount::Nodes(3).unavailable(10), 3);
+    /// assert_eq!(Amount::Nodes(3).unavailable(2), 1); // a number neither
+    /// assert_eq!(Amount::Nodes(0).unavailable(10), 0); // nothing goes
+    /// assert_eq!(Amount::Percent(1).unavailable(1), 1); // a single node can be upgraded
+    /// ```
+    pub fn unavailable(self, total: u32) -> u32 {
+        let most = if total >= 2 { total - 1 } else { total };
+        self.of(total).min(most)
+    }
+
+    /// So many of `total` nodes, at least one and at most all: the size of a step, or how many failures are too many.
+    ///
+    /// ```
+    /// use slipway_rollout::amount::Amount;
+    ///
+    /// assert_eq!(Amount::Percent(10).share(25), 2); // 2.5, rounded down
+    /// assert_eq!(Amount::Percent(100).share(25), 25);
+    /// assert_eq!(Amount::Nodes(0).share(25), 1); // the first failure
+    /// assert_eq!(Amount::Nodes(7).share(5), 5);
+    /// assert_eq!(Amount::Percent(50).share(0), 0);
+    /// ```
+    pub fn share(self, total: u32) -> u32 {
+        self.of(total).max(1).min(total)
+    }
+}

@@ -1,0 +1,361 @@
+//! From what is seen to what is to be done. One function of snapshot and time: [`decide`].
+//!
+//! * **Frees come first**, also while the rollout is paused: a grant that is not needed is not held.
+//! * **Then staging**, of all nodes that answer, at any time: it disturbs nobody. Nobody goes before all of them have it.
+//! * **Then grants**, wave by wave, in the plan's order and no other: one that cannot go now is waited for. Not waited for
+//!   are nodes that do not answer, failed, or are left out.
+//! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
+//!   that it writes, at the time of the write. Window and budget are looked at again there.
+//! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
+//!   is no reason to begin in the morning.
+//! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
+//!   begins. What has begun goes on to its end.
+//! * Every node that is not done has a reason, and no node that is done has one.
+//!
+//! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
+//! wave that is over stays so: `passed` comes back with the next snapshot. If it is lost, waves are waited for again.
+//! A node whose Node object is gone, or that is left out, is not waited for; but somebody must have tried the payload
+//! before a wave of canaries is over.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    facts::{Seen, Snapshot},
+    ledger::{Grant, Ledger, Limits, Node, Proof},
+    why::WhyNot,
+};
+
+/// Something to do. Each may be done twice.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Have the node write the payload into its other slot.
+    Stage { uid: String, payload: Sha256 },
+    /// Write the grant into the ledger, if it allows that with the limits of this decision.
+    Grant { node: Node },
+    /// Ask the node to begin.
+    Begin { uid: String, token: u64, payload: Sha256 },
+    /// Take the grant out of the ledger.
+    Free { uid: String, proof: Proof },
+    /// Give no more grants until a person says so.
+    Pause { why: String },
+    /// Try this payload on no other node.
+    Deny { payload: Sha256, why: String },
+}
+
+/// A node that is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Which.
+    pub node: Node,
+    /// Why.
+    pub why: WhyNot,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What is to be done, in this order.
+    pub actions: Vec<Action>,
+    /// What every grant among them is held to.
+    pub limits: Limits,
+    /// Why nodes do not go, in the plan's order.
+    pub waiting: Vec<Waiting>,
+    /// How many waves are over.
+    pub passed: usize,
+    /// Until when the nodes of the next one must stay well, if all of them are done.
+    pub soaks: Option<Timestamp>,
+    /// Nothing is left to do.
+    pub finished: bool,
+}
+
+/// What is to be done now, and why not more.
+pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
+    let mut actions = Vec::new();
+    let ledger = frees(snapshot, &mut actions);
+    let view = View::new(snapshot, &ledger);
+    let stop = view.stop(&mut actions);
+    let hours = snapshot.rules.open(now);
+    let until = hours.as_ref().ok().copied().flatten();
+    let limits = snapshot.rules.limits(view.size(), view.down(), now, until);
+    let progress = view.progress(now);
+    let held_back = stop.clone().or_else(|| hours.err().map(WhyNot::Closed));
+    let gate = Gate { stop, held_back, unstaged: view.unstaged(), progress };
+
+    let mut next = ledger.clone();
+    let mut first: Option<String> = None;
+    let mut waiting = Vec::new();
+    for (wave, node) in view.everybody() {
+        let Some(mut why) = view.why(wave, node, &gate, &mut actions) else { continue };
+        if why == WhyNot::Granted {
+            // In the plan's order: nobody overtakes.
+            why = match first.clone().map(WhyNot::After) {
+                Some(after) => after,
+                None => match next.give(node, &limits, now) {
+                    Ok(_) => WhyNot::Granted,
+                    Err(refused) => {
+                        first = Some(node.name.clone());
+                        WhyNot::Refused(refused)
+                    }
+                },
+            };
+        }
+        if why == WhyNot::Granted {
+            actions.push(Action::Grant { node: node.clone() });
+        }
+        waiting.push(Waiting { node: node.clone(), why });
+    }
+    let Progress { passed, soaks, .. } = gate.progress;
+    Decision { actions, limits, waiting, passed, soaks, finished: view.is_over(passed) }
+}
+
+/// The ledger without what is free, and the actions that make it so.
+fn frees(snapshot: &Snapshot, actions: &mut Vec<Action>) -> Ledger {
+    let well = snapshot.nodes.iter().filter(|seen| seen.is_well()).filter_map(|seen| {
+        let token = seen.says.as_ref()?.token;
+        Some((&seen.node.uid, Proof::Well { token }))
+    });
+    let evidence = snapshot.evidence.iter().map(|evidence| (&evidence.uid, evidence.proof.clone()));
+    let mut ledger = snapshot.ledger.clone();
+    for (uid, proof) in well.chain(evidence) {
+        // What does not free it is no error: the grant stays, and is named.
+        if let Ok(freed) = ledger.free(uid, &proof) {
+            ledger = freed;
+            actions.push(Action::Free { uid: uid.clone(), proof });
+        }
+    }
+    ledger
+}
+
+/// What holds nodes back that are not held back by themselves.
+struct Gate {
+    /// Nothing new at all.
+    stop: Option<WhyNot>,
+    /// Nothing begins: that, or the time.
+    held_back: Option<WhyNot>,
+    /// Somebody has not staged yet.
+    unstaged: Option<WhyNot>,
+    progress: Progress,
+}
+
+/// How far the waves came.
+struct Progress {
+    passed: usize,
+    soaks: Option<Timestamp>,
+    /// Why the waves after this one wait.
+    blocker: Option<WhyNot>,
+}
+
+/// What is seen, by UID.
+struct View<'a> {
+    snapshot: &'a Snapshot,
+    seen: BTreeMap<&'a str, &'a Seen>,
+    held: BTreeMap<&'a str, &'a Grant>,
+}
+
+impl<'a> View<'a> {
+    fn new(snapshot: &'a Snapshot, ledger: &'a Ledger) -> Self {
+        let seen = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
+        let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
+        Self { snapshot, seen, held }
+    }
+
+    fn size(&self) -> u32 {
+        u32::try_from(self.seen.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Nodes that are not well.
+    fn down(&self) -> Vec<Node> {
+        let ill = self.snapshot.nodes.iter().filter(|seen| !seen.is_well()).map(|seen| &seen.node);
+        ill.chain(&self.snapshot.elsewhere).cloned().collect()
+    }
+
+    /// Why this node failed, if it counts.
+    fn failure(&self, node: &Node) -> Option<&'a str> {
+        let is_skipped = self.snapshot.skip.contains(&node.uid);
+        let seen =
+            self.seen.get(node.uid.as_str()).filter(|seen| !is_skipped && !seen.runs(self.snapshot.plan.payload))?;
+        seen.failure()
+    }
+
+    /// Why nothing new begins; and what is done about it, if it is new.
+    fn stop(&self, actions: &mut Vec<Action>) -> Option<WhyNot> {
+        let snapshot = self.snapshot;
+        if let Some(why) = self.verdict() {
+            if snapshot.denied.is_none() {
+                actions.push(Action::Deny { payload: snapshot.plan.payload, why: why.clone() });
+            }
+            if snapshot.paused.is_none() {
+                actions.push(Action::Pause { why: why.clone() });
+            }
+            return Some(WhyNot::Denied(snapshot.denied.clone().unwrap_or(why)));
+        }
+        if !snapshot.plan.is_whole() {
+            return Some(WhyNot::PlanChanged);
+        }
+        let denied = snapshot.denied.clone().map(WhyNot::Denied);
+        denied.or_else(|| snapshot.paused.clone().map(WhyNot::Paused))
+    }
+
+    /// Why the payload is to be denied.
+    fn verdict(&self) -> Option<String> {
+        let plan = &self.snapshot.plan;
+        let mut failed = Vec::new();
+        for (wave, node) in plan.nodes() {
+            let soaks = plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
+            if let Some(why) = self.failure(node) {
+                if soaks {
+                    return Some(format!("the canary {} failed: {why}", node.name));
+                }
+                failed.push(format!("{}: {why}", node.name));
+            }
+            if soaks && wave >= self.snapshot.passed && self.is_ill_with_it(node) {
+                return Some(format!("the canary {} runs it, and is not well", node.name));
+            }
+        }
+        let total = u32::try_from(plan.nodes().count()).unwrap_or(u32::MAX);
+        let budget = self.snapshot.rules.failures(total);
+        let is_over = failed.len() as u64 >= u64::from(budget);
+        is_over.then(|| {
+            format!("{} of {total} nodes failed, and {budget} are enough; {}", failed.len(), failed.join("; "))
+        })
+    }
+
+    /// It was upgraded, was well, and is so no more.
+    fn is_ill_with_it(&self, node: &Node) -> bool {
+        let says = self.seen.get(node.uid.as_str()).and_then(|seen| seen.says.as_ref());
+        let is_ill = says.is_some_and(|says| says.runs == self.snapshot.plan.payload && !says.well && !says.busy);
+        is_ill && !self.held.contains_key(node.uid.as_str()) && !self.snapshot.skip.contains(&node.uid)
+    }
+
+    /// It runs the payload, is well, and holds nothing.
+    fn is_done(&self, uid: &str) -> bool {
+        let is_done = |seen: &&Seen| seen.runs(self.snapshot.plan.payload) && seen.is_well();
+        !self.held.contains_key(uid) && self.seen.get(uid).is_some_and(is_done)
+    }
+
+    /// Nothing more is expected of it.
+    fn is_settled(&self, node: &Node) -> bool {
+        let uid = node.uid.as_str();
+        let is_out = !self.seen.contains_key(uid) || self.snapshot.skip.contains(uid) || self.failure(node).is_some();
+        !self.held.contains_key(uid) && (is_out || self.is_done(uid))
+    }
+
+    fn progress(&self, now: Timestamp) -> Progress {
+        let waves = &self.snapshot.plan.waves;
+        let mut passed = self.snapshot.passed.min(waves.len());
+        while let Some(wave) = waves.get(passed) {
+            let number = passed + 1;
+            let stay = |blocker, soaks| Progress { passed, soaks, blocker: Some(blocker) };
+            if let Some(node) = wave.nodes.iter().find(|node| !self.is_settled(node)) {
+                return stay(WhyNot::Wave { wave: number, first: node.name.clone() }, None);
+            }
+            if let Some(soak) = wave.soak {
+                let done = wave.nodes.iter().filter(|node| self.is_done(&node.uid));
+                let since = done.filter_map(|node| Some(self.seen.get(node.uid.as_str())?.says.as_ref()?.since)).max();
+                let Some(since) = since else { return stay(WhyNot::NoCanary { wave: number }, None) };
+                let until = soak.after(since);
+                if now < until {
+                    return stay(WhyNot::Soak { wave: number, until }, Some(until));
+                }
+            }
+            passed += 1;
+        }
+        Progress { passed, soaks: None, blocker: None }
+    }
+
+    /// All waves are over, and nothing of the plan is open any more.
+    fn is_over(&self, passed: usize) -> bool {
+        let plan = &self.snapshot.plan;
+        plan.is_whole() && passed == plan.waves.len() && plan.nodes().all(|(_, node)| self.is_settled(node))
+    }
+
+    /// The node answers, is to have the payload, and has it in no slot.
+    fn lacks(&self, node: &Node) -> bool {
+        let uid = node.uid.as_str();
+        let says = self.seen.get(uid).and_then(|seen| seen.says.as_ref());
+        let payload = self.snapshot.plan.payload;
+        let lacks = says.is_some_and(|says| says.runs != payload && says.staged != Some(payload));
+        lacks && !self.held.contains_key(uid) && !self.snapshot.skip.contains(uid) && self.failure(node).is_none()
+    }
+
+    fn unstaged(&self) -> Option<WhyNot> {
+        let mut lacking = self.snapshot.plan.nodes().map(|(_, node)| node).filter(|node| self.lacks(node));
+        let first = lacking.next()?.name.clone();
+        Some(WhyNot::AllStaged { left: lacking.count() + 1, first })
+    }
+
+    /// Each node with its wave, in the plan's order, as it is seen now; then those that are not in the plan; then those
+    /// that are gone and still hold a grant in this pool.
+    fn everybody(&self) -> Vec<(Option<usize>, &'a Node)> {
+        let plan = &self.snapshot.plan;
+        let waves: BTreeMap<&str, usize> = plan.nodes().map(|(wave, node)| (node.uid.as_str(), wave)).collect();
+        let planned =
+            plan.nodes().filter_map(|(wave, node)| Some((Some(wave), &self.seen.get(node.uid.as_str())?.node)));
+        let strangers = self.snapshot.nodes.iter().map(|seen| &seen.node);
+        let strangers = strangers.filter(|node| !waves.contains_key(node.uid.as_str())).map(|node| (None, node));
+        let gone = self.held.values().map(|grant| &grant.node).filter(|node| node.pool == plan.pool);
+        let gone = gone.filter(|node| !self.seen.contains_key(node.uid.as_str())).map(|node| (None, node));
+        planned.chain(strangers).chain(gone).collect()
+    }
+
+    /// Why this node does not go; `Granted` if nothing but the ledger can hold it back, `None` if it is done.
+    fn why(&self, wave: Option<usize>, node: &Node, gate: &Gate, actions: &mut Vec<Action>) -> Option<WhyNot> {
+        let uid = node.uid.as_str();
+        let payload = self.snapshot.plan.payload;
+        let Some(seen) = self.seen.get(uid) else {
+            return self.held.get(uid).map(|grant| WhyNot::Gone { token: grant.token });
+        };
+        if let Some(grant) = self.held.get(uid) {
+            return Some(self.holds(seen, grant, gate, actions));
+        }
+        let Some(says) = &seen.says else { return Some(WhyNot::Silent) };
+        if says.runs == payload {
+            let why = if says.busy { WhyNot::Busy } else { WhyNot::NotWell };
+            return (!seen.is_well()).then_some(why);
+        }
+        let Some(wave) = wave else { return Some(WhyNot::NotInPlan) };
+        if self.snapshot.skip.contains(uid) {
+            return Some(WhyNot::Skipped);
+        }
+        if let Some(why) = &says.failed {
+            return Some(WhyNot::Failed(why.clone()));
+        }
+        if let Some(stop) = &gate.stop {
+            return Some(stop.clone());
+        }
+        if says.busy {
+            return Some(WhyNot::Busy);
+        }
+        if says.staged != Some(payload) {
+            actions.push(Action::Stage { uid: uid.to_owned(), payload });
+            return Some(WhyNot::Staging);
+        }
+        let is_later = wave > gate.progress.passed;
+        let blocker = gate.progress.blocker.as_ref().filter(|_| is_later);
+        let why = gate.unstaged.as_ref().or(blocker).or(gate.held_back.as_ref());
+        Some(why.cloned().unwrap_or(WhyNot::Granted))
+    }
+
+    /// Why a node that holds a grant is not done; it is asked to begin, if it was not yet.
+    fn holds(&self, seen: &Seen, grant: &Grant, gate: &Gate, actions: &mut Vec<Action>) -> WhyNot {
+        let token = grant.token;
+        let Some(says) = &seen.says else { return WhyNot::SilentHolder { token } };
+        if says.token > token {
+            return WhyNot::Overtaken { token, obeyed: says.token };
+        }
+        if says.token == token {
+            return WhyNot::UnderWay { token };
+        }
+        if let Some(why) = &gate.held_back {
+            return why.clone();
+        }
+        let (uid, payload) = (seen.node.uid.clone(), self.snapshot.plan.payload);
+        actions.push(Action::Begin { uid, token, payload });
+        WhyNot::Begins { token }
+    }
+}

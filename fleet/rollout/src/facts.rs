@@ -1,0 +1,92 @@
+//! What is seen of the nodes, and of what people want. What was not seen is `None`, and never good news.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    ledger::{Ledger, Node, Proof},
+    plan::Plan,
+    policy::Rules,
+};
+
+/// A node of the pool, as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Seen {
+    /// Which.
+    pub node: Node,
+    /// What its own service says; `None` if it does not answer.
+    pub says: Option<Says>,
+}
+
+/// What a node says of itself, all of it at one time: a token without what came of it would free what is at work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Says {
+    /// The payload that runs.
+    pub runs: Sha256,
+    /// The payload that is verified in the other slot.
+    pub staged: Option<Sha256>,
+    /// It is well: system, kubelet, member of etcd, and what else is checked.
+    pub well: bool,
+    /// Since when it is as well, or as ill, as it is.
+    pub since: Timestamp,
+    /// An operation that disturbs it is under way.
+    pub busy: bool,
+    /// The highest token that it obeyed; 0 if there was none.
+    pub token: u64,
+    /// Why the rollout's payload does not run, nor will: it was tried and the node came back, or it cannot be staged.
+    pub failed: Option<String>,
+}
+
+impl Seen {
+    /// The payload runs, whether the node is well or not.
+    pub fn runs(&self, payload: Sha256) -> bool {
+        self.says.as_ref().is_some_and(|says| says.runs == payload)
+    }
+
+    /// It answers, is well, and nothing disturbs it.
+    pub fn is_well(&self) -> bool {
+        self.says.as_ref().is_some_and(|says| says.well && !says.busy)
+    }
+
+    /// Why it failed.
+    pub fn failure(&self) -> Option<&str> {
+        self.says.as_ref()?.failed.as_deref()
+    }
+}
+
+/// What frees the grant of a node, from elsewhere than from the node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The node's UID.
+    pub uid: String,
+    /// What is known of it.
+    pub proof: Proof,
+}
+
+/// What one decision is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// What is to be done, in which order.
+    pub plan: Plan,
+    /// How many waves of it are over, as the last decision said. It only rises.
+    pub passed: usize,
+    /// The pool's policies.
+    pub rules: Rules,
+    /// All nodes of the pool, whether they are in the plan or not.
+    pub nodes: Vec<Seen>,
+    /// Nodes of the control plane in other pools that are not well.
+    pub elsewhere: Vec<Node>,
+    /// The ledger, as it was read.
+    pub ledger: Ledger,
+    /// What frees grants.
+    pub evidence: Vec<Evidence>,
+    /// UIDs of nodes that are left out, because a person says so.
+    pub skip: BTreeSet<String>,
+    /// Why the rollout is paused.
+    pub paused: Option<String>,
+    /// Why its payload is denied.
+    pub denied: Option<String>,
+}

@@ -1,0 +1,286 @@
+//! Who may be disturbed. One object for the whole cluster; every change is one compare-and-set of it.
+//!
+//! * Whether a node may go is computed from the object that is being written, and from nothing older. So two controllers
+//!   at once are harmless: one of the two writes fails, and whoever made it looks again.
+//! * A grant has no end of its own. A node that went silent stays charged, because nobody else can know what it does.
+//! * It is freed by three things: the node itself, well and with this grant's token; proof that the node is gone; or a
+//!   person, with a reason.
+//! * Tokens rise strictly, also over grants that were freed. A node obeys no token that is not above its last one.
+//! * A node is its UID. One that was made again under the same name is another one.
+//! * A node that is not well and holds no grant is unavailable all the same, and counts. Such a node may be upgraded
+//!   itself while others are ill, too: that takes nothing away, and may mend it.
+//! * Budget, rate and zones are counted within the pool of the node that asks: they are what its policies say. One node
+//!   of the control plane at a time is a rule for the whole cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{amount::Amount, span::Span};
+
+/// What a node does for the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It runs what users run.
+    Worker,
+    /// It runs the cluster.
+    ControlPlane,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Node {
+    /// The UID of its Node object: another one after it was deleted and made again.
+    pub uid: String,
+    /// Its name, for people.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// Where it is: the value of the label that the pool's topology names. `None`: it has no such label.
+    pub zone: Option<String>,
+    /// What it does.
+    pub role: Role,
+}
+
+/// A node that may be disturbed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grant {
+    /// Which.
+    pub node: Node,
+    /// The grant's number.
+    pub token: u64,
+    /// When it was given. For people, and for nothing else: no grant ends by time.
+    pub since: Timestamp,
+}
+
+/// A grant that was given, whether it is still held or not: what rates count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Given {
+    /// In this pool.
+    pub pool: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// The ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ledger {
+    /// The highest token that was ever given.
+    pub epoch: u64,
+    /// What is held.
+    pub grants: Vec<Grant>,
+    /// What was given lately, in pools that have a rate.
+    pub given: Vec<Given>,
+}
+
+/// So many grants in so long a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// How many.
+    pub count: u32,
+    /// In any time this long.
+    pub per: Span,
+}
+
+/// What a pool's policies allow at this time. The ledger applies it when it is written, not when it was computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Limits {
+    /// How many nodes the pool has.
+    pub size: u32,
+    /// How many of them may be unavailable at once.
+    pub max_unavailable: Amount,
+    /// How many zones may be disturbed at once; `None` for any number.
+    pub max_domains: Option<u32>,
+    /// How many grants in how long a time. All of them hold.
+    pub rates: Vec<Rate>,
+    /// From when grants may be given.
+    pub from: Timestamp,
+    /// When the window closes; `None` if it does not.
+    pub until: Option<Timestamp>,
+    /// Nodes that are not well, in this pool or of the control plane.
+    pub down: Vec<Node>,
+}
+
+/// Why a node may not go now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refused {
+    /// It may already.
+    #[error("it holds a grant already, with the token {token}")]
+    Holds { token: u64 },
+    /// The window has closed, or is not open yet.
+    #[error("no maintenance window is open at this time")]
+    Closed,
+    /// Too many others are unavailable.
+    #[error("{budget} of the {size} nodes of pool {pool} may be unavailable at once; there are: {}", list(.charged))]
+    Budget { pool: String, budget: u32, size: u32, charged: Vec<String> },
+    /// Another node of the control plane is unavailable.
+    #[error("one node of the control plane at a time: {other} is unavailable")]
+    ControlPlane { other: String },
+    /// Other zones are disturbed.
+    #[error("nodes of {most} zones may be unavailable at once, and some are in {}", list(.others))]
+    Zone { most: u32, others: Vec<String> },
+    /// Nobody knows where it is.
+    #[error("its zone is not known, and zones count: give the node the label that the policy names")]
+    NoZone,
+    /// Enough of them for now.
+    #[error("{count} nodes in {per}: {}", next(.again))]
+    Rate { count: u32, per: Span, again: Option<Timestamp> },
+    /// The ledger was edited.
+    #[error("the ledger has no tokens left: its epoch was edited")]
+    Spent,
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn next(again: &Option<Timestamp>) -> String {
+    again.as_ref().map_or_else(|| "none at all".to_owned(), |again| format!("the next one after {again}"))
+}
+
+/// What frees a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proof {
+    /// The node says that it is well, that nothing of it is under way, and that this is the highest token it obeyed.
+    Well { token: u64 },
+    /// The API server has no Node with this UID any more. For the control plane: nor has etcd its member.
+    Gone { member_gone: bool },
+    /// A person says so.
+    Word { who: String, why: String },
+}
+
+/// Why a grant stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum NotFreed {
+    /// There is none.
+    #[error("it holds no grant")]
+    NoGrant,
+    /// It speaks of another grant: an old message, or one that it did not obey yet.
+    #[error("it was granted the token {granted}, and speaks of {token}")]
+    AnotherToken { token: u64, granted: u64 },
+    /// The node is gone, and may come back to etcd.
+    #[error("its Node is gone, and etcd still lists its member: remove that first")]
+    MemberThere,
+    /// Nobody would know why.
+    #[error("whoever frees a grant says who they are, and why")]
+    NoReason,
+}
+
+impl Ledger {
+    /// The grant that a node holds.
+    pub fn held(&self, uid: &str) -> Option<&Grant> {
+        self.grants.iter().find(|grant| grant.node.uid == uid)
+    }
+
+    /// The ledger with one more grant, and that grant's token. The caller writes it if, and only if, the object is still
+    /// the one that this was computed from.
+    pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refused> {
+        let mut ledger = self.clone();
+        let token = ledger.give(node, limits, now)?;
+        Ok((ledger, token))
+    }
+
+    /// The same in place. What is refused changes nothing.
+    pub(crate) fn give(&mut self, node: &Node, limits: &Limits, now: Timestamp) -> Result<u64, Refused> {
+        self.may_go(node, limits, now)?;
+        let highest = self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max);
+        let token = highest.checked_add(1).ok_or(Refused::Spent)?;
+        self.epoch = token;
+        self.grants.push(Grant { node: node.clone(), token, since: now });
+        let counts = |given: &Given| limits.rates.iter().any(|rate| rate.per.after(given.at) > now);
+        self.given.retain(|given| given.pool != node.pool || counts(given));
+        if !limits.rates.is_empty() {
+            self.given.push(Given { pool: node.pool.clone(), at: now });
+        }
+        Ok(token)
+    }
+
+    fn may_go(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(), Refused> {
+        if let Some(grant) = self.held(&node.uid) {
+            return Err(Refused::Holds { token: grant.token });
+        }
+        if now < limits.from || limits.until.is_some_and(|until| now >= until) {
+            return Err(Refused::Closed);
+        }
+        let charged = self.charged(node, limits);
+        if node.role == Role::ControlPlane {
+            let other = charged.values().find(|other| other.role == Role::ControlPlane);
+            if let Some(other) = other {
+                return Err(Refused::ControlPlane { other: other.name.clone() });
+            }
+        }
+        let in_pool: Vec<&Node> = charged.into_values().filter(|other| other.pool == node.pool).collect();
+        let budget = limits.max_unavailable.unavailable(limits.size);
+        if in_pool.len() as u64 >= u64::from(budget) {
+            let charged = in_pool.iter().map(|other| other.name.clone()).collect();
+            return Err(Refused::Budget { pool: node.pool.clone(), budget, size: limits.size, charged });
+        }
+        if let Some(most) = limits.max_domains {
+            zones(node, &in_pool, most)?;
+        }
+        limits.rates.iter().try_for_each(|rate| self.within(rate, &node.pool, now))
+    }
+
+    /// Others that are unavailable, by UID. Those that are ill without a grant do not count against one that is ill
+    /// itself.
+    fn charged<'a>(&'a self, node: &Node, limits: &'a Limits) -> BTreeMap<&'a str, &'a Node> {
+        let is_down = limits.down.iter().any(|down| down.uid == node.uid);
+        let down = limits.down.iter().filter(|down| !is_down && down.uid != node.uid);
+        // What the ledger says of a node has the last word.
+        down.chain(self.grants.iter().map(|grant| &grant.node)).map(|other| (other.uid.as_str(), other)).collect()
+    }
+
+    fn within(&self, rate: &Rate, pool: &str, now: Timestamp) -> Result<(), Refused> {
+        // Also those that come from a clock that was ahead.
+        let counts = |given: &&Given| given.pool == pool && rate.per.after(given.at) > now;
+        let mut times: Vec<Timestamp> = self.given.iter().filter(counts).map(|given| given.at).collect();
+        if (times.len() as u64) < u64::from(rate.count) {
+            return Ok(());
+        }
+        times.sort_unstable();
+        let first_that_must_end = times.len().checked_sub(rate.count as usize).and_then(|at| times.get(at));
+        let again = first_that_must_end.map(|at| rate.per.after(*at));
+        Err(Refused::Rate { count: rate.count, per: rate.per, again })
+    }
+
+    /// The ledger without this node's grant.
+    pub fn free(&self, uid: &str, proof: &Proof) -> Result<Self, NotFreed> {
+        let grant = self.held(uid).ok_or(NotFreed::NoGrant)?;
+        match proof {
+            Proof::Well { token } if *token != grant.token => {
+                return Err(NotFreed::AnotherToken { token: *token, granted: grant.token });
+            }
+            Proof::Gone { member_gone: false } if grant.node.role == Role::ControlPlane => {
+                return Err(NotFreed::MemberThere);
+            }
+            Proof::Word { who, why } if who.trim().is_empty() || why.trim().is_empty() => {
+                return Err(NotFreed::NoReason);
+            }
+            _ => {}
+        }
+        let mut ledger = self.clone();
+        // The token is not given again.
+        ledger.epoch = ledger.epoch.max(grant.token);
+        ledger.grants.retain(|grant| grant.node.uid != uid);
+        Ok(ledger)
+    }
+}
+
+/// Whether the zone of one more node is among those that are disturbed, or may be one more.
+fn zones(node: &Node, in_pool: &[&Node], most: u32) -> Result<(), Refused> {
+    let zone = node.zone.as_deref().ok_or(Refused::NoZone)?;
+    // A node without a zone may be anywhere: it is a zone of its own.
+    let name = |other: &Node| other.zone.clone().unwrap_or_else(|| format!("an unknown zone ({})", other.name));
+    let others: BTreeSet<String> = in_pool.iter().map(|other| name(other)).filter(|other| other != zone).collect();
+    if (others.len() as u64) < u64::from(most) {
+        return Ok(());
+    }
+    Err(Refused::Zone { most, others: others.into_iter().collect() })
+}

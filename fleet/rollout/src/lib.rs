@@ -1,0 +1,34 @@
+//! The decisions of a fleet, as data: which node may be disturbed, when, in which order, and why not now. No I/O, no
+//! clock, no randomness, no threads. Nothing runs this yet: a controller will, with the objects of a cluster, and tests
+//! and the model checker do.
+//!
+//! ```text
+//! nodes, rules ─► Plan ─► people agree to its hash
+//!                   │
+//! nodes, ledger, rules, plan ─► Snapshot ─► decide ─► actions ─► stage, begin, pause, deny
+//!                                   ▲          │          └────► grant, free ─► Ledger, by compare-and-set ─┐
+//!                                   │          └─► why not, for each node that is not done                  │
+//!                                   └───────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! * [`amount`]: a number of nodes or a percentage, and how it is rounded
+//! * [`span`]: a length of time
+//! * [`window`]: maintenance windows and blackouts in local time
+//! * [`ledger`]: who may be disturbed; the budget; what frees a grant. This is the safety argument
+//! * [`policy`]: what people allow, and how several policies hold together
+//! * [`plan`]: which nodes, in which wave, in which order, with a hash
+//! * [`facts`]: what is seen of nodes and wishes
+//! * [`why`]: why a node does not go, as a sentence
+//! * [`decide`]: from what is seen to what is to be done
+//! * [`preview`]: a plan with its earliest times, and what blocks it
+
+pub mod amount;
+pub mod decide;
+pub mod facts;
+pub mod ledger;
+pub mod plan;
+pub mod policy;
+pub mod preview;
+pub mod span;
+pub mod why;
+pub mod window;

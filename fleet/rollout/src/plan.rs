@@ -1,0 +1,128 @@
+//! The plan of a rollout: which nodes, in which wave, in which order. It is made once, shown to people, and followed.
+//!
+//! * The control plane comes last, or first as configured. The controller's own node is the very last of all: it goes
+//!   when everything else is done.
+//! * Within each, zone after zone, so that a rule for zones never waits for a node in the middle. Within a zone, by a hash
+//!   of UID and payload: the canaries are others each time, and the same whoever makes the plan.
+//! * A wave ends where a policy has a step, and where the control plane or the own node begins.
+//! * The hash names what is followed: pool, payload, nodes, order, soaks. It does not have the times, which depend on
+//!   when one looks.
+
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    ledger::{Node, Role},
+    policy::Rules,
+    span::Span,
+};
+
+/// When the control plane goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Before the workers.
+    ControlPlaneFirst,
+    /// After them.
+    #[default]
+    ControlPlaneLast,
+}
+
+/// Nodes that go before others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wave {
+    /// In this order.
+    pub nodes: Vec<Node>,
+    /// How long all of them must be well before the next wave. A wave with a soak is one of canaries: one failure in it
+    /// is enough.
+    pub soak: Option<Span>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Plan {
+    /// In this pool.
+    pub pool: String,
+    /// With this payload.
+    pub payload: Sha256,
+    /// The waves, one after the other.
+    pub waves: Vec<Wave>,
+    /// What names all of this.
+    pub hash: Sha256,
+}
+
+impl Plan {
+    /// The plan for these nodes, all of which lack the payload. `own` is the UID of the node that the controller runs on.
+    pub fn new(
+        pool: &str,
+        payload: Sha256,
+        nodes: impl IntoIterator<Item = Node>,
+        rules: &Rules,
+        order: Order,
+        own: Option<&str>,
+    ) -> Self {
+        let part = |node: &Node| match (order, node.role) {
+            _ if own == Some(node.uid.as_str()) => Part::Own,
+            (Order::ControlPlaneFirst, Role::ControlPlane) => Part::First,
+            (Order::ControlPlaneLast, Role::ControlPlane) => Part::Last,
+            (_, Role::Worker) => Part::Middle,
+        };
+        let lot = |node: &Node| Sha256::of(format!("{} {payload}", node.uid).as_bytes());
+        let mut nodes: Vec<_> = nodes.into_iter().map(|node| (part(&node), lot(&node), node)).collect();
+        nodes.sort_by(|(a, a_lot, a_node), (b, b_lot, b_node)| {
+            (a, &a_node.zone, a_lot, &a_node.uid).cmp(&(b, &b_node.zone, b_lot, &b_node.uid))
+        });
+        let steps = rules.steps(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
+        let mut waves: Vec<Wave> = Vec::new();
+        let mut last = None;
+        for (n, (part, _, node)) in nodes.into_iter().enumerate() {
+            let is_full = waves.last().is_none_or(|wave| wave.soak.is_some());
+            if is_full || last != Some(part) {
+                waves.push(Wave { nodes: Vec::new(), soak: None });
+            }
+            last = Some(part);
+            if let Some(wave) = waves.last_mut() {
+                wave.nodes.push(node);
+                wave.soak = steps.iter().find(|(end, _)| *end as usize == n + 1).map(|(_, soak)| *soak);
+            }
+        }
+        let mut plan = Self { pool: pool.to_owned(), payload, waves, hash: Sha256([0; 32]) };
+        plan.hash = plan.named();
+        plan
+    }
+
+    /// The hash of what it says now.
+    pub fn named(&self) -> Sha256 {
+        let mut text = String::new();
+        // Each word with its length: no two plans give the same text.
+        let mut put = |word: &str| text.push_str(&format!("{}:{word},", word.len()));
+        put(&self.pool);
+        put(&self.payload.to_string());
+        for wave in &self.waves {
+            put("wave");
+            put(&wave.soak.map(String::from).unwrap_or_default());
+            put(&wave.nodes.len().to_string());
+            wave.nodes.iter().for_each(|node| put(&node.uid));
+        }
+        Sha256::of(text.as_bytes())
+    }
+
+    /// Whether it is what it was when it got its hash.
+    pub fn is_whole(&self) -> bool {
+        self.named() == self.hash
+    }
+
+    /// Each node with the number of its wave, in their order.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
+        self.waves.iter().enumerate().flat_map(|(n, wave)| wave.nodes.iter().map(move |node| (n, node)))
+    }
+}
+
+/// Which nodes go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    First,
+    Middle,
+    Last,
+    Own,
+}

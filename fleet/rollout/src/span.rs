@@ -1,0 +1,50 @@
+//! A length of time, such as `4h` or `PT30M`. It is longer than nothing: a rate per no time, or a window of no length, is
+//! a slip of the pen.
+
+use core::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A length of time, longer than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span(SignedDuration);
+
+/// A text that is no length of time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no length of time: write one like \"90s\", \"4h\" or \"1h 30m\"; it must be longer than nothing")]
+pub struct NoSpan(String);
+
+impl TryFrom<String> for Span {
+    type Error = NoSpan;
+
+    fn try_from(text: String) -> Result<Self, NoSpan> {
+        let length = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
+        length.map(Self).ok_or(NoSpan(text))
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> Self {
+        span.to_string()
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl Span {
+    /// So many minutes; at least one.
+    pub fn minutes(minutes: u32) -> Self {
+        Self(SignedDuration::from_mins(i64::from(minutes.max(1))))
+    }
+
+    /// The time that is so much after `from`; the last one that can be written if there is none.
+    pub fn after(self, from: Timestamp) -> Timestamp {
+        from.checked_add(self.0).unwrap_or(Timestamp::MAX)
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a node that is not done does not go now. One sentence each: "why is nothing happening" has an answer.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{ledger::Refused, policy::Closed};
+
+/// Why a node that is not done does not go now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhyNot {
+    /// The plan is not the one that was shown.
+    #[error("the plan is not the one that was made, its hash says: make a new rollout")]
+    PlanChanged,
+    /// It is paused.
+    #[error("the rollout is paused: {0}")]
+    Paused(String),
+    /// The payload is denied.
+    #[error("the payload is denied: {0}")]
+    Denied(String),
+    /// It came after the plan was made.
+    #[error("it is not in the plan: it comes with the next rollout")]
+    NotInPlan,
+    /// A person left it out.
+    #[error("it is left out: somebody said so")]
+    Skipped,
+    /// It was tried.
+    #[error("it failed: {0}")]
+    Failed(String),
+    /// It does not answer.
+    #[error("it does not answer")]
+    Silent,
+    /// It does not answer, and may be in the middle of it.
+    #[error(
+        "it does not answer, and holds the grant {token}: it stays charged until it is well, gone, or freed by hand"
+    )]
+    SilentHolder { token: u64 },
+    /// It holds a grant and is at it, or is not well yet.
+    #[error("it is being upgraded, with the grant {token}")]
+    UnderWay { token: u64 },
+    /// It holds a grant and is to be asked.
+    #[error("it has the grant {token}, and is asked to begin")]
+    Begins { token: u64 },
+    /// It may go as of now.
+    #[error("it is granted now")]
+    Granted,
+    /// It holds a grant, and what it says does not fit.
+    #[error("it holds the grant {token}, and obeyed the later one {obeyed}: the ledger was edited; free it by hand")]
+    Overtaken { token: u64, obeyed: u64 },
+    /// There is no such node any more.
+    #[error("its Node is gone, and it holds the grant {token} until that is proven, for etcd's member, too")]
+    Gone { token: u64 },
+    /// It runs the payload.
+    #[error("it runs the payload, and is not well")]
+    NotWell,
+    /// It is busy without us.
+    #[error("somebody else's operation is under way on it")]
+    Busy,
+    /// It is being staged.
+    #[error("the payload is being written into its other slot")]
+    Staging,
+    /// Nobody goes before all that answer have the payload.
+    #[error("{left} nodes are not staged yet, {first} among them")]
+    AllStaged { left: usize, first: String },
+    /// An earlier wave is not over.
+    #[error("wave {wave} is not over: it waits for {first}")]
+    Wave { wave: usize, first: String },
+    /// An earlier wave soaks.
+    #[error("wave {wave} must be well until {until}")]
+    Soak { wave: usize, until: Timestamp },
+    /// Nobody tried it.
+    #[error("no node of wave {wave} tried the payload: all of them are gone or left out; make a new rollout")]
+    NoCanary { wave: usize },
+    /// Not at this time.
+    #[error("{0}")]
+    Closed(Closed),
+    /// The ledger says no.
+    #[error("{0}")]
+    Refused(Refused),
+    /// Another one is before it.
+    #[error("{0} is before it, and cannot go yet")]
+    After(String),
+}

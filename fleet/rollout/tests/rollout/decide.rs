@@ -1,0 +1,319 @@
+//! What is done, and why not more: each reason once.
+
+use jiff::ToSpan;
+use slipway_rollout::{
+    amount::Amount,
+    decide::{Action, Decision, decide},
+    facts::{Evidence, Says, Seen, Snapshot},
+    ledger::{Node, Proof},
+    plan::{Order, Plan},
+    policy::{Policy, Rules, Step},
+    span::Span,
+    window::{Window, Zone},
+};
+
+use crate::{NEW, OLD, control_plane, limits, noon, staged, worker, world};
+
+/// A rollout to these nodes, all of which are staged.
+fn rollout(nodes: &[Node], policy: Policy) -> Snapshot {
+    let rules = Rules::try_from(vec![policy]).unwrap();
+    let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), None);
+    // As the plan has them, so that tests can speak of the first.
+    let seen = plan.nodes().map(|(_, node)| staged(node.clone())).collect();
+    world::snapshot(plan, rules, seen)
+}
+
+/// Four workers of one zone.
+fn four(policy: Policy) -> Snapshot {
+    rollout(&["a-1", "a-2", "a-3", "a-4"].map(worker), policy)
+}
+
+fn two_at_once() -> Policy {
+    Policy { max_unavailable: Some(Amount::Nodes(2)), ..Policy::default() }
+}
+
+fn canary() -> Policy {
+    let steps = vec![Step { nodes: Amount::Nodes(1), soak: Span::minutes(60) }];
+    Policy { steps, failure_budget: Some(Amount::Nodes(2)), ..two_at_once() }
+}
+
+fn says(snapshot: &mut Snapshot, n: usize) -> &mut Says {
+    snapshot.nodes[n].says.as_mut().unwrap()
+}
+
+fn name(snapshot: &Snapshot, n: usize) -> String {
+    snapshot.nodes[n].node.name.clone()
+}
+
+/// Node `n` runs the payload, and is well since noon.
+fn arrive(snapshot: &mut Snapshot, n: usize) {
+    says(snapshot, n).runs = NEW;
+}
+
+/// Node `n` holds a grant. Its token.
+fn hold(snapshot: &mut Snapshot, n: usize) -> u64 {
+    let (ledger, token) = snapshot.ledger.grant(&snapshot.nodes[n].node, &limits(1000, 999), noon()).unwrap();
+    snapshot.ledger = ledger;
+    token
+}
+
+fn look(snapshot: &Snapshot) -> Decision {
+    decide(snapshot, noon())
+}
+
+/// The places of the nodes that are granted, as they were seen.
+fn granted(snapshot: &Snapshot) -> Vec<usize> {
+    let place = |node: &Node| snapshot.nodes.iter().position(|seen| seen.node == *node).unwrap();
+    let granted = |action: &Action| if let Action::Grant { node } = action { Some(place(node)) } else { None };
+    look(snapshot).actions.iter().filter_map(granted).collect()
+}
+
+/// Why node `n` does not go.
+fn why(snapshot: &Snapshot, n: usize) -> String {
+    let uid = &snapshot.nodes[n].node.uid;
+    let decision = look(snapshot);
+    decision.waiting.iter().find(|waiting| waiting.node.uid == *uid).map_or_else(String::new, |of| of.why.to_string())
+}
+
+#[test]
+fn nobody_goes_before_all_that_answer_are_staged() {
+    let mut fleet = four(two_at_once());
+    says(&mut fleet, 3).staged = None;
+    let stage = Action::Stage { uid: fleet.nodes[3].node.uid.clone(), payload: NEW };
+    assert_eq!(look(&fleet).actions, [stage]);
+    assert_eq!(why(&fleet, 0), format!("1 nodes are not staged yet, {} among them", name(&fleet, 3)));
+    assert_eq!(why(&fleet, 3), "the payload is being written into its other slot");
+    // One that does not answer is not waited for, but counts as unavailable.
+    fleet.nodes[3].says = None;
+    assert_eq!(granted(&fleet), [0]);
+    assert_eq!(why(&fleet, 3), "it does not answer");
+    // It can be staged at any time.
+    let mut closed = four(outside());
+    says(&mut closed, 0).staged = Some(OLD);
+    assert!(matches!(look(&closed).actions[..], [Action::Stage { .. }]));
+}
+
+#[test]
+fn the_first_of_the_plan_go_and_the_others_wait_for_them() {
+    let fleet = four(two_at_once());
+    assert_eq!(granted(&fleet), [0, 1]);
+    let mut out = [name(&fleet, 0), name(&fleet, 1)];
+    out.sort();
+    let says = format!("2 of the 4 nodes of pool pool may be unavailable at once; there are: {}", out.join(", "));
+    assert_eq!(why(&fleet, 2), says);
+    assert_eq!(why(&fleet, 3), format!("{} is before it, and cannot go yet", name(&fleet, 2)));
+    assert_eq!(why(&fleet, 0), "it is granted now");
+}
+
+fn outside() -> Policy {
+    let zone = Zone::named("UTC").unwrap();
+    let window = Window::new(vec![], "12:01".parse().unwrap(), Span::minutes(60), zone).unwrap();
+    Policy { name: "late".to_owned(), windows: vec![window], ..two_at_once() }
+}
+
+#[test]
+fn outside_of_a_window_nobody_begins_also_not_for_the_second_time() {
+    let mut fleet = four(outside());
+    assert_eq!(look(&fleet).actions, []);
+    let says = "no window of policy \"late\" is open; the next time is 2026-06-01T12:01:00Z";
+    assert_eq!(why(&fleet, 0), says);
+    // It was granted while the window was open, and the request was lost.
+    let token = hold(&mut fleet, 0);
+    assert_eq!(look(&fleet).actions, []);
+    assert_eq!(why(&fleet, 0), says);
+    let begin = Action::Begin { uid: fleet.nodes[0].node.uid.clone(), token, payload: NEW };
+    let later = decide(&fleet, noon() + 1.minutes());
+    assert!(later.actions.contains(&begin));
+    assert_eq!(later.limits.until, Some(noon() + 61.minutes()));
+}
+
+#[test]
+fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
+    let mut fleet = four(two_at_once());
+    let token = hold(&mut fleet, 0);
+    let uid = fleet.nodes[0].node.uid.clone();
+    assert!(look(&fleet).actions.contains(&Action::Begin { uid: uid.clone(), token, payload: NEW }));
+    assert_eq!(why(&fleet, 0), "it has the grant 1, and is asked to begin");
+    (says(&mut fleet, 0).token, says(&mut fleet, 0).busy) = (token, true);
+    assert_eq!(why(&fleet, 0), "it is being upgraded, with the grant 1");
+    assert_eq!(granted(&fleet), [1]);
+    fleet.nodes[0].says = None;
+    assert!(why(&fleet, 0).starts_with("it does not answer, and holds the grant 1: it stays charged"));
+    assert_eq!(granted(&fleet), [1]);
+    // Back, and ill; then well.
+    let ill = Says { runs: NEW, staged: None, well: false, since: noon(), busy: false, token, failed: None };
+    fleet.nodes[0].says = Some(ill);
+    assert_eq!(granted(&fleet), [1]);
+    says(&mut fleet, 0).well = true;
+    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+    assert_eq!((why(&fleet, 0), granted(&fleet)), (String::new(), vec![1, 2]));
+    // It obeyed a later one: the ledger was edited.
+    says(&mut fleet, 0).token = 7;
+    assert!(why(&fleet, 0).starts_with("it holds the grant 1, and obeyed the later one 7"));
+    assert_eq!(granted(&fleet), [1]);
+}
+
+#[test]
+fn absence_and_a_persons_word_free_what_the_ledger_lets_them() {
+    let mut fleet = rollout(&[worker("a-1"), control_plane("b-1")], two_at_once());
+    hold(&mut fleet, 0);
+    hold(&mut fleet, 1);
+    let gone: Vec<Seen> = std::mem::take(&mut fleet.nodes);
+    let proof = |n: usize, proof: Proof| Evidence { uid: gone[n].node.uid.clone(), proof };
+    fleet.evidence = vec![proof(0, Proof::Gone { member_gone: false }), proof(1, Proof::Gone { member_gone: false })];
+    let decision = look(&fleet);
+    assert!(matches!(&decision.actions[..], [Action::Free { uid, .. }] if uid == "uid-a-1"));
+    let says = "its Node is gone, and it holds the grant 2 until that is proven, for etcd's member, too";
+    assert_eq!(decision.waiting[0].why.to_string(), says);
+    assert!(!decision.finished);
+    fleet.evidence[1] = proof(1, Proof::Word { who: "eve".to_owned(), why: "it burnt".to_owned() });
+    let decision = look(&fleet);
+    assert_eq!((decision.actions.len(), decision.waiting.len(), decision.finished), (2, 0, true));
+}
+
+#[test]
+fn the_others_wait_until_the_canary_has_been_well_for_long_enough() {
+    let mut fleet = four(canary());
+    assert_eq!(granted(&fleet), [0]);
+    assert_eq!(why(&fleet, 1), format!("wave 1 is not over: it waits for {}", name(&fleet, 0)));
+    arrive(&mut fleet, 0);
+    let decision = look(&fleet);
+    assert_eq!((decision.actions.len(), decision.passed, decision.soaks), (0, 0, Some(noon() + 1.hours())));
+    assert_eq!(why(&fleet, 1), "wave 1 must be well until 2026-06-01T13:00:00Z");
+    let decision = decide(&fleet, noon() + 1.hours());
+    assert_eq!((decision.actions.len(), decision.passed, decision.soaks), (2, 1, None));
+    // A wave that is over stays so; its nodes count as unavailable if they are ill.
+    fleet.passed = 1;
+    says(&mut fleet, 0).well = false;
+    assert_eq!(granted(&fleet), [1]);
+    assert_eq!(why(&fleet, 0), "it runs the payload, and is not well");
+}
+
+#[test]
+fn a_bad_canary_denies_the_payload_and_stops_everything() {
+    for is_ill in [false, true] {
+        let mut fleet = four(canary());
+        hold(&mut fleet, 1);
+        let what = if is_ill {
+            arrive(&mut fleet, 0);
+            says(&mut fleet, 0).well = false;
+            format!("the canary {} runs it, and is not well", name(&fleet, 0))
+        } else {
+            says(&mut fleet, 0).failed = Some("no boot".to_owned());
+            format!("the canary {} failed: no boot", name(&fleet, 0))
+        };
+        let (deny, pause) = (Action::Deny { payload: NEW, why: what.clone() }, Action::Pause { why: what.clone() });
+        assert_eq!(look(&fleet).actions, [deny, pause]);
+        // The one that was granted is not asked to begin with it.
+        assert_eq!(why(&fleet, 1), format!("the payload is denied: {what}"));
+        (fleet.denied, fleet.paused) = (Some(what.clone()), Some(what));
+        assert_eq!(look(&fleet).actions, []);
+        // What has begun ends, and gives its grant back.
+        says(&mut fleet, 1).token = 1;
+        assert!(matches!(look(&fleet).actions[..], [Action::Free { .. }]));
+    }
+}
+
+#[test]
+fn failures_up_to_the_budget_are_left_behind() {
+    let mut fleet = four(Policy { failure_budget: Some(Amount::Nodes(2)), ..two_at_once() });
+    says(&mut fleet, 0).failed = Some("no boot".to_owned());
+    assert_eq!(granted(&fleet), [1, 2]);
+    assert_eq!(why(&fleet, 0), "it failed: no boot");
+    says(&mut fleet, 1).failed = Some("no disk".to_owned());
+    let (first, second) = (name(&fleet, 0), name(&fleet, 1));
+    let what = format!("2 of 4 nodes failed, and 2 are enough; {first}: no boot; {second}: no disk");
+    assert!(matches!(&look(&fleet).actions[..], [Action::Deny { why, .. }, Action::Pause { .. }] if *why == what));
+    // A person leaves one out, and goes on.
+    fleet.skip.insert(fleet.nodes[0].node.uid.clone());
+    assert_eq!(granted(&fleet), [2, 3]);
+    assert_eq!(why(&fleet, 0), "it is left out: somebody said so");
+}
+
+#[test]
+fn a_pause_stops_what_is_new_and_lets_go_what_is_over() {
+    let mut fleet = four(two_at_once());
+    let token = hold(&mut fleet, 0);
+    says(&mut fleet, 2).staged = None;
+    fleet.paused = Some("eve: lunch".to_owned());
+    assert_eq!(look(&fleet).actions, []);
+    assert!((0..4).all(|n| why(&fleet, n) == "the rollout is paused: eve: lunch"));
+    says(&mut fleet, 0).token = token;
+    assert!(matches!(look(&fleet).actions[..], [Action::Free { .. }]));
+}
+
+#[test]
+fn a_plan_that_was_edited_is_not_followed() {
+    let mut fleet = four(two_at_once());
+    fleet.plan.waves[0].nodes.swap(0, 3);
+    assert_eq!(look(&fleet).actions, []);
+    assert!(why(&fleet, 0).starts_with("the plan is not the one that was made"));
+    fleet.plan.waves.clear();
+    assert!(!look(&fleet).finished);
+}
+
+#[test]
+fn whoever_came_later_waits_for_the_next_rollout() {
+    let mut fleet = four(Policy { max_unavailable: Some(Amount::Nodes(4)), ..Policy::default() });
+    // Made again under the same name.
+    fleet.nodes[0].node.uid = "another".to_owned();
+    fleet.nodes.push(staged(worker("a-5")));
+    assert_eq!(granted(&fleet), [1, 2, 3]);
+    assert_eq!(why(&fleet, 0), "it is not in the plan: it comes with the next rollout");
+    assert_eq!(why(&fleet, 4), "it is not in the plan: it comes with the next rollout");
+    for n in 1..4 {
+        arrive(&mut fleet, n);
+    }
+    assert!(look(&fleet).finished);
+}
+
+#[test]
+fn without_a_canary_nobody_knows() {
+    let mut fleet = four(canary());
+    let uid = fleet.nodes.remove(0).node.uid;
+    assert_eq!(look(&fleet).actions, []);
+    assert!(why(&fleet, 0).starts_with("no node of wave 1 tried the payload"));
+    fleet.skip.insert(uid);
+    assert_eq!(look(&fleet).actions, []);
+}
+
+#[test]
+fn the_control_plane_goes_last_one_by_one_and_waits_for_others_that_are_ill() {
+    let nodes = [worker("a-1"), control_plane("a-c"), control_plane("b-c")];
+    let mut fleet = rollout(&nodes, two_at_once());
+    assert_eq!(granted(&fleet), [0]);
+    arrive(&mut fleet, 0);
+    assert_eq!(granted(&fleet), [1]);
+    assert_eq!(why(&fleet, 2), "one node of the control plane at a time: a-c is unavailable");
+    fleet.elsewhere = vec![Node { pool: "other".to_owned(), ..control_plane("x-1") }];
+    assert_eq!(granted(&fleet), Vec::<usize>::new());
+    assert_eq!(why(&fleet, 1), "one node of the control plane at a time: x-1 is unavailable");
+}
+
+#[test]
+fn a_busy_node_is_left_alone_and_counts() {
+    let mut fleet = four(two_at_once());
+    says(&mut fleet, 0).busy = true;
+    assert_eq!(why(&fleet, 0), "somebody else's operation is under way on it");
+    assert_eq!(granted(&fleet), [1]);
+}
+
+#[test]
+fn it_is_over_when_all_run_it_and_nothing_is_held() {
+    let mut fleet = four(canary());
+    (0..4).for_each(|n| arrive(&mut fleet, n));
+    assert!(!look(&fleet).finished);
+    let later = decide(&fleet, noon() + 1.hours());
+    assert!(later.finished && later.waiting.is_empty() && later.actions.is_empty());
+    hold(&mut fleet, 2);
+    assert!(!decide(&fleet, noon() + 1.hours()).finished);
+}
+
+#[test]
+fn a_decision_is_data() {
+    let decision = look(&four(outside()));
+    let json = serde_json::to_string(&decision).unwrap();
+    assert_eq!(serde_json::from_str::<Decision>(&json).unwrap(), decision);
+    let fleet = four(canary());
+    assert_eq!(serde_json::from_str::<Snapshot>(&serde_json::to_string(&fleet).unwrap()).unwrap(), fleet);
+}

@@ -1,0 +1,64 @@
+//! Needs: nothing
+//!
+//! The decisions of a fleet, proven: the laws of the parts, rollouts of random fleets with random policies and faults, and
+//! two controllers in every order. No test here needs a cluster, a clock, or a network.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod amount;
+mod decide;
+mod laws;
+mod ledger;
+mod model;
+mod plan;
+mod policy;
+mod window;
+mod world;
+
+use jiff::Timestamp;
+use slipway_core::digest::Sha256;
+use slipway_rollout::{
+    amount::Amount,
+    facts::{Says, Seen},
+    ledger::{Limits, Node, Role},
+};
+
+const OLD: Sha256 = Sha256([1; 32]);
+const NEW: Sha256 = Sha256([2; 32]);
+
+/// A time, as people write it.
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// When most of it happens: a Monday at noon.
+fn noon() -> Timestamp {
+    at("2026-06-01T12:00Z")
+}
+
+fn worker(name: &str) -> Node {
+    let zone = name.split('-').next().map(str::to_owned);
+    Node { uid: format!("uid-{name}"), name: name.to_owned(), pool: "pool".to_owned(), zone, role: Role::Worker }
+}
+
+fn control_plane(name: &str) -> Node {
+    Node { role: Role::ControlPlane, ..worker(name) }
+}
+
+/// What is allowed, if nobody says more.
+fn limits(size: u32, max_unavailable: u32) -> Limits {
+    Limits {
+        size,
+        max_unavailable: Amount::Nodes(max_unavailable),
+        max_domains: None,
+        rates: Vec::new(),
+        from: noon(),
+        until: None,
+        down: Vec::new(),
+    }
+}
+
+/// A node that runs the old payload, and has the new one in its other slot.
+fn staged(node: Node) -> Seen {
+    let says = Says { runs: OLD, staged: Some(NEW), well: true, since: noon(), busy: false, token: 0, failed: None };
+    Seen { node, says: Some(says) }
+}

@@ -1,0 +1,94 @@
+//! Two controllers at once, each with the real decisions, and three nodes, in every order.
+//!
+//! A controller may crash between any two steps; what it has written may still arrive. What a node says may arrive late, or
+//! again after something newer, or never, and so may requests to begin. The API server is one object with a version, and
+//! a write that names another version fails. A node reads its grant before it begins, as `slipwayd` will.
+//!
+//! Time stands still: no law here may depend on it. One write of a crashed controller comes late, none where the budget is
+//! two; with `SLIPWAY_FLEET_STATES` set, one more.
+
+mod cluster;
+
+use std::time::Instant;
+
+use cluster::{Cluster, Mutant};
+use slipway_rollout::ledger::Node;
+use stateright::{Checker as _, HasDiscoveries, Model as _};
+
+use crate::{control_plane, worker};
+
+/// What is never to be.
+const BUDGET: &str = "never more nodes than the budget, nor two of the control plane";
+const HOLDS: &str = "whoever is disturbed holds the grant that it obeys";
+const TOKENS: &str = "tokens rise";
+const ENDS: &str = "without faults all nodes are done in the end";
+const REACHED: &str = "all nodes reach it";
+
+/// The laws that are broken.
+fn broken(nodes: &[Node], budget: u32, tokens: u64, mutant: Mutant) -> Vec<&'static str> {
+    let start = Instant::now();
+    let model = Cluster::new(nodes, budget, tokens, mutant);
+    let checker = model.checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    eprintln!(
+        "{} nodes, budget {budget}, {tokens} tokens, {mutant:?}: {} states, {} distinct, depth {}, {:.1} s",
+        nodes.len(),
+        checker.state_count(),
+        checker.unique_state_count(),
+        checker.max_depth(),
+        start.elapsed().as_secs_f64()
+    );
+    let found = checker.discoveries();
+    assert!(mutant != Mutant::None || found.contains_key(REACHED));
+    for (name, path) in found.iter().filter(|(name, _)| **name != REACHED && mutant == Mutant::None) {
+        eprintln!("BROKEN: {name}");
+        for (state, action) in path.clone().into_vec() {
+            eprintln!("    {:?} {action:?}", state.ledger);
+        }
+    }
+    found.into_keys().filter(|name| *name != REACHED).collect()
+}
+
+const NONE: [&str; 0] = [];
+
+fn workers() -> [Node; 3] {
+    ["a-1", "a-2", "a-3"].map(worker)
+}
+
+#[test]
+fn two_controllers_never_overdraw_a_budget_of_one() {
+    assert_eq!(broken(&workers(), 1, 3, Mutant::None), NONE);
+}
+
+#[test]
+fn a_node_that_is_granted_again_because_it_was_seen_late_is_harmless() {
+    assert_eq!(broken(&workers()[..2], 1, 4, Mutant::None), NONE);
+}
+
+#[test]
+fn two_controllers_never_overdraw_a_budget_of_two() {
+    assert_eq!(broken(&workers(), 2, 3, Mutant::None), NONE);
+}
+
+#[test]
+fn two_controllers_never_take_two_nodes_of_the_control_plane() {
+    assert_eq!(broken(&["a-1", "a-2", "a-3"].map(control_plane), 2, 3, Mutant::None), NONE);
+}
+
+/// What is wrong with such grants, so that nobody adds it.
+#[test]
+fn a_grant_that_ends_by_itself_is_noticed() {
+    let broken = broken(&workers(), 1, 3, Mutant::Expires);
+    assert!(broken.contains(&HOLDS) || broken.contains(&BUDGET), "{broken:?}");
+}
+
+#[test]
+fn a_budget_from_an_older_ledger_is_noticed() {
+    let broken = broken(&workers(), 1, 3, Mutant::OldBudget);
+    assert!(broken.contains(&BUDGET), "{broken:?}");
+}
+
+#[test]
+fn a_report_whose_token_is_not_looked_at_is_noticed() {
+    let broken = broken(&workers(), 1, 3, Mutant::AnyToken);
+    assert!(broken.contains(&HOLDS) || broken.contains(&BUDGET), "{broken:?}");
+}

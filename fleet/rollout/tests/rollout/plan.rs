@@ -1,0 +1,139 @@
+//! Which nodes go when, and what the hash names.
+
+use proptest::{prelude::*, sample::select};
+use slipway_rollout::{
+    amount::Amount,
+    ledger::{Node, Role},
+    plan::{Order, Plan},
+    policy::{Policy, Rules, Step},
+    preview::preview,
+    span::Span,
+    window::{Window, Zone},
+};
+
+use crate::{NEW, OLD, at, control_plane, noon, staged, worker, world};
+
+fn rules(policy: Policy) -> Rules {
+    Rules::try_from(vec![policy]).unwrap()
+}
+
+fn steps(steps: &[(Amount, u32)]) -> Vec<Step> {
+    steps.iter().map(|(nodes, minutes)| Step { nodes: *nodes, soak: Span::minutes(*minutes) }).collect()
+}
+
+/// Three workers in each of two zones, and three of the control plane.
+fn nodes() -> Vec<Node> {
+    let workers = ["b-1", "a-1", "b-2", "a-2", "b-3", "a-3"].map(worker);
+    ["b-c", "a-c", "c-c"].map(control_plane).into_iter().chain(workers).collect()
+}
+
+/// The zones of its waves.
+fn zones(plan: &Plan) -> Vec<String> {
+    let zone = |node: &Node| node.zone.clone().unwrap() + if node.role == Role::Worker { "" } else { "!" };
+    plan.waves.iter().map(|wave| wave.nodes.iter().map(zone).collect()).collect()
+}
+
+#[test]
+fn zone_after_zone_control_plane_last_own_node_very_last() {
+    let careful =
+        rules(Policy { steps: steps(&[(Amount::Nodes(1), 60), (Amount::Percent(50), 30)]), ..Policy::default() });
+    let make = |order, own| Plan::new("pool", NEW, nodes(), &careful, order, own);
+    let last = make(Order::ControlPlaneLast, None);
+    assert_eq!(zones(&last), ["a", "aab", "bb", "a!b!c!"]);
+    let soaks: Vec<_> = last.waves.iter().map(|wave| wave.soak).collect();
+    assert_eq!(soaks, [Some(Span::minutes(60)), Some(Span::minutes(30)), None, None]);
+    assert_eq!(zones(&make(Order::ControlPlaneFirst, None)), ["a!", "b!c!", "a", "aabbb"].map(str::to_owned));
+    assert_eq!(zones(&make(Order::ControlPlaneLast, Some("uid-a-2"))), ["a", "abb", "b", "a!b!c!", "a"]);
+    assert_eq!(zones(&make(Order::ControlPlaneFirst, Some("uid-a-c"))), ["b!", "c!", "aa", "abbb", "a!"]);
+}
+
+#[test]
+fn a_single_node_is_a_plan() {
+    let plan = Plan::new("pool", NEW, [control_plane("a-1")], &Rules::default(), Order::default(), Some("uid-a-1"));
+    assert_eq!(zones(&plan), ["a!"]);
+    assert!(Plan::new("pool", NEW, [], &Rules::default(), Order::default(), None).waves.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_node_once_and_the_same_plan_from_any_order(
+        fleet in world::fleet(), policies in world::policies(), rotate in any::<prop::sample::Index>(), own in select(vec![None, Some("uid-a-0")])
+    ) {
+        let rules = Rules::try_from(policies).unwrap();
+        let make = |nodes: &[Node]| Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), own);
+        let plan = make(&fleet);
+        let mut turned = fleet.clone();
+        turned.rotate_left(rotate.index(fleet.len()));
+        prop_assert_eq!(&plan, &make(&turned));
+        prop_assert!(plan.is_whole() && plan.waves.iter().all(|wave| !wave.nodes.is_empty()));
+        let mut planned: Vec<_> = plan.nodes().map(|(_, node)| node.clone()).collect();
+        planned.sort_by(|a, b| a.uid.cmp(&b.uid));
+        let mut all = fleet.clone();
+        all.sort_by(|a, b| a.uid.cmp(&b.uid));
+        prop_assert_eq!(planned, all);
+    }
+}
+
+#[test]
+fn the_hash_names_what_is_followed() {
+    let plan = Plan::new("pool", NEW, nodes(), &Rules::default(), Order::default(), None);
+    let kept: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert!(kept == plan && kept.is_whole());
+    let edits: [fn(&mut Plan); 6] = [
+        |plan| plan.pool = "other".to_owned(),
+        |plan| plan.payload = OLD,
+        |plan| plan.waves[0].nodes.swap(0, 1),
+        |plan| plan.waves[0].soak = Some(Span::minutes(1)),
+        |plan| plan.waves[1].nodes.truncate(1),
+        |plan| {
+            let node = plan.waves[1].nodes.remove(0);
+            plan.waves[0].nodes.push(node);
+        },
+    ];
+    for (n, edit) in edits.iter().enumerate() {
+        let mut edited = plan.clone();
+        edit(&mut edited);
+        assert!(!edited.is_whole(), "edit {n}");
+    }
+}
+
+#[test]
+fn a_preview_has_the_earliest_times() {
+    let policy = Policy {
+        max_unavailable: Some(Amount::Nodes(2)),
+        windows: vec![
+            Window::new(vec![], "22:00".parse().unwrap(), Span::minutes(60), Zone::named("UTC").unwrap()).unwrap(),
+        ],
+        steps: steps(&[(Amount::Nodes(1), 30)]),
+        ..Policy::default()
+    };
+    let nodes: Vec<Node> =
+        ["a-1", "a-2", "a-3"].map(worker).into_iter().chain(["a-c", "b-c"].map(control_plane)).collect();
+    let rules = rules(policy);
+    let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
+    let seen = nodes.into_iter().map(staged).collect();
+    let snapshot = world::snapshot(plan, rules, seen);
+    let preview = preview(&snapshot, Span::minutes(10), noon());
+    let time = |time: &str| Some(at(&format!("2026-06-{time}Z")));
+    // The canary; half an hour later two at once; then the control plane, one by one, of which the second comes too late.
+    let expected =
+        [vec![time("01T22:00")], vec![time("01T22:40"), time("01T22:40")], vec![time("01T22:50"), time("02T22:00")]];
+    assert_eq!(preview.begins, expected);
+    assert_eq!(preview.ends, time("02T22:10"));
+    let says: Vec<_> = preview.waiting.iter().map(|waiting| waiting.why.to_string()).collect();
+    assert_eq!(says.len(), 5);
+    assert_eq!(says[0], "no window of policy \"\" is open; the next time is 2026-06-01T22:00:00Z");
+    assert!(says[1].starts_with("wave 1 is not over: it waits for a-"), "{}", says[1]);
+}
+
+#[test]
+fn a_preview_of_what_never_begins_has_no_times() {
+    let none = rules(Policy { max_unavailable: Some(Amount::Nodes(0)), ..Policy::default() });
+    let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
+    let preview = preview(&world::snapshot(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
+    assert_eq!((preview.begins, preview.ends), (vec![vec![None]], None));
+    let says = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
+    assert_eq!(preview.waiting[0].why.to_string(), says);
+}

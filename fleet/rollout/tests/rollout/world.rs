@@ -1,0 +1,376 @@
+//! A fleet whose nodes take time, fail, fall silent and vanish. It runs the real decisions, and looks at each of them with
+//! arithmetic of its own.
+
+use std::collections::BTreeSet;
+
+use jiff::{Timestamp, ToSpan};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use slipway_rollout::{
+    amount::Amount,
+    decide::{Action, Decision, decide},
+    facts::{Evidence, Says, Seen, Snapshot},
+    ledger::{Ledger, Node, Proof, Rate, Refused, Role},
+    plan::{Order, Plan},
+    policy::{Policy, Rules, Step, Topology},
+    span::Span,
+    why::WhyNot,
+    window::{Window, Zone},
+};
+
+use crate::{NEW, OLD, control_plane, noon, worker};
+
+/// What is seen before anything happened.
+pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
+    Snapshot {
+        plan,
+        passed: 0,
+        rules,
+        nodes,
+        elsewhere: Vec::new(),
+        ledger: Ledger::default(),
+        evidence: Vec::new(),
+        skip: BTreeSet::new(),
+        paused: None,
+        denied: None,
+    }
+}
+
+/// Up to seven nodes in up to three zones.
+pub fn fleet() -> impl Strategy<Value = Vec<Node>> {
+    vec((select(vec!["a", "b", "c"]), prop::bool::weighted(0.3)), 1..8).prop_map(|nodes| {
+        let node = |(n, (zone, is_control_plane)): (usize, (&str, bool))| {
+            let name = format!("{zone}-{n}");
+            if is_control_plane { control_plane(&name) } else { worker(&name) }
+        };
+        nodes.into_iter().enumerate().map(node).collect()
+    })
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![(1_u32..4).prop_map(Amount::Nodes), (1_u8..=100).prop_map(Amount::Percent)]
+}
+
+/// A policy whose window, if it has one, is in UTC: its laws need no calendar.
+fn policy() -> impl Strategy<Value = Policy> {
+    let rate = (1_u32..4, 5_u32..300).prop_map(|(count, per)| Rate { count, per: Span::minutes(per) });
+    let steps = vec((amount(), 1_u32..200).prop_map(|(nodes, soak)| Step { nodes, soak: Span::minutes(soak) }), 0..3);
+    let topology = (1_u32..3).prop_map(|max_domains| Topology { key: "zone".to_owned(), max_domains });
+    (option::of(amount()), option::of(rate), steps, option::of(topology), option::of(amount())).prop_map(
+        |(max_unavailable, rate, steps, topology, failure_budget)| Policy {
+            max_unavailable,
+            rate,
+            steps,
+            topology,
+            failure_budget,
+            ..Policy::default()
+        },
+    )
+}
+
+/// When the only window opens, in hours after midnight, and for how many.
+pub type Hours = Option<(u32, u32)>;
+
+pub fn hours() -> impl Strategy<Value = Hours> {
+    option::of((0_u32..24, 1_u32..20))
+}
+
+/// Up to two policies, without windows.
+pub fn policies() -> impl Strategy<Value = Vec<Policy>> {
+    vec(policy(), 0..3)
+}
+
+pub fn with_window(mut policies: Vec<Policy>, hours: Hours) -> Vec<Policy> {
+    if let Some((start, lasts)) = hours {
+        let start = jiff::civil::Time::new(i8::try_from(start).unwrap(), 0, 0, 0).unwrap();
+        let window = Window::new(vec![], start, Span::minutes(60 * lasts), Zone::named("UTC").unwrap()).unwrap();
+        policies.push(Policy { windows: vec![window], ..Policy::default() });
+    }
+    policies
+}
+
+/// What becomes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is upgraded.
+    Reaches,
+    /// The new payload is no good on it: it comes back.
+    ComesBack,
+    /// It falls silent when it begins, for so many looks.
+    Silent(u8),
+    /// It is silent from the start on, for so many looks.
+    Asleep(u8),
+    /// It vanishes when it begins. Its member of etcd is taken out later.
+    Vanishes,
+    /// It runs the payload, is well, and after so many looks it is not, for some time.
+    FallsIll(u8),
+    /// The first requests to begin are lost.
+    Deaf(u8),
+}
+
+pub fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => Just(Fate::Reaches),
+        1 => Just(Fate::ComesBack),
+        1 => (1_u8..60).prop_map(Fate::Silent),
+        1 => (1_u8..60).prop_map(Fate::Asleep),
+        1 => Just(Fate::Vanishes),
+        1 => (0_u8..10).prop_map(Fate::FallsIll),
+        1 => (1_u8..60).prop_map(Fate::Deaf),
+    ]
+}
+
+/// A node, as it is.
+#[derive(Clone, Debug)]
+struct Body {
+    node: Node,
+    fate: Fate,
+    takes: u8,
+    says: Says,
+    /// Looks until it is done with what it does.
+    left: u8,
+    silent: u8,
+    /// Looks since it ran the payload.
+    age: u8,
+}
+
+/// The fleet, and what is kept of its rollout.
+pub struct World {
+    bodies: Vec<Body>,
+    gone: Vec<Node>,
+    pub snapshot: Snapshot,
+    hours: Hours,
+    now: Timestamp,
+    /// When grants were given.
+    given: Vec<Timestamp>,
+    /// Looks of all kinds so far.
+    looks: u32,
+}
+
+impl World {
+    pub fn new(nodes: &[(Node, Fate, u8)], policies: Vec<Policy>, hours: Hours, order: Order, own: usize) -> Self {
+        let rules = Rules::try_from(with_window(policies, hours)).unwrap();
+        let says = Says { runs: OLD, staged: None, well: true, since: noon(), busy: false, token: 0, failed: None };
+        let body = |(node, fate, takes): &(Node, Fate, u8)| {
+            let silent = if let Fate::Asleep(looks) = fate { *looks } else { 0 };
+            Body { node: node.clone(), fate: *fate, takes: *takes, says: says.clone(), left: 0, silent, age: 0 }
+        };
+        let own = nodes.get(own).map(|(node, ..)| node.uid.as_str());
+        let plan = Plan::new("pool", NEW, nodes.iter().map(|(node, ..)| node.clone()), &rules, order, own);
+        Self {
+            bodies: nodes.iter().map(body).collect(),
+            gone: Vec::new(),
+            snapshot: snapshot(plan, rules, Vec::new()),
+            hours,
+            now: noon(),
+            given: Vec::new(),
+            looks: 0,
+        }
+    }
+
+    /// Look, decide, do, and let time go by, until it is over or nothing moves any more. Whether it is over.
+    pub fn run(&mut self, looks: u32) -> bool {
+        while self.looks < looks {
+            self.looks += 1;
+            let decision = self.look();
+            if decision.finished {
+                return true;
+            }
+            self.pass(&decision);
+        }
+        false
+    }
+
+    fn look(&mut self) -> Decision {
+        let seen = |body: &Body| Seen { node: body.node.clone(), says: (body.silent == 0).then(|| body.says.clone()) };
+        self.snapshot.nodes = self.bodies.iter().map(seen).collect();
+        // A member of etcd is noticed, and taken out, some time later.
+        let member_gone = self.looks.is_multiple_of(7);
+        let gone = |node: &Node| Evidence { uid: node.uid.clone(), proof: Proof::Gone { member_gone } };
+        self.snapshot.evidence = self.gone.iter().map(gone).collect();
+        let decision = decide(&self.snapshot, self.now);
+        assert_eq!(decision, decide(&self.snapshot, self.now));
+        self.everybody_has_a_reason(&decision);
+        assert!(decision.passed >= self.snapshot.passed);
+        for action in &decision.actions {
+            self.act(action, &decision);
+        }
+        self.snapshot.passed = decision.passed;
+        let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_some()).count();
+        let total = u32::try_from(self.snapshot.plan.nodes().count()).unwrap();
+        let is_enough = failed as u64 >= u64::from(self.snapshot.rules.failures(total));
+        assert!(!is_enough || self.snapshot.denied.is_some(), "{failed} failures of {total}, and it goes on");
+        decision
+    }
+
+    fn act(&mut self, action: &Action, decision: &Decision) {
+        match action {
+            Action::Stage { uid, payload } => self.body(uid).says.staged = Some(*payload),
+            Action::Grant { node } => {
+                self.may_be_granted(node);
+                let (ledger, token) = self.snapshot.ledger.grant(node, &decision.limits, self.now).unwrap();
+                assert!(token > self.snapshot.ledger.epoch && ledger.epoch == token);
+                self.snapshot.ledger = ledger;
+                self.given.push(self.now);
+            }
+            Action::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
+            Action::Free { uid, proof } => {
+                assert!(self.bodies.iter().all(|body| body.node.uid != *uid || body.left == 0), "it is at work");
+                self.snapshot.ledger = self.snapshot.ledger.free(uid, proof).unwrap();
+            }
+            Action::Pause { why } => self.snapshot.paused = Some(why.clone()),
+            Action::Deny { payload, why } => {
+                assert_eq!(*payload, NEW);
+                self.snapshot.denied = Some(why.clone());
+            }
+        }
+    }
+
+    fn body(&mut self, uid: &str) -> &mut Body {
+        self.bodies.iter_mut().find(|body| body.node.uid == uid).unwrap()
+    }
+
+    fn begin(&mut self, uid: &str, token: u64, payload: slipway_core::digest::Sha256) {
+        assert!(self.is_open(), "it begins outside of the window");
+        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none());
+        assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, token);
+        assert_eq!(payload, NEW);
+        let body = self.body(uid);
+        assert!(token > body.says.token && body.left == 0 && body.says.staged == Some(NEW));
+        match &mut body.fate {
+            Fate::Deaf(looks) if *looks > 0 => {
+                *looks -= 1;
+                return;
+            }
+            Fate::Vanishes => {
+                let at = self.bodies.iter().position(|body| body.node.uid == uid).unwrap();
+                let body = self.bodies.remove(at);
+                self.gone.push(body.node);
+                return;
+            }
+            Fate::Silent(looks) => body.silent = *looks,
+            _ => {}
+        }
+        (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
+    }
+
+    /// Ten minutes, or until the time for which everything waits.
+    fn pass(&mut self, decision: &Decision) {
+        let is_quiet = decision.actions.is_empty() && self.bodies.iter().all(|body| body.left == 0 && body.silent == 0);
+        let until = |why: &WhyNot| match why {
+            WhyNot::Closed(closed) => closed.opens,
+            WhyNot::Soak { until, .. } => Some(*until),
+            WhyNot::Refused(Refused::Rate { again, .. }) => *again,
+            _ => None,
+        };
+        let times = decision.waiting.iter().filter_map(|waiting| until(&waiting.why)).chain(decision.soaks);
+        let soon = self.now + 10.minutes();
+        self.now = times.min().filter(|_| is_quiet).map_or(soon, |time| time.max(soon));
+        for body in &mut self.bodies {
+            body.passes(self.now);
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        let minute = self.now.as_second().rem_euclid(86_400) / 60;
+        self.hours
+            .is_none_or(|(start, lasts)| (minute - i64::from(start) * 60).rem_euclid(1440) < i64::from(lasts) * 60)
+    }
+
+    /// What must be so for a node to be granted, in words of its own.
+    fn may_be_granted(&self, node: &Node) {
+        let plan = &self.snapshot.plan;
+        let policies: Vec<Policy> = self.snapshot.rules.clone().into();
+        assert!(self.is_open(), "outside of the window");
+        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none(), "stopped");
+
+        // Who is unavailable once it goes, itself among them.
+        let total = self.bodies.len() as u64;
+        let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.says.well || body.says.busy);
+        let held = self.snapshot.ledger.grants.iter().map(|grant| &grant.node);
+        let mut out: Vec<&Node> = held.chain(ill.map(|body| &body.node)).collect();
+        assert!(!out.iter().any(|other| other.uid == node.uid), "it is out already");
+        out.push(node);
+        out.sort_by_key(|node| &node.uid);
+        out.dedup_by_key(|node| &node.uid);
+        for amount in policies.iter().filter_map(|policy| policy.max_unavailable).chain([Amount::Percent(100)]) {
+            let may = match amount {
+                Amount::Nodes(nodes) => u64::from(nodes),
+                Amount::Percent(percent) => (total * u64::from(percent) / 100).max(1),
+            };
+            assert!(out.len() as u64 <= may && (out.len() as u64) < total.max(2), "over the budget of {amount}");
+        }
+        if policies.iter().all(|policy| policy.max_unavailable.is_none()) {
+            assert_eq!(out.len(), 1, "one at a time if nobody says more");
+        }
+        let control_plane = out.iter().filter(|node| node.role == Role::ControlPlane).count();
+        assert!(node.role == Role::Worker || control_plane == 1, "two nodes of the control plane");
+        let zones: BTreeSet<_> = out.iter().map(|node| &node.zone).collect();
+        for topology in policies.iter().filter_map(|policy| policy.topology.as_ref()) {
+            assert!(zones.len() <= topology.max_domains as usize, "too many zones");
+        }
+        for rate in policies.iter().filter_map(|policy| policy.rate) {
+            let lately = self.given.iter().filter(|given| rate.per.after(**given) > self.now).count();
+            assert!(lately < rate.count as usize, "over the rate");
+        }
+
+        // The plan: whoever is before it has gone, or cannot.
+        let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid).unwrap();
+        for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
+            let Some(body) = self.bodies.iter().find(|body| body.node.uid == other.uid) else { continue };
+            let has_gone = self.snapshot.ledger.held(&other.uid).is_some() || body.says.runs == NEW;
+            let cannot = body.silent > 0 || body.says.failed.is_some();
+            assert!(has_gone || cannot, "{} overtakes {}", node.name, other.name);
+            let is_settled = body.says.runs == NEW && body.says.well || body.says.failed.is_some();
+            assert!(earlier == wave || earlier < self.snapshot.passed || is_settled, "an earlier wave is not over");
+        }
+        for body in self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_none()) {
+            assert!(body.says.staged == Some(NEW), "{} is not staged", body.node.name);
+        }
+    }
+
+    /// Who is not done has one reason, and who is done has none.
+    fn everybody_has_a_reason(&self, decision: &Decision) {
+        for body in &self.bodies {
+            let reasons = decision.waiting.iter().filter(|waiting| waiting.node.uid == body.node.uid);
+            let reasons: Vec<_> = reasons.map(|waiting| waiting.why.to_string()).collect();
+            let is_freed = |action: &Action| matches!(action, Action::Free { uid, .. } if *uid == body.node.uid);
+            let holds = self.snapshot.ledger.held(&body.node.uid).is_some() && !decision.actions.iter().any(is_freed);
+            let is_well = body.silent == 0 && body.says.well && !body.says.busy;
+            let is_done = body.says.runs == NEW && is_well && !holds;
+            assert_eq!(reasons.len(), usize::from(!is_done), "{}: {reasons:?}", body.node.name);
+            assert!(reasons.iter().all(|reason| !reason.is_empty()));
+        }
+    }
+
+    /// All nodes run the payload and are well, and nothing is held.
+    pub fn is_reached(&self) -> bool {
+        let is_there = |body: &Body| body.says.runs == NEW && body.says.well;
+        self.snapshot.ledger.grants.is_empty() && self.bodies.iter().all(is_there)
+    }
+}
+
+impl Body {
+    fn passes(&mut self, now: Timestamp) {
+        self.silent = self.silent.saturating_sub(1);
+        let is_ill_at = |age: u8, looks: u8| (looks..looks.saturating_add(5)).contains(&age);
+        if self.says.runs == NEW && self.left == 0 {
+            self.age = self.age.saturating_add(1);
+            if let Fate::FallsIll(looks) = self.fate {
+                let well = !is_ill_at(self.age, looks);
+                if well != self.says.well {
+                    (self.says.well, self.says.since) = (well, now);
+                }
+            }
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            if self.left == 0 {
+                (self.says.busy, self.says.since) = (false, now);
+                match self.fate {
+                    Fate::ComesBack => self.says.failed = Some("it did not become well".to_owned()),
+                    _ => (self.says.runs, self.says.staged) = (NEW, Some(NEW)),
+                }
+            }
+        }
+    }
+}
