@@ -146,6 +146,8 @@ fn runs_an_image(firmware: Firmware) {
     let machine = Machine::new(firmware).memory(2048).drive(&disk_of(&image).kept());
     let mut at = Terminal::of(machine.test_net(Some(tags.registry.port)));
     at.logs_in('A', 0);
+    // For who reads the console of a test that failed.
+    at.runs("{ slipwayctl watch >/dev/console 2>&1 </dev/null & }");
     at.runs("slipwayctl upgrade docker://10.0.2.100:5000/os:next --allow-outage");
     at.console.wait_for("slipway: slot B try=1: booting");
     expect_end(&mut at, "reached its goal");
