@@ -36,7 +36,7 @@ use crate::{
 
 /// A line for the init system's log. Where the log was stopped with the other services, nobody reads it, and the work
 /// goes on.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -101,7 +101,7 @@ impl Worker {
     pub fn work(mut self) {
         // What cannot be cleared now is cleared before the next payload is written, and that step says what blocks it.
         if let Err(why) = self.machine.clear() {
-            eprintln!("{why}");
+            say(&why);
         }
         loop {
             let pause = match self.inner.shared.turn(&mut self.machine) {
