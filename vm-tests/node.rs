@@ -44,12 +44,14 @@ const ETCD: &str = "--name node --data-dir /var/lib/etcd --logger zap --log-leve
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
     --initial-cluster node=http://127.0.0.1:2380";
-/// A single machine. What uses `/var`, which lies on EPHEMERAL, is stopped.
+/// A single machine. What uses `/var`, which lies on EPHEMERAL, is stopped: also services to whose mount namespaces systemd
+/// gives a part of it.
 const ALONE: &str = r#"
 [services]
 stop = [
     "systemd-journald.socket", "systemd-journald-dev-log.socket", "systemd-journald-audit.socket",
-    "systemd-journald.service",
+    "systemd-journald.service", "systemd-networkd.socket", "systemd-networkd.service", "systemd-resolved.service",
+    "systemd-logind.service",
 ]
 need = ["ssh.service"]
 soak = "5s"
