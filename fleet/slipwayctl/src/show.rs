@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use slipway_node_api::v1::{
-    Disk, Ended, Event, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
+    Disk, Ended, Event, Health, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
 };
 
 use crate::{cli::Form, failure::Failure};
@@ -172,6 +172,7 @@ pub fn status(of: &StatusResponse) -> String {
         Some(op) => rows.extend(operation(op)),
         None => rows.push(("doing", "nothing".to_owned())),
     }
+    rows.extend(of.health.iter().map(|of| ("health", health(of))));
     rows.extend(of.ended.iter().take(3).map(|of| ("before", format!("{}, for {}", ended(of), of.caller))));
     rows.extend(of.denied.iter().map(|of| ("denied", format!("{}: {}", of.payload, of.why))));
     rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
@@ -180,6 +181,12 @@ pub fn status(of: &StatusResponse) -> String {
         let _ = writeln!(text, "{key:<9} {}", plain(value));
         text
     })
+}
+
+fn health(of: &Health) -> String {
+    let time = if of.state == "unknown" { String::new() } else { format!(" for {}", duration(of.seconds)) };
+    let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
+    format!("{}{time}{why}", of.state)
 }
 
 fn slots(disk: &Disk) -> Vec<(&'static str, String)> {
@@ -244,6 +251,19 @@ mod tests {
     fn what_a_node_says_cannot_write_over_the_terminal() {
         let event = Event { what: Some(What::notice("a\x1b[2Jb\nc")), ..Event::default() };
         assert_eq!(line(&event), "00:00:00  a [2Jb c");
+    }
+
+    #[test]
+    fn how_a_node_is() {
+        let of = |state: &str, seconds, reasons: &[&str]| {
+            let reasons = reasons.iter().map(|&why| why.to_owned()).collect();
+            health(&Health { state: state.to_owned(), seconds, reasons })
+        };
+        assert_eq!(of("well", 7200, &[]), "well for 2 h 0 min");
+        assert_eq!(of("ill", 60, &["a is failed", "b"]), "ill for 1 min: a is failed; b");
+        assert_eq!(of("unknown", 0, &["an operation is under way"]), "unknown: an operation is under way");
+        let status = StatusResponse { health: Some(Health::default()), ..StatusResponse::default() };
+        assert!(super::status(&status).contains("\nhealth "));
     }
 
     #[test]
