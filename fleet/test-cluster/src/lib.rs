@@ -1,5 +1,6 @@
 //! A real API server and its etcd on the loopback interface. There is no kubelet and no controller: the test does what
 //! they would do, and says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::{
     fs::{self, File},
@@ -14,6 +15,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn part(variable: &str, name: &str) -> PathBuf {
@@ -99,11 +101,22 @@ impl Server {
 
     fn write_kubeconfig(&self, user: &str) {
         let file = |name: String| self.dir.path().join(name);
-        let (ca, crt, key) = (file("ca.crt".into()), file(format!("{user}.crt")), file(format!("{user}.key")));
-        let text = serde_json::json!({
+        let (crt, key) = (file(format!("{user}.crt")), file(format!("{user}.key")));
+        self.write(user, &json!({ "client-certificate": crt, "client-key": key }));
+    }
+
+    /// Credentials of whoever has this token; they are in the answer's file.
+    pub fn with_token(&self, user: &str, token: &str) -> PathBuf {
+        self.write(user, &json!({ "token": token }));
+        self.kubeconfig(user)
+    }
+
+    fn write(&self, user: &str, credentials: &Value) {
+        let ca = self.dir.path().join("ca.crt");
+        let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "t",
             "clusters": [{ "name": "t", "cluster": { "server": self.url, "certificate-authority": ca } }],
-            "users": [{ "name": "t", "user": { "client-certificate": crt, "client-key": key } }],
+            "users": [{ "name": "t", "user": credentials }],
             "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
         });
         fs::write(self.kubeconfig(user), text.to_string()).unwrap();
