@@ -125,10 +125,8 @@ pub struct NodePoolStatus {
     /// What goes on, and why no more; for people.
     pub message: String,
     /// The digest of the payload that its nodes are to run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Sha256>,
     /// The Rollout that is followed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<String>,
     /// The generation of the pool that this speaks of.
     pub observed_generation: i64,

@@ -1,6 +1,5 @@
 //! One node.
 
-use jiff::Timestamp;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +52,4 @@ pub struct NodeUpgradeStatus {
     pub staged: Option<Sha256>,
     /// Whether it says that it is well; absent if it does not answer.
     pub well: Option<bool>,
-    /// Since when it is as well, or as ill, as it is.
-    pub since: Option<Timestamp>,
 }
