@@ -171,7 +171,8 @@ impl Cluster {
         match old {
             None => within(&what, upgrades.create(&PostParams::default(), new)).await.map(drop)?,
             Some(old) if old.spec != new.spec || old.metadata.owner_references != new.metadata.owner_references => {
-                let patch = json!({ "metadata": { "ownerReferences": new.metadata.owner_references }, "spec": new.spec });
+                let patch =
+                    json!({ "metadata": { "ownerReferences": new.metadata.owner_references }, "spec": new.spec });
                 within(&what, upgrades.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)?;
             }
             Some(_) => {}

@@ -62,13 +62,13 @@ pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger
 
 /// The next rollout of the pool's target, if there is to be one. `seen` has the pool's nodes with regard to that target.
 pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str>) -> Option<Rollout> {
-    let is_over = |last: &Rollout| {
-        state(last) == FINISHED && last.status.as_ref().is_some_and(|status| status.denied.is_none())
-    };
+    let is_over =
+        |last: &Rollout| state(last) == FINISHED && last.status.as_ref().is_some_and(|status| status.denied.is_none());
     if last.is_some_and(|last| !is_over(last)) {
         return None;
     }
-    let planned: BTreeSet<&str> = last.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
+    let planned: BTreeSet<&str> =
+        last.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
     let is_new = |seen: &&Seen| !seen.runs(wish.payload) && !planned.contains(seen.node.uid.as_str());
     let may_go = |seen: &Seen| {
         let waits_for_nothing = last.is_none() || (seen.failure().is_none() && !wish.skip.contains(&seen.node.uid));

@@ -98,7 +98,8 @@ impl<'a> Members<'a> {
     /// A node of this pool that is in another one, too.
     fn shared(&self, pool: &str) -> Option<Problem> {
         self.of(pool).iter().find_map(|node| {
-            let is_in = |(_, nodes): &(&&str, &Vec<&core::Node>)| nodes.iter().any(|of| seen::uid(of) == seen::uid(node));
+            let is_in =
+                |(_, nodes): &(&&str, &Vec<&core::Node>)| nodes.iter().any(|of| seen::uid(of) == seen::uid(node));
             let pools: Vec<String> = self.of.iter().filter(is_in).map(|(pool, _)| (*pool).to_owned()).collect();
             (pools.len() > 1).then(|| Problem::NodesShared { node: seen::name(node).to_owned(), pools })
         })
@@ -120,7 +121,8 @@ pub fn wish(name: &str, objects: &Objects, members: &Members<'_>) -> Result<Wish
     if let Some(shared) = members.shared(name) {
         return Err(shared);
     }
-    let policies = pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
+    let policies =
+        pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
     let (image, payload) = target(&pool.spec, &objects.channels)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();

@@ -77,13 +77,8 @@ pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger)
 pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
     let mut freed = Vec::new();
     let mut ledger = freed_ledger(sight, members, &mut freed);
-    let mut round = Round {
-        ledger: Ledger::default(),
-        freed,
-        pools: BTreeMap::new(),
-        new: Vec::new(),
-        aside: Vec::new(),
-    };
+    let mut round =
+        Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
     for name in sight.objects.pools.keys() {
         let course = wish(name, sight.objects, members).map(|wish| {
             let course = course(wish, name, sight, members, &ledger, now);
@@ -144,14 +139,7 @@ fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
     evidence
 }
 
-fn course(
-    wish: Wish,
-    name: &str,
-    sight: Sight<'_>,
-    members: &Members<'_>,
-    ledger: &Ledger,
-    now: Timestamp,
-) -> Course {
+fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledger: &Ledger, now: Timestamp) -> Course {
     let rollouts = &sight.objects.rollouts;
     let Followed { rollout, leaves } = plans::followed(name, wish.payload, rollouts, ledger);
     let none = || Plan::new(name, wish.payload, [], &wish.rules, wish.pool.spec.order, None);
@@ -163,8 +151,7 @@ fn course(
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = seen::uid(node);
-        let (seen, why) =
-            seen::seen(sight.looks.get(uid), seen::member(node, name, &wish.zones), plan.payload, &uids);
+        let (seen, why) = seen::seen(sight.looks.get(uid), seen::member(node, name, &wish.zones), plan.payload, &uids);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         nodes.push(seen);
     }

@@ -104,4 +104,3 @@ pub fn seen(look: Option<&Look>, node: Node, payload: Sha256, rollouts: &[&str])
         Err(why) => (Seen { node, says: None }, Some(why)),
     }
 }
-

@@ -110,12 +110,7 @@ impl Controller {
     }
 
     /// Have nodes stage and begin.
-    async fn ask(
-        &self,
-        objects: &Objects,
-        looks: &BTreeMap<String, Look>,
-        round: &Round,
-    ) -> BTreeMap<String, Answer> {
+    async fn ask(&self, objects: &Objects, looks: &BTreeMap<String, Look>, round: &Round) -> BTreeMap<String, Answer> {
         let mut requests = Vec::new();
         for course in round.pools.values().flatten() {
             for action in &course.decision.actions {
@@ -205,7 +200,8 @@ fn request(course: &Course, action: &Action, look: Option<&Look>) -> Option<Requ
 fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
     let (name, uid) = (seen::name(node).to_owned(), seen::uid(node).to_owned());
     let mut upgrade = NodeUpgrade::new(&name, NodeUpgradeSpec { node_uid: uid.clone(), pool: pool.to_owned() });
-    let owner = OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), name, uid, ..Default::default() };
+    let owner =
+        OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), name, uid, ..Default::default() };
     upgrade.metadata.owner_references = Some(vec![owner]);
     upgrade
 }
