@@ -139,7 +139,7 @@ pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
     let Headline { state, message } = headline(course);
     let is_done = is_target && status.done == status.nodes;
     let state = if is_done { "UpToDate" } else { state };
-    status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "", now);
+    status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);
     status.conditions = condition::set(&status.conditions, "UpToDate", is_done, state, &message, now);
     (status.state, status.message) = (state.to_owned(), message);
     status
