@@ -11,6 +11,9 @@
 //!
 //! [`condition`] has how a condition changes, and [`crd`] the definitions.
 
+// Each printer column is an attribute, and two of them may be alike in a part.
+#![allow(clippy::duplicated_attributes)]
+
 pub mod channel;
 pub mod condition;
 pub mod crd;

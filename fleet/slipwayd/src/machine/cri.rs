@@ -22,7 +22,7 @@ use api::{
     StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
 };
 
-use crate::service::say;
+use crate::logs::say;
 
 mod api {
     tonic::include_proto!("runtime.v1");
