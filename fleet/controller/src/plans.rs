@@ -8,8 +8,13 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource as _;
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::rollout::{Rollout, RolloutSpec};
+use slipway_fleet_objects::{
+    pool::NodePool,
+    rollout::{Rollout, RolloutSpec},
+};
 use slipway_rollout::{
     facts::Seen,
     ledger::{Ledger, Node},
@@ -87,5 +92,14 @@ fn rollout(wish: &Wish, nodes: impl Iterator<Item = Node>, last: Option<&Rollout
     let pool = wish.pool.metadata.name.as_deref().unwrap_or_default();
     let plan = Plan::new(pool, wish.payload, nodes, &wish.rules, wish.pool.spec.order, own);
     let name = names::rollout(pool, wish.payload, last);
-    Rollout::new(&name, RolloutSpec { image: wish.image.clone(), plan })
+    let mut rollout = Rollout::new(&name, RolloutSpec { image: wish.image.clone(), plan });
+    // It goes with its pool.
+    rollout.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: NodePool::api_version(&()).into_owned(),
+        kind: NodePool::kind(&()).into_owned(),
+        name: pool.to_owned(),
+        uid: wish.pool.metadata.uid.clone().unwrap_or_default(),
+        ..OwnerReference::default()
+    }]);
+    rollout
 }

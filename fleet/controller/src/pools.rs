@@ -75,14 +75,21 @@ pub struct Wish {
 #[derive(Debug)]
 pub struct Members<'a> {
     of: BTreeMap<&'a str, Vec<&'a core::Node>>,
+    /// The pools of each node, by UID.
+    pools: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 impl<'a> Members<'a> {
     /// As the labels of the nodes say.
     pub fn new(objects: &'a Objects) -> Self {
-        let pools = objects.pools.iter().filter_map(|(name, pool)| Some((name.as_str(), pool.as_ref().ok()?)));
-        let members = |pool: &NodePool| objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
-        Self { of: pools.map(|(name, pool)| (name, members(pool))).collect() }
+        let (mut of, mut pools) = (BTreeMap::new(), BTreeMap::<_, Vec<_>>::new());
+        for (name, pool) in &objects.pools {
+            let Ok(pool) = pool else { continue };
+            let nodes: Vec<_> = objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
+            nodes.iter().for_each(|node| pools.entry(seen::uid(node)).or_default().push(name.as_str()));
+            of.insert(name.as_str(), nodes);
+        }
+        Self { of, pools }
     }
 
     /// Those of one pool.
@@ -92,16 +99,15 @@ impl<'a> Members<'a> {
 
     /// The pool of a node; the first one, if there are two.
     pub fn pool_of(&self, uid: &str) -> Option<&'a str> {
-        self.of.iter().find(|(_, nodes)| nodes.iter().any(|node| seen::uid(node) == uid)).map(|(pool, _)| *pool)
+        self.pools.get(uid)?.first().copied()
     }
 
     /// A node of this pool that is in another one, too.
     fn shared(&self, pool: &str) -> Option<Problem> {
         self.of(pool).iter().find_map(|node| {
-            let is_in =
-                |(_, nodes): &(&&str, &Vec<&core::Node>)| nodes.iter().any(|of| seen::uid(of) == seen::uid(node));
-            let pools: Vec<String> = self.of.iter().filter(is_in).map(|(pool, _)| (*pool).to_owned()).collect();
-            (pools.len() > 1).then(|| Problem::NodesShared { node: seen::name(node).to_owned(), pools })
+            let pools = self.pools.get(seen::uid(node)).filter(|pools| pools.len() > 1)?;
+            let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
+            Some(Problem::NodesShared { node: seen::name(node).to_owned(), pools })
         })
     }
 }

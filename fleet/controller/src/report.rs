@@ -1,5 +1,7 @@
 //! What people read: what goes on, and why no more.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use slipway_fleet_objects::{
     condition,
@@ -10,11 +12,12 @@ use slipway_fleet_objects::{
 use slipway_node_api::v1::StatusResponse;
 use slipway_rollout::{
     decide::{Action, Waiting},
-    ledger::Node,
+    facts::Seen,
     why::WhyNot,
 };
 
 use crate::{
+    nodes::Answer,
     plans::{FINISHED, SUPERSEDED},
     pools::Problem,
     round::Course,
@@ -97,12 +100,11 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
     }
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
-    let is_done = |node: &Node| {
-        let waits = decision.waiting.iter().any(|waiting| waiting.node.uid == node.uid);
-        !waits && course.snapshot.nodes.iter().any(|seen| seen.node.uid == node.uid)
-    };
+    let waiting = course.waiting();
+    let there: BTreeSet<&str> = course.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
+    let is_done = |uid: &str| there.contains(uid) && !waiting.contains_key(uid);
     status.nodes = count(plan.nodes().count());
-    status.done = count(plan.nodes().filter(|(_, node)| is_done(node)).count());
+    status.done = count(plan.nodes().filter(|(_, node)| is_done(&node.uid)).count());
     status.waves = format!("{}/{}", status.passed, plan.waves.len());
     let Headline { state, message } = headline(course);
     status.conditions = condition::set(&status.conditions, "Finished", state == FINISHED, state, &message, now);
@@ -131,9 +133,9 @@ pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
     let nodes = &course.snapshot.nodes;
     // With regard to what is followed; while that is another payload, nobody has the target yet.
     let is_target = course.snapshot.plan.payload == course.wish.payload;
-    let waits = |uid: &str| course.decision.waiting.iter().any(|waiting| waiting.node.uid == uid);
+    let waiting = course.waiting();
     status.nodes = count(nodes.len());
-    status.done = count(nodes.iter().filter(|seen| is_target && !waits(&seen.node.uid)).count());
+    status.done = count(nodes.iter().filter(|seen| is_target && !waiting.contains_key(seen.node.uid.as_str())).count());
     status.payload = Some(course.wish.payload);
     status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
     let Headline { state, message } = headline(course);
@@ -156,27 +158,44 @@ pub fn invalid(pool: Option<&NodePool>, members: usize, problem: &Problem, now: 
     status
 }
 
-/// What people read of a node: why it does not go, and what came of what it was asked for.
-pub fn node(course: &Course, uid: &str, look: Option<&Look>, refused: Option<&str>) -> NodeUpgradeStatus {
-    let waiting = course.decision.waiting.iter().find(|waiting| waiting.node.uid == uid);
-    let (reason, message) = match waiting {
-        Some(waiting) => (waiting.why.word(), sentence(course, waiting)),
-        None => ("Done", "it runs the payload, and is well".to_owned()),
+/// What people read of each node, by UID: why it does not go, and why it did not do what it was asked for.
+pub fn nodes<'a>(
+    course: &'a Course,
+    looks: &BTreeMap<String, Look>,
+    answers: &BTreeMap<String, Answer>,
+) -> BTreeMap<&'a str, NodeUpgradeStatus> {
+    let waiting = course.waiting();
+    let waves = course.snapshot.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
+    let waves: BTreeMap<&str, u32> = waves.collect();
+    let of = |seen: &'a Seen| {
+        let uid = seen.node.uid.as_str();
+        let waiting = waiting.get(uid).map(|waiting| (waiting.why.word(), sentence(course, waiting)));
+        let refused = match answers.get(uid) {
+            Some(Answer::Refused(why)) => Some(why.as_str()),
+            Some(Answer::New | Answer::Known) | None => None,
+        };
+        let mut status = node(seen, waiting, looks.get(uid), refused);
+        status.token = course.snapshot.ledger.held(uid).map(|grant| grant.token);
+        status.wave = waves.get(uid).copied();
+        (uid, status)
     };
-    let says = course.snapshot.nodes.iter().find(|seen| seen.node.uid == uid).and_then(|seen| seen.says.as_ref());
+    course.snapshot.nodes.iter().map(of).collect()
+}
+
+fn node(seen: &Seen, waiting: Option<(&str, String)>, look: Option<&Look>, refused: Option<&str>) -> NodeUpgradeStatus {
+    let (reason, message) = waiting.unwrap_or_else(|| ("Done", "it runs the payload, and is well".to_owned()));
     let status = look.and_then(|look| look.status.as_ref().ok());
     let more = [ill(status).filter(|_| reason == "NotWell" || reason == "UnderWay"), refused.map(str::to_owned)];
     let message = more.into_iter().flatten().fold(message, |all, more| format!("{all} ({more})"));
-    let wave = course.snapshot.plan.nodes().find(|(_, node)| node.uid == uid).map(|(wave, _)| count(wave + 1));
+    let says = seen.says.as_ref();
     NodeUpgradeStatus {
         reason: reason.to_owned(),
         message: short(message),
-        wave,
-        token: course.snapshot.ledger.held(uid).map(|grant| grant.token),
         step: status.and_then(|status| Some(status.operation.as_ref()?.step.clone())),
         runs: says.map(|says| says.runs),
         staged: says.and_then(|says| says.staged),
         well: says.map(|says| says.well),
+        ..NodeUpgradeStatus::default()
     }
 }
 

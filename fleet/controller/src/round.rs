@@ -1,13 +1,13 @@
 //! What follows from one look, for all pools together: they share one ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{ledger::DisruptionLedger, rollout::Rollout};
 use slipway_rollout::{
-    decide::{Action, Decision, decide, frees},
+    decide::{Action, Decision, Waiting, decide, frees},
     facts::{Evidence, Seen, Snapshot},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
@@ -62,6 +62,13 @@ pub struct Course {
     pub decision: Decision,
     /// Why nothing can be decided from what a node says, by UID.
     pub unclear: BTreeMap<String, String>,
+}
+
+impl Course {
+    /// Why nodes are not done, by UID.
+    pub fn waiting(&self) -> BTreeMap<&str, &Waiting> {
+        self.decision.waiting.iter().map(|waiting| (waiting.node.uid.as_str(), waiting)).collect()
+    }
 }
 
 /// The nodes that must be looked at: those of the pools, those of the control plane, and those that hold grants.
@@ -124,10 +131,11 @@ fn freed_ledger(sight: Sight<'_>, members: &Members<'_>, freed: &mut Vec<Action>
 
 /// What frees grants from elsewhere than from the node.
 fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
+    let there: BTreeSet<&str> = sight.objects.nodes.iter().map(seen::uid).collect();
     let mut evidence = Vec::new();
     for grant in &ledger.grants {
         let uid = &grant.node.uid;
-        if !sight.objects.nodes.iter().any(|node| seen::uid(node) == uid) {
+        if !there.contains(uid.as_str()) {
             // Whether etcd still has the member, nobody has looked: for the control plane a person says so.
             evidence.push(Evidence { uid: uid.clone(), proof: Proof::Gone { member_gone: false } });
         }

@@ -4,7 +4,10 @@
 //! ledger. What stays of a failure is written before the grant of the node that failed is freed. A node is asked to begin
 //! with a grant that was read, not with one that was only written.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -28,6 +31,9 @@ use crate::{
     round::{Course, Round, Sight, round, to_look},
     seen::{self, Look},
 };
+
+/// For how long a look may be acted on.
+const FRESH: Duration = Duration::from_secs(60);
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +67,9 @@ impl Controller {
         let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
         let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
         let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, own };
-        let now = Timestamp::now();
+        let (looked, now) = (Instant::now(), Timestamp::now());
         let round = round(sight, &members, now);
-        match self.write(sight, &round, now).await {
+        match self.write(sight, &round, (looked, now)).await {
             Ok(()) => {}
             // Somebody else was faster, and has seen as much.
             Err(Error::Conflict(_)) => return Ok(Again::AtOnce),
@@ -80,12 +86,12 @@ impl Controller {
             }
             again = Again::AtOnce;
         }
-        self.tell(sight, &members, &round, &answers, now).await?;
+        self.tell(sight, &members, &round, &answers, now).await;
         Ok(again)
     }
 
     /// What stays: first of rollouts, then of the ledger. If anybody has written one of them meanwhile, that ends it.
-    async fn write(&self, sight: Sight<'_>, round: &Round, now: Timestamp) -> Result<()> {
+    async fn write(&self, sight: Sight<'_>, round: &Round, (looked, now): (Instant, Timestamp)) -> Result<()> {
         for rollout in &round.aside {
             self.write_rollout(rollout, report::aside(rollout, now)).await?;
         }
@@ -95,6 +101,10 @@ impl Controller {
             }
         }
         if round.ledger != sight.ledger.status.clone().unwrap_or_default() {
+            // This program may have stood still. Then nodes and windows are not what they were.
+            if looked.elapsed() > FRESH {
+                return Err(Error::Conflict("what was seen is too old".to_owned()));
+            }
             self.cluster.write_ledger(sight.ledger, &round.ledger).await?;
         }
         Ok(())
@@ -111,20 +121,20 @@ impl Controller {
 
     /// Have nodes stage and begin.
     async fn ask(&self, objects: &Objects, looks: &BTreeMap<String, Look>, round: &Round) -> BTreeMap<String, Answer> {
+        let nodes: BTreeMap<&str, &core::Node> = objects.nodes.iter().map(|node| (seen::uid(node), node)).collect();
         let mut requests = Vec::new();
         for course in round.pools.values().flatten() {
             for action in &course.decision.actions {
                 let (Action::Stage { uid, .. } | Action::Begin { uid, .. }) = action else { continue };
-                let node = objects.nodes.iter().find(|node| seen::uid(node) == uid);
-                if let Some((node, request)) = node.cloned().zip(request(course, action, looks.get(uid))) {
-                    requests.push((node, request));
+                if let Some((node, request)) = nodes.get(uid.as_str()).zip(request(course, action, looks.get(uid))) {
+                    requests.push(((*node).clone(), request));
                 }
             }
         }
         self.nodes.ask(requests).await
     }
 
-    /// Tell people. What they were told already is not written again.
+    /// Tell people. What they were told already is not written again. What cannot be told does not keep the rest.
     async fn tell(
         &self,
         sight: Sight<'_>,
@@ -132,38 +142,34 @@ impl Controller {
         round: &Round,
         answers: &BTreeMap<String, Answer>,
         now: Timestamp,
-    ) -> Result<()> {
+    ) {
         for (name, course) in &round.pools {
             let pool = sight.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
-            let status = match course {
-                Ok(course) => report::pool(course, now),
-                Err(problem) => report::invalid(pool, members.of(name).len(), problem, now),
+            let (status, nodes) = match course {
+                Ok(course) => (report::pool(course, now), report::nodes(course, sight.looks, answers)),
+                Err(problem) => (report::invalid(pool, members.of(name).len(), problem, now), BTreeMap::new()),
             };
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
-                self.cluster.tell_pool(name, &status).await?;
+                said(self.cluster.tell_pool(name, &status).await);
             }
             for node in members.of(name) {
-                let uid = seen::uid(node);
-                let status = match course {
-                    Ok(course) => report::node(course, uid, sight.looks.get(uid), refusal(answers.get(uid))),
-                    Err(problem) => report::stuck(problem),
-                };
+                let stuck = course.as_ref().err().map(report::stuck);
+                let Some(status) = nodes.get(seen::uid(node)).or(stuck.as_ref()) else { continue };
                 let old = sight.objects.upgrades.get(seen::name(node));
-                self.cluster.tell_node(&upgrade(node, name), &status, old).await?;
+                said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
             }
         }
         for told in happened(round, &sight.ledger.status.clone().unwrap_or_default()) {
             eprintln!("{} {}: {}", told.kind, told.name, told.message);
-            self.cluster.tell(&told.event(now)).await?;
+            said(self.cluster.tell(&told.event(now)).await);
         }
-        Ok(())
     }
 }
 
-fn refusal(answer: Option<&Answer>) -> Option<&str> {
-    match answer? {
-        Answer::Refused(why) => Some(why),
-        Answer::New | Answer::Known => None,
+/// Nobody waits for what people are told: the next look tells it anew.
+fn said(told: Result<()>) {
+    if let Err(e) = told {
+        eprintln!("{e}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! Where new images come from.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -27,55 +25,57 @@ use slipway_rollout::span::Span;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ChannelSpec {
-    /// The repository: registry.example/os.
+    /// The repository, without a tag: registry.example/os.
     #[schemars(length(min = 1, max = 1024))]
     pub repository: String,
-    /// Which images of it are of this channel.
-    #[serde(default)]
-    pub images: Images,
+    /// Which images of it are of this channel: {label: stable}, or {tags: "v*"}.
+    pub select: Select,
     /// Which versions are taken, as Cargo writes it: ">=1.4, <2". Without it, any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
     /// How often the registry is asked: 10m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<Span>,
-    /// How old an image must be before it is taken: 168h.
+    /// How long this channel must have known an image before it is taken: 168h. What an image says of its own age does not
+    /// count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_age: Option<Span>,
-    /// Keys, in PEM, one of which must have signed an image. Without any, no signature is asked for.
+    /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
-    pub keys: Vec<String>,
-    /// Versions that must be passed through: whoever runs an older one goes to the lowest of these first.
-    #[serde(default)]
+    #[schemars(length(max = 256))]
     pub floors: Vec<String>,
-    /// Versions and digests that are never taken.
+    /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
     #[serde(default)]
-    pub deny: Vec<Deny>,
-    /// Only images that are the latest of this other channel, or were.
+    #[schemars(length(max = 1024))]
+    pub deny: Vec<String>,
+    /// Only images that were another channel's choice for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promote_from: Option<String>,
+    pub promote_from: Option<Promotion>,
+    /// Only images with a signature.
+    #[serde(default)]
+    pub signature_required: bool,
 }
 
-/// Which images are of a channel: those that meet both.
+/// Which images are of a channel: one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Images {
-    /// Labels or annotations that the image must have, such as dev.slipway.channel: stable.
-    pub labels: BTreeMap<String, String>,
-    /// A pattern for the whole tag: v*, or *-beta.*. Each * stands for any text.
+pub struct Select {
+    /// Those whose label or annotation dev.slipway.channel names this: stable.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tag: Option<String>,
+    pub label: Option<String>,
+    /// Those with a tag like this: v*, or *-beta.*. Each * stands for any text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<String>,
 }
 
-/// What is never taken.
+/// From another channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Deny {
-    /// A version, or the digest of an image.
+pub struct Promotion {
+    /// Its name.
     #[schemars(length(min = 1, max = 253))]
-    pub image: String,
-    /// Why, for whoever asks where it is.
-    #[schemars(length(min = 1, max = 1024))]
-    pub why: String,
+    pub channel: String,
+    /// For how long an image must have been its choice without a break: 72h.
+    pub after: Span,
 }
 
 /// What was found.
@@ -99,9 +99,9 @@ pub struct Candidate {
     pub version: String,
     /// The digest of the image.
     pub digest: String,
-    /// When it was made.
+    /// When this channel saw it first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created: Option<Timestamp>,
+    pub first_seen: Option<Timestamp>,
     /// Why it was not taken; absent if it may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,

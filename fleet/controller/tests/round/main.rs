@@ -1,0 +1,206 @@
+//! What follows from one look, without a cluster: the objects are written here, and so is what the nodes say.
+//!
+//! Needs: nothing
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod scene;
+
+use scene::{NEW, Scene, payload};
+use serde_json::json;
+use slipway_fleet::{pools::Problem, report, seen};
+use slipway_fleet_objects::rollout::Rollout;
+use slipway_rollout::{decide::Action, ledger::Role};
+
+/// A rollout of all nodes, and every node staged.
+fn staged(nodes: usize) -> Scene {
+    let mut scene = Scene::new(nodes);
+    scene.roll();
+    for n in 0..nodes {
+        scene.says(n).staged = Some(payload(NEW).into());
+    }
+    scene
+}
+
+#[test]
+fn a_target_gets_one_rollout_and_everybody_is_asked_to_stage() {
+    let mut scene = Scene::new(3);
+    let round = scene.round();
+    let [rollout] = &round.new[..] else { panic!("{:?}", round.new) };
+    assert_eq!(rollout.spec.plan.nodes().count(), 3);
+    assert_eq!(rollout.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-p");
+    assert!(round.ledger.grants.is_empty());
+    scene.roll();
+    let round = scene.round();
+    assert!(round.new.is_empty(), "{:?}", round.new);
+    let actions = &round.pools["p"].as_ref().unwrap().decision.actions;
+    assert!(actions.len() == 3 && actions.iter().all(|action| matches!(action, Action::Stage { .. })), "{actions:?}");
+}
+
+#[test]
+fn a_grant_is_in_the_ledger_that_is_written_and_the_epoch_is_not_behind_what_nodes_obeyed() {
+    let mut scene = staged(3);
+    let round = scene.round();
+    assert_eq!((round.ledger.epoch, round.ledger.grants.len()), (1, 1));
+    // The ledger was deleted and made anew: a node would obey nothing of it.
+    scene.says(1).token = 41;
+    let round = scene.round();
+    assert_eq!((round.ledger.epoch, round.ledger.grants[0].token), (42, 42));
+    // A token that no ledger gives is no reason to have none left.
+    scene.says(1).token = u64::MAX;
+    let round = scene.round();
+    assert_eq!(round.ledger.epoch, 0);
+    let nodes = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.looks, &Default::default());
+    assert!(nodes["uid-1"].message.contains("which no ledger gives"), "{nodes:?}");
+}
+
+#[test]
+fn two_pools_share_one_ledger_and_one_place_of_the_control_plane() {
+    let mut scene = Scene::new(2);
+    for (n, pool) in [(0, "p"), (1, "q")] {
+        scene.label(n, "pool", pool);
+        scene.label(n, "node-role.kubernetes.io/control-plane", "");
+        scene.says(n).staged = Some(payload(NEW).into());
+    }
+    scene.pool("q", json!({ "nodeSelector": { "pool": "q" } }));
+    scene.roll();
+    let round = scene.round();
+    assert_eq!(round.ledger.grants.len(), 1, "{:?}", round.ledger);
+    assert_eq!(round.ledger.grants[0].node.role, Role::ControlPlane);
+    let waits = &round.pools["q"].as_ref().unwrap().decision.waiting[0].why;
+    assert_eq!(waits.word(), "ControlPlane");
+}
+
+#[test]
+fn a_member_of_the_control_plane_elsewhere_that_does_not_answer_is_down() {
+    let mut scene = Scene::new(2);
+    for n in 0..2 {
+        scene.label(n, "node-role.kubernetes.io/control-plane", "");
+        scene.says(n).staged = Some(payload(NEW).into());
+    }
+    scene.label(1, "pool", "nobody's");
+    scene.roll();
+    assert_eq!(scene.round().ledger.grants.len(), 1);
+    scene.silence(1);
+    assert_eq!(scene.round().ledger.grants.len(), 0);
+}
+
+#[test]
+fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else() {
+    let mut scene = staged(2);
+    scene.ledger.status = Some(scene.round().ledger);
+    let held = scene.ledger.status.as_ref().unwrap().grants[0].clone();
+    let n: usize = held.node.uid.strip_prefix("uid-").unwrap().parse().unwrap();
+    // It may get another one at once.
+    let is_held = |scene: &Scene| scene.round().ledger.grants.iter().any(|grant| grant.token == held.token);
+    assert!(is_held(&scene), "it has not begun");
+    scene.says(n).token = held.token;
+    assert!(!is_held(&scene), "it is well, with this token");
+    scene.says(n).health.as_mut().unwrap().state = "ill".to_owned();
+    assert!(is_held(&scene));
+    scene.says(n).health = None;
+    assert!(is_held(&scene), "what is not known is no news");
+    scene.silence(n);
+    assert!(is_held(&scene), "silence is no proof");
+    scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 7, "who": "a", "why": "b" }])).unwrap();
+    assert!(is_held(&scene), "the word is for another grant");
+    scene.ledger.spec.release[0].token = held.token;
+    assert!(!is_held(&scene), "somebody says so");
+    scene.ledger.spec.release.clear();
+    scene.objects.nodes.remove(n);
+    assert!(!is_held(&scene), "its Node is gone");
+    scene.ledger.status.as_mut().unwrap().grants[0].node.role = Role::ControlPlane;
+    assert!(is_held(&scene), "its member of etcd may be there");
+}
+
+#[test]
+fn a_grant_of_a_pool_that_is_gone_is_freed_all_the_same() {
+    let mut scene = staged(2);
+    scene.ledger.status = Some(scene.round().ledger);
+    let held = scene.ledger.status.as_ref().unwrap().grants[0].clone();
+    let n: usize = held.node.uid.strip_prefix("uid-").unwrap().parse().unwrap();
+    scene.objects.pools.clear();
+    assert_eq!(scene.round().ledger.grants, [held.clone()]);
+    scene.says(n).token = held.token;
+    assert!(scene.round().ledger.grants.is_empty(), "and nobody is granted anything");
+}
+
+#[test]
+fn what_cannot_be_understood_begins_nothing() {
+    let problem = |scene: &Scene| scene.round().pools["p"].as_ref().unwrap_err().clone();
+    let mut scene = staged(2);
+    scene.pool("q", json!({ "nodeSelector": {} }));
+    let shared = problem(&scene);
+    assert!(matches!(&shared, Problem::NodesShared { pools, .. } if *pools == ["p", "q"]), "{shared}");
+    assert!(scene.round().ledger.grants.is_empty());
+    scene.objects.pools.remove("q");
+    scene.pool("p", json!({ "policies": ["gone"] }));
+    assert_eq!(problem(&scene), Problem::PolicyMissing("gone".to_owned()));
+    scene.objects.policies.insert("gone".to_owned(), Err("it has a slip of the pen".to_owned()));
+    assert_eq!(problem(&scene).word(), "PolicyInvalid");
+    scene.pool("p", json!({ "target": { "channel": "stable" } }));
+    assert_eq!(problem(&scene).word(), "NoTarget");
+    scene.objects.pools.insert("p".to_owned(), Err("it has one, too".to_owned()));
+    assert_eq!(problem(&scene).word(), "PoolInvalid");
+}
+
+#[test]
+fn a_plan_that_was_edited_begins_nothing() {
+    let mut scene = staged(2);
+    scene.objects.rollouts[0].spec.plan.waves[0].nodes.reverse();
+    let round = scene.round();
+    assert!(round.ledger.grants.is_empty());
+    assert_eq!(round.pools["p"].as_ref().unwrap().decision.waiting[0].why.word(), "PlanChanged");
+}
+
+#[test]
+fn a_new_target_waits_for_the_grants_of_the_old_one() {
+    let mut scene = staged(2);
+    scene.ledger.status = Some(scene.round().ledger);
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "target": target }));
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    assert!(round.new.is_empty() && round.aside.is_empty());
+    assert!(matches!(course.decision.actions[..], [Action::Begin { token: 1, .. }]), "{:?}", course.decision.actions);
+    assert_eq!(round.ledger.grants.len(), 1);
+    scene.ledger.status.as_mut().unwrap().grants.clear();
+    let round = scene.round();
+    assert_eq!((round.new.len(), round.aside.len()), (1, 1));
+    assert_eq!(round.new[0].spec.plan.payload, payload("3"));
+}
+
+#[test]
+fn what_came_back_is_not_tried_again_and_a_further_node_gets_a_further_rollout() {
+    let mut scene = staged(2);
+    scene.pool("p", json!({ "policies": ["patient"] }));
+    scene.policy("patient", json!({ "failureBudget": 2 }));
+    scene.came_back(0, "the drain was blocked");
+    scene.says(1).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    assert_eq!(course.decision.waiting.len(), 1);
+    assert_eq!(course.decision.waiting[0].why.to_string(), "it failed: the drain was blocked");
+    assert!(round.new.is_empty(), "not while it is not finished");
+    let status = report::rollout(&scene.objects.rollouts[0], course, scene::now());
+    assert_eq!((status.state.as_str(), status.done, status.nodes), ("Finished", 1, 2));
+    scene.objects.rollouts[0].status = Some(status);
+    assert!(scene.round().new.is_empty(), "what failed is no reason for another one");
+    scene.node(2);
+    let round = scene.round();
+    let planned = |rollout: &Rollout| rollout.spec.plan.nodes().map(|(_, node)| node.uid.clone()).collect::<Vec<_>>();
+    assert_eq!(round.new.iter().map(planned).collect::<Vec<_>>(), [["uid-2"]]);
+    assert!(round.new[0].metadata.name.as_ref().unwrap().ends_with("-2"));
+}
+
+#[test]
+fn who_answers_for_another_node_is_not_believed() {
+    let mut scene = staged(2);
+    scene.says(0).node = "somebody".to_owned();
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    assert!(course.unclear["uid-0"].contains("says that it is \"somebody\""));
+    assert_eq!(
+        seen::address(&scene.objects.nodes[0], 7),
+        Err("its Node has no address of the type InternalIP".to_owned())
+    );
+}

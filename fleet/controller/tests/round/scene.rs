@@ -1,0 +1,120 @@
+//! Objects and nodes, as they would be read.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use slipway_core::digest::Sha256;
+use slipway_fleet::{
+    cluster::Objects,
+    names,
+    pools::Members,
+    round::{Round, Sight, round},
+    seen::Look,
+};
+use slipway_fleet_objects::ledger::DisruptionLedger;
+use slipway_node::goal::Goal;
+use slipway_node_api::v1::{Disk, Ended, Health, Outcome, SlotState, StatusResponse};
+
+pub const NEW: &str = "2";
+
+pub fn payload(name: &str) -> Sha256 {
+    Sha256::of(name.as_bytes())
+}
+
+pub fn now() -> Timestamp {
+    "2026-06-01T12:00Z".parse().unwrap()
+}
+
+/// What a controller would read.
+pub struct Scene {
+    pub ledger: DisruptionLedger,
+    pub objects: Objects,
+    pub looks: BTreeMap<String, Look>,
+}
+
+impl Scene {
+    /// The pool `p` has so many nodes, which run `1`, and are to run `2`.
+    pub fn new(nodes: usize) -> Self {
+        let objects = Objects {
+            pools: BTreeMap::new(),
+            policies: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            rollouts: Vec::new(),
+            upgrades: BTreeMap::new(),
+            nodes: Vec::new(),
+        };
+        let ledger = DisruptionLedger::new("cluster", Default::default());
+        let mut scene = Self { ledger, objects, looks: BTreeMap::new() };
+        (0..nodes).for_each(|n| scene.node(n));
+        scene.pool("p", json!({}));
+        scene
+    }
+
+    /// One more node.
+    pub fn node(&mut self, n: usize) {
+        let (name, uid) = (format!("n{n}"), format!("uid-{n}"));
+        let node = json!({ "metadata": { "name": name, "uid": uid, "labels": { "pool": "p" } } });
+        self.objects.nodes.push(serde_json::from_value(node).unwrap());
+        let slot = |slot: &str, name: Option<&str>| SlotState {
+            slot: slot.to_owned(),
+            state: Some("good".to_owned()),
+            payload: name.map(|name| payload(name).into()),
+        };
+        let slots = vec![slot("A", Some("1")), slot("B", None)];
+        let disk = Disk { running: "A".to_owned(), next: Some("A".to_owned()), slots };
+        let health = Health { state: "well".to_owned(), seconds: 90, reasons: Vec::new() };
+        let status = StatusResponse { node: name, disk: Some(disk), health: Some(health), ..Default::default() };
+        self.looks.insert(uid, Look { status: Ok(status), at: now() });
+    }
+
+    pub fn says(&mut self, n: usize) -> &mut StatusResponse {
+        self.looks.get_mut(&format!("uid-{n}")).unwrap().status.as_mut().unwrap()
+    }
+
+    pub fn silence(&mut self, n: usize) {
+        self.looks.get_mut(&format!("uid-{n}")).unwrap().status = Err("nobody is there".to_owned());
+    }
+
+    pub fn label(&mut self, n: usize, key: &str, value: &str) {
+        let labels = self.objects.nodes[n].metadata.labels.as_mut().unwrap();
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// A pool as people write it, with this instead of what pools have here.
+    pub fn pool(&mut self, name: &str, more: Value) {
+        let target = json!({ "image": format!("docker://registry.example/os:{NEW}"), "payload": payload(NEW) });
+        let mut spec = json!({ "nodeSelector": { "pool": "p" }, "target": target });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let pool =
+            serde_json::from_value(json!({ "metadata": { "name": name, "uid": format!("uid-{name}") }, "spec": spec }));
+        self.objects.pools.insert(name.to_owned(), Ok(pool.unwrap()));
+    }
+
+    pub fn policy(&mut self, name: &str, spec: Value) {
+        let policy = json!({ "metadata": { "name": name }, "spec": spec });
+        self.objects.policies.insert(name.to_owned(), Ok(serde_json::from_value(policy).unwrap()));
+    }
+
+    /// The node's upgrade in the first rollout has ended like this.
+    pub fn came_back(&mut self, n: usize, why: &str) {
+        let rollout = self.objects.rollouts[0].metadata.uid.clone().unwrap();
+        let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, 0).to_string();
+        let outcome = Some(Outcome { came_back: Some(why.to_owned()), left: false });
+        self.says(n).ended = vec![Ended { id, goal: "upgrade".to_owned(), outcome, ..Ended::default() }];
+    }
+
+    pub fn round(&self) -> Round {
+        let members = Members::new(&self.objects);
+        let sight = Sight { ledger: &self.ledger, objects: &self.objects, looks: &self.looks, own: None };
+        round(sight, &members, now())
+    }
+
+    /// The rollouts that a round wants are made.
+    pub fn roll(&mut self) {
+        for mut rollout in self.round().new {
+            rollout.metadata.uid = rollout.metadata.name.as_ref().map(|name| format!("uid-{name}"));
+            self.objects.rollouts.push(rollout);
+        }
+    }
+}
