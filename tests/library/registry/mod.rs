@@ -5,3 +5,4 @@ mod answers;
 mod auth;
 mod blobs;
 mod mirrors;
+mod tags;
