@@ -119,7 +119,7 @@ fn a_grant_of_a_pool_that_is_gone_is_freed_all_the_same() {
     let held = scene.ledger.status.as_ref().unwrap().grants[0].clone();
     let n: usize = held.node.uid.strip_prefix("uid-").unwrap().parse().unwrap();
     scene.objects.pools.clear();
-    assert_eq!(scene.round().ledger.grants, [held.clone()]);
+    assert_eq!(scene.round().ledger.grants, std::slice::from_ref(&held));
     scene.says(n).token = held.token;
     assert!(scene.round().ledger.grants.is_empty(), "and nobody is granted anything");
 }
