@@ -321,12 +321,14 @@ fn a_grant_that_is_taken_back_is_seen_before_services_stop() {
     assert_eq!((says.busy, says.well, says.token), (true, false, TOKEN));
     others.status(&json!({ "grants": [] }));
     others.gone("bare");
-    let ended = until(&others, &node, |status| status.operation.is_none());
+    let ended = until(&others, &node, |status| {
+        let did = fs::read_to_string(dir.path().join("did")).unwrap_or_default();
+        assert!(!did.contains("stop") && !did.contains("reboot"), "{did}");
+        status.operation.is_none()
+    });
     let came_back = ended.ended[0].outcome.clone().unwrap().came_back.unwrap();
     assert!(came_back.starts_with("look again") && came_back.contains("no grant for this Node"), "{came_back}");
     assert_eq!(others.cordon(), (false, 0));
-    let did = fs::read_to_string(dir.path().join("did")).unwrap_or_default();
-    assert!(!did.contains("stop") && !did.contains("reboot"), "{did}");
     // Had it not been taken back, this would free it.
     let well = until(&others, &node, |status| status.health.as_ref().is_some_and(|health| health.state == "well"));
     let says = well.says(payload, now).unwrap();
