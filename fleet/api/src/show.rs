@@ -95,9 +95,11 @@ impl From<&Operation> for v1::Operation {
 }
 
 impl v1::Ended {
-    /// How `request` ended.
-    pub fn of(request: &Request, outcome: &Outcome) -> Self {
+    /// How `request` ended; `failed` if a step of it would not have worked another time either.
+    pub fn of(request: &Request, failed: bool, outcome: &Outcome) -> Self {
         Self {
+            payload: request.payload.map(String::from).unwrap_or_default(),
+            failed,
             id: request.id.to_string(),
             goal: word(&request.goal),
             source: request.source.clone(),
@@ -123,7 +125,8 @@ impl From<&Disk> for v1::Disk {
 }
 
 impl v1::StatusResponse {
-    /// What `node`, which runs `version` of the service, says of itself. The server adds the position of the events.
+    /// What `node`, which runs `version` of the service, says of itself. How well the node is, is added by who
+    /// looks, and the position of the events by the server.
     pub fn of(node: &str, version: &str, shape: Shape, facts: &Facts, journal: &Journal) -> Self {
         let denied =
             |of: &slipway_node::journal::Denied| v1::Denied { payload: of.payload.into(), why: of.why.clone() };
@@ -136,10 +139,16 @@ impl v1::StatusResponse {
             etcd: shape.etcd,
             disk: facts.disk.as_ref().map(v1::Disk::from),
             operation: journal.operation.as_ref().map(v1::Operation::from),
-            ended: journal.ended.iter().map(|ended| v1::Ended::of(&ended.request, &ended.outcome)).collect(),
+            ended: journal
+                .ended
+                .iter()
+                .map(|ended| v1::Ended::of(&ended.request, ended.failed, &ended.outcome))
+                .collect(),
             denied: journal.denied.iter().map(denied).collect(),
             token: journal.token,
             events: None,
+            health: None,
+            staged: facts.disk.as_ref().and_then(Disk::staged).map(String::from),
         }
     }
 }
@@ -187,9 +196,9 @@ impl What {
         Self::TurnedBack(v1::TurnedBack { id: op.to_string(), why: why.to_owned() })
     }
 
-    /// `request` is over.
-    pub fn ends(request: &Request, outcome: &Outcome) -> Self {
-        Self::Ended(v1::Ended::of(request, outcome))
+    /// `op` is over.
+    pub fn ends(op: &Operation, outcome: &Outcome) -> Self {
+        Self::Ended(v1::Ended::of(&op.request, op.failed, outcome))
     }
 
     /// Something that belongs to no operation.

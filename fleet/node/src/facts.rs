@@ -44,6 +44,12 @@ impl Disk {
         matches!(self.states[self.running], Some(SlotState::Tried | SlotState::Trial))
     }
 
+    /// The payload that is whole in the slot that does not run: written and verified, or a system that was confirmed.
+    pub fn staged(&self) -> Option<Sha256> {
+        let other = !self.running;
+        self.payloads[other].filter(|_| matches!(self.states[other], Some(SlotState::Trial | SlotState::Good)))
+    }
+
     /// Whether the system that runs is one that stays.
     pub fn is_good(&self) -> bool {
         self.states[self.running] == Some(SlotState::Good)

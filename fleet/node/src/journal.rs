@@ -28,7 +28,7 @@ const KEPT: usize = 32;
 pub struct Journal {
     /// Rises with every write.
     pub seq: u64,
-    /// The highest token that was ever obeyed.
+    /// The highest token that was ever obeyed, whatever came of it.
     #[serde(default)]
     pub token: u64,
     /// The operation that is under way.
@@ -47,6 +47,9 @@ pub struct Journal {
 pub struct Ended {
     /// What was asked for.
     pub request: Request,
+    /// A step failed: it would not work another time either. Not so if its time was over, or somebody wanted it to end.
+    #[serde(default)]
+    pub failed: bool,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -110,7 +113,10 @@ impl Journal {
             return Err(Refused::StaleToken { token, highest: self.token });
         }
         if let Some(denied) = request.payload.and_then(|payload| self.denial(payload)) {
-            return Err(Refused::Denied { payload: denied.payload, why: denied.why.clone() });
+            let refused = Refused::Denied { payload: denied.payload, why: denied.why.clone() };
+            // It will never be obeyed in another way: the fleet can free the grant.
+            self.token = self.token.max(request.token.unwrap_or(0));
+            return Err(refused);
         }
         let disk = facts.disk.as_ref().ok_or(Refused::UnknownDisk)?;
         if disk.is_on_trial() {
@@ -188,7 +194,7 @@ impl Journal {
             if let (Outcome::CameBack(why) | Outcome::Left(why), Some(payload)) = (&outcome, payload) {
                 self.deny(payload, why);
             }
-            self.ended.insert(0, Ended { request: op.request, outcome });
+            self.ended.insert(0, Ended { request: op.request, failed: op.failed, outcome });
             self.ended.truncate(KEPT);
         }
     }

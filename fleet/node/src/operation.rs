@@ -77,6 +77,9 @@ pub struct Operation {
     pub abort: Option<String>,
     /// What the last try of this step met.
     pub blocker: Option<String>,
+    /// A step failed, and so it is on its way back.
+    #[serde(default)]
+    pub failed: bool,
     /// Somebody takes the node as it is.
     #[serde(default)]
     pub as_is: Option<AsIs>,
@@ -144,6 +147,7 @@ impl Operation {
             left: None,
             abort: None,
             blocker: None,
+            failed: false,
             as_is: None,
         })
     }
@@ -222,7 +226,10 @@ impl Operation {
                 }
             }
             Tried::Blocked(why) => self.blocker = Some(why),
-            Tried::Failed(why) if may_turn => self.turn(&format!("{}: {why}", self.at)),
+            Tried::Failed(why) if may_turn => {
+                self.failed = true;
+                self.turn(&format!("{}: {why}", self.at));
+            }
             Tried::Failed(why) => self.blocker = Some(why),
         }
     }

@@ -3,7 +3,10 @@
 //! * Everything that can be known without disturbing anybody is known before the cordon.
 //! * Whatever has to be undone is in the journal before it is done: an undo may meet what was never done, and each can.
 //! * The disk changes what boots in one step, the last one before the reboot, and only for one boot.
-//! * What was granted or locked is given back last, when the node is well again. Nothing of it has an end of its own.
+//! * What was locked is given back last, when the node is well again. It has no end of its own.
+//! * The fleet's grant is looked at before anybody is disturbed, and again before services stop: it may have been taken
+//!   back. From there on the node finishes alone. It gives nothing back: the fleet frees the grant of a node that says that
+//!   it is well, that nothing is under way, and that this was the highest token it obeyed, whatever came of it.
 //! * The disk has the last word on what runs: a journal that says otherwise is wrong.
 //! * What was looked at before a boot counts for nothing after it: the system is proven anew before anything is given
 //!   back.
@@ -24,7 +27,7 @@ use crate::{
 };
 
 /// The way to what was asked for.
-pub const FORWARD: [Step; 19] = [
+pub const FORWARD: [Step; 18] = [
     Step::Stage,
     Step::Grant,
     Step::Lock,
@@ -43,11 +46,10 @@ pub const FORWARD: [Step; 19] = [
     Step::Confirm,
     Step::Uncordon,
     Step::Unlock,
-    Step::Free,
 ];
 
 /// The way back, once the machine runs the old system and nothing waits for a trial.
-pub const BACK: [Step; 5] = [Step::Rejoin, Step::ProveOld, Step::Uncordon, Step::Unlock, Step::Free];
+pub const BACK: [Step; 4] = [Step::Rejoin, Step::ProveOld, Step::Uncordon, Step::Unlock];
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -123,10 +125,8 @@ fn applies(op: &Operation, step: Step) -> bool {
     let runs_already = goal == Goal::Upgrade && op.to.as_ref() == Some(&op.from);
     match step {
         Step::Stage => goal.writes(),
-        // The fleet gave it for this request, whatever comes of it.
-        Step::Free => holds_grant(op),
         _ if goal == Goal::Stage || runs_already => false,
-        Step::Grant => holds_grant(op),
+        Step::Grant => request.token.is_some(),
         Step::Confirm => goal == Goal::Upgrade,
         Step::Activate => goal != Goal::Reboot,
         Step::Lock | Step::Gate | Step::HandOver | Step::Unlock => shape.etcd,
@@ -135,11 +135,6 @@ fn applies(op: &Operation, step: Step) -> bool {
         Step::Recheck => shape.kubernetes || shape.etcd || request.token.is_some(),
         _ => true,
     }
-}
-
-/// Whether the fleet counts this node as one that is down. Staging disturbs nobody.
-fn holds_grant(op: &Operation) -> bool {
-    op.request.token.is_some() && op.request.goal != Goal::Stage
 }
 
 /// Whether a failure of the step that was begun leads back.
@@ -317,7 +312,6 @@ fn undoes(op: &Operation, step: Step, facts: &Facts) -> bool {
         Step::ProveOld => op.request.goal != Goal::Stage && (op.left.is_some() || op.asked_in != facts.boot),
         Step::Uncordon => op.cordon.is_some(),
         Step::Unlock => op.shape.etcd && op.came_to(Step::Lock),
-        Step::Free => holds_grant(op),
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Step {
     /// Write the payload into the slot that is not running, and verify it.
     Stage,
-    /// Read the fleet's grant.
+    /// Look whether the fleet's grant is this node's.
     Grant,
     /// Take the lock in etcd that lets one member at a time go down.
     Lock,
@@ -54,8 +54,6 @@ pub enum Step {
     Uncordon,
     /// Give the lock in etcd back.
     Unlock,
-    /// Give the fleet's grant back.
-    Free,
 }
 
 /// What happens when a step fails, or is aborted.
@@ -72,7 +70,7 @@ pub enum OnFailure {
 
 impl Step {
     /// Every step, in the order of the sequence, the way back at its end.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 23] = [
         Self::Stage,
         Self::Grant,
         Self::Lock,
@@ -96,7 +94,6 @@ impl Step {
         Self::ProveOld,
         Self::Uncordon,
         Self::Unlock,
-        Self::Free,
     ];
 
     /// What it does, as a sentence for people.
@@ -125,7 +122,6 @@ impl Step {
             Self::Rejoin => "come back into etcd's cluster",
             Self::Uncordon => "uncordon the node",
             Self::Unlock => "give the upgrade lock in etcd back",
-            Self::Free => "give the fleet's grant back",
         }
     }
 
@@ -151,8 +147,7 @@ impl Step {
             | Self::Return
             | Self::ProveOld
             | Self::Uncordon
-            | Self::Unlock
-            | Self::Free => OnFailure::TryAgain,
+            | Self::Unlock => OnFailure::TryAgain,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use serde::Serialize;
 use serde_json::json;
 use slipway_node_api::v1::{
-    Disk, Ended, Event, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
+    Disk, Ended, Event, Health, Operation, Outcome, PlanResponse, Position, StatusResponse, event::What,
 };
 
 use crate::{cli::Form, failure::Failure};
@@ -172,6 +172,7 @@ pub fn status(of: &StatusResponse) -> String {
         Some(op) => rows.extend(operation(op)),
         None => rows.push(("doing", "nothing".to_owned())),
     }
+    rows.extend(of.health.iter().map(|of| ("health", health(of))));
     rows.extend(of.ended.iter().take(3).map(|of| ("before", format!("{}, for {}", ended(of), of.caller))));
     rows.extend(of.denied.iter().map(|of| ("denied", format!("{}: {}", of.payload, of.why))));
     rows.extend(of.events.as_ref().map(|of| ("events", position(of))));
@@ -180,6 +181,12 @@ pub fn status(of: &StatusResponse) -> String {
         let _ = writeln!(text, "{key:<9} {}", plain(value));
         text
     })
+}
+
+fn health(of: &Health) -> String {
+    let time = if of.state == "unknown" { String::new() } else { format!(" for {}", duration(of.seconds)) };
+    let why = if of.reasons.is_empty() { String::new() } else { format!(": {}", of.reasons.join("; ")) };
+    format!("{}{time}{why}", of.state)
 }
 
 fn slots(disk: &Disk) -> Vec<(&'static str, String)> {

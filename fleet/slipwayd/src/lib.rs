@@ -5,12 +5,14 @@
 //! * [`store`]: the journal on the disk, in two copies
 //! * [`world`]: what the sequence asks of the world
 //! * [`executor`]: the loop of look, decide, journal, do
+//! * [`health`]: how the node is, while nothing disturbs it
 //! * [`service`]: the API's side: who asks, who watches
 //! * [`logs`]: what the kernel and the services say
 //! * [`machine`]: the world as it is on a machine: the installer, the init system, mounts
 
 pub mod config;
 pub mod executor;
+pub mod health;
 pub mod logs;
 pub mod machine;
 pub mod service;

@@ -3,9 +3,11 @@
 use std::{
     io::{self, Write as _},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
+    thread,
+    time::Duration,
 };
 
 use slipway_node::{
@@ -28,11 +30,15 @@ use uuid::Uuid;
 use crate::{
     config::Config,
     executor::{AGAIN, Abort, Happened, Listener, Shared},
+    health::{Calm, Health},
     logs,
-    machine::{Machine, etcd::Etcd},
+    machine::{Machine, etcd::Etcd, uptime},
     store::Store,
     world::{Progress, World as _},
 };
+
+/// Between two looks at how the node is. Each asks the API server and etcd, and there may be thousands of nodes.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// A line for the init system's log. Where the log was stopped with the other services, nobody reads it, and the work
 /// goes on.
@@ -58,7 +64,7 @@ impl Listener for Events {
             Happened::Blocked(step, why) => What::blocked(id, step, &why),
             Happened::Turned(why) => What::turns(id, &why),
             Happened::AsIs(why) => What::notice(format!("operation {id}: the node is taken as it is: {why}")),
-            Happened::Ended(outcome) => What::ends(&op.request, &outcome),
+            Happened::Ended(outcome) => What::ends(op, &outcome),
         });
     }
 }
@@ -75,6 +81,8 @@ struct Inner {
     shared: Shared<Events>,
     /// Looks at the disk while another one works on the machine.
     eyes: Mutex<Machine>,
+    /// What the looker has found.
+    health: Mutex<Health>,
     wake: Sender<()>,
 }
 
@@ -92,7 +100,7 @@ pub fn start(name: String, config: Config, log: EventLog) -> anyhow::Result<(Ser
     let shared = Shared::new(store, config.shape(), config.limits, Events(log));
     let eyes = Mutex::new(Machine::new(config.clone())?);
     let machine = Machine::new(config.clone())?;
-    let inner = Arc::new(Inner { name, config, shared, eyes, wake });
+    let inner = Arc::new(Inner { name, config, shared, eyes, health: Mutex::default(), wake });
     Ok((Service { inner: Arc::clone(&inner) }, Worker { inner, machine, woken }))
 }
 
@@ -103,6 +111,9 @@ impl Worker {
         if let Err(why) = self.machine.clear() {
             eprintln!("{why}");
         }
+        let looker = Looker { inner: Arc::clone(&self.inner) };
+        let (tell, told) = channel();
+        thread::spawn(move || looker.work(&told));
         loop {
             let pause = match self.inner.shared.turn(&mut self.machine) {
                 Ok(pause) => pause,
@@ -113,6 +124,10 @@ impl Worker {
                     AGAIN
                 }
             };
+            // What an operation has made of the node is not known before the next look.
+            if self.inner.shared.journal().operation.is_none() {
+                let _ = tell.send(());
+            }
             match self.woken.recv_timeout(pause) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -121,7 +136,38 @@ impl Worker {
     }
 }
 
+/// Looks now and then how the node is, apart from whoever works or asks.
+struct Looker {
+    inner: Arc<Inner>,
+}
+
+impl Looker {
+    /// Look when it is told to, and now and then, until nobody can tell it any more.
+    fn work(self, told: &Receiver<()>) {
+        let mut machine = None;
+        while !matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Disconnected)) {
+            machine = machine.or_else(|| self.inner.machine().ok());
+            if let Some(machine) = &machine {
+                self.look(machine);
+            }
+        }
+    }
+
+    fn look(&self, machine: &Machine) {
+        let before = Calm::of(&self.inner.shared.journal());
+        let Some(calm) = before else { return };
+        let look = machine.look();
+        if Calm::of(&self.inner.shared.journal()) == before {
+            self.inner.health().saw(look, calm, uptime());
+        }
+    }
+}
+
 impl Inner {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn facts(&self) -> Facts {
         self.eyes.lock().unwrap_or_else(PoisonError::into_inner).facts(None)
     }
@@ -182,7 +228,10 @@ impl Inner {
 
     fn status(&self) -> StatusResponse {
         let version = env!("CARGO_PKG_VERSION");
-        StatusResponse::of(&self.name, version, self.config.shape(), &self.facts(), &self.shared.journal())
+        // One journal for all of it: a token without what came of it would free what is at work.
+        let (facts, journal) = (self.facts(), self.shared.journal());
+        let health = Some(self.health().tell(&journal, facts.uptime));
+        StatusResponse { health, ..StatusResponse::of(&self.name, version, self.config.shape(), &facts, &journal) }
     }
 
     /// Ask about etcd, apart from what the worker asks it.

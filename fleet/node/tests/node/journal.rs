@@ -155,6 +155,19 @@ fn lists_have_an_end_and_the_newest_comes_first() {
 /// What cannot work is known before anything begins.
 #[test]
 fn what_cannot_be_is_refused() {
+    // A grant for what is never tried here again has come to its end.
+    let mut denies = Journal { token: 2, ..Journal::default() };
+    denies.deny(digest(TARGET), "it was not well");
+    let names = Request { payload: Some(digest(TARGET)), ..crate::request(Goal::Upgrade, true, Some(3)) };
+    let facts = Facts {
+        boot: "b".to_owned(),
+        uptime: 0,
+        disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
+        node: None,
+        member: None,
+    };
+    assert!(matches!(denies.ask(names, Shape::default(), &facts), Err(Refused::Denied { .. })));
+    assert_eq!((denies.token, &denies.operation), (3, &None));
     let ask = |goal: Goal, source: &str, disk: Option<Disk>| {
         let facts =
             Facts { boot: "b".to_owned(), uptime: 0, disk: disk.map(|disk| disk.seen()), node: None, member: None };

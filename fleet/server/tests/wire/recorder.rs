@@ -95,9 +95,9 @@ impl Recorder {
     /// The operation under way ends.
     pub fn end(&self, outcome: Outcome) {
         let mut journal = self.journal.lock().unwrap();
-        let request = journal.operation.as_ref().unwrap().request.clone();
+        let op = journal.operation.clone().unwrap();
         journal.take(Next::End(outcome.clone()), &self.facts);
-        self.log.push(What::ends(&request, &outcome));
+        self.log.push(What::ends(&op, &outcome));
     }
 
     async fn etcd(&self, call: &str) -> Result<Etcd, Error> {

@@ -135,13 +135,14 @@ impl Etcd {
 
     /// Whether this node's member votes, follows the leader that a majority sees, and has caught up with it.
     pub fn is_well(&self) -> Result<()> {
+        self.not_well()?.map_or(Ok(()), Err)
+    }
+
+    /// Why this node's member is not well, if it is not. An error: nobody could look.
+    pub fn not_well(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let (cluster, since, me) = self.look(&mut self.connect().await?).await?;
-            if cluster.is_well(me, since) {
-                Ok(())
-            } else {
-                Err("this node's member of etcd is not well yet".to_owned())
-            }
+            Ok((!cluster.is_well(me, since)).then(|| "this node's member of etcd is not well yet".to_owned()))
         })
     }
 

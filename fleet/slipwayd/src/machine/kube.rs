@@ -58,16 +58,27 @@ impl Kube {
         self.runtime.block_on(async { Ok(state(&self.get(&self.nodes().await?).await?)) })
     }
 
+    pub(super) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
+    }
+
     /// Whether the kubelet says that the node is ready.
     pub fn is_ready(&self) -> Result<()> {
+        self.not_ready()?.map_or(Ok(()), Err)
+    }
+
+    /// Why the node is not ready, if it is not. An error: nobody could look.
+    pub fn not_ready(&self) -> Result<Option<String>> {
         self.runtime.block_on(async {
             let node = self.get(&self.nodes().await?).await?;
             let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            match conditions.iter().find(|condition| condition.type_ == "Ready") {
-                Some(ready) if ready.status == "True" => Ok(()),
-                Some(ready) => Err(format!("the Node is not ready: {}", ready.message.as_deref().unwrap_or("unknown"))),
-                None => Err("the Node is not ready: its kubelet has not said anything yet".to_owned()),
-            }
+            Ok(match conditions.iter().find(|condition| condition.type_ == "Ready") {
+                Some(ready) if ready.status == "True" => None,
+                Some(ready) => {
+                    Some(format!("the Node is not ready: {}", ready.message.as_deref().unwrap_or("unknown")))
+                }
+                None => Some("the Node is not ready: its kubelet has not said anything yet".to_owned()),
+            })
         })
     }
 
@@ -120,7 +131,7 @@ impl Kube {
     }
 
     /// Read each time: credentials are renewed while the service runs.
-    async fn client(&self) -> Result<Client> {
+    pub(super) async fn client(&self) -> Result<Client> {
         let path = &self.config.kubeconfig;
         let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let kubeconfig = Kubeconfig::read_from(path).map_err(|e| wrong(&e))?;
@@ -135,7 +146,7 @@ impl Kube {
         Ok(Api::all(self.client().await?))
     }
 
-    async fn get(&self, nodes: &Api<Node>) -> Result<Node> {
+    pub(super) async fn get(&self, nodes: &Api<Node>) -> Result<Node> {
         within(nodes.get(&self.config.node)).await?.map_err(|e| said(&e))
     }
 
@@ -240,13 +251,13 @@ fn pod(pod: KubePod) -> Pod {
     }
 }
 
-fn said(error: &kube::Error) -> String {
+pub(super) fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("the API server says {}: {}", status.code, status.message),
         other => format!("the API server does not answer: {other}"),
     }
 }
 
-async fn within<T>(what: impl Future<Output = T>) -> Result<T> {
+pub(super) async fn within<T>(what: impl Future<Output = T>) -> Result<T> {
     timeout(ANSWER, what).await.map_err(|_| format!("the API server does not answer within {} s", ANSWER.as_secs()))
 }

@@ -4,6 +4,7 @@ pub mod containerd;
 pub mod cri;
 pub mod ctr;
 pub mod etcd;
+pub mod grant;
 pub mod holders;
 pub mod image;
 pub mod installer;
@@ -28,6 +29,7 @@ use slipway_node::{
 
 use crate::{
     config::Config,
+    health::Look,
     world::{Progress, Watcher, World},
 };
 use containerd::Stop;
@@ -74,11 +76,31 @@ impl Machine {
     /// What would block this step now, as far as a look can say. Nothing is changed.
     pub fn blocked(&self, step: Step, op: &Operation) -> Option<String> {
         match step {
+            Step::Grant => self.is_granted(op).err().map(|(Trouble::Passing(why) | Trouble::Lasting(why))| why),
             Step::Gate => self.of_etcd(step, op).err(),
             Step::Drain => self.kube.as_ref().and_then(|kube| kube.blocked().err()),
             Step::Release if !op.request.preserve => self.may_release().err(),
             _ => None,
         }
+    }
+
+    /// How the node is, apart from any operation.
+    pub fn look(&self) -> Look {
+        let mut look = Look::default();
+        match self.installer.disk() {
+            None => look.unknown.push("the disk's boot state cannot be read".to_owned()),
+            Some(disk) if disk.is_on_trial() => look.ill.push("the system that runs is on trial".to_owned()),
+            Some(_) => {}
+        }
+        look.ill.extend(self.config.services.init.are_active(&self.config.services.need).err());
+        let answers = [self.kube.as_ref().map(Kube::not_ready), self.etcd.as_ref().map(Etcd::not_well)];
+        for answer in answers.into_iter().flatten() {
+            match answer {
+                Ok(ill) => look.ill.extend(ill),
+                Err(why) => look.unknown.push(why),
+            }
+        }
+        look
     }
 
     /// Make the system on trial the default, if all health checks pass.
@@ -130,8 +152,26 @@ impl Machine {
         })
     }
 
-    /// The last look before services stop.
-    fn recheck(&self, op: &Operation) -> Result<(), String> {
+    /// Whether the fleet's grant is this node's, if the fleet asks.
+    fn is_granted(&self, op: &Operation) -> Result<(), Trouble> {
+        match (op.request.token, &self.kube) {
+            (None, _) => Ok(()),
+            (Some(token), Some(kube)) => kube.is_granted(token),
+            // A grant that nobody can look up is none.
+            (Some(_), None) => {
+                Err(Trouble::Lasting("slipwayd.toml has no [kubernetes]: the fleet's ledger cannot be read".to_owned()))
+            }
+        }
+    }
+
+    /// The last look before services stop. The grant comes last: from here on the node finishes alone.
+    fn recheck(&self, op: &Operation) -> Result<(), Trouble> {
+        self.is_still_fit(op).map_err(Trouble::Passing)?;
+        self.is_granted(op)
+    }
+
+    /// Whether pods, lock and quorum are as they were.
+    fn is_still_fit(&self, op: &Operation) -> Result<(), String> {
         if let Some(kube) = &self.kube {
             kube.is_drained(op.id())?;
         }
@@ -229,7 +269,7 @@ impl Machine {
 impl World for Machine {
     fn facts(&mut self, op: Option<&Operation>) -> Facts {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let uptime = read("/proc/uptime").split('.').next().and_then(|secs| secs.parse().ok()).unwrap_or(0);
+        let uptime = uptime();
         let boot = read("/proc/sys/kernel/random/boot_id").trim().to_owned();
         // The next step may be the one that leaves: its journal names the member.
         let leaves = op.is_some_and(|op| op.left.is_none() && (op.at == Step::Recheck || op.at == Step::Leave));
@@ -244,10 +284,8 @@ impl World for Machine {
     fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
         match step {
             Step::Stage => self.stage(op, watcher),
-            // A grant that nobody can look up is none. Nothing was taken, so nothing is given back.
-            Step::Grant => Tried::Failed("this version knows no fleet whose grant it could read".to_owned()),
-            Step::Free => Tried::Done(Learned::Nothing),
-            Step::Recheck => again(self.recheck(op)),
+            Step::Grant => done(self.is_granted(op)),
+            Step::Recheck => done(self.recheck(op)),
             Step::Lock | Step::Gate | Step::HandOver | Step::Leave | Step::Rejoin | Step::Unlock => {
                 again(self.of_etcd(step, op))
             }
@@ -275,6 +313,12 @@ impl From<Trouble> for Tried {
             Trouble::Lasting(why) => Tried::Failed(why),
         }
     }
+}
+
+/// Seconds since the kernel started.
+pub fn uptime() -> u64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split('.').next().and_then(|secs| secs.parse().ok()).unwrap_or(0)
 }
 
 /// Who runs images' own installers.

@@ -1,9 +1,10 @@
-//! Cordon and drain against a real API server, with the rights of a kubelet. There is no kubelet: the test takes pods
+//! Cordon, drain and the fleet's grant against a real API server, with the rights of a kubelet. There is no kubelet: the test takes pods
 //! away that end, as it would.
 //!
 //! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod grants;
 mod server;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};

@@ -109,6 +109,14 @@ impl Server {
         fs::write(self.kubeconfig(user), text.to_string()).unwrap();
     }
 
+    /// It ends, and answers nobody any more.
+    pub fn end(&mut self) {
+        for child in self.running.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
     /// Ask until the answer is `Ok`: while it starts, the server does not answer, and then lacks what it makes itself.
     pub fn until<T, E>(&mut self, mut ask: impl FnMut() -> Result<T, E>) -> T {
         loop {
@@ -127,10 +135,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for child in self.running.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.end();
     }
 }
 

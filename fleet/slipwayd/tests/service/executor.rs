@@ -75,8 +75,8 @@ fn an_upgrade_without_a_fault() {
     assert_eq!(outcome(&shared), Outcome::Reached);
     assert_eq!((machine.default, machine.disk.running), (Slot::B, Slot::B));
     assert_eq!(machine.node, NodeState::default());
-    use Step::{Activate, Confirm, Cordon, Drain, Free, Grant, Prove, Reboot, Recheck, Release, Stage, Stop, Uncordon};
-    let all = [Stage, Grant, Cordon, Drain, Recheck, Stop, Release, Activate, Reboot, Prove, Confirm, Uncordon, Free];
+    use Step::{Activate, Confirm, Cordon, Drain, Grant, Prove, Reboot, Recheck, Release, Stage, Stop, Uncordon};
+    let all = [Stage, Grant, Cordon, Drain, Recheck, Stop, Release, Activate, Reboot, Prove, Confirm, Uncordon];
     assert_eq!(machine.did, all);
     assert_eq!(shared.ask(request, &facts).unwrap(), Ok(Asked::Ended(Outcome::Reached)));
     assert!(shared.ask(upgrade(), &facts).unwrap().is_err(), "its token was obeyed once");

@@ -6,6 +6,7 @@
 
 mod api;
 mod executor;
+mod health;
 mod installer;
 mod mounts;
 mod release;

@@ -78,9 +78,9 @@ fn every_step_with_every_fault_ends_as_the_table_says() {
     let mut table = "| step |".to_owned();
     FAULTS.iter().for_each(|(_, words)| write!(table, " {words} |").unwrap());
     table += &format!("\n|{}\n", "---|".repeat(FAULTS.len() + 1));
-    use Step::{Activate, Confirm, Cordon, Drain, Free, Gate, Grant, HandOver, Lock, Prove, Reboot, Recheck, Release};
+    use Step::{Activate, Confirm, Cordon, Drain, Gate, Grant, HandOver, Lock, Prove, Reboot, Recheck, Release};
     let all = [Step::Stage, Grant, Lock, Gate, Cordon, Drain, HandOver, Recheck, Step::Stop, Release, Activate, Reboot];
-    for step in all.into_iter().chain([Prove, Confirm, Step::Uncordon, Step::Unlock, Free]) {
+    for step in all.into_iter().chain([Prove, Confirm, Step::Uncordon, Step::Unlock]) {
         write!(table, "| {step} |").unwrap();
         FAULTS.iter().for_each(|(fault, _)| write!(table, " {} |", end(step, *fault)).unwrap());
         table.push('\n');

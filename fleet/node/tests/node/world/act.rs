@@ -23,15 +23,11 @@ fn failed(why: &str) -> Tried {
     Tried::Failed(why.to_owned())
 }
 
-fn done_if(is_done: bool, else_why: &str) -> Tried {
-    if is_done { DONE } else { blocked(else_why) }
-}
-
 /// Do `step`.
 pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
     match step {
         Step::Stage => return stage(state),
-        Step::Grant => return done_if(state.grant, "no grant"),
+        Step::Grant if !state.grant => return failed("no grant"),
         Step::Lock if state.lock == Lock::Others => return blocked("another member holds the lock"),
         Step::Lock => state.lock = Lock::Ours,
         Step::Cordon => match cordon::cordoned(&state.node, op.id()) {
@@ -40,8 +36,13 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
         },
         Step::Drain => state.drained = true,
         Step::Recheck => {
-            let is_ready = !op.shape.kubernetes || (state.node.unschedulable && state.drained);
-            return done_if(is_ready, "the node is not drained any more");
+            if op.shape.kubernetes && !(state.node.unschedulable && state.drained) {
+                return blocked("the node is not drained any more");
+            }
+            if op.request.token.is_some() && !state.grant {
+                return failed("the grant was taken back");
+            }
+            state.rechecked = true;
         }
         Step::Leave => (state.member, state.disturbed, state.member_disturbed) = (false, true, true),
         Step::Stop => stop(state, op),
@@ -74,11 +75,7 @@ pub fn perform(state: &mut State, op: &Operation, step: Step) -> Tried {
                 state.lock = Lock::Free;
             }
         }
-        Step::Free => {
-            state.frees(state.grant);
-            state.grant = false;
-        }
-        Step::Gate | Step::HandOver | Step::GiveUp => {}
+        Step::Grant | Step::Gate | Step::HandOver | Step::GiveUp => {}
     }
     DONE
 }
@@ -156,8 +153,9 @@ fn stop(state: &mut State, op: &Operation) {
     let is_ours = state.node.owner == Some(op.id().to_string());
     let is_held = (!op.shape.kubernetes || (is_ours && state.drained))
         && (!op.shape.etcd || state.lock == Lock::Ours)
-        && (op.request.token.is_none() || state.grant);
-    state.broken_unless(is_held, "services stop only on a node that is cordoned, drained, locked and granted");
+        && (op.request.token.is_none() || state.rechecked);
+    let law = "services stop only on a node that is cordoned, drained and locked, and whose grant was there after that";
+    state.broken_unless(is_held, law);
     state.stopped = true;
     state.is_disturbed();
 }

@@ -87,6 +87,8 @@ pub enum Fault {
     /// Somebody takes our member out of etcd's cluster.
     Removes,
     FallIll,
+    /// Somebody takes the fleet's grant back.
+    Frees,
     Cordons,
     Uncordons,
     /// Somebody confirms the trial by hand.
@@ -97,7 +99,7 @@ pub enum Fault {
     Installs,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault::Killed,
     Fault::PowerCut,
     Fault::PowerCutAndNoTrial,
@@ -106,6 +108,7 @@ const FAULTS: [Fault; 13] = [
     Fault::AsIs,
     Fault::Removes,
     Fault::FallIll,
+    Fault::Frees,
     Fault::Cordons,
     Fault::Uncordons,
     Fault::Confirms,
@@ -149,6 +152,7 @@ impl Machine {
             node,
             lock: if ill { Lock::Others } else { Lock::Free },
             grant: self.token.is_some(),
+            rechecked: false,
             ill,
             denied,
             drained: false,
@@ -271,6 +275,7 @@ impl Machine {
                 (state.member, state.removed, state.well) = (false, true, Well::No);
             }
             Fault::FallIll if state.well != Well::No => state.well = Well::No,
+            Fault::Frees if state.grant => state.grant = false,
             // On a node that is ours and cordoned, nobody sees that somebody else wants it cordoned, too.
             Fault::Cordons if !state.node.unschedulable && state.node.owner.is_none() => {
                 (state.node.unschedulable, state.want) = (true, true);
@@ -290,9 +295,7 @@ impl Machine {
                 (state.disk.states.b, state.disk.payloads.b) = (SlotState::Trial, Some(FOREIGN));
                 (state.disk.default, state.meddled) = (Slot::A, true);
             }
-            Fault::FallIll | Fault::Removes | Fault::Cordons | Fault::Uncordons | Fault::Confirms | Fault::Installs => {
-                return None;
-            }
+            _ => return None,
         }
         Some(())
     }

@@ -49,6 +49,8 @@ pub struct State {
     pub lock: Lock,
     /// The fleet's grant is ours.
     pub grant: bool,
+    /// The last look before services stop was made in this boot, and the grant was there.
+    pub rechecked: bool,
     /// The target is never well.
     pub ill: bool,
     /// The target was denied before.
@@ -112,7 +114,7 @@ impl State {
         self.boot = crate::next_boot(self.boot, self.op());
         (self.to_do, self.unsettled) = (None, false);
         (self.stopped, self.drained, self.rebooted) = (false, false, true);
-        (self.proven, self.found_ill) = (false, false);
+        (self.proven, self.found_ill, self.rechecked) = (false, false, false);
         // A file system that is not there is not mounted.
         self.mounted = self.disk.ephemeral != Ephemeral::Blank;
         self.is_disturbed();
@@ -167,8 +169,13 @@ impl State {
             }
         };
         self.broken_unless(is_so, "an outcome is so on the disk");
-        let is_undone = self.member != self.removed && self.lock != Lock::Ours && (goal == Goal::Stage || !self.grant);
+        let is_undone = self.member != self.removed && self.lock != Lock::Ours;
         self.broken_unless(is_undone, "at the end nothing is held, and the member is in etcd unless it was removed");
+        // The end is what tells the fleet that its grant is free.
+        let is_obeyed = op.request.token.is_none_or(|token| self.journal.token == token);
+        self.broken_unless(is_obeyed, "at the end the token was obeyed, whatever came of it");
+        let is_well = !self.disturbed || goal == Goal::Stage || self.has_word(op);
+        self.broken_unless(is_well, "nothing ends before the node is well, or somebody says so");
         let is_kept = disk.ephemeral == Ephemeral::Kept;
         let is_as_asked = self.mounted && (op.request.preserve == is_kept || *outcome != Outcome::Reached);
         self.broken_unless(is_as_asked, "at the end EPHEMERAL is mounted, and anew if that was asked for");

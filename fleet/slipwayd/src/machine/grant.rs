@@ -1,0 +1,68 @@
+//! The fleet's grant: whether this node may be disturbed. It is looked up in the ledger, an object of the cluster, with a
+//! read that a majority of etcd answers. Nodes write nothing there: the right to `get` it is enough.
+
+use kube::{
+    Api,
+    api::DynamicObject,
+    core::{ApiResource, GroupVersionKind},
+};
+use serde::Deserialize;
+
+use super::{
+    installer::Trouble,
+    kube::{Kube, said, within},
+};
+
+/// The ledger's name. There is one in a cluster.
+const LEDGER: &str = "cluster";
+
+/// What a node reads of the ledger. It has more, and may get more: whoever writes it may be newer than this node.
+#[derive(Debug, Default, Deserialize)]
+struct Ledger {
+    #[serde(default)]
+    grants: Vec<Grant>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Grant {
+    node: Holder,
+    token: u64,
+}
+
+/// Who holds it. Names are given again, so the name does not count.
+#[derive(Debug, Deserialize)]
+struct Holder {
+    uid: String,
+}
+
+impl Kube {
+    /// Whether the fleet's grant with this token is this node's. Where nobody can look, that may come; a grant that is
+    /// not there does not.
+    pub fn is_granted(&self, token: u64) -> Result<(), Trouble> {
+        let (uid, ledger) = self.look_up().map_err(Trouble::Passing)?;
+        match ledger.grants.iter().filter(|grant| grant.node.uid == uid).map(|grant| grant.token).max() {
+            Some(granted) if granted == token => Ok(()),
+            Some(granted) => Err(Trouble::Lasting(format!("the fleet granted the token {granted}, not {token}"))),
+            None => Err(Trouble::Lasting(format!("the fleet's ledger has no grant for this Node, whose UID is {uid}"))),
+        }
+    }
+
+    /// The UID of this Node, and the ledger as it is now. Neither read names a version: an API server then asks a
+    /// majority of etcd, and does not answer from what it remembers.
+    fn look_up(&self) -> Result<(String, Ledger), String> {
+        let kind = GroupVersionKind::gvk("fleet.slipway.dev", "v1alpha1", "DisruptionLedger");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "disruptionledgers");
+        let ledger = self.block_on(async {
+            let client = self.client().await?;
+            let node = self.get(&Api::all(client.clone())).await?;
+            let uid = node.metadata.uid.ok_or_else(|| "this Node has no UID".to_owned())?;
+            let ledgers: Api<DynamicObject> = Api::all_with(client, &resource);
+            let ledger = within(ledgers.get(LEDGER)).await?.map_err(|e| format!("the fleet's ledger: {}", said(&e)))?;
+            Ok::<_, String>((uid, ledger))
+        });
+        let (uid, mut object) = ledger?;
+        let status = object.data.get_mut("status").map(serde_json::Value::take).filter(|status| !status.is_null());
+        let ledger = status.map(serde_json::from_value).transpose();
+        Ok((uid, ledger.map_err(|e| format!("the fleet's ledger is not as expected: {e}"))?.unwrap_or_default()))
+    }
+}

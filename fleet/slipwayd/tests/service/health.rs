@@ -1,0 +1,162 @@
+//! What is told of how a node is: never more than looks have found.
+
+use std::{fs, thread, time::Duration};
+
+use slipway_core::boot::slot::{PerSlot, Slot, SlotState};
+use slipway_node::{
+    facts::{Disk, Facts},
+    goal::{Goal, Request},
+    journal::Journal,
+    operation::Shape,
+    sequence::{Next, Outcome},
+};
+use slipway_node_api::v1;
+use slipway_node_server::{
+    events::{Bound, EventLog},
+    node::Node as _,
+};
+use slipwayd::{
+    config::Config,
+    health::{Calm, Health, Look},
+    machine::units::Init,
+    service::start,
+};
+use tempfile::tempdir;
+use tokio::{runtime::Builder, time::sleep};
+use uuid::Uuid;
+
+use crate::{installer::fixture, script};
+
+fn facts() -> Facts {
+    let disk = Disk {
+        running: Slot::A,
+        states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Good) },
+        payloads: PerSlot { a: None, b: None },
+        next: Some(Slot::A),
+        blank: false,
+    };
+    Facts { boot: "boot".to_owned(), uptime: 0, disk: Some(disk), node: None, member: None }
+}
+
+fn begins(journal: &mut Journal, goal: Goal) {
+    let request = Request {
+        id: Uuid::new_v4(),
+        goal,
+        source: if goal.writes() { "image".to_owned() } else { String::new() },
+        payload: None,
+        preserve: true,
+        token: None,
+        allow_outage: false,
+        allow_any_version: false,
+        caller: "test".to_owned(),
+    };
+    journal.ask(request, Shape::default(), &facts()).unwrap();
+}
+
+fn ends(journal: &mut Journal) {
+    journal.take(Next::End(Outcome::Reached), &facts());
+}
+
+fn ill(why: &str) -> Look {
+    Look { ill: vec![why.to_owned()], unknown: vec![] }
+}
+
+fn said(health: &Health, journal: &Journal, now: u64) -> (String, u64) {
+    let v1::Health { state, seconds, .. } = health.tell(journal, now);
+    (state, seconds)
+}
+
+fn is(state: &str, seconds: u64) -> (String, u64) {
+    (state.to_owned(), seconds)
+}
+
+#[test]
+fn a_time_is_that_which_looks_have_seen() {
+    let (mut health, journal) = (Health::default(), Journal::default());
+    let calm = Calm::of(&journal).unwrap();
+    assert_eq!(said(&health, &journal, 1000), is("unknown", 0));
+    health.saw(Look::default(), calm, 1000);
+    health.saw(Look::default(), calm, 1060);
+    assert_eq!(said(&health, &journal, 1070), is("well", 70));
+    health.saw(ill("kubelet.service is failed"), calm, 1120);
+    health.saw(ill("kubelet.service is activating"), calm, 1180);
+    let told = health.tell(&journal, 1190);
+    assert_eq!((told.state.as_str(), told.seconds), ("ill", 70));
+    assert_eq!(told.reasons, ["kubelet.service is activating"]);
+    // Nobody knows what it was while it could not be looked at.
+    health.saw(Look { ill: vec![], unknown: vec!["the API server does not answer".to_owned()] }, calm, 1240);
+    assert_eq!(said(&health, &journal, 1241), is("unknown", 1));
+    health.saw(Look::default(), calm, 1300);
+    assert_eq!(said(&health, &journal, 1310), is("well", 10));
+    // What is ill is so, whatever else could not be looked at.
+    health.saw(Look { unknown: vec!["etcd".to_owned()], ..ill("a unit") }, calm, 1360);
+    let told = health.tell(&journal, 1360);
+    assert_eq!((told.state.as_str(), told.reasons.len()), ("ill", 2));
+}
+
+#[test]
+fn an_old_look_is_none() {
+    let (mut health, journal) = (Health::default(), Journal::default());
+    let calm = Calm::of(&journal).unwrap();
+    health.saw(Look::default(), calm, 1000);
+    assert_eq!(said(&health, &journal, 1240), is("well", 240));
+    assert_eq!(said(&health, &journal, 1241), is("unknown", 0));
+    // Nor does it say since when.
+    health.saw(Look::default(), calm, 1241);
+    assert_eq!(said(&health, &journal, 1242), is("well", 1));
+}
+
+#[test]
+fn what_was_seen_before_an_operation_is_not_known_after_it() {
+    let (mut health, mut journal) = (Health::default(), Journal::default());
+    health.saw(Look::default(), Calm::of(&journal).unwrap(), 1000);
+    // Staging disturbs nobody, nor does its end.
+    begins(&mut journal, Goal::Stage);
+    assert_eq!(said(&health, &journal, 1010), is("well", 10));
+    ends(&mut journal);
+    assert_eq!(said(&health, &journal, 1020), is("well", 20));
+    begins(&mut journal, Goal::Reboot);
+    assert_eq!(Calm::of(&journal), None);
+    assert_eq!(health.tell(&journal, 1030).reasons, ["an operation is under way"]);
+    ends(&mut journal);
+    assert_eq!(said(&health, &journal, 1040), is("unknown", 0));
+    health.saw(Look::default(), Calm::of(&journal).unwrap(), 1050);
+    assert_eq!(said(&health, &journal, 1060), is("well", 10));
+}
+
+/// The service looks by itself, and whoever asks does not wait for the look.
+#[test]
+fn a_status_does_not_wait_for_a_look() {
+    let dir = tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    script(dir.path(), "installer", &format!("cat '{}'", fixture("status.json").display()));
+    let (began, go) = (at("began"), at("go"));
+    let waits = format!("touch {}\ntest \"$(cat {})\" = active", began.display(), go.display());
+    let program = script(dir.path(), "init", &waits).display().to_string();
+    assert!(std::process::Command::new("mkfifo").arg(&go).status().unwrap().success());
+    let init: Init = serde_json::from_value(serde_json::json!({ "commands": {
+        "stop": [program, "@unit@"], "is-active": [program, "@unit@"], "reboot": [program],
+    }}))
+    .unwrap();
+    let mut config = Config { state: at("state"), installer: at("installer"), ..Config::default() };
+    config.services.need = vec!["kubelet.service".to_owned()];
+    config.services.init = init;
+    let (service, worker) = start("node-1".to_owned(), config, EventLog::new(Bound::default())).unwrap();
+    thread::spawn(|| worker.work());
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        while !began.exists() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let health = service.status().await.unwrap().health.unwrap();
+        assert_eq!((health.state.as_str(), health.seconds), ("unknown", 0));
+        fs::write(&go, "active").unwrap();
+        let health = loop {
+            let health = service.status().await.unwrap().health.unwrap();
+            if health.state != "unknown" {
+                break health;
+            }
+            sleep(Duration::from_millis(20)).await;
+        };
+        assert_eq!((health.state.as_str(), health.reasons.len()), ("well", 0));
+    });
+}
