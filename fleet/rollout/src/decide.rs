@@ -7,7 +7,7 @@
 //! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
 //!   that it writes, at the time of the write. Window and budget are looked at again there.
 //! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
-//!   is no reason to begin in the morning.
+//!   is no reason to begin in the morning. Nor is it asked while it is left out.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
 //!   begins. What has begun goes on to its end.
 //! * Every node that is not done has a reason, and no node that is done has one.
@@ -350,6 +350,10 @@ impl<'a> View<'a> {
         }
         if says.token == token {
             return WhyNot::UnderWay { token };
+        }
+        // It stays charged: a request may be on its way.
+        if self.snapshot.skip.contains(&seen.node.uid) {
+            return WhyNot::Skipped;
         }
         if let Some(why) = &gate.held_back {
             return why.clone();
