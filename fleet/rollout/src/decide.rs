@@ -17,7 +17,7 @@
 //! A node whose Node object is gone, or that is left out, is not waited for; but somebody must have tried the payload
 //! before a wave of canaries is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -115,7 +115,9 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
 
 /// The ledger without what is free, and the actions that make it so.
 fn frees(snapshot: &Snapshot, actions: &mut Vec<Action>) -> Ledger {
-    let well = snapshot.nodes.iter().filter(|seen| seen.is_well()).filter_map(|seen| {
+    let held: BTreeSet<&str> = snapshot.ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
+    let holders = snapshot.nodes.iter().filter(|seen| held.contains(seen.node.uid.as_str()));
+    let well = holders.filter(|seen| seen.is_well()).filter_map(|seen| {
         let token = seen.says.as_ref()?.token;
         Some((&seen.node.uid, Proof::Well { token }))
     });
@@ -123,8 +125,7 @@ fn frees(snapshot: &Snapshot, actions: &mut Vec<Action>) -> Ledger {
     let mut ledger = snapshot.ledger.clone();
     for (uid, proof) in well.chain(evidence) {
         // What does not free it is no error: the grant stays, and is named.
-        if let Ok(freed) = ledger.free(uid, &proof) {
-            ledger = freed;
+        if ledger.take(uid, &proof).is_ok() {
             actions.push(Action::Free { uid: uid.clone(), proof });
         }
     }
@@ -271,7 +272,7 @@ impl<'a> View<'a> {
     /// All waves are over, and nothing of the plan is open any more.
     fn is_over(&self, passed: usize) -> bool {
         let plan = &self.snapshot.plan;
-        plan.is_whole() && passed == plan.waves.len() && plan.nodes().all(|(_, node)| self.is_settled(node))
+        passed == plan.waves.len() && plan.is_whole() && plan.nodes().all(|(_, node)| self.is_settled(node))
     }
 
     /// The node answers, is to have the payload, and has it in no slot.
