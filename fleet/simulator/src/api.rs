@@ -7,7 +7,6 @@ use std::{
 
 use slipway_node::cordon::NodeState;
 use slipway_rollout::{
-    facts::Evidence,
     ledger::{Ledger, Node},
     plan::Plan,
 };
@@ -51,8 +50,8 @@ pub struct Rollout {
     pub paused: Option<String>,
     pub denied: Option<String>,
     pub skip: BTreeSet<String>,
-    /// What people say of grants. Whoever has freed one takes it out.
-    pub words: Vec<Evidence>,
+    /// Tokens of grants that people want to be free, by UID. Nobody takes them out.
+    pub words: BTreeMap<String, u64>,
 }
 
 /// A Node object.
@@ -100,7 +99,7 @@ impl Api {
     /// A rollout is made.
     pub fn begin(&mut self, plan: Plan) {
         let (paused, denied) = (None, None);
-        let rollout = Rollout { plan, passed: 0, paused, denied, skip: BTreeSet::new(), words: Vec::new() };
+        let rollout = Rollout { plan, passed: 0, paused, denied, skip: BTreeSet::new(), words: BTreeMap::new() };
         self.rollouts.push(Versioned::new(rollout));
     }
 

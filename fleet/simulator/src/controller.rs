@@ -5,7 +5,7 @@
 //!   ledger later.
 //! * A grant, or what frees one, is written with the version of the ledger that was read, or that the last write gave.
 //! * A request is sent only while the decision's window is open, by the clock at that moment.
-//! * Whoever frees a grant on a person's word takes the word out. It may crash before.
+//! * A person's word names a token, and frees no other grant.
 
 use std::{collections::VecDeque, rc::Rc};
 
@@ -13,7 +13,7 @@ use slipway_node::goal::Goal;
 use slipway_rollout::{
     decide::{Action, Decision, decide},
     facts::{Evidence, Seen, Snapshot},
-    ledger::{Ledger, Limits, Node, Proof, Refused, Role},
+    ledger::{Grant, Ledger, Limits, Node, Proof, Refused, Role},
     why::WhyNot,
 };
 
@@ -32,8 +32,6 @@ pub enum Todo {
     Decided(Action),
     /// So many waves are over.
     Passed(usize),
-    /// What a person said of this node was done.
-    DropWord(Evidence),
     /// What is never to be: a grant goes, and nobody has proven anything.
     Drop(String),
 }
@@ -48,7 +46,6 @@ pub enum Change {
     Pause(String),
     Deny(String),
     Passed(usize),
-    DropWord(Evidence),
 }
 
 /// A write that is on its way.
@@ -89,7 +86,8 @@ pub struct Controller {
     pub lag: (Seconds, Seconds),
     pub work: Option<Work>,
     look_at: Option<Seconds>,
-    looks: usize,
+    /// When each pool is to be looked at.
+    due: Vec<Seconds>,
     /// What it read before: for a mutant.
     before: Rc<Ledger>,
 }
@@ -100,6 +98,7 @@ impl World {
         let controller = &mut self.controllers[c];
         (controller.is_up, controller.work, controller.look_at) = (true, None, None);
         controller.life += 1;
+        controller.due = vec![self.now; self.scenario.pools.len()];
         let soon = self.random.from_to(1, 30);
         self.look_in(c, soon);
     }
@@ -121,6 +120,8 @@ impl World {
     pub fn poke(&mut self) {
         for c in 0..self.controllers.len() {
             let soon = self.random.from_to(3, 40);
+            let at = self.now + soon;
+            self.controllers[c].due.iter_mut().for_each(|due| *due = (*due).min(at));
             self.look_in(c, soon);
         }
     }
@@ -151,8 +152,8 @@ impl World {
             self.look_in(c, 30);
             return;
         }
-        let pool = self.controllers[c].looks % self.scenario.pools.len();
-        self.controllers[c].looks += 1;
+        let due = self.controllers[c].due.iter().enumerate().min_by_key(|(_, at)| **at);
+        let pool = due.map_or(0, |(pool, _)| pool);
         let (mut ledger, version) = (Rc::clone(&self.api.ledger.object), self.api.ledger.version);
         if self.mutant == Mutant::CachedBudget {
             ledger = std::mem::replace(&mut self.controllers[c].before, ledger);
@@ -177,6 +178,10 @@ impl World {
         }
         let Some(view) = self.view(c, &work) else { return };
         self.counts.looks += 1;
+        // The ledger and the rollout.
+        self.counts.reads += 2;
+        self.counts.carried += work.ledger.grants.len() as u64;
+        self.counts.reports += view.snapshot.nodes.len() as u64;
         let now = stamp(self.now, view.offset);
         let decision = decide(&view.snapshot, now);
         self.everybody_has_a_reason(&view, &decision);
@@ -242,7 +247,12 @@ impl World {
             uid: grant.node.uid.clone(),
             proof: Proof::Gone { member_gone: self.is_member_gone(&grant.node) },
         });
-        let evidence = gone.chain(rollout.words.iter().cloned()).collect();
+        let said = |grant: &&Grant| rollout.words.get(&grant.node.uid) == Some(&grant.token);
+        let words = ledger.grants.iter().filter(said).map(|grant| Evidence {
+            uid: grant.node.uid.clone(),
+            proof: Proof::Word { who: "eve".to_owned(), why: format!("it has {}", grant.token) },
+        });
+        let evidence = gone.chain(words).collect();
         Some(Snapshot {
             plan: rollout.plan.clone(),
             passed: rollout.passed,
@@ -284,7 +294,10 @@ impl World {
         }
         let Some(mut work) = self.controllers[c].work.take() else { return };
         let Some(todo) = work.todo.pop_front() else {
-            self.look_in(c, work.wait);
+            let due = &mut self.controllers[c].due;
+            due[work.pool] = self.now + work.wait;
+            let next = due.iter().min().copied().unwrap_or(self.now);
+            self.look_in(c, (next - self.now).max(1));
             return;
         };
         let write = self.does(&mut work, todo);
@@ -304,6 +317,9 @@ impl World {
     }
 
     fn sends(&mut self, c: usize, life: u64, write: Write) {
+        self.counts.writes += 1;
+        // It is sent, and comes back.
+        self.counts.carried += 2 * write.ledger.as_ref().map_or(0, |ledger| ledger.grants.len() as u64);
         let rates = self.scenario.rates;
         // The API server ends a request that is older than a minute.
         let delay = if self.goes_wrong(rates.late) { self.random.from_to(1, 60) } else { self.random.from_to(0, 1) };
@@ -342,17 +358,12 @@ impl World {
                 granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
             }
             Todo::Decided(Action::Free { uid, proof }) => {
-                let said = Evidence { uid: uid.clone(), proof: proof.clone() };
-                if matches!(proof, Proof::Word { .. }) {
-                    work.todo.push_front(Todo::DropWord(said));
-                }
                 let freed = work.ledger.free(&uid, &proof).ok()?;
                 Some((version, Some(freed), Change::Free(uid, proof)))
             }
             Todo::Decided(Action::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
             Todo::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
             Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
-            Todo::DropWord(word) => Some((of_rollout, None, Change::DropWord(word))),
             Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }

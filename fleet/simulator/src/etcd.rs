@@ -20,8 +20,10 @@ pub struct Etcd {
     pub leader: usize,
     /// The machine that holds the upgrade lock. It has no end of its own.
     pub lock: Option<usize>,
-    /// Failures without any operation's doing.
+    /// Failures without any operation's doing; people who change the list of members count, too.
     pub failures: u64,
+    /// Which of them was the last change of that list.
+    pub edited: u64,
 }
 
 impl Etcd {
@@ -68,6 +70,7 @@ impl Etcd {
     /// Somebody takes the member of this machine out.
     pub fn remove(&mut self, machine: usize) {
         self.peers.retain(|peer| peer.machine != machine);
+        self.edits();
         self.lock = self.lock.filter(|holder| *holder != machine);
         self.elect();
     }
@@ -75,6 +78,12 @@ impl Etcd {
     /// A new machine becomes a member.
     pub fn add(&mut self, machine: usize) {
         self.peers.push(Peer { machine, up: false, failed: 0 });
+        self.edits();
+    }
+
+    fn edits(&mut self) {
+        self.failures += 1;
+        self.edited = self.failures;
     }
 
     /// What the members say.

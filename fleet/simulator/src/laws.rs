@@ -67,24 +67,26 @@ impl Laws {
 }
 
 impl World {
-    /// A step begins. The cordon is where disturbing begins; services stop where there is no way back but a boot.
-    pub fn begins(&mut self, n: usize, op: &Operation, step: Step) {
-        match step {
-            Step::Grant | Step::Recheck => self.machines[n].looked = self.now,
-            Step::Cordon | Step::Stop => {
-                let Some(token) = op.request.token else { return };
-                let uid = match (step, &self.machines[n].disturbed) {
-                    (Step::Stop, Some((uid, _))) => Some(uid.clone()),
-                    _ => self.uid(n).map(str::to_owned),
-                };
-                let Some(uid) = uid else { return };
-                self.holds_what_it_obeys(n, &uid, token, step);
-                self.machines[n].disturbed = Some((uid, token));
-                self.laws.at_work.insert(n);
-                self.is_within_the_budget();
-            }
-            _ => {}
+    /// A step begins. What is read of the grant is not older than that.
+    pub fn begins(&mut self, n: usize, step: Step) {
+        if matches!(step, Step::Grant | Step::Cordon | Step::Recheck) {
+            self.machines[n].looked = self.now;
         }
+    }
+
+    /// The node is disturbed by this step: it is cordoned, which is where it begins; or its services stop, from where only
+    /// a boot leads back.
+    pub fn disturbs(&mut self, n: usize, op: &Operation, step: Step) {
+        let Some(token) = op.request.token else { return };
+        let uid = match (step, &self.machines[n].disturbed) {
+            (Step::Stop, Some((uid, _))) => Some(uid.clone()),
+            _ => self.uid(n).map(str::to_owned),
+        };
+        let Some(uid) = uid else { return };
+        self.holds_what_it_obeys(n, &uid, token, step);
+        self.machines[n].disturbed = Some((uid, token));
+        self.laws.at_work.insert(n);
+        self.is_within_the_budget();
     }
 
     /// Whoever begins to disturb a node has read its grant in the ledger, of just this token.
@@ -195,6 +197,7 @@ impl World {
         let is_lost = served && !self.etcd.serves() && op.shape.etcd && !op.request.allow_outage;
         let known = self.machines[n].failures;
         let is_late = self.etcd.peers.iter().any(|peer| peer.machine != n && !peer.up && peer.failed > known);
+        let is_late = is_late || self.etcd.edited > known;
         self.laws.must(!is_lost || is_late, || format!("quorum: n{n} takes it from etcd"));
         let is_held = !op.shape.etcd || self.etcd.lock == Some(n);
         self.laws.must(is_held, || format!("quorum: n{n} stops its member without the lock"));

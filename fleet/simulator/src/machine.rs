@@ -20,7 +20,7 @@ use slipway_node::{
 use slipway_rollout::ledger::Role;
 
 use crate::{
-    scenario::{NEW, OLD, Quality, Seconds},
+    scenario::{NEW, OLD, Quality, Seconds, stamp},
     view::Report,
 };
 
@@ -61,6 +61,8 @@ pub struct Machine {
     pub is_well: bool,
     pub since: Seconds,
     pub quality: Quality,
+    /// An upgrade that came back, for whatever reason, is not tried again.
+    pub is_tried_once: bool,
     pub ill_until: Seconds,
     pub cut_off_until: Seconds,
     pub drain_blocked_until: Seconds,
@@ -105,6 +107,7 @@ impl Machine {
             is_well: true,
             since: -3600,
             quality,
+            is_tried_once: false,
             ill_until: 0,
             cut_off_until: 0,
             drain_blocked_until: 0,
@@ -168,6 +171,11 @@ impl Machine {
         self.journal_before = before;
     }
 
+    /// What its own clock shows, in seconds since 1970: what it writes into the boot state.
+    pub fn time(&self, now: Seconds) -> u64 {
+        u64::try_from(stamp(now, self.clock).as_second()).unwrap_or(0)
+    }
+
     /// What runs.
     pub fn runs(&self) -> Option<Sha256> {
         self.payloads[self.running]
@@ -201,26 +209,27 @@ impl Machine {
         Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), node: None, member: None }
     }
 
-    /// Why the payload does not run, nor will.
+    /// Why the payload does not run, nor will: it is denied here, or could not be written; or the upgrade came back, where
+    /// each is tried once.
     fn failed(&self) -> Option<String> {
         if let Some(denied) = self.journal.denial(NEW) {
             return Some(denied.why.clone());
         }
-        let why = |ended: &Ended| match &ended.outcome {
-            Outcome::CameBack(why) if ended.request.goal == Goal::Stage => Some(why.clone()),
-            _ => None,
-        };
-        let tries: Vec<String> = self.journal.ended.iter().map_while(why).take(TRIES).collect();
-        tries.first().filter(|_| tries.len() == TRIES).cloned()
+        let why = |ended: &Ended| if let Outcome::CameBack(why) = &ended.outcome { Some(why.clone()) } else { None };
+        let mut ended = self.journal.ended.iter();
+        let stages = ended.clone().take_while(|ended| ended.request.goal == Goal::Stage && ended.failed);
+        if stages.clone().count() >= TRIES {
+            return stages.filter_map(why).next();
+        }
+        ended.find(|ended| self.is_tried_once && ended.request.goal == Goal::Upgrade).and_then(why)
     }
 
     /// What it says of itself.
     pub fn report(&self) -> Option<Report> {
-        let other = !self.running;
-        let is_whole = matches!(self.env.states[other], SlotState::Trial | SlotState::Good);
+        let staged = self.facts(0).disk.and_then(|disk| disk.staged());
         self.is_up.then(|| Report {
             runs: self.runs().unwrap_or(OLD),
-            staged: self.payloads[other].filter(|_| is_whole),
+            staged,
             well: self.is_well,
             since: self.since,
             busy: self.journal.operation.as_ref().is_some_and(|op| op.request.goal != Goal::Stage),

@@ -39,8 +39,14 @@ impl World {
         if let Some(token) = token {
             self.may_be_asked(view, uid, token);
         }
+        let is_named = self.scenario.is_tried_once && goal == Goal::Upgrade;
+        let id = if is_named {
+            Uuid::from_bytes(Sha256::of(uid.as_bytes()).0[..16].try_into().unwrap_or_default())
+        } else {
+            Uuid::from_u64_pair(self.random.number(), self.random.number())
+        };
         let request = Request {
-            id: Uuid::from_u64_pair(self.random.number(), self.random.number()),
+            id,
             goal,
             source: "docker://registry.example/os:2".to_owned(),
             payload: Some(payload),
@@ -118,7 +124,6 @@ impl World {
             Change::Pause(why) => rollout.paused = Some(why.clone()),
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
-            Change::DropWord(word) => rollout.words.retain(|other| other != word),
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });
         self.laws.changed = self.now;

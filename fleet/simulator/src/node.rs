@@ -53,7 +53,7 @@ impl World {
             (Next::End(outcome), _) => self.ended(n, &op, &outcome),
             (_, Some(step)) => {
                 self.machines[n].to_do = Some(step);
-                self.begins(n, &op, step);
+                self.begins(n, step);
                 let takes = self.takes(step);
                 self.schedule(n, takes, Event::Perform);
             }
@@ -110,9 +110,10 @@ impl World {
     fn cut_in(&mut self, n: usize, op: &Operation, step: Step) {
         match self.random.below(3) {
             0 if step == Step::Stage && self.machines[n].runs() != op.request.payload => {
+                let now = self.machines[n].time(self.now);
                 let machine = &mut self.machines[n];
                 let slot = !machine.running;
-                machine.env = machine.env.deactivated(slot, 0);
+                machine.env = machine.env.deactivated(slot, now);
                 machine.payloads[slot] = None;
             }
             1 if matches!(step, Step::Reboot | Step::Return) => {
@@ -249,6 +250,11 @@ impl World {
         let asked = journal.ask(request, shape, &facts);
         self.trace.say(self.now, || format!("{name} is asked for {goal:?}, token {token:?}: {asked:?}"));
         if asked != Ok(Asked::New) {
+            // A token may have been obeyed with nothing to do.
+            if journal != self.machines[n].journal && self.mutant != Mutant::AnyToken {
+                self.machines[n].write(journal);
+                self.says(n);
+            }
             return;
         }
         if let Some(token) = token {

@@ -4,10 +4,7 @@ use std::rc::Rc;
 
 use slipway_core::boot::env::BootEnv;
 use slipway_node::cordon::NodeState;
-use slipway_rollout::{
-    facts::Evidence,
-    ledger::{Node, Proof, Role},
-};
+use slipway_rollout::ledger::{Node, Role};
 
 use crate::{
     api::Object,
@@ -136,6 +133,7 @@ impl World {
     pub fn replaced(&mut self, n: usize) {
         let old = &self.machines[n];
         let mut machine = Machine::new(&old.name, &old.pool, old.role, old.quality);
+        machine.is_tried_once = old.is_tried_once;
         (machine.life, machine.boot, machine.ticket) = (old.life + 1, old.boot + 1, old.ticket + 1);
         machine.env = BootEnv::installed(0);
         (machine.booted, machine.healthy_from, machine.since) = (self.now, self.now, self.now);
@@ -214,9 +212,8 @@ impl World {
         if !self.api_answers() {
             return;
         }
-        let why = format!("it has {}", grant.token);
-        let proof = Proof::Word { who: "eve".to_owned(), why };
-        self.api.edit(pool, |rollout| rollout.words.push(Evidence { uid, proof }));
+        let token = grant.token;
+        self.api.edit(pool, |rollout| rollout.words.extend([(uid, token)]));
         self.poke();
     }
 

@@ -87,6 +87,9 @@ pub struct Scenario {
     /// What the payload does on each of them.
     pub quality: Vec<Quality>,
     pub controllers: usize,
+    /// An upgrade that came back, for whatever reason, is not tried again, and each node has one name for its request.
+    /// Otherwise it is granted again, and each request has a name of its own.
+    pub is_tried_once: bool,
     pub rates: Rates,
     pub faults: Vec<Planned>,
     /// From then on nothing goes wrong any more, and whatever can come back comes back.
@@ -108,8 +111,28 @@ impl Scenario {
         let calm = random.from_to(2, 5) * DAY;
         let rates = rates(&mut random);
         let controllers = 1 + usize::from(random.coin());
+        let is_tried_once = random.coin();
         let faults = faults::planned(&mut random, nodes.len(), pools.len(), controllers, calm);
-        Self { seed, pools, nodes, quality, controllers, rates, faults, calm, random }
+        Self { seed, pools, nodes, quality, controllers, is_tried_once, rates, faults, calm, random }
+    }
+
+    /// So many workers, two controllers, and nothing that goes wrong; a tenth may be unavailable at once.
+    pub fn fair(nodes: usize) -> Self {
+        let mut random = Random::new(1);
+        let node = |n: usize| Node {
+            uid: format!("u{n}-0"),
+            name: format!("n{n}"),
+            pool: "pool".to_owned(),
+            zone: None,
+            role: Role::Worker,
+        };
+        let nodes: Vec<Node> = (0..nodes).map(node).collect();
+        let terms = terms::tenth();
+        let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None };
+        let quality = vec![Quality::Well; nodes.len()];
+        let (seed, rates, faults, calm) = (random.number(), Rates::default(), Vec::new(), 0);
+        let (controllers, is_tried_once, pools) = (2, true, vec![pool]);
+        Self { seed, pools, nodes, quality, controllers, is_tried_once, rates, faults, calm, random }
     }
 
     /// The command that runs this again.

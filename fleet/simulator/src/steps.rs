@@ -40,8 +40,7 @@ impl World {
             Step::Confirm | Step::Deactivate | Step::GiveUp => self.on_disk(n, step),
             Step::Uncordon => self.uncordon(n, op),
             Step::Unlock => self.unlock(n),
-            // The controller frees it, when the node says that it is well.
-            Step::Free | Step::Release => Ok(()),
+            Step::Release => Ok(()),
             Step::Leave | Step::Rejoin | Step::Renew | Step::Reboot | Step::Return => {
                 Err(failed("it is not simulated"))
             }
@@ -50,6 +49,7 @@ impl World {
     }
 
     fn stage(&mut self, n: usize, op: &Operation) -> Tried {
+        let now = self.machines[n].time(self.now);
         let machine = &mut self.machines[n];
         let Some(payload) = op.request.payload else { return failed("it names no payload") };
         let at = |slot| Tried::Done(Learned::Staged(Installed { slot, payload: Some(payload) }));
@@ -60,17 +60,19 @@ impl World {
             return failed("the payload cannot be written");
         }
         let slot = !machine.running;
-        machine.env = machine.env.deactivated(slot, 0).staged(slot, 0);
+        machine.env = machine.env.deactivated(slot, now).staged(slot, now);
         machine.payloads[slot] = Some(payload);
         at(slot)
     }
 
     /// The grant, by a read that no cache answers.
-    fn reads_grant(&self, n: usize, op: &Operation) -> Result<(), Tried> {
+    fn reads_grant(&mut self, n: usize, op: &Operation) -> Result<(), Tried> {
         if self.mutant == Mutant::NoReread {
             return Ok(());
         }
         needs(self.reaches_api(n), "the API server does not answer")?;
+        self.counts.node_reads += 1;
+        self.counts.carried += self.api.ledger.object.grants.len() as u64;
         let held = self.uid(n).and_then(|uid| self.api.ledger.object.held(uid)).map(|grant| grant.token);
         if held.is_some() && held == op.request.token { Ok(()) } else { Err(failed("the fleet has not granted it")) }
     }
@@ -94,10 +96,14 @@ impl World {
     }
 
     fn cordon(&mut self, n: usize, op: &Operation) -> Result<(), Tried> {
+        // The lock, the quorum and the Node may have been waited for since it was read.
+        self.reads_grant(n, op)?;
         needs(self.reaches_api(n), "the API server does not answer")?;
         let name = self.machines[n].name.clone();
         let object = self.api.nodes.get_mut(&name).ok_or_else(|| blocked("there is no such Node"))?;
         object.state = cordon::cordoned(&object.state, op.id()).map_err(|why| failed(&why.to_string()))?;
+        self.counts.node_writes += 1;
+        self.disturbs(n, op, Step::Cordon);
         Ok(())
     }
 
@@ -133,6 +139,7 @@ impl World {
     }
 
     fn stop(&mut self, n: usize, op: &Operation) -> Result<(), Tried> {
+        self.disturbs(n, op, Step::Stop);
         let served = self.etcd.serves();
         self.machines[n].is_stopped = true;
         self.check(n, true);
@@ -143,11 +150,12 @@ impl World {
     fn activate(&mut self, n: usize, op: &Operation) -> Result<(), Tried> {
         let payload: Option<Sha256> = op.to.as_ref().and_then(|to| to.payload);
         let slot = op.to.as_ref().map(|to| to.slot).ok_or_else(|| failed("nothing is staged"))?;
+        let now = self.machines[n].time(self.now);
         let machine = &mut self.machines[n];
         if machine.env.states[slot] != SlotState::Trial || machine.payloads[slot] != payload {
             return Err(failed("the slot does not hold what it should"));
         }
-        machine.env = machine.env.armed(slot, 0);
+        machine.env = machine.env.armed(slot, now);
         let is_in_vain = payload.is_some_and(|payload| machine.in_vain.contains(&payload));
         if is_in_vain {
             self.laws.break_it(format!("{} tries a payload that was in vain on it", self.machines[n].name));
@@ -165,13 +173,14 @@ impl World {
     }
 
     fn on_disk(&mut self, n: usize, step: Step) -> Result<(), Tried> {
+        let now = self.machines[n].time(self.now);
         let machine = &mut self.machines[n];
         let running = machine.running;
         match (step, machine.env.states[running]) {
-            (Step::Confirm, SlotState::Tried) => machine.env = machine.env.confirmed(running, &[], 0),
+            (Step::Confirm, SlotState::Tried) => machine.env = machine.env.confirmed(running, &[], now),
             (Step::Confirm, SlotState::Good) => {}
             (Step::Confirm, _) => return Err(failed("nothing to confirm")),
-            (Step::GiveUp, SlotState::Tried) => machine.env = machine.env.given_up(running, None, 0),
+            (Step::GiveUp, SlotState::Tried) => machine.env = machine.env.given_up(running, None, now),
             (Step::GiveUp, _) => {}
             _ => machine.env = machine.env.disarmed(),
         }
@@ -183,6 +192,7 @@ impl World {
         let name = self.machines[n].name.clone();
         let object = self.api.nodes.get_mut(&name).ok_or_else(|| blocked("there is no such Node"))?;
         object.state = cordon::released(&object.state, op.id());
+        self.counts.node_writes += 1;
         Ok(())
     }
 

@@ -103,6 +103,12 @@ fn part(amount: Amount, of: u64) -> u64 {
     }
 }
 
+/// A tenth of the nodes at once, at any time.
+pub fn tenth() -> Terms {
+    let policy = Policy { max_unavailable: Some(Amount::Percent(10)), ..Policy::default() };
+    Terms(vec![Term { policy, hours: Vec::new(), blackouts: Vec::new() }])
+}
+
 /// Policies of some kind.
 pub fn random(random: &mut Random) -> Terms {
     let many = random.from_to(0, 2);

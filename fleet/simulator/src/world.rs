@@ -19,8 +19,10 @@ use crate::{
     trace::Trace,
 };
 
-/// After this much virtual time a run is over, whatever came of it: longer than any window is waited for.
+/// After this much virtual time nobody looks any more: with one node a week, a rollout takes its time.
 const HORIZON: Seconds = 90 * DAY;
+/// Longer than any window is waited for.
+const STUCK: Seconds = 15 * DAY;
 /// A request may be so late. After it, nothing of a rollout that is over is on its way any more.
 pub const LATEST: Seconds = 3600;
 
@@ -62,6 +64,15 @@ pub struct Counts {
     pub events: u64,
     pub looks: u64,
     pub grants: u64,
+    /// Requests to the API server: of controllers that read, of controllers that write, of nodes that read the ledger, of
+    /// nodes that write their Node. And how many grants were in the ledgers that these brought.
+    pub reads: u64,
+    pub writes: u64,
+    pub node_reads: u64,
+    pub node_writes: u64,
+    pub carried: u64,
+    /// Reports of nodes that were looked at.
+    pub reports: u64,
     pub conflicts: u64,
     pub refused: u64,
     pub begun: u64,
@@ -72,6 +83,8 @@ pub struct Counts {
     pub faults: u64,
     pub denied: u64,
     pub finished: u64,
+    pub stuck: u64,
+    pub cut_short: u64,
     pub nodes: u64,
     pub seconds: u64,
 }
@@ -82,6 +95,12 @@ impl Counts {
         self.events += other.events;
         self.looks += other.looks;
         self.grants += other.grants;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.node_reads += other.node_reads;
+        self.node_writes += other.node_writes;
+        self.carried += other.carried;
+        self.reports += other.reports;
         self.conflicts += other.conflicts;
         self.refused += other.refused;
         self.begun += other.begun;
@@ -92,6 +111,8 @@ impl Counts {
         self.faults += other.faults;
         self.denied += other.denied;
         self.finished += other.finished;
+        self.stuck += other.stuck;
+        self.cut_short += other.cut_short;
         self.nodes += other.nodes;
         self.seconds += other.seconds;
     }
@@ -126,7 +147,8 @@ impl World {
     /// Before anything happened.
     pub fn new(scenario: Scenario, mutant: Mutant, trace: Trace) -> Self {
         let machine = |(node, quality): (&slipway_rollout::ledger::Node, &_)| {
-            Machine::new(&node.name, &node.pool, node.role, *quality)
+            let is_tried_once = scenario.is_tried_once;
+            Machine { is_tried_once, ..Machine::new(&node.name, &node.pool, node.role, *quality) }
         };
         let machines: Vec<Machine> = scenario.nodes.iter().zip(&scenario.quality).map(machine).collect();
         let is_member = |(n, machine): (usize, &Machine)| (machine.role == Role::ControlPlane).then_some(n);
@@ -194,16 +216,22 @@ impl World {
                 break;
             }
             if at > HORIZON {
-                self.laws.break_it("a fair run ends, or it is known why not: it went on for 90 days".to_owned());
+                self.counts.cut_short += 1;
+                let is_stuck = self.laws.changed + STUCK < at;
+                self.laws.must(!is_stuck, || "ends: nothing changed for 15 days, and nobody says why".to_owned());
+                break;
             }
             self.counts.events += 1;
             self.happens(event);
-            if let Some(law) = &self.laws.broken {
-                let law = law.clone();
-                self.trace.say(at, || format!("BROKEN: {law}"));
-                return Some(law);
+            if self.laws.broken.is_some() {
+                break;
             }
         }
+        if let Some(law) = self.laws.broken.clone() {
+            self.trace.say(self.now, || format!("BROKEN: {law}"));
+            return Some(law);
+        }
+        self.counts.stuck = self.laws.stuck.len() as u64;
         self.counts.seconds = u64::try_from(self.now).unwrap_or(0);
         self.counts.finished = self.finished.iter().flatten().count() as u64;
         None
