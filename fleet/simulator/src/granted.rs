@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl World {
-    /// A request to begin is sent: only in a window by the clock of who sends it, with the grant that the ledger had, and
-    /// not where anything was stopped before that was read.
+    /// A request to begin is sent: only in a window by the clock of who sends it, with the grant that the ledger had,
+    /// and not where anything was stopped before that was read.
     pub fn may_be_asked(&mut self, view: &View, uid: &str, token: u64) {
         let held = view.snapshot.ledger.held(uid).map(|grant| grant.token);
         self.laws

@@ -74,8 +74,8 @@ impl World {
         }
     }
 
-    /// The node is disturbed by this step: it is cordoned, which is where it begins; or its services stop, from where only
-    /// a boot leads back.
+    /// The node is disturbed by this step: it is cordoned, which is where it begins; or its services stop, from where
+    /// only a boot leads back.
     pub fn disturbs(&mut self, n: usize, op: &Operation, step: Step) {
         let Some(token) = op.request.token else { return };
         let uid = match (step, &self.machines[n].disturbed) {
@@ -99,8 +99,8 @@ impl World {
         });
     }
 
-    /// All that are disturbed hold the grant that they obey; in no pool are there more than were allowed when those grants
-    /// were given; and of the control plane there is one.
+    /// All that are disturbed hold the grant that they obey; in no pool are there more than were allowed when those
+    /// grants were given; and of the control plane there is one.
     pub fn is_within_the_budget(&mut self) {
         let mut pools: BTreeMap<&str, u64> = BTreeMap::new();
         let mut control_plane = 0;
@@ -191,8 +191,8 @@ impl World {
             .must(many <= 1, || format!("reboots: n{n} does {step:?} for the {many}th time with the grant {token}"));
     }
 
-    /// A member of etcd goes down because its operation says so: that leaves a quorum, unless another one failed after the
-    /// last look, or the quorum was given up on request.
+    /// A member of etcd goes down because its operation says so: that leaves a quorum, unless another one failed after
+    /// the last look, or the quorum was given up on request.
     pub fn keeps_quorum(&mut self, n: usize, op: &Operation, served: bool) {
         let is_lost = served && !self.etcd.serves() && op.shape.etcd && !op.request.allow_outage;
         let known = self.machines[n].failures;

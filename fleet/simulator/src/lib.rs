@@ -1,6 +1,6 @@
 //! A fleet in virtual time. The real decisions (`slipway-rollout`) and the real sequence of every node (`slipway-node`,
-//! with its journal) run; what is around them is simulated, and goes wrong: the API server, etcd's members, disks, power,
-//! messages, clocks, people. Everything comes from a seed: the same seed, the same run.
+//! with its journal) run; what is around them is simulated, and goes wrong: the API server, etcd's members, disks,
+//! power, messages, clocks, people. Everything comes from a seed: the same seed, the same run.
 //!
 //! ```text
 //! seed ─► Scenario ─► World ─┬─ controllers: read, decide, write, ask ─► API server, messages

@@ -209,8 +209,8 @@ impl Machine {
         Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), node: None, member: None }
     }
 
-    /// Why the payload does not run, nor will: it is denied here, or could not be written; or the upgrade came back, where
-    /// each is tried once.
+    /// Why the payload does not run, nor will: it is denied here, or could not be written; or the upgrade came back,
+    /// where each is tried once.
     fn failed(&self) -> Option<String> {
         if let Some(denied) = self.journal.denial(NEW) {
             return Some(denied.why.clone());

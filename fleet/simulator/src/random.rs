@@ -1,5 +1,5 @@
-//! Numbers from a seed: SplitMix64. The same seed gives the same numbers on every machine and in every version, so that a
-//! seed that was printed can be replayed.
+//! Numbers from a seed: SplitMix64. The same seed gives the same numbers on every machine and in every version, so
+//! that a seed that was printed can be replayed.
 
 /// A source of numbers.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! Every node that is not done has one reason, what is reported done is so, and a rollout that does not go on has reasons
-//! that are so.
+//! Every node that is not done has one reason, what is reported done is so, and a rollout that does not go on has
+//! reasons that are so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,8 @@ impl World {
         self.laws.must(!is_lower, || "waves: a wave that was over is not any more".to_owned());
     }
 
-    /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, or is gone.
+    /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, or is
+    /// gone.
     pub fn reports_what_is_so(&mut self, view: &View, decision: &Decision) {
         if !decision.finished {
             return;

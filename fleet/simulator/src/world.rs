@@ -64,8 +64,8 @@ pub struct Counts {
     pub events: u64,
     pub looks: u64,
     pub grants: u64,
-    /// Requests to the API server: of controllers that read, of controllers that write, of nodes that read the ledger, of
-    /// nodes that write their Node. And how many grants were in the ledgers that these brought.
+    /// Requests to the API server: of controllers that read, of controllers that write, of nodes that read the ledger,
+    /// of nodes that write their Node. And how many grants were in the ledgers that these brought.
     pub reads: u64,
     pub writes: u64,
     pub node_reads: u64,
