@@ -8,7 +8,9 @@
 //!   at least one node, which nobody means.
 
 use core::fmt;
+use std::borrow::Cow;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A number of nodes, or a share of them.
@@ -27,6 +29,22 @@ pub enum Amount {
 enum Form {
     Nodes(u32),
     Text(String),
+}
+
+impl JsonSchema for Amount {
+    fn schema_name() -> Cow<'static, str> {
+        "Amount".into()
+    }
+
+    /// A number or a text, as Kubernetes has it: the pattern holds for texts, the minimum for numbers.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "maximum": u32::MAX,
+            "pattern": "^([1-9][0-9]?|100)%$",
+        })
+    }
 }
 
 /// A text that is no amount.

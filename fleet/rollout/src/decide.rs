@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
-    facts::{Seen, Snapshot},
+    facts::{Evidence, Seen, Snapshot},
     ledger::{Grant, Ledger, Limits, Node, Proof},
     why::WhyNot,
 };
@@ -76,7 +76,7 @@ pub struct Decision {
 /// What is to be done now, and why not more.
 pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let mut actions = Vec::new();
-    let ledger = frees(snapshot, &mut actions);
+    let ledger = frees(&snapshot.ledger, &snapshot.nodes, &snapshot.evidence, &mut actions);
     let view = View::new(snapshot, &ledger);
     let stop = view.stop(&mut actions);
     let hours = snapshot.rules.open(now);
@@ -113,16 +113,17 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     Decision { actions, limits, waiting, passed, soaks, finished: view.is_over(passed) }
 }
 
-/// The ledger without what is free, and the actions that make it so.
-fn frees(snapshot: &Snapshot, actions: &mut Vec<Action>) -> Ledger {
-    let held: BTreeSet<&str> = snapshot.ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
-    let holders = snapshot.nodes.iter().filter(|seen| held.contains(seen.node.uid.as_str()));
+/// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
+/// grant that is not needed is not held.
+pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &mut Vec<Action>) -> Ledger {
+    let held: BTreeSet<&str> = ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
+    let holders = nodes.iter().filter(|seen| held.contains(seen.node.uid.as_str()));
     let well = holders.filter(|seen| seen.is_well()).filter_map(|seen| {
         let token = seen.says.as_ref()?.token;
         Some((&seen.node.uid, Proof::Well { token }))
     });
-    let evidence = snapshot.evidence.iter().map(|evidence| (&evidence.uid, evidence.proof.clone()));
-    let mut ledger = snapshot.ledger.clone();
+    let evidence = evidence.iter().map(|evidence| (&evidence.uid, evidence.proof.clone()));
+    let mut ledger = ledger.clone();
     for (uid, proof) in well.chain(evidence) {
         // What does not free it is no error: the grant stays, and is named.
         if ledger.take(uid, &proof).is_ok() {

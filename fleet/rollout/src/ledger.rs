@@ -18,12 +18,13 @@ use std::{
 };
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{amount::Amount, span::Span};
 
 /// What a node does for the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// It runs what users run.
@@ -33,7 +34,7 @@ pub enum Role {
 }
 
 /// A node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// The UID of its Node object: another one after it was deleted and made again.
     pub uid: String,
@@ -48,18 +49,18 @@ pub struct Node {
 }
 
 /// A node that may be disturbed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Grant {
-    /// Which.
+    /// The node that holds it.
     pub node: Node,
-    /// The grant's number.
+    /// The grant's number. A node obeys no token that is not above its last one.
     pub token: u64,
     /// When it was given. For people, and for nothing else: no grant ends by time.
     pub since: Timestamp,
 }
 
 /// A grant that was given, whether it is still held or not: what rates count.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Given {
     /// In this pool.
     pub pool: String,
@@ -68,7 +69,7 @@ pub struct Given {
 }
 
 /// The ledger.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Ledger {
     /// The highest token that was ever given.
@@ -80,12 +81,12 @@ pub struct Ledger {
 }
 
 /// So many grants in so long a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// How many.
+    /// How many nodes.
     pub count: u32,
-    /// In any time this long.
+    /// In any time this long: 1h.
     pub per: Span,
 }
 

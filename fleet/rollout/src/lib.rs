@@ -1,6 +1,6 @@
 //! The decisions of a fleet, as data: which node may be disturbed, when, in which order, and why not now. No I/O, no
-//! clock, no randomness, no threads. Nothing runs this yet: a controller will, with the objects of a cluster, and tests
-//! and the model checker do.
+//! clock, no randomness, no threads. `slipway-fleet` runs it with the objects of a cluster; tests and the model checker
+//! run it, too.
 //!
 //! ```text
 //! nodes, rules ─► Plan ─► people agree to its hash

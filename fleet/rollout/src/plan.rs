@@ -8,6 +8,7 @@
 //! * The hash names what is followed: pool, payload, nodes, order, soaks. It does not have the times, which depend on
 //!   when one looks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// When the control plane goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Before the workers.
@@ -29,9 +30,9 @@ pub enum Order {
 }
 
 /// Nodes that go before others.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Wave {
-    /// In this order.
+    /// Its nodes, in the order in which they go.
     pub nodes: Vec<Node>,
     /// How long all of them must be well before the next wave. A wave with a soak is one of canaries: one failure in it
     /// is enough.
@@ -39,11 +40,11 @@ pub struct Wave {
 }
 
 /// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// In this pool.
+    /// The pool.
     pub pool: String,
-    /// With this payload.
+    /// The digest that names the payload.
     pub payload: Sha256,
     /// The waves, one after the other.
     pub waves: Vec<Wave>,

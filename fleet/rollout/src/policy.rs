@@ -11,6 +11,7 @@
 //! | `failureBudget` | the smallest | the first failure stops it |
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -49,12 +50,13 @@ pub struct Policy {
 }
 
 /// In how many zones nodes may be unavailable at once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Topology {
-    /// The label that says where a node is.
+    /// The label of nodes that says where one is: topology.kubernetes.io/zone.
     pub key: String,
-    /// How many values of it.
+    /// How many values of it may be disturbed at once.
+    #[schemars(range(min = 1))]
     #[serde(default = "one")]
     pub max_domains: u32,
 }
@@ -64,12 +66,12 @@ fn one() -> u32 {
 }
 
 /// So many nodes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// How many, from the start.
+    /// How many nodes, counted from the start: 1, or 10%.
     pub nodes: Amount,
-    /// How long they must be well before others go.
+    /// How long all of them must be well before others go: 1h.
     pub soak: Span,
 }
 
@@ -174,6 +176,11 @@ impl Rules {
     pub fn failures(&self, total: u32) -> u32 {
         let amounts = self.0.iter().filter_map(|policy| policy.failure_budget);
         amounts.map(|amount| amount.share(total)).min().unwrap_or(1).max(1)
+    }
+
+    /// The label that says where a node is; `None` if zones do not count.
+    pub fn zone_label(&self) -> Option<&str> {
+        self.0.iter().find_map(|policy| policy.topology.as_ref()).map(|topology| topology.key.as_str())
     }
 
     /// In how many zones nodes may be unavailable at once; `None` for any number.

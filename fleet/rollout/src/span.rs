@@ -2,14 +2,26 @@
 //! a slip of the pen.
 
 use core::fmt;
+use std::borrow::Cow;
 
 use jiff::{SignedDuration, Timestamp};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A length of time, longer than nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span(SignedDuration);
+
+impl JsonSchema for Span {
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "maxLength": 64, "pattern": "^(PT([0-9]+[HMS])+|[0-9]+(h|m|s)( ?[0-9]+(h|m|s))*)$" })
+    }
+}
 
 /// A text that is no length of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -81,3 +81,40 @@ pub enum WhyNot {
     #[error("{0} is before it, and cannot go yet")]
     After(String),
 }
+
+impl WhyNot {
+    /// The reason in one word, which stays the same: for conditions, and for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::PlanChanged => "PlanChanged",
+            Self::Paused(_) => "Paused",
+            Self::Denied(_) => "PayloadDenied",
+            Self::NotInPlan => "NotInPlan",
+            Self::Skipped => "Skipped",
+            Self::Failed(_) => "Failed",
+            Self::Silent => "Silent",
+            Self::SilentHolder { .. } => "SilentWithGrant",
+            Self::UnderWay { .. } => "UnderWay",
+            Self::Begins { .. } => "Begins",
+            Self::Granted => "Granted",
+            Self::Overtaken { .. } => "Overtaken",
+            Self::Gone { .. } => "GoneWithGrant",
+            Self::NotWell => "NotWell",
+            Self::Busy => "Busy",
+            Self::Staging => "Staging",
+            Self::AllStaged { .. } => "OthersStage",
+            Self::Wave { .. } => "EarlierWave",
+            Self::Soak { .. } => "Soak",
+            Self::NoCanary { .. } => "NoCanary",
+            Self::Closed(_) | Self::Refused(Refused::Closed) => "WindowClosed",
+            Self::Refused(Refused::Holds { .. }) => "HoldsGrant",
+            Self::Refused(Refused::Budget { .. }) => "Budget",
+            Self::Refused(Refused::ControlPlane { .. }) => "ControlPlane",
+            Self::Refused(Refused::Zone { .. }) => "Zone",
+            Self::Refused(Refused::NoZone) => "NoZone",
+            Self::Refused(Refused::Rate { .. }) => "Rate",
+            Self::Refused(Refused::Spent) => "LedgerSpent",
+            Self::After(_) => "After",
+        }
+    }
+}

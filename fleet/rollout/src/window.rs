@@ -17,6 +17,7 @@ use jiff::{
     civil::{Date, DateTime, Time, Weekday},
     tz::{TimeZone, TimeZoneDatabase},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::span::Span;
@@ -39,8 +40,9 @@ pub enum Invalid {
 }
 
 /// A time zone of the IANA's database.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Zone(TimeZone);
 
 impl Zone {
@@ -76,7 +78,7 @@ impl From<Zone> for String {
 }
 
 /// A day of the week.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "they are what they say")]
 pub enum Day {
@@ -104,8 +106,9 @@ impl From<Weekday> for Day {
 }
 
 /// When nodes may begin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written")]
+#[schemars(with = "Written")]
 pub struct Window {
     days: Vec<Day>,
     start: Time,
@@ -113,14 +116,20 @@ pub struct Window {
     zone: Zone,
 }
 
-/// What is written of a window.
-#[derive(Deserialize)]
+/// When nodes may begin: from a local time on, for a length of time.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    /// On these days of the week; on every day if there is none.
     #[serde(default)]
     days: Vec<Day>,
+    /// When it opens, in local time: 22:00. If clocks leave this time out, it opens as long after midnight as on other
+    /// days; if they have it twice, it opens the first time only.
+    #[schemars(with = "String", regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$"))]
     start: Time,
+    /// How long it is open, at most 24h: 4h, 1h 30m.
     lasts: Span,
+    /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,
 }
 
@@ -186,8 +195,9 @@ impl Window {
 }
 
 /// When no node may begin.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "WrittenBlackout")]
+#[schemars(with = "WrittenBlackout")]
 pub struct Blackout {
     from: DateTime,
     until: DateTime,
@@ -195,13 +205,19 @@ pub struct Blackout {
     why: String,
 }
 
-/// What is written of a blackout.
-#[derive(Deserialize)]
+/// When no node may begin: from one local time to another.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WrittenBlackout {
+    /// When it begins, in local time: 2026-12-23T18:00.
+    #[schemars(with = "String", length(min = 10, max = 32))]
     from: DateTime,
+    /// When it is over, in local time: 2027-01-04T06:00.
+    #[schemars(with = "String", length(min = 10, max = 32))]
     until: DateTime,
+    /// The time zone, as the IANA names it: Europe/Berlin, UTC.
     zone: Zone,
+    /// What it is for. It is shown with the nodes that wait.
     #[serde(default)]
     why: String,
 }

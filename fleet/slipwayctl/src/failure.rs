@@ -1,8 +1,7 @@
 //! How it ends, and the exit status.
 
-use std::error::Error;
-
 use slipway_node_api::reason::Reason;
+use slipway_node_client::chain;
 use tonic::{Code, Status};
 
 /// Why a command did not do what it should.
@@ -74,33 +73,6 @@ impl From<Status> for Failure {
             (None, _) => Self::Unreachable(chain(&status)),
         }
     }
-}
-
-/// An error with all that led to it, and what to do if certificates did.
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = match error.downcast_ref::<Status>() {
-        Some(status) => status.message().to_owned(),
-        None => error.to_string(),
-    };
-    let mut hint = "";
-    let mut next = error.source();
-    while let Some(error) = next {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).or_else(|| error.downcast_ref());
-        match tls {
-            Some(rustls::Error::AlertReceived(_)) => hint = "; the node does not accept this certificate",
-            Some(rustls::Error::InvalidCertificate(_)) => {
-                hint = "; the node's certificate is not what the context expects"
-            }
-            _ => {}
-        }
-        let says = error.to_string();
-        if !text.contains(&says) {
-            text = format!("{text}: {says}");
-        }
-        next = error.source();
-    }
-    text + hint
 }
 
 #[cfg(test)]

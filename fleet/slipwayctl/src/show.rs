@@ -254,6 +254,19 @@ mod tests {
     }
 
     #[test]
+    fn how_a_node_is() {
+        let of = |state: &str, seconds, reasons: &[&str]| {
+            let reasons = reasons.iter().map(|&why| why.to_owned()).collect();
+            health(&Health { state: state.to_owned(), seconds, reasons })
+        };
+        assert_eq!(of("well", 7200, &[]), "well for 2 h 0 min");
+        assert_eq!(of("ill", 60, &["a is failed", "b"]), "ill for 1 min: a is failed; b");
+        assert_eq!(of("unknown", 0, &["an operation is under way"]), "unknown: an operation is under way");
+        let status = StatusResponse { health: Some(Health::default()), ..StatusResponse::default() };
+        assert!(super::status(&status).contains("\nhealth "));
+    }
+
+    #[test]
     fn times() {
         assert_eq!(clock(86_399_999), "23:59:59");
         assert_eq!(duration(3 * 86400 + 7200), "3 d 2 h");

@@ -1,7 +1,7 @@
 //! The API's side of the node: who asks, who watches, and the thread that works.
 
 use std::{
-    io::{self, Write as _},
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -31,7 +31,7 @@ use crate::{
     config::Config,
     executor::{AGAIN, Abort, Happened, Listener, Shared},
     health::{Calm, Health},
-    logs,
+    logs::{self, say},
     machine::{Machine, etcd::Etcd, uptime},
     store::Store,
     world::{Progress, World as _},
@@ -39,12 +39,6 @@ use crate::{
 
 /// Between two looks at how the node is. Each asks the API server and etcd, and there may be thousands of nodes.
 const LOOK: Duration = Duration::from_secs(60);
-
-/// A line for the init system's log. Where the log was stopped with the other services, nobody reads it, and the work
-/// goes on.
-fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
-}
 
 /// What the executor tells becomes events, and lines for the init system's log.
 struct Events(EventLog);
@@ -109,7 +103,7 @@ impl Worker {
     pub fn work(mut self) {
         // What cannot be cleared now is cleared before the next payload is written, and that step says what blocks it.
         if let Err(why) = self.machine.clear() {
-            eprintln!("{why}");
+            say(&why);
         }
         let looker = Looker { inner: Arc::clone(&self.inner) };
         let (tell, told) = channel();

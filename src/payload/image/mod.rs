@@ -2,6 +2,7 @@
 //! checked here, in one place for all stores.
 
 mod archive;
+mod description;
 mod error;
 mod layer;
 mod local;
@@ -16,6 +17,7 @@ mod tar;
 mod verifying_reader;
 
 pub use archive::Archive;
+pub use description::Description;
 pub use error::ImageError;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};

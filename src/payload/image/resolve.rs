@@ -3,6 +3,8 @@
 //! OCI image specification 1.1 (image-index.md, manifest.md, config.md). Docker's manifest version 2, schema 2, is the
 //! same with other media types.
 
+use std::collections::BTreeMap;
+
 use oci_spec::image::{Arch as OciArch, Descriptor, ImageConfiguration, ImageIndex, ImageManifest, Os};
 
 use super::{
@@ -21,6 +23,9 @@ pub struct Resolved {
     pub root: Sha256,
     pub manifest: Document,
     pub config: Descriptor,
+    pub configuration: ImageConfiguration,
+    /// Of the index and the manifest; where names meet, the manifest's.
+    pub annotations: BTreeMap<String, String>,
     /// Lowest first.
     pub layers: Vec<Layer>,
 }
@@ -33,9 +38,11 @@ enum Meaning {
 pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
     let root = store.root()?;
     let digest = Sha256::of(&root.bytes);
+    let mut annotations = BTreeMap::new();
     let (manifest, bytes) = match meaning(&root, &store.name())? {
         Meaning::Manifest(manifest) => (manifest, root),
         Meaning::Index(index) => {
+            annotations.extend(index.annotations().iter().flatten().map(owned));
             let descriptor = choose(&index, arch, &store.name())?;
             let what = format!("manifest {}", descriptor.digest());
             let bytes = checked_document(store, descriptor, &what)?;
@@ -46,8 +53,14 @@ pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageErro
             }
         }
     };
-    let layers = layers(store, &manifest, arch)?;
-    Ok(Resolved { root: digest, manifest: bytes, config: manifest.config().clone(), layers })
+    annotations.extend(manifest.annotations().iter().flatten().map(owned));
+    let (configuration, layers) = layers(store, &manifest, arch)?;
+    let config = manifest.config().clone();
+    Ok(Resolved { root: digest, manifest: bytes, config, configuration, annotations, layers })
+}
+
+fn owned((name, value): (&String, &String)) -> (String, String) {
+    (name.clone(), value.clone())
 }
 
 fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
@@ -129,7 +142,11 @@ fn oci_arch(arch: Arch) -> OciArch {
     }
 }
 
-fn layers(store: &dyn ImageStore, manifest: &ImageManifest, arch: Arch) -> Result<Vec<Layer>, ImageError> {
+fn layers(
+    store: &dyn ImageStore,
+    manifest: &ImageManifest,
+    arch: Arch,
+) -> Result<(ImageConfiguration, Vec<Layer>), ImageError> {
     let what = format!("configuration {}", manifest.config().digest());
     let blob = store.blob(manifest.config())?;
     let digest = sha256_of(manifest.config())?;
@@ -149,7 +166,8 @@ fn layers(store: &dyn ImageStore, manifest: &ImageManifest, arch: Arch) -> Resul
     }
     let layer =
         |(descriptor, diff_id): (&Descriptor, &String)| Layer::new(descriptor.clone(), diff_id_of(diff_id, &what)?);
-    descriptors.iter().zip(diff_ids).map(layer).collect()
+    let layers = descriptors.iter().zip(diff_ids).map(layer).collect::<Result<_, _>>()?;
+    Ok((config, layers))
 }
 
 fn diff_id_of(text: &str, what: &str) -> Result<Sha256, ImageError> {

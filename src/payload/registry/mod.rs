@@ -21,6 +21,7 @@ mod meter;
 mod mirror;
 mod options;
 mod retry;
+mod tags;
 mod tls_roots;
 mod url;
 

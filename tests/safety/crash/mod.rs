@@ -101,7 +101,7 @@ verbs! {
 
 /// States to visit over all verbs.
 fn all_states() -> usize {
-    let value = std::env::var("SLIPWAY_CRASH_STATES").unwrap_or_else(|_| "7000".to_owned());
+    let value = std::env::var("SLIPWAY_CRASH_STATES").unwrap_or_else(|_| "4000".to_owned());
     value.parse().expect("SLIPWAY_CRASH_STATES is a number")
 }
 

@@ -257,6 +257,18 @@ fn what_runs_already_is_left_alone() {
     }
 }
 
+/// A slot that was not written to its end, or was tried in vain, holds nothing that could go.
+#[test]
+fn what_is_staged_is_whole() {
+    let staged = |state| Disk::new(state, Some(OLDER)).seen().staged();
+    for state in [SlotState::Trial, SlotState::Good] {
+        assert_eq!(staged(state), Some(digest(OLDER)), "{state}");
+    }
+    for state in [SlotState::Empty, SlotState::Tried, SlotState::Bad] {
+        assert_eq!(staged(state), None, "{state}");
+    }
+}
+
 /// What was before is what was before the first try.
 #[test]
 fn a_second_try_forgets_nothing() {

@@ -144,7 +144,7 @@ fn who_is_not_reached_or_not_trusted_is_unreachable() {
     };
     assert!(with("pki/admin.", "other/mallory.").fails(4).starts_with("slipwayctl: unreachable: "));
     let wrong = with("pki/ca.crt", "other/ca.crt").fails(4);
-    assert!(wrong.contains("the node's certificate is not what the context expects"), "{wrong}");
+    assert!(wrong.contains("the node's certificate is not what is expected of it"), "{wrong}");
 
     site.run(&["gen", "revoke", "pki/admin.crt", "--dir", "pki"]).ok();
     site.run(&["status"]).fails(4);

@@ -22,6 +22,8 @@ use api::{
     StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
 };
 
+use crate::logs::say;
+
 mod api {
     tonic::include_proto!("runtime.v1");
 }
@@ -152,7 +154,7 @@ async fn stop_container(mut client: Client, sandbox: String, container_id: Strin
     let seconds = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
     let request = StopContainerRequest { container_id, timeout: seconds };
     if let Err(why) = within(grace + ANSWER, client.stop_container(request)).await {
-        eprintln!("a container of the sandbox {sandbox} does not end: {why}");
+        say(&format!("a container of the sandbox {sandbox} does not end: {why}"));
     }
 }
 

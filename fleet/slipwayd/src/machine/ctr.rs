@@ -128,10 +128,10 @@ impl Engine for Ctr {
     /// `ctr` passes signals on to it.
     fn place(&self, image: &str) -> Arc<dyn Place> {
         let mut args = self.args();
-        // The process namespace is that of whoever starts the container, which is the host's: `ctr` has no word for it.
-        args.extend(
-            ["run", "--rm", "--privileged", "--net-host", "--with-ns", "pid:/proc/self/ns/pid"].map(Into::into),
-        );
+        // Processes and network are those of whoever starts the container, which is the host. `ctr` has a word for the
+        // network, --net-host, which fails where there is no /etc/hosts or /etc/resolv.conf: a node needs neither.
+        args.extend(["run", "--rm", "--privileged"].map(Into::into));
+        args.extend(["--with-ns", "pid:/proc/self/ns/pid", "--with-ns", "network:/proc/self/ns/net"].map(Into::into));
         args.extend(WITHOUT.iter().flat_map(|capability| ["--cap-drop".into(), capability.into()]));
         args.extend(["--mount", "type=bind,src=/dev,dst=/dev,options=rbind:rw"].map(Into::into));
         if Path::new(EFIVARS).is_dir() {

@@ -48,21 +48,27 @@ pub fn of(mounts: &[Mount], volume: &[Dev]) -> String {
     if found.is_empty() { "nobody that can be seen".to_owned() } else { found.join("; ") }
 }
 
-/// The first process whose mount namespace has these devices mounted, where ours has not.
-pub fn elsewhere(volume: &[Dev]) -> Option<String> {
+/// The first process whose mount namespace has these devices mounted, where ours, which has the mounts `here`, has not.
+/// An overlay on them has a device of its own, and its paths may mean nothing any more: so one that is nowhere here counts,
+/// if nothing better is found.
+pub fn elsewhere(volume: &[Dev], here: &[Mount]) -> Option<String> {
     let own = fs::read_link("/proc/self/ns/mnt").ok()?;
-    processes().find_map(|(pid, dir)| {
-        let other = fs::read_link(dir.join("ns/mnt")).ok().filter(|namespace| *namespace != own);
-        let mount = other.and_then(|_| mounted(&dir, &|dev| volume.contains(&dev)))?;
-        Some(format!("{} has it mounted on {} in its mount namespace", named(pid, &dir), mount.display()))
-    })
+    let find = |is_wanted: &dyn Fn(&Mount) -> bool, what: &str| {
+        processes().find_map(|(pid, dir)| {
+            fs::read_link(dir.join("ns/mnt")).ok().filter(|namespace| *namespace != own)?;
+            let point = mounted(&dir, is_wanted)?;
+            Some(format!("{} has {what} mounted on {} in its mount namespace", named(pid, &dir), point.display()))
+        })
+    };
+    let is_left = |mount: &Mount| mount.is_overlay() && here.iter().all(|of| of.dev != mount.dev);
+    find(&|mount| volume.contains(&mount.dev), "it").or_else(|| find(&is_left, "an overlay that may lie on it"))
 }
 
 impl Wanted {
     fn of_process(&self, pid: u32, dir: &Path) -> Option<String> {
         let is_ours = fs::read_link(dir.join("ns/mnt")).ok() == self.namespace;
         let what = self.open(dir, is_ours).or_else(|| self.mapped(dir)).or_else(|| {
-            let mount = mounted(dir, &|dev| self.devices.contains(&dev)).filter(|_| !is_ours)?;
+            let mount = mounted(dir, &|mount| self.devices.contains(&mount.dev)).filter(|_| !is_ours)?;
             Some(format!("mounted on {} in its mount namespace", mount.display()))
         })?;
         Some(format!("{}: {what}", named(pid, dir)))
@@ -104,10 +110,10 @@ pub fn number(dev: u64) -> Dev {
     Dev { major: rustix::fs::major(dev), minor: rustix::fs::minor(dev) }
 }
 
-fn mounted(dir: &Path, is_wanted: &dyn Fn(Dev) -> bool) -> Option<PathBuf> {
+fn mounted(dir: &Path, is_wanted: &dyn Fn(&Mount) -> bool) -> Option<PathBuf> {
     let text = fs::read(dir.join("mountinfo")).ok()?;
     let all = mounts::mounts(&String::from_utf8_lossy(&text)).ok()?;
-    all.into_iter().find(|mount| is_wanted(mount.dev)).map(|mount| mount.point)
+    all.into_iter().find(is_wanted).map(|mount| mount.point)
 }
 
 fn processes() -> impl Iterator<Item = (u32, PathBuf)> {

@@ -74,6 +74,11 @@ impl Mount {
         Some(Self { id, parent, dev, point, kind, options })
     }
 
+    /// Whether it has a device of its own, and lies on others.
+    pub fn is_overlay(&self) -> bool {
+        self.kind == "overlay"
+    }
+
     /// Whether it is an overlay of which a part lies on what is mounted at `point`.
     fn lies_on(&self, point: &Path) -> bool {
         let value = |option: &str| option.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -86,7 +91,7 @@ impl Mount {
             let rest: PathBuf = dir.components().skip(2).collect();
             dir.starts_with(point) || Path::new("/").join(rest).starts_with(point)
         };
-        self.kind == "overlay" && dirs.into_iter().any(|(_, value)| value.split(':').any(is_on))
+        self.is_overlay() && dirs.into_iter().any(|(_, value)| value.split(':').any(is_on))
     }
 }
 

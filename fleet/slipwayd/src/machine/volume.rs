@@ -1,6 +1,11 @@
 //! EPHEMERAL, as the running system has it: its devices, and its release.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::Path,
+};
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -85,6 +90,28 @@ impl Volume {
         if let Some(mount) = left()?.first() {
             return Err(format!("{} is still mounted: {}", mount.point.display(), holders::of(&mounts, &self.goes)));
         }
-        holders::elsewhere(&self.goes).map_or(Ok(()), Err)
+        for dev in self.goes.iter().take(1) {
+            if let Some(node) = held(*dev)? {
+                let here = mounts::mounts(&mountinfo()?).map_err(|never| never.to_string())?;
+                let who = holders::elsewhere(&self.goes, &here);
+                return Err(who.unwrap_or_else(|| format!("the kernel still holds {node}: swap, or device mapper")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The device's name, if the kernel holds it exclusively: for a file system that is mounted in any namespace, or was until
+/// the last file was closed, for swap, for device mapper. No list of mounts shows all of these.
+fn held(dev: Dev) -> Result<Option<String>, String> {
+    let about = format!("/sys/dev/block/{}:{}/uevent", dev.major, dev.minor);
+    let text = fs::read_to_string(&about).map_err(|e| format!("{about} cannot be read: {e}"))?;
+    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let node = format!("/dev/{}", name.ok_or_else(|| format!("{about} has no name"))?);
+    match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&node) {
+        Ok(file) if file.metadata().is_ok_and(|of| holders::number(of.rdev()) == dev) => Ok(None),
+        Ok(_) => Err(format!("{node} is not the device {}:{}", dev.major, dev.minor)),
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => Ok(Some(node)),
+        Err(e) => Err(format!("{node} cannot be opened: {e}")),
     }
 }

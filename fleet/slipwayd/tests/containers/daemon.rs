@@ -91,9 +91,22 @@ impl Containerd {
 
     /// Start it, with what it has.
     pub fn again(&mut self) {
+        self.runs(Command::new(parts().canonicalize().unwrap().join("containerd")));
+    }
+
+    /// Start it once more, with nothing in /etc: a system that was made small.
+    pub fn without_etc(&mut self) {
+        self.stop();
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /etc && exec \"$@\"", "sh"]);
+        unshare.arg(parts().canonicalize().unwrap().join("containerd"));
+        self.runs(unshare);
+    }
+
+    fn runs(&mut self, mut containerd: Command) {
         let log = File::options().create(true).append(true).open(self.path("log")).unwrap();
         let path = std::env::join_paths([parts().canonicalize().unwrap(), "/usr/bin".into(), "/bin".into()]).unwrap();
-        let child = Command::new(parts().canonicalize().unwrap().join("containerd"))
+        let child = containerd
             .arg("--config")
             .arg(self.path("config.toml"))
             .env("PATH", path)

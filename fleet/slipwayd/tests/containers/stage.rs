@@ -56,6 +56,20 @@ fn the_images_own_installer_writes_the_slot() {
     });
 }
 
+/// Found on a Debian of mmdebstrap, which has no /etc/hosts.
+#[test]
+fn the_node_has_nothing_in_etc() {
+    if !is_here() {
+        return;
+    }
+    let mut node = Node::new();
+    node.containerd.without_etc();
+    let source = node.image("1", Some(HONEST));
+    let tried = node.stage(&source, &Heard::default());
+    assert!(matches!(tried, Tried::Done(Learned::Staged(_))), "{tried:?}");
+    node.is_clear();
+}
+
 /// The host's processes and network, mounts of its own, the host's devices, and all capabilities but two.
 #[test]
 fn it_runs_as_machined_runs_it() {

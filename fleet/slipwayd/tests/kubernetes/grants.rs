@@ -19,6 +19,7 @@ use slipway_node_server::{
     node::Node as _,
 };
 use slipway_rollout::ledger::{Grant, Ledger, Node, Proof, Role};
+use slipway_test_cluster::{self as server, Server};
 use slipwayd::{
     config::Config,
     machine::{Machine, kube::Config as Kubernetes},
@@ -28,7 +29,7 @@ use slipwayd::{
 use tempfile::{TempDir, tempdir};
 use uuid::Uuid;
 
-use crate::{Others, server, server::Server};
+use crate::Others;
 
 const TOKEN: u64 = 7;
 

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod grants;
-mod server;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -15,8 +14,8 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use server::Server;
 use slipway_node::drain::Policy;
+use slipway_test_cluster::{self as server, Server};
 use slipwayd::machine::kube::{Config, Kube};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;

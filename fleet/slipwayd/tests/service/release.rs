@@ -1,5 +1,5 @@
-//! EPHEMERAL is released: real mounts, and real processes that hold them. A file system in memory takes the place of the
-//! partition's.
+//! EPHEMERAL is released: real file systems, and real processes that hold them. A loop device takes the place of the
+//! partition.
 //!
 //! Needs: root; says NOT RUN without.
 
@@ -25,12 +25,19 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// A directory with a volume that is mounted in it, and nothing left of it afterwards.
 struct Place {
+    // Fields drop in this order.
+    _device: Loop,
     dir: TempDir,
     volume: Volume,
 }
 
 fn run(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn sized(path: PathBuf, bytes: u64) -> PathBuf {
+    fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+    path
 }
 
 fn dev(path: &Path) -> Dev {
@@ -58,8 +65,11 @@ impl Place {
             return None;
         }
         let dir = tempdir().unwrap();
-        let mut place = Self { dir, volume: Volume::default() };
-        assert!(place.mount("eph", &["-t", "tmpfs", "eph"]));
+        let device = Loop::on(&sized(dir.path().join("device"), 32 << 20));
+        let node = device.0.display().to_string();
+        assert!(run("mkfs.ext4", &["-q", &node]));
+        let mut place = Self { _device: device, dir, volume: Volume::default() };
+        assert!(place.mount("eph", &["-t", "ext4", &node]));
         place.volume.goes.push(dev(&place.path("eph")));
         Some(place)
     }
@@ -222,6 +232,29 @@ fn who_has_it_mounted_in_another_namespace_is_named() {
     place.is_held(held, &[&format!("has it mounted on {} in its mount namespace", place.text("eph"))]);
 }
 
+/// As systemd gives a service: the part of `/var` that it writes to is mounted in its own namespace once more, so `/var` stays
+/// there when it goes everywhere else.
+#[test]
+fn who_has_a_part_of_an_overlay_in_another_namespace_is_named() {
+    let Some(place) = Place::new("who_has_a_part_of_an_overlay_in_another_namespace_is_named") else { return };
+    for dir in ["eph/var", "eph/work", "low/lib"] {
+        fs::create_dir_all(place.path(dir)).unwrap();
+    }
+    let [low, upper, work] = ["low", "eph/var", "eph/work"].map(|name| place.text(name));
+    assert!(
+        place.mount(
+            "var",
+            &["-t", "overlay", "overlay", "-o", &format!("lowerdir={low},upperdir={upper},workdir={work}")]
+        )
+    );
+    assert!(run("mount", &["--make-rshared", "/"]));
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$1\" \"$1\"; echo ready; read -r _";
+    command.args(["--mount", "--propagation", "slave", "sh", "-c", script, "sh", &place.text("var/lib")]);
+    let held = Held::of(&mut command);
+    place.is_held(held, &[&format!("has an overlay that may lie on it mounted on {}", place.text("var"))]);
+}
+
 #[test]
 fn many_holders_are_not_all_named() {
     let Some(place) = Place::new("many_holders_are_not_all_named") else { return };
@@ -287,10 +320,6 @@ fn a_partition_of_a_disk_goes() {
         slipway_test_support::not_run("losetup, addpart or mkfs.xfs is missing");
         return;
     }
-    let sized = |path: PathBuf, bytes: u64| {
-        fs::File::create(&path).unwrap().set_len(bytes).unwrap();
-        path
-    };
     let disk = Loop::on(&sized(place.path("disk"), 400 << 20));
     let name = disk.0.file_name().unwrap().to_str().unwrap();
     let node = format!("{}p7", disk.0.display());

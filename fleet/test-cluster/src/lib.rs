@@ -1,5 +1,6 @@
 //! A real API server and its etcd on the loopback interface. There is no kubelet and no controller: the test does what
 //! they would do, and says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::{
     fs::{self, File},
@@ -14,6 +15,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn part(variable: &str, name: &str) -> PathBuf {
@@ -35,6 +37,7 @@ pub struct Server {
     dir: TempDir,
     running: Vec<Child>,
     url: String,
+    ca: Authority,
 }
 
 fn url() -> (u16, String) {
@@ -46,7 +49,7 @@ impl Server {
     /// One that answers.
     pub fn start() -> Self {
         let dir = TempDir::new().unwrap();
-        certificates(dir.path());
+        let ca = certificates(dir.path());
         let ((_, client), (_, peer), (port, _)) = (url(), url(), url());
         let log = |name: &str| File::create(dir.path().join(name)).unwrap();
         let etcd = Command::new(part("SLIPWAY_ETCD", "etcd"))
@@ -85,7 +88,7 @@ impl Server {
             .spawn()
             .unwrap();
         let url = format!("https://127.0.0.1:{port}");
-        let server = Self { dir, running: vec![etcd, api], url };
+        let server = Self { dir, running: vec![etcd, api], url, ca };
         for user in ["admin", "kubelet"] {
             server.write_kubeconfig(user);
         }
@@ -99,11 +102,30 @@ impl Server {
 
     fn write_kubeconfig(&self, user: &str) {
         let file = |name: String| self.dir.path().join(name);
-        let (ca, crt, key) = (file("ca.crt".into()), file(format!("{user}.crt")), file(format!("{user}.key")));
-        let text = serde_json::json!({
+        let (crt, key) = (file(format!("{user}.crt")), file(format!("{user}.key")));
+        self.write(user, &json!({ "client-certificate": crt, "client-key": key }));
+    }
+
+    /// Credentials of the kubelet of this node; they are in the answer's file.
+    pub fn kubelet(&self, node: &str) -> PathBuf {
+        let (user, name) = (format!("kubelet-{node}"), format!("system:node:{node}"));
+        leaf(self.dir.path(), &self.ca, &user, "system:nodes", &name, ExtendedKeyUsagePurpose::ClientAuth);
+        self.write_kubeconfig(&user);
+        self.kubeconfig(&user)
+    }
+
+    /// Credentials of whoever has this token; they are in the answer's file.
+    pub fn with_token(&self, user: &str, token: &str) -> PathBuf {
+        self.write(user, &json!({ "token": token }));
+        self.kubeconfig(user)
+    }
+
+    fn write(&self, user: &str, credentials: &Value) {
+        let ca = self.dir.path().join("ca.crt");
+        let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "t",
             "clusters": [{ "name": "t", "cluster": { "server": self.url, "certificate-authority": ca } }],
-            "users": [{ "name": "t", "user": { "client-certificate": crt, "client-key": key } }],
+            "users": [{ "name": "t", "user": credentials }],
             "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
         });
         fs::write(self.kubeconfig(user), text.to_string()).unwrap();
@@ -139,26 +161,32 @@ impl Drop for Server {
     }
 }
 
+/// Who signs the certificates of a cluster.
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
 /// An authority, and certificates of the server, an administrator and the kubelet of node `n1`.
-fn certificates(dir: &Path) {
+fn certificates(dir: &Path) -> Authority {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     ca.distinguished_name.push(DnType::CommonName, "authority of a test");
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     fs::write(dir.join("ca.crt"), ca.pem()).unwrap();
-    let leaf = |name: &str, organization: &str, common: &str, usage| {
-        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::OrganizationName, organization);
-        params.distinguished_name.push(DnType::CommonName, common);
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &ca).unwrap();
-        fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
-        fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-        fs::write(dir.join(format!("{name}.pub")), key.public_key_pem()).unwrap();
-    };
-    leaf("server", "", "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth);
-    leaf("admin", "system:masters", "admin", ExtendedKeyUsagePurpose::ClientAuth);
-    leaf("kubelet", "system:nodes", "system:node:n1", ExtendedKeyUsagePurpose::ClientAuth);
+    leaf(dir, &ca, "server", "", "kube-apiserver", ExtendedKeyUsagePurpose::ServerAuth);
+    leaf(dir, &ca, "admin", "system:masters", "admin", ExtendedKeyUsagePurpose::ClientAuth);
+    leaf(dir, &ca, "kubelet", "system:nodes", "system:node:n1", ExtendedKeyUsagePurpose::ClientAuth);
+    ca
+}
+
+/// The certificate of somebody, and its key.
+fn leaf(dir: &Path, ca: &Authority, file: &str, organization: &str, common: &str, usage: ExtendedKeyUsagePurpose) {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, common);
+    params.extended_key_usages = vec![usage];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, ca).unwrap();
+    fs::write(dir.join(format!("{file}.crt")), certificate.pem()).unwrap();
+    fs::write(dir.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+    fs::write(dir.join(format!("{file}.pub")), key.public_key_pem()).unwrap();
 }

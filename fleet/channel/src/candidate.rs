@@ -1,0 +1,61 @@
+//! An image that was found, and what it says of itself. Nobody vouches for what it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use semver::Version;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+/// The label or annotation that names an image's channels, separated by commas: `stable` or `beta,alpha`.
+pub const CHANNEL: &str = "dev.slipway.channel";
+/// The label or annotation that has its version.
+pub const VERSION: &str = "org.opencontainers.image.version";
+
+/// An image that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The digest of its index, or of its manifest if there is none.
+    pub digest: Sha256,
+    /// Its tags, as they are now.
+    pub tags: BTreeSet<String>,
+    /// When this channel saw it first. Times that an image itself has may be any.
+    pub first_seen: Timestamp,
+    /// What it says of itself, or why that cannot be read.
+    pub says: Result<Says, String>,
+}
+
+/// What an image says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Says {
+    /// Its version, from its label.
+    pub version: Option<Version>,
+    /// Its channels, from its label.
+    pub channels: BTreeSet<String>,
+    /// When it was made; for people.
+    pub created: Option<String>,
+}
+
+impl Says {
+    /// From labels and annotations.
+    pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
+        let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
+        let channels = channels.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Self { version: labels.get(VERSION).and_then(|text| version(text)), channels, created }
+    }
+}
+
+/// A version, with or without a leading `v`.
+pub fn version(text: &str) -> Option<Version> {
+    text.strip_prefix('v').unwrap_or(text).parse().ok()
+}
+
+impl Candidate {
+    /// Its version: what its label says, or else what its tags say, if they say one.
+    pub fn version(&self) -> Option<Version> {
+        let own = self.says.as_ref().ok().and_then(|says| says.version.clone());
+        let mut of_tags: Vec<Version> = self.tags.iter().filter_map(|tag| version(tag)).collect();
+        of_tags.dedup();
+        own.or_else(|| of_tags.pop().filter(|_| of_tags.is_empty()))
+    }
+}

@@ -1,0 +1,200 @@
+//! The choice of a channel.
+//!
+//! * The newest image counts, by its version. Two images with the same version are both refused: whoever can push could
+//!   else put one in the place of the other.
+//! * What is not known is refused: an image that cannot be read, a source that has not looked, a signature.
+//! * Ages count from when the channel saw an image. What an image says of its own age may be anything.
+//! * Nobody goes back: a node that runs something newer gets nothing. Going back is a rollback, which people ask for.
+//! * No floor is skipped. One that is missing holds those nodes back that would have to go through it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use semver::Version;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    candidate::Candidate,
+    spec::{Promotion, Select, Spec},
+    why::Why,
+};
+
+/// What was a channel's choice, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The image.
+    pub digest: Sha256,
+    /// Since when.
+    pub from: Timestamp,
+    /// Until when; `None` if it still is.
+    pub until: Option<Timestamp>,
+}
+
+/// The channel from which images are promoted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What were its choices.
+    pub held: Vec<Held>,
+    /// Its choice now.
+    pub choice: Choice,
+}
+
+/// An image with its version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The digest of its index, or of its manifest if there is none.
+    pub digest: Sha256,
+    /// Its version.
+    pub version: Version,
+}
+
+/// What was chosen, and why nothing else. Every candidate is in it once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The newest that may be used.
+    pub chosen: Option<Image>,
+    /// What is gone through on the way there, the oldest first. `None` if the version is not there, or may not be used.
+    pub floors: Vec<(Version, Option<Image>)>,
+    /// Why each other one was not chosen. A floor is also here.
+    pub refused: BTreeMap<Sha256, Why>,
+}
+
+/// Why a node gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nothing {
+    /// The channel has chosen nothing.
+    #[error("the channel has chosen no image")]
+    NoChoice,
+    /// It runs that, or something newer.
+    #[error("it runs {running}, and the channel's choice is {chosen}: nobody goes back by a channel")]
+    NotOlder { running: Version, chosen: Version },
+    /// Floors count, and nobody knows where it stands.
+    #[error("the version that it runs is not known, and the channel has floors")]
+    Unknown,
+    /// It would have to go through this one.
+    #[error("it must go through {floor} first, which is not there or may not be used")]
+    NoFloor { floor: Version },
+}
+
+/// The choice of the channel `spec` among `candidates`, of which each is there once.
+pub fn choose(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, now: Timestamp) -> Choice {
+    let mut refused = BTreeMap::new();
+    // What may be used, but for the range: floors need not be in it.
+    let mut usable: BTreeMap<Version, Sha256> = BTreeMap::new();
+    let mut doubles: BTreeMap<Version, Sha256> = BTreeMap::new();
+    for candidate in candidates {
+        match may_be_used(spec, candidate, source, now) {
+            Err(why) => drop(refused.insert(candidate.digest, why)),
+            Ok(version) => match usable.get(&version).copied() {
+                None => drop(usable.insert(version, candidate.digest)),
+                Some(other) => {
+                    refused.insert(candidate.digest, Why::SameVersion { other });
+                    refused.insert(other, Why::SameVersion { other: candidate.digest });
+                    doubles.insert(version, candidate.digest);
+                }
+            },
+        }
+    }
+    usable.retain(|version, _| !doubles.contains_key(version));
+    let in_range = |version: &Version| spec.range.as_ref().is_none_or(|range| range.matches(version));
+    let chosen = usable.iter().rev().find(|(version, _)| in_range(version));
+    let chosen = chosen.map(|(version, digest)| Image { digest: *digest, version: version.clone() });
+    let floors = floors(spec, &usable, chosen.as_ref());
+    for (version, digest) in usable {
+        let why = match (&spec.range, &chosen) {
+            (Some(range), _) if !range.matches(&version) => Why::Range { version, range: range.clone() },
+            (_, Some(chosen)) if chosen.digest != digest => Why::Older { chosen: chosen.version.clone() },
+            _ => continue,
+        };
+        refused.insert(digest, why);
+    }
+    Choice { chosen, floors, refused }
+}
+
+/// The floors below what was chosen.
+fn floors(spec: &Spec, usable: &BTreeMap<Version, Sha256>, chosen: Option<&Image>) -> Vec<(Version, Option<Image>)> {
+    let below = |floor: &&Version| chosen.is_some_and(|chosen| floor.cmp_precedence(&chosen.version).is_lt());
+    // Its build metadata is for people.
+    let image = |floor: &Version| {
+        let (version, digest) = usable.iter().rev().find(|(version, _)| version.cmp_precedence(floor).is_eq())?;
+        Some(Image { digest: *digest, version: version.clone() })
+    };
+    let floors: BTreeMap<_, _> = spec.floors.iter().filter(below).map(|floor| (floor.clone(), image(floor))).collect();
+    floors.into_iter().collect()
+}
+
+/// The version of a candidate that may be used, whatever the range.
+fn may_be_used(spec: &Spec, candidate: &Candidate, source: Option<&Source>, now: Timestamp) -> Result<Version, Why> {
+    belongs(&spec.select, candidate)?;
+    let version = candidate.version();
+    if let Some(deny) = spec.deny.iter().find(|deny| deny.means(candidate.digest, version.as_ref())) {
+        return Err(Why::Denied(deny.clone()));
+    }
+    if spec.signature_required {
+        return Err(Why::Unsigned);
+    }
+    let version = version.ok_or(Why::NoVersion)?;
+    let until = spec.min_age.map(|age| age.after(candidate.first_seen));
+    if let Some(until) = until.filter(|until| now < *until) {
+        return Err(Why::TooYoung { until });
+    }
+    if let Some(promotion) = &spec.promote_from {
+        is_promoted(promotion, candidate.digest, source, now)?;
+    }
+    Ok(version)
+}
+
+fn belongs(select: &Select, candidate: &Candidate) -> Result<(), Why> {
+    let says = candidate.says.as_ref().map_err(|why| Why::Unreadable(why.clone()))?;
+    match select {
+        Select::Label(wanted) if !says.channels.contains(wanted) => {
+            Err(Why::OtherChannel { has: says.channels.iter().cloned().collect(), wanted: wanted.clone() })
+        }
+        Select::Tags(wanted) if !candidate.tags.iter().any(|tag| wanted.matches(tag)) => {
+            Err(Why::OtherTags { has: candidate.tags.iter().cloned().collect(), wanted: wanted.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, now: Timestamp) -> Result<(), Why> {
+    let channel = promotion.channel.clone();
+    let Some(source) = source else { return Err(Why::NoSource { channel }) };
+    let is_known =
+        source.choice.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || source.choice.was_good(digest);
+    if !is_known {
+        let why = source.choice.refused.get(&digest).map_or_else(|| "it is not there".to_owned(), Why::to_string);
+        return Err(Why::RefusedThere { channel, why });
+    }
+    let long_enough = |held: &Held| {
+        held.digest == digest && promotion.after.after(held.from) <= held.until.map_or(now, |until| until.min(now))
+    };
+    if source.held.iter().any(long_enough) {
+        return Ok(());
+    }
+    Err(Why::NotPromoted { channel, after: promotion.after.to_string() })
+}
+
+impl Choice {
+    /// It is not chosen only because something newer is. What was denied since, or is young again, is not.
+    fn was_good(&self, digest: Sha256) -> bool {
+        matches!(self.refused.get(&digest), Some(Why::Older { .. }))
+    }
+
+    /// What a node gets that runs this version: the first floor above it, or else what was chosen.
+    pub fn next(&self, running: Option<&Version>) -> Result<Image, Nothing> {
+        let chosen = self.chosen.as_ref().ok_or(Nothing::NoChoice)?;
+        let Some(running) = running else {
+            return if self.floors.is_empty() { Ok(chosen.clone()) } else { Err(Nothing::Unknown) };
+        };
+        if *running >= chosen.version {
+            return Err(Nothing::NotOlder { running: running.clone(), chosen: chosen.version.clone() });
+        }
+        match self.floors.iter().find(|(floor, _)| floor.cmp_precedence(running).is_gt()) {
+            None => Ok(chosen.clone()),
+            Some((_, Some(image))) => Ok(image.clone()),
+            Some((floor, None)) => Err(Nothing::NoFloor { floor: floor.clone() }),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What is in a registry: tags, digests, and what images say of themselves. By the installer's own way there, with its
+//! credentials, mirrors and TLS. It blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use slipway::payload::{
+    image::{Description, ImageError},
+    registry::{Options, Registry},
+};
+use slipway_core::{
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::image_ref::{ImageRef, ImageRefError},
+};
+
+use crate::{
+    candidate::{Candidate, Says},
+    spec::Select,
+};
+
+/// Why a registry could not be looked into. Then nothing is known that was not known before.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// The channel's repository is no name of one.
+    #[error("{repository}: {source}")]
+    Name {
+        /// As it was written.
+        repository: String,
+        /// What is wrong with it.
+        source: ImageRefError,
+    },
+    /// A repository has no tag.
+    #[error("{0}: a channel's repository is written without a tag or a digest")]
+    Tagged(String),
+    /// The registry.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+}
+
+/// Look into a repository for images of this architecture. What `known` has is not read again: an image with the same
+/// digest says the same. Only its tags may be others. What could not be read is tried again.
+pub fn discover(
+    repository: &str,
+    select: &Select,
+    arch: Arch,
+    options: &Options,
+    known: &[Candidate],
+    now: Timestamp,
+) -> Result<Vec<Candidate>, DiscoverError> {
+    let name = named(repository)?;
+    let tags = Registry::new(&name, options)?.tags()?;
+    let mut found: BTreeMap<Sha256, BTreeSet<String>> = BTreeMap::new();
+    for tag in tags.into_iter().filter(|tag| is_wanted(select, tag)) {
+        let image = ImageRef { tag: Some(tag.clone()), ..name.clone() };
+        match Registry::new(&image, options)?.digest() {
+            Ok(digest) => drop(found.entry(digest).or_default().insert(tag)),
+            // It was taken away since the list was made.
+            Err(ImageError::NotFound { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let known: BTreeMap<Sha256, &Candidate> = known.iter().map(|candidate| (candidate.digest, candidate)).collect();
+    let candidate = |(digest, tags): (Sha256, BTreeSet<String>)| {
+        let before = known.get(&digest);
+        let says = match before.map(|before| &before.says) {
+            Some(Ok(says)) => Ok(says.clone()),
+            _ => read(&name, digest, arch, options).map_err(|e| e.to_string()),
+        };
+        Candidate { digest, tags, first_seen: before.map_or(now, |before| before.first_seen), says }
+    };
+    Ok(found.into_iter().map(candidate).collect())
+}
+
+/// With a label everything must be looked at; with a pattern of tags, only what is like it. Signatures and what else
+/// belongs to an image may be under a tag that begins with its digest, `sha256-HEX`: that is no image.
+fn is_wanted(select: &Select, tag: &str) -> bool {
+    let hex = tag.strip_prefix("sha256-").and_then(|rest| rest.get(..64));
+    match select {
+        _ if hex.is_some_and(|hex| hex.parse::<Sha256>().is_ok()) => false,
+        Select::Label(_) => true,
+        Select::Tags(pattern) => pattern.matches(tag),
+    }
+}
+
+fn named(repository: &str) -> Result<ImageRef, DiscoverError> {
+    let wrong = |source| DiscoverError::Name { repository: repository.to_owned(), source };
+    let name: ImageRef = repository.parse().map_err(wrong)?;
+    let last = repository.rsplit('/').next().unwrap_or(repository);
+    if last.contains(['@', ':']) && repository.contains('/') {
+        return Err(DiscoverError::Tagged(repository.to_owned()));
+    }
+    Ok(name)
+}
+
+fn read(name: &ImageRef, digest: Sha256, arch: Arch, options: &Options) -> Result<Says, ImageError> {
+    let image = ImageRef { tag: None, digest: Some(digest), ..name.clone() };
+    let of = Description::of(&Registry::new(&image, options)?, arch)?;
+    Ok(Says::of(&of.labels, of.created))
+}

@@ -1,0 +1,51 @@
+//! A pattern of tags: `*` is any text, also none; everything else is itself.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A pattern of tags.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern(String);
+
+/// A text that no tag could match.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} matches no tag: write letters, digits, `_`, `.`, `-`, and `*` for any text")]
+pub struct NoPattern(String);
+
+impl TryFrom<String> for Pattern {
+    type Error = NoPattern;
+
+    fn try_from(text: String) -> Result<Self, NoPattern> {
+        let may_be = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '*');
+        if !text.is_empty() && text.chars().all(may_be) { Ok(Self(text)) } else { Err(NoPattern(text)) }
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.0
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Pattern {
+    /// Whether a tag is like this.
+    pub fn matches(&self, tag: &str) -> bool {
+        let mut parts = self.0.split('*');
+        // There is always a first part.
+        let Some(mut rest) = parts.next().and_then(|first| tag.strip_prefix(first)) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            let Some(at) = rest.find(part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last)
+    }
+}

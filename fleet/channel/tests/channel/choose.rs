@@ -1,0 +1,241 @@
+//! Each rule of the choice, by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use slipway_channel::{
+    candidate::{CHANNEL, Candidate, Says, VERSION, version},
+    choose::{Choice, Held, Nothing, Source, choose},
+    spec::{Deny, Promotion, Select, Spec},
+    why::Why,
+};
+use slipway_rollout::span::Span;
+
+use crate::{digest, hour, image, stable};
+
+fn hours(hours: u32) -> Span {
+    Span::minutes(hours * 60)
+}
+
+fn of(spec: &Spec, candidates: &[Candidate]) -> Choice {
+    choose(spec, candidates, None, hour(100))
+}
+
+/// The version that was chosen.
+fn chosen(choice: &Choice) -> Option<String> {
+    choice.chosen.as_ref().map(|image| image.version.to_string())
+}
+
+fn why(choice: &Choice, name: &str) -> String {
+    choice.refused[&digest(name)].to_string()
+}
+
+fn range(text: &str) -> Spec {
+    Spec { range: Some(text.parse().unwrap()), ..stable() }
+}
+
+#[test]
+fn the_newest_is_chosen_and_the_others_are_older() {
+    let choice = of(&stable(), &["1.9.0", "1.10.0", "1.10.0-rc.1"].map(image));
+    assert_eq!(chosen(&choice).as_deref(), Some("1.10.0"));
+    assert_eq!(choice.refused.len(), 2);
+    assert_eq!(
+        (why(&choice, "1.9.0"), why(&choice, "1.10.0-rc.1")),
+        ("1.10.0 is newer".into(), "1.10.0 is newer".into())
+    );
+    assert_eq!(of(&stable(), &[]), Choice::default());
+}
+
+#[test]
+fn a_channel_is_a_label_or_a_pattern_of_tags() {
+    let beta = Spec { select: Select::Label("beta".to_owned()), ..stable() };
+    assert_eq!(why(&of(&beta, &[image("1.0.0")]), "1.0.0"), "its label dev.slipway.channel names stable, not beta");
+    let tags = |pattern: &str| Spec { select: Select::Tags(pattern.to_owned().try_into().unwrap()), ..stable() };
+    assert_eq!(chosen(&of(&tags("1.*"), &["1.0.0", "2.0.0"].map(image))).as_deref(), Some("1.0.0"));
+    assert_eq!(why(&of(&tags("1.*"), &[image("2.0.0")]), "2.0.0"), "none of its tags (2.0.0) is like 1.*");
+    let broken = Candidate { says: Err("its manifest is too large".to_owned()), ..image("3.0.0") };
+    for spec in [stable(), tags("*")] {
+        let choice = of(&spec, &[broken.clone(), image("1.0.0")]);
+        assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+        assert_eq!(why(&choice, "3.0.0"), "it cannot be read: its manifest is too large");
+    }
+}
+
+#[test]
+fn a_version_comes_from_the_label_or_from_the_tags() {
+    let labels = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let says = Says::of(&labels(&[(CHANNEL, " stable,beta ,"), (VERSION, "v1.2.3-rc.1+7")]), None);
+    assert_eq!(says.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
+    assert_eq!(says.version, version("1.2.3-rc.1+7"));
+    assert_eq!(Says::of(&BTreeMap::new(), None), Says::default());
+    let bare = |tags: &[&str]| {
+        let channels = BTreeSet::from(["stable".to_owned()]);
+        let tags = tags.iter().map(|&tag| tag.to_owned()).collect();
+        Candidate { tags, says: Ok(Says { channels, ..Says::default() }), ..image("x") }
+    };
+    for (tags, version) in [
+        (&["latest", "v1.2.3"][..], Some("1.2.3")),
+        (&["1.2.3", "v1.2.3", "1.2"], Some("1.2.3")),
+        // Which one?
+        (&["1.2.3", "1.2.4"], None),
+        (&["latest", "1.2"], None),
+    ] {
+        let choice = of(&stable(), &[bare(tags)]);
+        assert_eq!(chosen(&choice).as_deref(), version, "{tags:?}");
+        assert_eq!(choice.refused.get(&digest("x")), version.is_none().then_some(&Why::NoVersion));
+    }
+    // The label has the last word.
+    let moved = Candidate { tags: BTreeSet::from(["2.0.0".to_owned()]), ..image("1.0.0") };
+    assert_eq!(chosen(&of(&stable(), &[moved])).as_deref(), Some("1.0.0"));
+}
+
+#[test]
+fn a_range_holds_and_prereleases_are_in_it_only_if_it_names_one() {
+    let all = ["1.9.0", "1.10.2", "2.0.0", "1.11.0-beta.1"].map(image);
+    let choice = of(&range("^1.9"), &all);
+    assert_eq!(chosen(&choice).as_deref(), Some("1.10.2"));
+    assert_eq!(why(&choice, "2.0.0"), "its version 2.0.0 is not in the range ^1.9");
+    assert_eq!(why(&choice, "1.11.0-beta.1"), "its version 1.11.0-beta.1 is not in the range ^1.9");
+    assert_eq!(chosen(&of(&range(">=1.11.0-0, <2"), &all)).as_deref(), Some("1.11.0-beta.1"));
+    assert_eq!(chosen(&of(&range(">=3"), &all)), None);
+}
+
+#[test]
+fn an_image_must_have_been_known_for_long_enough() {
+    let spec = Spec { min_age: Some(hours(10)), ..stable() };
+    let new = Candidate { first_seen: hour(90), ..image("2.0.0") };
+    let at = |now| choose(&spec, &[image("1.0.0"), new.clone()], None, hour(now));
+    assert_eq!(chosen(&at(99)).as_deref(), Some("1.0.0"));
+    assert_eq!(at(99).refused[&digest("2.0.0")], Why::TooYoung { until: hour(100) });
+    assert_eq!(chosen(&at(100)).as_deref(), Some("2.0.0"));
+}
+
+#[test]
+fn what_is_denied_is_never_used() {
+    let deny = |text: &str| Deny::try_from(text.to_owned()).unwrap();
+    let both = ["1.0.0", "2.0.0", "2.0.0+b"].map(image);
+    let by_version = Spec { deny: vec![deny("v2.0.0")], ..stable() };
+    assert_eq!(chosen(&of(&by_version, &both)).as_deref(), Some("1.0.0"));
+    assert_eq!(why(&of(&by_version, &both), "2.0.0+b"), "2.0.0 is on the channel's deny list");
+    let by_digest = Spec { deny: vec![deny(&format!("sha256:{}", digest("2.0.0+b")))], ..stable() };
+    assert_eq!(chosen(&of(&by_digest, &both)).as_deref(), Some("2.0.0"));
+    for bad in ["", "2", "latest", "sha256:12"] {
+        assert!(Deny::try_from(bad.to_owned()).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn nobody_can_tell_two_images_of_one_version_apart() {
+    let other = Candidate { digest: digest("other"), ..image("2.0.0") };
+    let third = Candidate { digest: digest("third"), ..image("2.0.0") };
+    let all = [image("1.0.0"), image("2.0.0"), other, third];
+    let choice = of(&stable(), &all);
+    assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+    for name in ["2.0.0", "other", "third"] {
+        assert!(why(&choice, name).starts_with("another image has the same version, sha256:"), "{name}");
+    }
+    let deny = ["other", "third"].map(|name| Deny::Digest(digest(name))).to_vec();
+    assert_eq!(chosen(&of(&Spec { deny, ..stable() }, &all)).as_deref(), Some("2.0.0"));
+}
+
+#[test]
+fn a_signature_that_nobody_can_look_at_is_none() {
+    let spec = Spec { signature_required: true, ..stable() };
+    let choice = of(&spec, &["1.0.0", "2.0.0"].map(image));
+    assert_eq!(choice.chosen, None);
+    assert!(choice.refused.values().all(|why| *why == Why::Unsigned) && choice.refused.len() == 2);
+}
+
+#[test]
+fn floors_are_passed_through_and_never_skipped() {
+    let floors = ["1.4.0", "2.0.0", "9.0.0"].map(|text| text.parse().unwrap()).to_vec();
+    // They need not be in the range: that is where nodes are to end.
+    let spec = Spec { floors, ..range(">=2.1") };
+    let choice = of(&spec, &["1.0.0", "1.4.0+build.7", "2.0.0", "2.1.0"].map(image));
+    let next = |choice: &Choice, running: &str| {
+        choice.next(version(running).as_ref()).map(|image| image.version.to_string()).map_err(|e| e.to_string())
+    };
+    for (running, gets) in [
+        ("1.0.0", "1.4.0+build.7"),
+        ("1.4.0", "2.0.0"),
+        ("1.4.0+build.7", "2.0.0"),
+        ("1.9.9", "2.0.0"),
+        ("2.0.0", "2.1.0"),
+    ] {
+        assert_eq!(next(&choice, running).as_deref(), Ok(gets), "{running}");
+    }
+    for running in ["2.1.0", "3.0.0"] {
+        assert!(next(&choice, running).unwrap_err().contains("nobody goes back"), "{running}");
+    }
+    assert_eq!(choice.next(None), Err(Nothing::Unknown));
+    assert!(why(&choice, "2.0.0").contains("not in the range"));
+    // One that is missing holds back who needs it, and nobody else.
+    let choice = of(&spec, &["1.4.0", "2.1.0"].map(image));
+    assert_eq!(next(&choice, "1.0.0").as_deref(), Ok("1.4.0"));
+    assert!(next(&choice, "1.4.0").unwrap_err().starts_with("it must go through 2.0.0 first"));
+    assert_eq!(next(&choice, "2.0.5").as_deref(), Ok("2.1.0"));
+    // Without any, who does not know where it stands can go.
+    assert_eq!(next(&of(&stable(), &[image("1.0.0")]), "").as_deref(), Ok("1.0.0"));
+    assert_eq!(Choice::default().next(None), Err(Nothing::NoChoice));
+}
+
+fn promoted() -> Spec {
+    let promote_from = Some(Promotion { channel: "beta".to_owned(), after: hours(24) });
+    Spec { promote_from, ..stable() }
+}
+
+#[test]
+fn what_is_promoted_was_the_other_channels_choice_for_long_enough() {
+    let all = ["1.0.0", "2.0.0", "3.0.0", "4.0.0"].map(image);
+    let held =
+        |name: &str, from, until: Option<i64>| Held { digest: digest(name), from: hour(from), until: until.map(hour) };
+    // 3.0.0 was there for two days, but not at one time.
+    let held = vec![
+        held("1.0.0", 0, Some(24)),
+        held("2.0.0", 24, Some(48)),
+        held("3.0.0", 48, Some(60)),
+        held("4.0.0", 60, Some(80)),
+        held("3.0.0", 80, Some(99)),
+        held("4.0.0", 99, None),
+    ];
+    let beta = |deny: Vec<Deny>| Source { held: held.clone(), choice: of(&Spec { deny, ..stable() }, &all) };
+    let at = |source: &Source, now| choose(&promoted(), &all, Some(source), hour(now));
+    let choice = at(&beta(vec![]), 100);
+    assert_eq!(chosen(&choice).as_deref(), Some("2.0.0"));
+    for name in ["3.0.0", "4.0.0"] {
+        assert_eq!(why(&choice, name), "it was not the choice of the channel beta for 24h without a break");
+    }
+    assert_eq!(chosen(&at(&beta(vec![]), 123)).as_deref(), Some("4.0.0"));
+    // What was found to be bad later does not come, however long it was there.
+    let bad = beta(vec![Deny::Digest(digest("2.0.0"))]);
+    let choice = at(&bad, 100);
+    assert_eq!(chosen(&choice).as_deref(), Some("1.0.0"));
+    assert!(why(&choice, "2.0.0").contains("does not choose it: sha256:"), "{}", why(&choice, "2.0.0"));
+    let gone = Source { held, choice: of(&stable(), &all[..1]) };
+    assert!(why(&at(&gone, 100), "2.0.0").ends_with("it is not there"));
+}
+
+#[test]
+fn without_a_source_nothing_is_promoted() {
+    let choice = choose(&promoted(), &[image("1.0.0")], None, hour(100));
+    assert_eq!(choice.chosen, None);
+    assert!(why(&choice, "1.0.0").starts_with("the channel beta, from which it would come, is not there"));
+}
+
+#[test]
+fn a_channel_is_read_as_people_write_it() {
+    let text = json!({
+        "repository": "registry.example/os", "select": { "label": "stable" }, "range": "^1.9", "minAge": "48h",
+        "floors": ["1.4.0"], "deny": ["1.9.3", format!("sha256:{}", digest("x"))],
+        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatureRequired": false,
+    });
+    let spec: Spec = serde_json::from_value(text.clone()).unwrap();
+    assert_eq!((spec.deny.len(), spec.floors.len()), (2, 1));
+    assert_eq!(serde_json::from_value::<Spec>(serde_json::to_value(&spec).unwrap()).unwrap(), spec);
+    let tags = json!({ "repository": "r.io/os", "select": { "tags": "stable-*" } });
+    let spec: Spec = serde_json::from_value(tags).unwrap();
+    assert!(matches!(spec.select, Select::Tags(_)) && spec.range.is_none() && !spec.signature_required);
+    let mut unknown = text;
+    unknown["minage"] = "1h".into();
+    assert!(serde_json::from_value::<Spec>(unknown).unwrap_err().to_string().contains("minage"));
+}

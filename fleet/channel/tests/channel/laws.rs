@@ -1,0 +1,233 @@
+//! What holds for every channel and every set of images. The rules are written down once more, in another form.
+
+use std::collections::BTreeSet;
+
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use semver::Version;
+use slipway_channel::{
+    candidate::{Candidate, Says},
+    choose::{Choice, Held, Nothing, Source, choose},
+    spec::{Deny, Promotion, Select, Spec},
+    why::Why,
+};
+use slipway_core::digest::Sha256;
+use slipway_rollout::span::Span;
+
+use crate::{digest, hour, stable};
+
+fn a_version() -> impl Strategy<Value = Version> {
+    let pre = select(&["", "", "", "-beta.1", "+b"][..]);
+    (1..3_u64, 0..3_u64, 0..2_u64, pre).prop_map(|(a, b, c, pre)| format!("{a}.{b}.{c}{pre}").parse().unwrap())
+}
+
+fn an_image() -> impl Strategy<Value = Candidate> {
+    let channels = select(&["stable", "beta", ""][..]);
+    let says = (option::weighted(0.9, a_version()), channels).prop_map(|(version, channel)| Says {
+        version,
+        channels: Some(channel.to_owned()).filter(|name| !name.is_empty()).into_iter().collect(),
+        created: None,
+    });
+    let says = prop_oneof![9 => says.prop_map(Ok), 1 => Just(Err("cut".to_owned()))];
+    let tag = select(&["latest", "stable-1", "nightly", "1.0.1", "v2.1.0"][..]);
+    (any::<u8>(), 0..60_i64, says, vec(tag, 0..3)).prop_map(|(name, seen, says, tags)| Candidate {
+        digest: digest(&name.to_string()),
+        tags: tags.into_iter().map(str::to_owned).collect(),
+        first_seen: hour(seen),
+        says,
+    })
+}
+
+/// Each once, as a registry has them.
+fn images() -> impl Strategy<Value = Vec<Candidate>> {
+    vec(an_image(), 0..12).prop_map(|all| {
+        let mut seen = BTreeSet::new();
+        all.into_iter().filter(|image| seen.insert(image.digest)).collect()
+    })
+}
+
+fn a_spec() -> impl Strategy<Value = Spec> {
+    let tags = |text: &str| Select::Tags(text.to_owned().try_into().unwrap());
+    let selects =
+        vec![Select::Label("stable".to_owned()), Select::Label("beta".to_owned()), tags("*"), tags("stable*")];
+    let range = option::of(select(&[">=1.1", "^1", "<2.1", ">=1.1.0-0"][..]).prop_map(|text| text.parse().unwrap()));
+    let age = option::of((1..50_u32).prop_map(|hours| Span::minutes(hours * 60)));
+    let deny = vec(
+        prop_oneof![
+            a_version().prop_map(Deny::Version),
+            any::<u8>().prop_map(|n| Deny::Digest(digest(&n.to_string())))
+        ],
+        0..3,
+    );
+    (select(selects), range, age, vec(a_version(), 0..3), deny, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+        |(select, range, min_age, floors, deny, promotes, signature_required)| {
+            let after = Span::minutes(24 * 60);
+            let promote_from = promotes.then(|| Promotion { channel: "beta".to_owned(), after });
+            Spec { select, range, min_age, floors, deny, promote_from, signature_required, ..stable() }
+        },
+    )
+}
+
+/// A channel from which images come: its choice among the same images, and what it had chosen.
+fn a_source(candidates: &[Candidate], deny: &[Deny], held: &[(u8, i64, i64)]) -> Source {
+    let held = held.iter().filter_map(|(which, from, length)| {
+        let candidate = candidates.get(usize::from(*which) % candidates.len().max(1))?;
+        let until = (length % 2 == 0).then(|| hour(from + length));
+        Some(Held { digest: candidate.digest, from: hour(*from), until })
+    });
+    let any = Spec { select: Select::Tags("*".to_owned().try_into().unwrap()), deny: deny.to_vec(), ..stable() };
+    Source { held: held.collect(), choice: choose(&any, candidates, None, hour(60)) }
+}
+
+prop_compose! {
+    fn a_case()(
+        spec in a_spec(),
+        candidates in images(),
+        deny in vec(a_version().prop_map(Deny::Version), 0..2),
+        held in vec((any::<u8>(), 0..60_i64, 0..60_i64), 0..8),
+        now in 60..120_i64,
+    ) -> (Spec, Vec<Candidate>, Source, i64) {
+        let source = a_source(&candidates, &deny, &held);
+        (spec, candidates, source, now)
+    }
+}
+
+fn found(candidates: &[Candidate], of: Sha256) -> &Candidate {
+    candidates.iter().find(|candidate| candidate.digest == of).unwrap()
+}
+
+/// Whether an image may be used at all.
+fn is_allowed(spec: &Spec, image: &Candidate, source: &Source, now: i64) -> bool {
+    let (Ok(says), Some(version)) = (&image.says, image.version()) else { return false };
+    let belongs = match &spec.select {
+        Select::Label(name) => says.channels.contains(name),
+        Select::Tags(pattern) => image.tags.iter().any(|tag| pattern.matches(tag)),
+    };
+    let is_denied = spec.deny.iter().any(|deny| match deny {
+        Deny::Digest(digest) => *digest == image.digest,
+        Deny::Version(of) => {
+            (of.major, of.minor, of.patch, &of.pre) == (version.major, version.minor, version.patch, &version.pre)
+        }
+    });
+    let is_old = spec.min_age.is_none_or(|age| age.after(image.first_seen) <= hour(now));
+    let is_promoted = spec.promote_from.as_ref().is_none_or(|promotion| {
+        let is_good = match source.choice.refused.get(&image.digest) {
+            None => source.choice.chosen.as_ref().is_some_and(|chosen| chosen.digest == image.digest),
+            Some(why) => matches!(why, Why::Older { .. }),
+        };
+        let end = |held: &Held| held.until.unwrap_or(hour(now)).min(hour(now));
+        is_good
+            && source
+                .held
+                .iter()
+                .any(|held| held.digest == image.digest && promotion.after.after(held.from) <= end(held))
+    });
+    belongs && !is_denied && is_old && is_promoted && !spec.signature_required
+}
+
+/// Of images with the same version, the first.
+fn alone_in_their_version(candidates: &[Candidate]) -> Vec<Candidate> {
+    let mut seen = BTreeSet::new();
+    candidates.iter().filter(|image| image.version().is_none_or(|version| seen.insert(version))).cloned().collect()
+}
+
+fn run((spec, candidates, source, now): &(Spec, Vec<Candidate>, Source, i64)) -> Choice {
+    choose(spec, candidates, Some(source), hour(*now))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+    /// What is chosen may be, nothing newer may be, and each other image has a reason.
+    #[test]
+    fn the_choice_is_the_newest_that_may_be(case in a_case()) {
+        let (spec, candidates, source, now) = &case;
+        let choice = run(&case);
+        let all: BTreeSet<Sha256> = candidates.iter().map(|candidate| candidate.digest).collect();
+        let told: BTreeSet<Sha256> =
+            choice.refused.keys().copied().chain(choice.chosen.iter().map(|chosen| chosen.digest)).collect();
+        prop_assert_eq!(told.len(), choice.refused.len() + usize::from(choice.chosen.is_some()));
+        prop_assert_eq!(told, all);
+        let allowed: Vec<_> = candidates.iter().filter(|image| is_allowed(spec, image, source, *now)).collect();
+        let alone = |image: &&&Candidate| allowed.iter().filter(|other| other.version() == image.version()).count() == 1;
+        let in_range = |image: &&&Candidate| image.version().is_some_and(|version| spec.range.as_ref().is_none_or(|range| range.matches(&version)));
+        let newest = allowed.iter().filter(alone).filter(in_range).max_by_key(|image| image.version());
+        prop_assert_eq!(choice.chosen.as_ref().map(|chosen| chosen.digest), newest.map(|image| image.digest));
+        if let Some(chosen) = &choice.chosen {
+            prop_assert_eq!(Some(chosen.version.clone()), found(candidates, chosen.digest).version());
+        }
+        for (_, floor) in &choice.floors {
+            let Some(floor) = floor else { continue };
+            prop_assert!(is_allowed(spec, found(candidates, floor.digest), source, *now));
+        }
+    }
+
+    /// The order in which a registry lists its tags decides nothing.
+    #[test]
+    fn the_order_decides_nothing(case in a_case(), at in any::<prop::sample::Index>()) {
+        let (spec, mut candidates, source, now) = case.clone();
+        candidates.reverse();
+        if !candidates.is_empty() {
+            let middle = at.index(candidates.len());
+            candidates.rotate_left(middle);
+        }
+        let (one, other) = (run(&case), choose(&spec, &candidates, Some(&source), hour(now)));
+        prop_assert_eq!((one.chosen, one.floors), (other.chosen, other.floors));
+        prop_assert!(one.refused.keys().eq(other.refused.keys()));
+    }
+
+    /// Time alone never takes a choice back for an older one, unless two images of one version become old enough.
+    #[test]
+    fn time_brings_nothing_older(case in a_case(), later in 0..200_i64) {
+        let (spec, candidates, source, now) = &case;
+        let candidates = &alone_in_their_version(candidates);
+        let at = |now| choose(spec, candidates, Some(source), hour(now));
+        let (before, after) = (at(*now), at(now + later));
+        let version = |choice: &Choice| choice.chosen.as_ref().map(|chosen| chosen.version.clone());
+        prop_assert!(version(&after) >= version(&before));
+    }
+
+    /// Whatever is denied, nothing newer comes of it.
+    #[test]
+    fn a_denial_brings_nothing_newer(case in a_case()) {
+        let (spec, candidates, source, now) = &case;
+        let candidates = &alone_in_their_version(candidates);
+        let before = choose(spec, candidates, Some(source), hour(*now));
+        let Some(chosen) = &before.chosen else { return Ok(()) };
+        let mut spec = spec.clone();
+        spec.deny.push(Deny::Digest(chosen.digest));
+        let after = choose(&spec, candidates, Some(source), hour(*now));
+        prop_assert!(after.chosen.is_none_or(|other| other.version < chosen.version));
+    }
+
+    /// A node goes forward, over no floor, and in the end it runs what was chosen or knows why not.
+    #[test]
+    fn a_node_goes_from_floor_to_floor(case in a_case(), start in a_version()) {
+        let (spec, _, _, _) = &case;
+        let choice = run(&case);
+        let mut running = start;
+        for _ in 0..20 {
+            match choice.next(Some(&running)) {
+                Ok(to) => {
+                    prop_assert!(to.version > running);
+                    let skipped = spec.floors.iter().find(|floor| floor.cmp_precedence(&running).is_gt() && floor.cmp_precedence(&to.version).is_lt());
+                    prop_assert_eq!(skipped, None);
+                    running = to.version;
+                }
+                Err(Nothing::NoFloor { floor }) => {
+                    prop_assert!(spec.floors.contains(&floor) && floor > running);
+                    return Ok(());
+                }
+                Err(Nothing::NotOlder { chosen, .. }) => {
+                    prop_assert!(running >= chosen);
+                    return Ok(());
+                }
+                Err(Nothing::NoChoice) => {
+                    prop_assert_eq!(choice.chosen, None);
+                    return Ok(());
+                }
+                Err(Nothing::Unknown) => prop_assert!(false, "its version is known"),
+            }
+        }
+        prop_assert!(false, "there is an end");
+    }
+}

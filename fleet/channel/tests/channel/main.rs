@@ -1,0 +1,52 @@
+//! Needs: skopeo and docker-registry, from Debian's packages
+//!
+//! Channels: which image is chosen, and why no other one; laws of the choice; and a real registry.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod choose;
+mod laws;
+mod pattern;
+mod registry;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use slipway_channel::{
+    candidate::{Candidate, Says, version},
+    spec::{Select, Spec},
+};
+use slipway_core::digest::Sha256;
+
+fn digest(name: &str) -> Sha256 {
+    Sha256::of(name.as_bytes())
+}
+
+/// So many hours after the beginning.
+fn hour(hours: i64) -> Timestamp {
+    Timestamp::from_second(1_900_000_000 + hours * 3600).unwrap()
+}
+
+/// An image of this version in `stable`, seen at the beginning; its digest is that of the version.
+fn image(text: &str) -> Candidate {
+    let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), ..Says::default() };
+    Candidate {
+        digest: digest(text),
+        tags: BTreeSet::from([text.replace('+', "_")]),
+        first_seen: hour(0),
+        says: Ok(says),
+    }
+}
+
+/// The channel `stable`, which wants nothing more.
+fn stable() -> Spec {
+    Spec {
+        repository: "registry.example/os".to_owned(),
+        select: Select::Label("stable".to_owned()),
+        range: None,
+        min_age: None,
+        floors: vec![],
+        deny: vec![],
+        promote_from: None,
+        signature_required: false,
+    }
+}

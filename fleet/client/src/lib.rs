@@ -1,0 +1,188 @@
+//! To a node: TLS with certificates on both sides, or its Unix socket.
+
+use std::{
+    error, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use slipway_node_api::v1::node_service_client::NodeServiceClient;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint, Uri},
+};
+use tower::service_fn;
+
+/// A node that may be called.
+pub type Client = NodeServiceClient<Channel>;
+
+/// The port of a node if none is said.
+pub const PORT: u16 = 50000;
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How a node that went away is noticed: a ping after this time without anything, and as long for its answer.
+const PING: Duration = Duration::from_secs(15);
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An address or a name is none.
+    #[error("{0}")]
+    Address(String),
+    /// A file cannot be used.
+    #[error("{path}: {why}")]
+    File { path: PathBuf, why: String },
+    /// Nobody answers, or one side does not trust the other.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+fn file(path: &Path, why: impl ToString) -> Error {
+    Error::File { path: path.to_path_buf(), why: why.to_string() }
+}
+
+/// Where a client's certificates are, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The CA of the nodes' certificates, or two while one replaces the other.
+    pub ca: PathBuf,
+    /// The client's certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// What a client shows, and whom it trusts, as it was in the files.
+#[derive(Clone, Debug)]
+pub struct Trust(Arc<ClientConfig>);
+
+impl Trust {
+    /// Read the files.
+    pub fn load(files: &Files) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for ca in certificates(&files.ca)? {
+            roots.add(ca).map_err(|e| file(&files.ca, e))?;
+        }
+        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| file(&files.key, e))?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| file(&files.key, e))?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(certificates(&files.certificate)?, key)
+            .map_err(|e| file(&files.certificate, e))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Connect to the node at `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
+    pub async fn connect(&self, node: &str) -> Result<Client, Error> {
+        let (host, port) = address(node)?;
+        let name = ServerName::try_from(host.clone());
+        let name = name.map_err(|e| Error::Address(format!("endpoint {host:?}: {e}")))?;
+        let config = self.0.clone();
+        let connector = service_fn(move |_: Uri| {
+            let (host, name, config) = (host.clone(), name.clone(), config.clone());
+            async move {
+                let tcp = TcpStream::connect((host.as_str(), port)).await?;
+                tcp.set_nodelay(true)?;
+                let tls = TlsConnector::from(config).connect(name, tcp).await?;
+                Ok::<_, io::Error>(TokioIo::new(tls))
+            }
+        });
+        // The scheme is tonic's word for who makes the TLS; the connector does.
+        let channel = endpoint(&format!("http://{node}"))?.connect_with_connector(connector).await;
+        let channel = channel.map_err(|e| Error::Unreachable(format!("{node}: {}", chain(&e))))?;
+        Ok(NodeServiceClient::new(channel))
+    }
+}
+
+/// Connect to the node of this machine.
+pub async fn connect_socket(path: &Path) -> Result<Client, Error> {
+    let of = path.to_path_buf();
+    let connector = service_fn(move |_: Uri| {
+        let path = of.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    let channel = endpoint("http://node")?.connect_with_connector(connector).await;
+    let channel = channel.map_err(|e| Error::Unreachable(format!("{}: {}", path.display(), chain(&e))))?;
+    Ok(NodeServiceClient::new(channel))
+}
+
+fn endpoint(uri: &str) -> Result<Endpoint, Error> {
+    let endpoint = Endpoint::from_shared(uri.to_owned()).map_err(|e| Error::Address(format!("{uri}: {e}")))?;
+    Ok(endpoint
+        .connect_timeout(CONNECT)
+        .http2_keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .keep_alive_while_idle(true))
+}
+
+/// Host, without brackets, and port.
+fn address(endpoint: &str) -> Result<(String, u16), Error> {
+    let wrong = || Error::Address(format!("{endpoint:?} is no endpoint: HOST, HOST:PORT or [ADDRESS]:PORT"));
+    let uri: Uri = format!("http://{endpoint}").parse().map_err(|_| wrong())?;
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+    if uri.authority().is_none_or(|authority| authority.as_str() != endpoint) || endpoint.contains('@') {
+        return Err(wrong());
+    }
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok((host, uri.port_u16().unwrap_or(PORT)))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let items = CertificateDer::pem_file_iter(path).map_err(|e| file(path, e))?;
+    let items: Vec<_> = items.collect::<Result<_, _>>().map_err(|e| file(path, e))?;
+    if items.is_empty() { Err(file(path, "it has no certificate")) } else { Ok(items) }
+}
+
+/// An error with all that led to it, and what to do if certificates did.
+pub fn chain(error: &(dyn error::Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut hint = "";
+    let mut next = error.source();
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).or_else(|| error.downcast_ref());
+        match tls {
+            Some(rustls::Error::AlertReceived(_)) => hint = "; the node does not accept this certificate",
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                hint = "; the node's certificate is not what is expected of it";
+            }
+            _ => {}
+        }
+        let says = error.to_string();
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
+        }
+        next = error.source();
+    }
+    text + hint
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints() {
+        assert_eq!(address("node"), Ok(("node".to_owned(), 50000)));
+        assert_eq!(address("10.0.0.1:7"), Ok(("10.0.0.1".to_owned(), 7)));
+        assert_eq!(address("[::1]:7"), Ok(("::1".to_owned(), 7)));
+        assert_eq!(address("[::1]"), Ok(("::1".to_owned(), 50000)));
+        for wrong in ["", "https://node", "node/path", "a@node", ":7", "no de"] {
+            assert!(matches!(address(wrong), Err(Error::Address(_))), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Objects of the API server, read and written.
+//!
+//! Reads name no version: then an API server asks a majority of etcd, and does not answer from what it remembers.
+
+use std::{collections::BTreeMap, future::Future, time::Duration};
+
+use k8s_openapi::api::core::v1 as core;
+use kube::{
+    Api, Client, Resource,
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::ApiResource,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use slipway_fleet_objects::{
+    channel::Channel,
+    ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
+    policy::UpgradePolicy,
+    pool::{NodePool, NodePoolStatus},
+    rollout::Rollout,
+    upgrade::{NodeUpgrade, NodeUpgradeStatus},
+};
+use slipway_rollout::ledger::Ledger;
+use tokio::time::timeout;
+
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// Why an object could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Somebody has written it meanwhile, or made it: look again.
+    #[error("{0}: somebody else has written it meanwhile")]
+    Conflict(String),
+    /// The API server says no, or does not answer.
+    #[error("{what}: {why}")]
+    Failed { what: String, why: String },
+}
+
+/// The result of a read or a write.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What people and the controller have written, as it was read. What cannot be understood is the reason why.
+#[derive(Debug)]
+pub struct Objects {
+    /// Pools, by name.
+    pub pools: BTreeMap<String, std::result::Result<NodePool, String>>,
+    /// Policies, by name.
+    pub policies: BTreeMap<String, std::result::Result<UpgradePolicy, String>>,
+    /// Channels, by name.
+    pub channels: BTreeMap<String, std::result::Result<Channel, String>>,
+    /// Rollouts.
+    pub rollouts: Vec<Rollout>,
+    /// What people were told of nodes, by name.
+    pub upgrades: BTreeMap<String, NodeUpgrade>,
+    /// Nodes.
+    pub nodes: Vec<core::Node>,
+}
+
+/// The cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    /// The cluster at the other end of this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The objects of one kind.
+    fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// The ledger as it is now. It is made if it is not there: that forgets grants, but nodes that obey them say so, and
+    /// nodes that do not answer count as unavailable.
+    pub async fn ledger(&self) -> Result<DisruptionLedger> {
+        let ledgers = self.all::<DisruptionLedger>();
+        if let Some(ledger) = within("the ledger", ledgers.get_opt(LEDGER)).await? {
+            return Ok(ledger);
+        }
+        let new = DisruptionLedger::new(LEDGER, DisruptionLedgerSpec::default());
+        within("the ledger", ledgers.create(&PostParams::default(), &new)).await
+    }
+
+    /// Write the ledger, if nobody has since it was read. Everything that is granted or freed comes through here.
+    pub async fn write_ledger(&self, read: &DisruptionLedger, ledger: &Ledger) -> Result<()> {
+        let mut new = read.clone();
+        new.status = Some(ledger.clone());
+        self.write_status("the ledger", LEDGER, &new).await
+    }
+
+    /// Write the status of a rollout, if nobody has written it since it was read.
+    pub async fn write_rollout(&self, rollout: &Rollout) -> Result<()> {
+        let name = rollout.metadata.name.as_deref().unwrap_or_default();
+        self.write_status(&format!("rollout {name}"), name, rollout).await
+    }
+
+    async fn write_status<K>(&self, what: &str, name: &str, object: &K) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
+    {
+        // Without a version the API server would write over whatever is there.
+        if object.meta().resource_version.as_deref().unwrap_or_default().is_empty() {
+            return Err(Error::Failed { what: what.to_owned(), why: "it was never read".to_owned() });
+        }
+        within(what, self.all::<K>().replace_status(name, &PostParams::default(), object)).await.map(drop)
+    }
+
+    /// Make a rollout. Whether it is new; somebody else may have made one of this name.
+    pub async fn make_rollout(&self, rollout: &Rollout) -> Result<bool> {
+        let name = rollout.metadata.name.as_deref().unwrap_or_default();
+        let made = within(&format!("rollout {name}"), self.all().create(&PostParams::default(), rollout)).await;
+        match made {
+            Ok(_) => Ok(true),
+            Err(Error::Conflict(_)) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// All but the ledger.
+    pub async fn objects(&self) -> Result<Objects> {
+        let (pools, policies, channels, rollouts, upgrades, nodes) = tokio::try_join!(
+            self.each::<NodePool>("pools"),
+            self.each::<UpgradePolicy>("policies"),
+            self.each::<Channel>("channels"),
+            within_list("rollouts", self.all::<Rollout>()),
+            within_list("nodes' upgrades", self.all::<NodeUpgrade>()),
+            within_list("nodes", self.all::<core::Node>()),
+        )?;
+        let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
+        Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
+    }
+
+    /// Each object of a kind, whether it can be understood or not: one that cannot is not to hide the others.
+    async fn each<K>(&self, what: &str) -> Result<BTreeMap<String, std::result::Result<K, String>>>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        let objects = within_list(what, api).await?;
+        Ok(objects
+            .into_iter()
+            .map(|object| {
+                let name = object.metadata.name.clone().unwrap_or_default();
+                let parsed = serde_json::to_value(&object).and_then(serde_json::from_value);
+                (name, parsed.map_err(|e| e.to_string()))
+            })
+            .collect())
+    }
+
+    /// Tell people of a pool.
+    pub async fn tell_pool(&self, name: &str, status: &NodePoolStatus) -> Result<()> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        let pools = self.all::<NodePool>();
+        within(&format!("pool {name}"), pools.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+    }
+
+    /// Tell people of a node; what they were told of it before is `old`.
+    pub async fn tell_node(
+        &self,
+        new: &NodeUpgrade,
+        status: &NodeUpgradeStatus,
+        old: Option<&NodeUpgrade>,
+    ) -> Result<()> {
+        let name = new.metadata.name.as_deref().unwrap_or_default();
+        let what = format!("node upgrade {name}");
+        let upgrades = self.all::<NodeUpgrade>();
+        match old {
+            None => within(&what, upgrades.create(&PostParams::default(), new)).await.map(drop)?,
+            Some(old) if old.spec != new.spec || old.metadata.owner_references != new.metadata.owner_references => {
+                let patch =
+                    json!({ "metadata": { "ownerReferences": new.metadata.owner_references }, "spec": new.spec });
+                within(&what, upgrades.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)?;
+            }
+            Some(_) => {}
+        }
+        if old.and_then(|old| old.status.as_ref()) == Some(status) {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({ "status": status }));
+        within(&what, upgrades.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+    }
+
+    /// Tell people what happened. An event that is there already is not told again.
+    pub async fn tell(&self, event: &core::Event) -> Result<()> {
+        let events: Api<core::Event> = Api::namespaced(self.client.clone(), "default");
+        match within("an event", events.create(&PostParams::default(), event)).await {
+            Err(Error::Conflict(_)) => Ok(()),
+            told => told.map(drop),
+        }
+    }
+}
+
+async fn within_list<K>(what: &str, api: Api<K>) -> Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    Ok(within(what, api.list(&ListParams::default())).await?.items)
+}
+
+async fn within<T>(what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    let failed = |why: String| Error::Failed { what: what.to_owned(), why };
+    match timeout(ANSWER, ask).await {
+        Err(_) => Err(failed(format!("the API server does not answer within {} s", ANSWER.as_secs()))),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Conflict(what.to_owned())),
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(failed(format!("the API server says {}: {}", status.code, status.message)))
+        }
+        Ok(Err(e)) => Err(failed(format!("the API server does not answer: {e}"))),
+        Ok(Ok(answer)) => Ok(answer),
+    }
+}

@@ -1,0 +1,64 @@
+//! What happened, for people: `kubectl get events`, and `kubectl describe` of the object. Its name follows from what
+//! happened: two controllers tell it once.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use slipway_core::digest::Sha256;
+
+/// Something that happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The kind of the object: Node, Rollout.
+    pub kind: &'static str,
+    /// Its API.
+    pub api: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// What happened, in one word that stays the same.
+    pub reason: &'static str,
+    /// What makes it another one than the last of its kind: a token.
+    pub which: String,
+    /// The same for people.
+    pub message: String,
+    /// Whether somebody should look.
+    pub is_warning: bool,
+}
+
+impl Told {
+    /// As the API server takes it.
+    pub fn event(&self, now: Timestamp) -> Event {
+        let Self { kind, api, name, uid, reason, which, message, is_warning } = self;
+        let digest = Sha256::of(format!("{uid} {reason} {which}").as_bytes()).to_string();
+        let time = Some(Time(now));
+        // The API server takes 1024 bytes.
+        let message: String = message.chars().take(250).collect();
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{}", &digest[..16])),
+                namespace: Some("default".to_owned()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some((*api).to_owned()),
+                kind: Some((*kind).to_owned()),
+                name: Some(name.clone()),
+                // Kubernetes' own events of a Node have its name there, and `kubectl describe` looks for that.
+                uid: Some(if *kind == "Node" { name.clone() } else { uid.clone() }),
+                ..ObjectReference::default()
+            },
+            reason: Some((*reason).to_owned()),
+            message: Some(message),
+            type_: Some(if *is_warning { "Warning" } else { "Normal" }.to_owned()),
+            source: Some(EventSource { component: Some("slipway-fleet".to_owned()), host: None }),
+            first_timestamp: time.clone(),
+            last_timestamp: time,
+            count: Some(1),
+            ..Event::default()
+        }
+    }
+}

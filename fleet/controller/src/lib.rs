@@ -1,0 +1,36 @@
+//! Upgrades the nodes of a cluster. What may be done now is decided by [`slipway_rollout`]; this crate looks, has it
+//! decided, and does it.
+//!
+//! ```text
+//! ledger, then objects, then nodes ─► Snapshot of each pool ─► decide ─┬─► what stays: waves passed, payload denied
+//!    ▲                                                                 ├─► ledger, by compare-and-set
+//!    │                                                                 ├─► nodes: stage, begin
+//!    └─────────────────────── again: it is the same for anybody ◄──────┴─► why not: statuses, events
+//! ```
+//!
+//! No leader is needed: two of these at once are harmless. Every grant is computed from the ledger that is written, and a
+//! write fails if anybody wrote it since it was read. The ledger is read before all else: whoever frees a grant makes the
+//! write of everybody fail who has not seen what its node says since. Names of operations follow from what they are for:
+//! asked twice, a node does it once.
+//!
+//! * [`names`]: of operations and rollouts
+//! * [`cluster`]: objects of the API server, read and written
+//! * [`nodes`]: nodes, looked at and asked
+//! * [`seen`]: what decisions need of a node
+//! * [`pools`]: what decisions need of a pool
+//! * [`plans`]: which rollout is followed, and when there is a new one
+//! * [`round`]: what follows from one look
+//! * [`turn`]: one look, and what follows from it
+//! * [`report`]: what people read
+//! * [`events`]: what happened, for people
+
+pub mod cluster;
+pub mod events;
+pub mod names;
+pub mod nodes;
+pub mod plans;
+pub mod pools;
+pub mod report;
+pub mod round;
+pub mod seen;
+pub mod turn;

@@ -1,0 +1,52 @@
+//! Names that follow from what they are for: two controllers, and one that was started anew, find the same.
+
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::rollout::Rollout;
+use slipway_node::goal::Goal;
+use uuid::Uuid;
+
+/// The operation of this kind for this node in this rollout; `attempt` counts from 0.
+///
+/// An upgrade has one attempt: what came back is not tried again. A new rollout has a new UID, and may try it again.
+pub fn operation(rollout: &str, node: &str, goal: Goal, attempt: usize) -> Uuid {
+    let text = format!("slipway-fleet {rollout} {node} {goal:?} {attempt}");
+    let Sha256(digest) = Sha256::of(text.as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
+/// The number of a rollout among those of its payload in its pool; 0 if its name is not one of ours.
+pub fn number(rollout: &Rollout) -> u32 {
+    let plan = &rollout.spec.plan;
+    let number = rollout.metadata.name.as_deref().and_then(|name| name.strip_prefix(&stem(&plan.pool, plan.payload)));
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The name of the rollout of this payload in this pool that comes after `last`. Of two controllers that make one at once,
+/// the second is told that it is there already.
+pub fn rollout(pool: &str, payload: Sha256, last: Option<&Rollout>) -> String {
+    format!("{}{}", stem(pool, payload), last.map_or(0, number).saturating_add(1))
+}
+
+fn stem(pool: &str, payload: Sha256) -> String {
+    format!("{pool}-{}-", &payload.to_string()[..10])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_the_same_for_everybody_and_another_for_each_purpose() {
+        let one = operation("r", "n", Goal::Upgrade, 0);
+        assert_eq!(one, operation("r", "n", Goal::Upgrade, 0));
+        let others = [
+            operation("s", "n", Goal::Upgrade, 0),
+            operation("r", "m", Goal::Upgrade, 0),
+            operation("r", "n", Goal::Stage, 0),
+            operation("r", "n", Goal::Upgrade, 1),
+        ];
+        assert!(others.iter().all(|other| *other != one));
+    }
+}

@@ -1,0 +1,108 @@
+//! Nodes, looked at and asked.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use slipway_node::goal::Request;
+use slipway_node_api::{goal, reason::Reason, v1::StatusRequest, v1::plan_request::Goal};
+use slipway_node_client::{Client, Files, Trust, chain};
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+use crate::seen::{Look, address, uid};
+
+/// How long a node may take for one answer, the connection included.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Nodes that are spoken to at once.
+const AT_ONCE: usize = 64;
+
+/// How nodes are reached.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    files: Files,
+    port: u16,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It begins.
+    New,
+    /// It was asked for before.
+    Known,
+    /// It was not done, or nobody knows: why.
+    Refused(String),
+}
+
+impl Nodes {
+    /// Reached with these certificates, at this port. The files are read with each turn: they may change.
+    pub fn new(files: Files, port: u16) -> Self {
+        Self { files, port }
+    }
+
+    /// Look at these nodes, by UID.
+    pub async fn look(&self, nodes: &[&core::Node]) -> BTreeMap<String, Look> {
+        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
+        let gate = Arc::new(Semaphore::new(AT_ONCE));
+        let mut looks = JoinSet::new();
+        for node in nodes {
+            let (uid, address) = (uid(node).to_owned(), address(node, self.port));
+            let (trust, gate) = (trust.clone(), Arc::clone(&gate));
+            looks.spawn(async move {
+                // Nobody closes the gate.
+                let _turn = gate.acquire().await;
+                let status = async {
+                    let mut client = connect(&trust?, &address?).await?;
+                    let status = client.status(StatusRequest {}).await.map_err(|e| chain(&e))?;
+                    Ok(status.into_inner())
+                };
+                let status = timeout(ANSWER, status).await.unwrap_or_else(|_| Err(too_late()));
+                (uid, Look { status, at: Timestamp::now() })
+            });
+        }
+        looks.join_all().await.into_iter().collect()
+    }
+
+    /// Ask nodes, each for something. What came of it, by UID.
+    pub async fn ask(&self, requests: Vec<(core::Node, Request)>) -> BTreeMap<String, Answer> {
+        let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
+        let gate = Arc::new(Semaphore::new(AT_ONCE));
+        let mut asks = JoinSet::new();
+        for (node, request) in requests {
+            let (uid, address) = (uid(&node).to_owned(), address(&node, self.port));
+            let (trust, gate) = (trust.clone(), Arc::clone(&gate));
+            asks.spawn(async move {
+                let _turn = gate.acquire().await;
+                let answer = async { ask(connect(&trust?, &address?).await?, &request).await };
+                let answer = timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(too_late()));
+                (uid, answer.unwrap_or_else(Answer::Refused))
+            });
+        }
+        asks.join_all().await.into_iter().collect()
+    }
+}
+
+fn too_late() -> String {
+    format!("it does not answer within {} s", ANSWER.as_secs())
+}
+
+async fn connect(trust: &Trust, address: &str) -> Result<Client, String> {
+    trust.connect(address).await.map_err(|e| e.to_string())
+}
+
+async fn ask(mut client: Client, request: &Request) -> Result<Answer, String> {
+    let asked = match goal::to_wire(request) {
+        Goal::Stage(request) => client.stage(request).await,
+        Goal::Upgrade(request) => client.upgrade(request).await,
+        Goal::Rollback(request) => client.rollback(request).await,
+        Goal::Reboot(request) => client.reboot(request).await,
+    };
+    match asked {
+        Ok(answer) if answer.get_ref().state == "new" => Ok(Answer::New),
+        Ok(_) => Ok(Answer::Known),
+        Err(status) => match Reason::of(&status) {
+            Some(reason) => Err(format!("the node refuses ({}): {}", reason.word(), status.message())),
+            None => Err(chain(&status)),
+        },
+    }
+}

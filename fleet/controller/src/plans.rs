@@ -1,0 +1,91 @@
+//! Which rollout is followed, and when there is a new one.
+//!
+//! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: what has begun ends, and no
+//!   node goes to the new payload before its canaries do.
+//! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
+//! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
+//!   rollout has it tried again.
+
+use std::collections::BTreeSet;
+
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::rollout::{Rollout, RolloutSpec};
+use slipway_rollout::{
+    facts::Seen,
+    ledger::{Ledger, Node},
+    plan::Plan,
+};
+
+use crate::{names, pools::Wish};
+
+/// The state of a rollout of which nothing is left to do.
+pub const FINISHED: &str = "Finished";
+/// The state of a rollout whose pool has another target now.
+pub const SUPERSEDED: &str = "Superseded";
+
+/// What is followed in a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Followed<'a> {
+    /// The rollout, if there is one.
+    pub rollout: Option<&'a Rollout>,
+    /// It is not that of the target: what has begun ends, and nothing else begins.
+    pub leaves: bool,
+}
+
+fn state(rollout: &Rollout) -> &str {
+    rollout.status.as_ref().map_or("", |status| status.state.as_str())
+}
+
+/// The last rollout of this payload in this pool.
+pub fn last<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Option<&'a Rollout> {
+    let is_it = |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload == payload;
+    rollouts.iter().filter(is_it).max_by_key(|of| names::number(of))
+}
+
+/// Rollouts of this pool that bring something else, and were not put aside yet. The newest is the last.
+pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a Rollout> {
+    let is_old =
+        |of: &&Rollout| of.spec.plan.pool == pool && of.spec.plan.payload != payload && state(of) != SUPERSEDED;
+    let mut old: Vec<_> = rollouts.iter().filter(is_old).collect();
+    old.sort_by_key(|of| (of.metadata.creation_timestamp.clone(), of.metadata.name.clone()));
+    old
+}
+
+/// What is followed in this pool, whose nodes are to run `payload`.
+pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger: &Ledger) -> Followed<'a> {
+    let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);
+    match old(pool, payload, rollouts).last() {
+        Some(old) if is_held => Followed { rollout: Some(old), leaves: true },
+        _ => Followed { rollout: last(pool, payload, rollouts), leaves: false },
+    }
+}
+
+/// The next rollout of the pool's target, if there is to be one. `seen` has the pool's nodes with regard to that target.
+pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str>) -> Option<Rollout> {
+    let is_over =
+        |last: &Rollout| state(last) == FINISHED && last.status.as_ref().is_some_and(|status| status.denied.is_none());
+    if last.is_some_and(|last| !is_over(last)) {
+        return None;
+    }
+    let planned: BTreeSet<&str> =
+        last.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
+    let is_new = |seen: &&Seen| !seen.runs(wish.payload) && !planned.contains(seen.node.uid.as_str());
+    let may_go = |seen: &Seen| {
+        let waits_for_nothing = last.is_none() || (seen.failure().is_none() && !wish.skip.contains(&seen.node.uid));
+        seen.says.is_some() && waits_for_nothing
+    };
+    let new: Vec<&Seen> = seen.iter().filter(is_new).collect();
+    // A node that does not answer may have it already: alone it is no reason for a rollout.
+    if !new.iter().any(|seen| may_go(seen)) {
+        return None;
+    }
+    let nodes = new.into_iter().filter(|seen| seen.says.is_none() || may_go(seen)).map(|seen| seen.node.clone());
+    Some(rollout(wish, nodes, last, own))
+}
+
+fn rollout(wish: &Wish, nodes: impl Iterator<Item = Node>, last: Option<&Rollout>, own: Option<&str>) -> Rollout {
+    let pool = wish.pool.metadata.name.as_deref().unwrap_or_default();
+    let plan = Plan::new(pool, wish.payload, nodes, &wish.rules, wish.pool.spec.order, own);
+    let name = names::rollout(pool, wish.payload, last);
+    Rollout::new(&name, RolloutSpec { image: wish.image.clone(), plan })
+}

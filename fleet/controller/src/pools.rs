@@ -1,0 +1,159 @@
+//! What decisions need of a pool: its nodes, its policies, its target. A pool that cannot be understood has the reason,
+//! and nothing begins in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1 as core;
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::{
+    channel::Channel,
+    policy::UpgradePolicy,
+    pool::{Named, NodePool, NodePoolSpec},
+};
+use slipway_rollout::policy::{Policy, Rules};
+
+use crate::{cluster::Objects, seen};
+
+/// The label that says where a node is, if no policy names one.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Why nothing begins in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The pool cannot be read.
+    #[error("the pool cannot be understood: {0}")]
+    Pool(String),
+    /// It names a policy that is not there.
+    #[error("there is no UpgradePolicy {0:?}")]
+    PolicyMissing(String),
+    /// It names a policy that cannot be read.
+    #[error("the UpgradePolicy {0:?} cannot be understood: {1}")]
+    PolicyInvalid(String, String),
+    /// Its policies contradict each other.
+    #[error("{0}")]
+    PoliciesConflict(String),
+    /// Nobody knows what to upgrade to.
+    #[error("{0}")]
+    NoTarget(String),
+    /// A node is in two pools.
+    #[error("a node may be in one pool, and {node} is in {}", .pools.join(" and "))]
+    NodesShared { node: String, pools: Vec<String> },
+}
+
+impl Problem {
+    /// The reason in one word, which stays the same.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Pool(_) => "PoolInvalid",
+            Self::PolicyMissing(_) => "PolicyMissing",
+            Self::PolicyInvalid(..) => "PolicyInvalid",
+            Self::PoliciesConflict(_) => "PoliciesConflict",
+            Self::NoTarget(_) => "NoTarget",
+            Self::NodesShared { .. } => "NodesShared",
+        }
+    }
+}
+
+/// A pool that can be understood.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// What people wrote.
+    pub pool: NodePool,
+    /// What they allow.
+    pub rules: Rules,
+    /// The installer image.
+    pub image: String,
+    /// The digest that names its payload.
+    pub payload: Sha256,
+    /// UIDs of nodes that are left out.
+    pub skip: BTreeSet<String>,
+    /// The label that says where a node is.
+    pub zones: String,
+}
+
+/// Which nodes each pool has.
+#[derive(Debug)]
+pub struct Members<'a> {
+    of: BTreeMap<&'a str, Vec<&'a core::Node>>,
+}
+
+impl<'a> Members<'a> {
+    /// As the labels of the nodes say.
+    pub fn new(objects: &'a Objects) -> Self {
+        let pools = objects.pools.iter().filter_map(|(name, pool)| Some((name.as_str(), pool.as_ref().ok()?)));
+        let members = |pool: &NodePool| objects.nodes.iter().filter(|node| has(node, &pool.spec)).collect();
+        Self { of: pools.map(|(name, pool)| (name, members(pool))).collect() }
+    }
+
+    /// Those of one pool.
+    pub fn of(&self, pool: &str) -> &[&'a core::Node] {
+        self.of.get(pool).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The pool of a node; the first one, if there are two.
+    pub fn pool_of(&self, uid: &str) -> Option<&'a str> {
+        self.of.iter().find(|(_, nodes)| nodes.iter().any(|node| seen::uid(node) == uid)).map(|(pool, _)| *pool)
+    }
+
+    /// A node of this pool that is in another one, too.
+    fn shared(&self, pool: &str) -> Option<Problem> {
+        self.of(pool).iter().find_map(|node| {
+            let is_in =
+                |(_, nodes): &(&&str, &Vec<&core::Node>)| nodes.iter().any(|of| seen::uid(of) == seen::uid(node));
+            let pools: Vec<String> = self.of.iter().filter(is_in).map(|(pool, _)| (*pool).to_owned()).collect();
+            (pools.len() > 1).then(|| Problem::NodesShared { node: seen::name(node).to_owned(), pools })
+        })
+    }
+}
+
+fn has(node: &core::Node, pool: &NodePoolSpec) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    pool.node_selector.iter().all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+}
+
+/// What decisions need of the pool, or why nothing begins in it.
+pub fn wish(name: &str, objects: &Objects, members: &Members<'_>) -> Result<Wish, Problem> {
+    let pool = match objects.pools.get(name) {
+        Some(Ok(pool)) => pool,
+        Some(Err(why)) => return Err(Problem::Pool(why.clone())),
+        None => return Err(Problem::Pool("it is gone".to_owned())),
+    };
+    if let Some(shared) = members.shared(name) {
+        return Err(shared);
+    }
+    let policies =
+        pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
+    let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
+    let (image, payload) = target(&pool.spec, &objects.channels)?;
+    let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
+    let is_skipped = |node: &&&core::Node| pool.spec.skip.iter().any(|skip| skip.node == seen::name(node));
+    let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned()).collect();
+    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, zones })
+}
+
+fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {
+    match policies.get(name) {
+        Some(Ok(policy)) => Ok(policy.spec.clone().policy(name)),
+        Some(Err(why)) => Err(Problem::PolicyInvalid(name.to_owned(), why.clone())),
+        None => Err(Problem::PolicyMissing(name.to_owned())),
+    }
+}
+
+fn target(
+    pool: &NodePoolSpec,
+    channels: &BTreeMap<String, Result<Channel, String>>,
+) -> Result<(String, Sha256), Problem> {
+    let none = |why: String| Err(Problem::NoTarget(why));
+    match pool.target.named() {
+        Some(Named::Image(image, payload)) => Ok((image.to_owned(), payload)),
+        Some(Named::Channel(name)) => match channels.get(name) {
+            None => none(format!("there is no Channel {name:?}")),
+            Some(Err(why)) => none(format!("the Channel {name:?} cannot be understood: {why}")),
+            Some(Ok(channel)) => match channel.status.as_ref().and_then(|status| status.latest.as_ref()) {
+                Some(latest) => Ok((latest.image.clone(), latest.payload)),
+                None => none(format!("the Channel {name:?} has found nothing yet")),
+            },
+        },
+        None => none("spec.target needs image and payload, or channel, and not both".to_owned()),
+    }
+}

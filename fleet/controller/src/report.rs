@@ -1,0 +1,197 @@
+//! What people read: what goes on, and why no more.
+
+use jiff::Timestamp;
+use slipway_fleet_objects::{
+    condition,
+    pool::{NodePool, NodePoolStatus},
+    rollout::{Rollout, RolloutStatus},
+    upgrade::NodeUpgradeStatus,
+};
+use slipway_node_api::v1::StatusResponse;
+use slipway_rollout::{
+    decide::{Action, Waiting},
+    ledger::Node,
+    why::WhyNot,
+};
+
+use crate::{
+    plans::{FINISHED, SUPERSEDED},
+    pools::Problem,
+    round::Course,
+    seen::Look,
+};
+
+/// The longest message. What is longer is in the objects of the nodes.
+const LONGEST: usize = 1000;
+
+/// What goes on, in one word that stays the same, and for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headline {
+    /// Finished, Denied, Paused, Running, Waiting.
+    pub state: &'static str,
+    /// The same, and why no more.
+    pub message: String,
+}
+
+fn short(message: String) -> String {
+    message.chars().take(LONGEST).collect()
+}
+
+fn count(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}
+
+/// Something is being done with the node.
+fn goes_on(why: &WhyNot) -> bool {
+    matches!(why, WhyNot::UnderWay { .. } | WhyNot::Begins { .. } | WhyNot::Granted | WhyNot::Staging)
+}
+
+/// Why this node does not go, with what its own service says.
+pub fn sentence(course: &Course, waiting: &Waiting) -> String {
+    let why = &waiting.why;
+    match course.unclear.get(&waiting.node.uid) {
+        Some(unclear) if matches!(why, WhyNot::Silent | WhyNot::SilentHolder { .. }) => format!("{why} ({unclear})"),
+        _ => why.to_string(),
+    }
+}
+
+/// What goes on in a pool.
+pub fn headline(course: &Course) -> Headline {
+    let (decision, snapshot) = (&course.decision, &course.snapshot);
+    let denied = decision.actions.iter().find_map(|action| match action {
+        Action::Deny { why, .. } => Some(why),
+        _ => None,
+    });
+    if let Some(why) = snapshot.denied.as_ref().or(denied) {
+        return Headline { state: "Denied", message: short(why.clone()) };
+    }
+    if let Some(why) = &snapshot.paused {
+        return Headline { state: "Paused", message: short(why.clone()) };
+    }
+    let named = |waiting: &Waiting| format!("{}: {}", waiting.node.name, sentence(course, waiting));
+    let busy: Vec<&Waiting> = decision.waiting.iter().filter(|waiting| goes_on(&waiting.why)).collect();
+    if let Some(first) = busy.first() {
+        let more = if busy.len() > 1 { format!("; and {} more", busy.len() - 1) } else { String::new() };
+        return Headline { state: "Running", message: short(named(first) + &more) };
+    }
+    let first = decision.waiting.first();
+    if decision.finished {
+        let message = first.map_or_else(|| "every node is done".to_owned(), named);
+        return Headline { state: FINISHED, message: short(message) };
+    }
+    let soaks = decision.soaks.map(|until| format!("wave {} must be well until {until}", decision.passed + 1));
+    let message = first.map(named).or(soaks).unwrap_or_else(|| "it begins with the next look".to_owned());
+    Headline { state: "Waiting", message: short(message) }
+}
+
+/// What is kept of a rollout, and what people read of it.
+pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutStatus {
+    let mut status = rollout.status.clone().unwrap_or_default();
+    let decision = &course.decision;
+    for action in &decision.actions {
+        match action {
+            Action::Deny { why, .. } => _ = status.denied.get_or_insert_with(|| why.clone()),
+            Action::Pause { why } => _ = status.paused.get_or_insert_with(|| why.clone()),
+            _ => {}
+        }
+    }
+    let plan = &rollout.spec.plan;
+    status.passed = status.passed.max(count(decision.passed));
+    let is_done = |node: &Node| {
+        let waits = decision.waiting.iter().any(|waiting| waiting.node.uid == node.uid);
+        !waits && course.snapshot.nodes.iter().any(|seen| seen.node.uid == node.uid)
+    };
+    status.nodes = count(plan.nodes().count());
+    status.done = count(plan.nodes().filter(|(_, node)| is_done(node)).count());
+    status.waves = format!("{}/{}", status.passed, plan.waves.len());
+    let Headline { state, message } = headline(course);
+    status.conditions = condition::set(&status.conditions, "Finished", state == FINISHED, state, &message, now);
+    (status.state, status.message) = (state.to_owned(), message);
+    status
+}
+
+/// A rollout that is put aside.
+pub fn aside(rollout: &Rollout, now: Timestamp) -> RolloutStatus {
+    let mut status = rollout.status.clone().unwrap_or_default();
+    let message = "its pool has another target now".to_owned();
+    status.conditions = condition::set(&status.conditions, "Finished", false, SUPERSEDED, &message, now);
+    (status.state, status.message) = (SUPERSEDED.to_owned(), message);
+    status
+}
+
+fn old(pool: &NodePool) -> NodePoolStatus {
+    let mut status = pool.status.clone().unwrap_or_default();
+    status.observed_generation = pool.metadata.generation.unwrap_or(0);
+    status
+}
+
+/// What people read of a pool.
+pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
+    let mut status = old(&course.wish.pool);
+    let nodes = &course.snapshot.nodes;
+    // With regard to what is followed; while that is another payload, nobody has the target yet.
+    let is_target = course.snapshot.plan.payload == course.wish.payload;
+    let waits = |uid: &str| course.decision.waiting.iter().any(|waiting| waiting.node.uid == uid);
+    status.nodes = count(nodes.len());
+    status.done = count(nodes.iter().filter(|seen| is_target && !waits(&seen.node.uid)).count());
+    status.payload = Some(course.wish.payload);
+    status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
+    let Headline { state, message } = headline(course);
+    let is_done = is_target && status.done == status.nodes;
+    let state = if is_done { "UpToDate" } else { state };
+    status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);
+    status.conditions = condition::set(&status.conditions, "UpToDate", is_done, state, &message, now);
+    (status.state, status.message) = (state.to_owned(), message);
+    status
+}
+
+/// What people read of a pool in which nothing begins.
+pub fn invalid(pool: Option<&NodePool>, members: usize, problem: &Problem, now: Timestamp) -> NodePoolStatus {
+    let mut status = pool.map(old).unwrap_or_default();
+    let message = short(problem.to_string());
+    status.nodes = count(members);
+    status.conditions = condition::set(&status.conditions, "Valid", false, problem.word(), &message, now);
+    status.conditions = condition::set(&status.conditions, "UpToDate", false, "Invalid", &message, now);
+    (status.state, status.message) = ("Invalid".to_owned(), message);
+    status
+}
+
+/// What people read of a node: why it does not go, and what came of what it was asked for.
+pub fn node(course: &Course, uid: &str, look: Option<&Look>, refused: Option<&str>) -> NodeUpgradeStatus {
+    let waiting = course.decision.waiting.iter().find(|waiting| waiting.node.uid == uid);
+    let (reason, message) = match waiting {
+        Some(waiting) => (waiting.why.word(), sentence(course, waiting)),
+        None => ("Done", "it runs the payload, and is well".to_owned()),
+    };
+    let says = course.snapshot.nodes.iter().find(|seen| seen.node.uid == uid).and_then(|seen| seen.says.as_ref());
+    let status = look.and_then(|look| look.status.as_ref().ok());
+    let more = [ill(status).filter(|_| reason == "NotWell" || reason == "UnderWay"), refused.map(str::to_owned)];
+    let message = more.into_iter().flatten().fold(message, |all, more| format!("{all} ({more})"));
+    let wave = course.snapshot.plan.nodes().find(|(_, node)| node.uid == uid).map(|(wave, _)| count(wave + 1));
+    NodeUpgradeStatus {
+        reason: reason.to_owned(),
+        message: short(message),
+        wave,
+        token: course.snapshot.ledger.held(uid).map(|grant| grant.token),
+        step: status.and_then(|status| Some(status.operation.as_ref()?.step.clone())),
+        runs: says.map(|says| says.runs),
+        staged: says.and_then(|says| says.staged),
+        well: says.map(|says| says.well),
+    }
+}
+
+/// What people read of a node whose pool cannot be understood.
+pub fn stuck(problem: &Problem) -> NodeUpgradeStatus {
+    let (reason, message) = (problem.word().to_owned(), short(problem.to_string()));
+    NodeUpgradeStatus { reason, message, ..NodeUpgradeStatus::default() }
+}
+
+/// What is not well, or what its operation waits for.
+fn ill(status: Option<&StatusResponse>) -> Option<String> {
+    let status = status?;
+    if let Some(operation) = &status.operation {
+        return operation.blocked.clone().map(|blocked| format!("{}: {blocked}", operation.step));
+    }
+    let reasons = &status.health.as_ref()?.reasons;
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}

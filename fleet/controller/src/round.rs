@@ -1,0 +1,199 @@
+//! What follows from one look, for all pools together: they share one ledger.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::{ledger::DisruptionLedger, rollout::Rollout};
+use slipway_rollout::{
+    decide::{Action, Decision, decide, frees},
+    facts::{Evidence, Seen, Snapshot},
+    ledger::{Ledger, Node, Proof, Role},
+    plan::Plan,
+    why::WhyNot,
+};
+
+use crate::{
+    cluster::Objects,
+    plans::{self, Followed},
+    pools::{Members, Problem, Wish, wish},
+    seen::{self, Look},
+};
+
+/// What was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// The ledger, read before all else.
+    pub ledger: &'a DisruptionLedger,
+    /// The other objects.
+    pub objects: &'a Objects,
+    /// The nodes, by UID.
+    pub looks: &'a BTreeMap<String, Look>,
+    /// The UID of the node that this controller runs on.
+    pub own: Option<&'a str>,
+}
+
+/// What follows.
+#[derive(Debug)]
+pub struct Round {
+    /// The ledger as it is to be.
+    pub ledger: Ledger,
+    /// The grants that are freed, and why.
+    pub freed: Vec<Action>,
+    /// The pools, by name.
+    pub pools: BTreeMap<String, Result<Course, Problem>>,
+    /// Rollouts that are to be made.
+    pub new: Vec<Rollout>,
+    /// Rollouts that are put aside.
+    pub aside: Vec<Rollout>,
+}
+
+/// What follows for one pool.
+#[derive(Debug)]
+pub struct Course {
+    /// What people want.
+    pub wish: Wish,
+    /// What is followed.
+    pub rollout: Option<Rollout>,
+    /// What was decided from.
+    pub snapshot: Snapshot,
+    /// What was decided.
+    pub decision: Decision,
+    /// Why nothing can be decided from what a node says, by UID.
+    pub unclear: BTreeMap<String, String>,
+}
+
+/// The nodes that must be looked at: those of the pools, those of the control plane, and those that hold grants.
+pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger) -> Vec<&'a core::Node> {
+    let counts = |node: &&core::Node| {
+        let uid = seen::uid(node);
+        seen::role(node) == Role::ControlPlane || members.pool_of(uid).is_some() || ledger.held(uid).is_some()
+    };
+    objects.nodes.iter().filter(counts).collect()
+}
+
+/// What follows from one look.
+pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
+    let mut freed = Vec::new();
+    let mut ledger = freed_ledger(sight, members, &mut freed);
+    let mut round =
+        Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
+    for name in sight.objects.pools.keys() {
+        let course = wish(name, sight.objects, members).map(|wish| {
+            let course = course(wish, name, sight, members, &ledger, now);
+            for action in &course.decision.actions {
+                // The decision has asked this ledger, which is the one that is written; what it says now counts.
+                if let Action::Grant { node } = action
+                    && let Ok((granted, _)) = ledger.grant(node, &course.decision.limits, now)
+                {
+                    ledger = granted;
+                }
+            }
+            course
+        });
+        if let Ok(course) = &course
+            && course.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == course.wish.payload)
+        {
+            let last = plans::last(name, course.wish.payload, &sight.objects.rollouts);
+            round.new.extend(plans::next(&course.wish, &course.snapshot.nodes, last, sight.own));
+            let old = plans::old(name, course.wish.payload, &sight.objects.rollouts);
+            round.aside.extend(old.into_iter().cloned());
+        }
+        round.pools.insert(name.clone(), course);
+    }
+    round.ledger = ledger;
+    round
+}
+
+/// The ledger without what is free, whatever pool it belongs to; and not behind what nodes obeyed: of a ledger that was
+/// made anew they would obey nothing.
+fn freed_ledger(sight: Sight<'_>, members: &Members<'_>, freed: &mut Vec<Action>) -> Ledger {
+    let read = sight.ledger.status.clone().unwrap_or_default();
+    let mut nodes = Vec::new();
+    for node in &sight.objects.nodes {
+        let pool = members.pool_of(seen::uid(node)).unwrap_or_default();
+        // Whatever the payload is: health and token are the same.
+        nodes.push(seen::seen(sight.looks.get(seen::uid(node)), seen::member(node, pool, ""), Sha256([0; 32]), &[]).0);
+    }
+    let mut ledger = frees(&read, &nodes, &evidence(sight, &read), freed);
+    let obeyed = nodes.iter().filter_map(|seen| Some(seen.says.as_ref()?.token)).max().unwrap_or(0);
+    ledger.epoch = ledger.epoch.max(obeyed);
+    ledger
+}
+
+/// What frees grants from elsewhere than from the node.
+fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
+    let mut evidence = Vec::new();
+    for grant in &ledger.grants {
+        let uid = &grant.node.uid;
+        if !sight.objects.nodes.iter().any(|node| seen::uid(node) == uid) {
+            // Whether etcd still has the member, nobody has looked: for the control plane a person says so.
+            evidence.push(Evidence { uid: uid.clone(), proof: Proof::Gone { member_gone: false } });
+        }
+        if let Some(release) = sight.ledger.spec.release.iter().find(|release| release.token == grant.token) {
+            let (who, why) = (release.word.who.clone(), release.word.why.clone());
+            evidence.push(Evidence { uid: uid.clone(), proof: Proof::Word { who, why } });
+        }
+    }
+    evidence
+}
+
+fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledger: &Ledger, now: Timestamp) -> Course {
+    let rollouts = &sight.objects.rollouts;
+    let Followed { rollout, leaves } = plans::followed(name, wish.payload, rollouts, ledger);
+    let none = || Plan::new(name, wish.payload, [], &wish.rules, wish.pool.spec.order, None);
+    let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
+    let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
+    let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
+
+    let mut unclear = BTreeMap::new();
+    let mut nodes = Vec::new();
+    for node in members.of(name) {
+        let uid = seen::uid(node);
+        let (seen, why) = seen::seen(sight.looks.get(uid), seen::member(node, name, &wish.zones), plan.payload, &uids);
+        unclear.extend(why.map(|why| (uid.to_owned(), why)));
+        nodes.push(seen);
+    }
+    let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
+    let snapshot = Snapshot {
+        plan,
+        passed: status.passed as usize,
+        rules: wish.rules.clone(),
+        nodes,
+        elsewhere: elsewhere(name, sight, members),
+        ledger: ledger.clone(),
+        evidence: Vec::new(),
+        skip: wish.skip.clone(),
+        paused: wish.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
+        denied: status.denied,
+    };
+    let mut decision = decide(&snapshot, now);
+    if leaves {
+        leave(&mut decision);
+    }
+    Course { wish, rollout: rollout.cloned(), snapshot, decision, unclear }
+}
+
+/// Nodes of the control plane that are not in this pool, and are not well.
+fn elsewhere(pool: &str, sight: Sight<'_>, members: &Members<'_>) -> Vec<Node> {
+    let others = sight.objects.nodes.iter().filter(|node| seen::role(node) == Role::ControlPlane);
+    let others = others.filter_map(|node| {
+        let of = members.pool_of(seen::uid(node)).unwrap_or_default();
+        let look = sight.looks.get(seen::uid(node));
+        (of != pool).then(|| seen::seen(look, seen::member(node, of, ""), Sha256([0; 32]), &[]).0)
+    });
+    others.filter(|seen: &Seen| !seen.is_well()).map(|seen| seen.node).collect()
+}
+
+/// The pool has another target now: what has begun ends, and nothing else begins.
+fn leave(decision: &mut Decision) {
+    decision.actions.retain(|action| !matches!(action, Action::Grant { .. } | Action::Stage { .. }));
+    for waiting in &mut decision.waiting {
+        if matches!(waiting.why, WhyNot::Granted | WhyNot::Staging) {
+            let why = "the pool has another target now: its rollout begins when no node holds a grant any more";
+            waiting.why = WhyNot::Paused(why.to_owned());
+        }
+    }
+    decision.finished = false;
+}

@@ -1,0 +1,106 @@
+//! What decisions need of a node.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use slipway_core::digest::Sha256;
+use slipway_node::goal::Goal;
+use slipway_node_api::v1::StatusResponse;
+use slipway_rollout::{
+    facts::{Says, Seen},
+    ledger::{Node, Role},
+};
+
+use crate::names;
+
+/// The highest token that is believed: the largest number that every reader of JSON takes as it is. No ledger comes near
+/// it; a node that says more would leave no tokens for the others.
+const HIGHEST: u64 = (1 << 53) - 1;
+
+/// What a look at a node found.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// What it says of itself, or why it says nothing.
+    pub status: Result<StatusResponse, String>,
+    /// When the answer had come.
+    pub at: Timestamp,
+}
+
+/// The UID of a Node; what comes from an API server has one.
+pub fn uid(node: &core::Node) -> &str {
+    node.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// The name of a Node.
+pub fn name(node: &core::Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn label<'a>(node: &'a core::Node, key: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// What a Node does for the cluster, as kubeadm and its likes label it.
+pub fn role(node: &core::Node) -> Role {
+    let labels = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+    if labels.iter().any(|key| label(node, key).is_some()) { Role::ControlPlane } else { Role::Worker }
+}
+
+/// A Node as a member of a pool; `zones` is the label that says where it is.
+pub fn member(node: &core::Node, pool: &str, zones: &str) -> Node {
+    Node {
+        uid: uid(node).to_owned(),
+        name: name(node).to_owned(),
+        pool: pool.to_owned(),
+        zone: label(node, zones).map(str::to_owned),
+        role: role(node),
+    }
+}
+
+/// Where its service listens: the address that the cluster itself uses.
+pub fn address(node: &core::Node, port: u16) -> Result<String, String> {
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    let internal = addresses.into_iter().flatten().find(|address| address.type_ == "InternalIP");
+    let address = &internal.ok_or("its Node has no address of the type InternalIP")?.address;
+    Ok(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
+}
+
+/// What the node says with regard to `payload`; `rollouts` are the UIDs of the rollouts that bring it. The error says why
+/// nothing can be decided from it: then it counts as one that does not answer.
+pub fn says(look: &Look, node: &Node, payload: Sha256, rollouts: &[&str]) -> Result<Says, String> {
+    let status = look.status.as_ref().map_err(Clone::clone)?;
+    if status.node != node.name {
+        return Err(format!("who answers at its address says that it is {:?}", status.node));
+    }
+    if status.token > HIGHEST {
+        return Err(format!("it says that it obeyed the token {}, which no ledger gives", status.token));
+    }
+    let mut says = status.says(payload, look.at).map_err(|e| e.to_string())?;
+    let tried = |status| rollouts.iter().find_map(|rollout| came_back(status, rollout, &node.uid));
+    if says.failed.is_none() && says.runs != payload {
+        says.failed = tried(status);
+    }
+    Ok(says)
+}
+
+/// Why this rollout's upgrade of the node did not last. It is tried once.
+fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<String> {
+    let id = names::operation(rollout, node, Goal::Upgrade, 0).to_string();
+    let outcome = status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?;
+    Some(outcome.came_back.clone().unwrap_or_else(|| "it ran the payload, and does so no more".to_owned()))
+}
+
+/// The number of the next attempt to stage: after those that ended without the payload in its slot.
+pub fn attempt(status: &StatusResponse, rollout: &str, node: &str) -> usize {
+    let id = |n| names::operation(rollout, node, Goal::Stage, n).to_string();
+    let has_ended = |n: &usize| status.ended.iter().any(|ended| ended.id == id(*n));
+    (0..).find(|n| !has_ended(n)).unwrap_or_default()
+}
+
+/// A node as decisions see it, and why nothing can be decided from what it says.
+pub fn seen(look: Option<&Look>, node: Node, payload: Sha256, rollouts: &[&str]) -> (Seen, Option<String>) {
+    let says = look.ok_or_else(|| "nobody has looked at it".to_owned());
+    match says.and_then(|look| self::says(look, &node, payload, rollouts)) {
+        Ok(says) => (Seen { node, says: Some(says) }, None),
+        Err(why) => (Seen { node, says: None }, Some(why)),
+    }
+}

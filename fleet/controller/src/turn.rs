@@ -1,0 +1,247 @@
+//! One look, and what follows from it. Everything may be done twice, and by two controllers at once.
+//!
+//! The order is the argument. The ledger is read first, then everything else: what a node says is never older than the
+//! ledger. What stays of a failure is written before the grant of the node that failed is freed. A node is asked to begin
+//! with a grant that was read, not with one that was only written.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use slipway_fleet_objects::{
+    rollout::{Rollout, RolloutStatus},
+    upgrade::{NodeUpgrade, NodeUpgradeSpec},
+};
+use slipway_node::goal::{Goal, Request};
+use slipway_rollout::{
+    decide::Action,
+    ledger::{Ledger, Proof},
+};
+
+use crate::{
+    cluster::{Cluster, Error, Objects, Result},
+    events::Told,
+    names,
+    nodes::{Answer, Nodes},
+    pools::Members,
+    report,
+    round::{Course, Round, Sight, round, to_look},
+    seen::{self, Look},
+};
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// Something was done: more may follow.
+    AtOnce,
+    /// Nothing was to be done.
+    Later,
+}
+
+/// A controller.
+pub struct Controller {
+    cluster: Cluster,
+    nodes: Nodes,
+    /// The name of the node that this runs on.
+    own: Option<String>,
+}
+
+impl Controller {
+    /// One that runs on the node `own`.
+    pub fn new(cluster: Cluster, nodes: Nodes, own: Option<String>) -> Self {
+        Self { cluster, nodes, own }
+    }
+
+    /// Look once, and do what follows.
+    pub async fn turn(&self) -> Result<Again> {
+        let ledger = self.cluster.ledger().await?;
+        let objects = self.cluster.objects().await?;
+        let members = Members::new(&objects);
+        let read = ledger.status.clone().unwrap_or_default();
+        let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
+        let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
+        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, own };
+        let now = Timestamp::now();
+        let round = round(sight, &members, now);
+        match self.write(sight, &round, now).await {
+            Ok(()) => {}
+            // Somebody else was faster, and has seen as much.
+            Err(Error::Conflict(_)) => return Ok(Again::AtOnce),
+            Err(e) => return Err(e),
+        }
+        let mut again = if round.ledger == read { Again::Later } else { Again::AtOnce };
+        let answers = self.ask(&objects, &looks, &round).await;
+        if answers.values().any(|answer| *answer == Answer::New) {
+            again = Again::AtOnce;
+        }
+        for rollout in &round.new {
+            if self.cluster.make_rollout(rollout).await? {
+                eprintln!("made rollout {}", rollout.metadata.name.as_deref().unwrap_or_default());
+            }
+            again = Again::AtOnce;
+        }
+        self.tell(sight, &members, &round, &answers, now).await?;
+        Ok(again)
+    }
+
+    /// What stays: first of rollouts, then of the ledger. If anybody has written one of them meanwhile, that ends it.
+    async fn write(&self, sight: Sight<'_>, round: &Round, now: Timestamp) -> Result<()> {
+        for rollout in &round.aside {
+            self.write_rollout(rollout, report::aside(rollout, now)).await?;
+        }
+        for course in round.pools.values().flatten() {
+            if let Some(rollout) = &course.rollout {
+                self.write_rollout(rollout, report::rollout(rollout, course, now)).await?;
+            }
+        }
+        if round.ledger != sight.ledger.status.clone().unwrap_or_default() {
+            self.cluster.write_ledger(sight.ledger, &round.ledger).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_rollout(&self, rollout: &Rollout, status: RolloutStatus) -> Result<()> {
+        if rollout.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let mut new = rollout.clone();
+        new.status = Some(status);
+        self.cluster.write_rollout(&new).await
+    }
+
+    /// Have nodes stage and begin.
+    async fn ask(&self, objects: &Objects, looks: &BTreeMap<String, Look>, round: &Round) -> BTreeMap<String, Answer> {
+        let mut requests = Vec::new();
+        for course in round.pools.values().flatten() {
+            for action in &course.decision.actions {
+                let (Action::Stage { uid, .. } | Action::Begin { uid, .. }) = action else { continue };
+                let node = objects.nodes.iter().find(|node| seen::uid(node) == uid);
+                if let Some((node, request)) = node.cloned().zip(request(course, action, looks.get(uid))) {
+                    requests.push((node, request));
+                }
+            }
+        }
+        self.nodes.ask(requests).await
+    }
+
+    /// Tell people. What they were told already is not written again.
+    async fn tell(
+        &self,
+        sight: Sight<'_>,
+        members: &Members<'_>,
+        round: &Round,
+        answers: &BTreeMap<String, Answer>,
+        now: Timestamp,
+    ) -> Result<()> {
+        for (name, course) in &round.pools {
+            let pool = sight.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
+            let status = match course {
+                Ok(course) => report::pool(course, now),
+                Err(problem) => report::invalid(pool, members.of(name).len(), problem, now),
+            };
+            if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
+                self.cluster.tell_pool(name, &status).await?;
+            }
+            for node in members.of(name) {
+                let uid = seen::uid(node);
+                let status = match course {
+                    Ok(course) => report::node(course, uid, sight.looks.get(uid), refusal(answers.get(uid))),
+                    Err(problem) => report::stuck(problem),
+                };
+                let old = sight.objects.upgrades.get(seen::name(node));
+                self.cluster.tell_node(&upgrade(node, name), &status, old).await?;
+            }
+        }
+        for told in happened(round, &sight.ledger.status.clone().unwrap_or_default()) {
+            eprintln!("{} {}: {}", told.kind, told.name, told.message);
+            self.cluster.tell(&told.event(now)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn refusal(answer: Option<&Answer>) -> Option<&str> {
+    match answer? {
+        Answer::Refused(why) => Some(why),
+        Answer::New | Answer::Known => None,
+    }
+}
+
+/// What a node is asked for.
+fn request(course: &Course, action: &Action, look: Option<&Look>) -> Option<Request> {
+    let rollout = course.rollout.as_ref()?;
+    let of = rollout.metadata.uid.as_deref()?;
+    let spec = &course.wish.pool.spec;
+    let (id, goal, token, payload) = match action {
+        Action::Stage { uid, payload } => {
+            let status = look.and_then(|look| look.status.as_ref().ok())?;
+            let id = names::operation(of, uid, Goal::Stage, seen::attempt(status, of, uid));
+            (id, Goal::Stage, None, *payload)
+        }
+        Action::Begin { uid, token, payload } => {
+            (names::operation(of, uid, Goal::Upgrade, 0), Goal::Upgrade, Some(*token), *payload)
+        }
+        _ => return None,
+    };
+    Some(Request {
+        id,
+        goal,
+        source: rollout.spec.image.clone(),
+        payload: Some(payload),
+        preserve: goal == Goal::Stage || !spec.discard_ephemeral,
+        token,
+        allow_outage: goal == Goal::Upgrade && spec.allow_control_plane_outage,
+        allow_any_version: spec.allow_any_version,
+        // The node takes it from the certificate.
+        caller: String::new(),
+    })
+}
+
+fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
+    let (name, uid) = (seen::name(node).to_owned(), seen::uid(node).to_owned());
+    let mut upgrade = NodeUpgrade::new(&name, NodeUpgradeSpec { node_uid: uid.clone(), pool: pool.to_owned() });
+    let owner =
+        OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), name, uid, ..Default::default() };
+    upgrade.metadata.owner_references = Some(vec![owner]);
+    upgrade
+}
+
+/// What happened in this round, for people.
+fn happened(round: &Round, before: &Ledger) -> Vec<Told> {
+    let mut told = Vec::new();
+    let mut of_node = |node: &slipway_rollout::ledger::Node, reason, token: u64, message, is_warning| {
+        let (name, uid, which) = (node.name.clone(), node.uid.clone(), token.to_string());
+        told.push(Told { kind: "Node", api: "v1", name, uid, reason, which, message, is_warning });
+    };
+    for action in &round.freed {
+        let Action::Free { uid, proof } = action else { continue };
+        let Some(grant) = before.held(uid) else { continue };
+        let (why, is_warning) = match proof {
+            Proof::Well { .. } => ("the node is well".to_owned(), false),
+            Proof::Gone { .. } => ("the Node is gone".to_owned(), true),
+            Proof::Word { who, why } => (format!("{who} says so: {why}"), true),
+        };
+        let message = format!("the grant {} is free: {why}", grant.token);
+        of_node(&grant.node, "GrantFreed", grant.token, message, is_warning);
+    }
+    for grant in round.ledger.grants.iter().filter(|grant| before.held(&grant.node.uid).is_none()) {
+        of_node(&grant.node, "GrantGiven", grant.token, format!("it may begin, with the grant {}", grant.token), false);
+    }
+    for course in round.pools.values().flatten() {
+        let Some(rollout) = &course.rollout else { continue };
+        for action in &course.decision.actions {
+            let Action::Deny { why, .. } = action else { continue };
+            told.push(Told {
+                kind: "Rollout",
+                api: "fleet.slipway.dev/v1alpha1",
+                name: rollout.metadata.name.clone().unwrap_or_default(),
+                uid: rollout.metadata.uid.clone().unwrap_or_default(),
+                reason: "PayloadDenied",
+                which: String::new(),
+                message: format!("nothing new begins: {why}"),
+                is_warning: true,
+            });
+        }
+    }
+    told
+}

@@ -1,0 +1,94 @@
+//! Rollouts in which something goes wrong.
+
+use serde_json::json;
+
+use crate::{node::payload, site::Site};
+
+/// How often any node was disturbed.
+fn cordons(site: &Site) -> usize {
+    site.chronicle.lines().iter().filter(|line| line.ends_with(" cordon")).count()
+}
+
+#[test]
+fn a_bad_canary_comes_back_and_nobody_else_starts() {
+    let Some(site) = Site::new(3) else { return };
+    let (_one, _other) = (site.controller(), site.controller());
+    site.pool("bad", json!({ "maxUnavailable": 2, "failureBudget": 3, "steps": [{ "nodes": 1, "soak": "1h" }] }));
+    site.until("it is denied", |site| site.pool_status().state == "Denied");
+    site.until("its grant is free", |site| site.ledger().grants.is_empty());
+    let rollout = site.rollouts().remove(0);
+    let canary = rollout.spec.plan.waves[0].nodes[0].name.clone();
+    let denied = rollout.status.unwrap().denied.unwrap();
+    assert!(denied.contains(&format!("the canary {canary} failed")), "{denied}");
+    assert_eq!(cordons(&site), 1, "{:?}", site.chronicle.lines());
+    assert_eq!(site.chronicle.count(&format!("{canary} return")), 1);
+    assert!(site.nodes.iter().all(|node| node.runs() == payload("old")));
+    for (_, node) in rollout.spec.plan.nodes() {
+        let status = site.node_status(&node.name);
+        let reason = if node.name == canary { "Failed" } else { "PayloadDenied" };
+        assert_eq!(status.reason, reason, "{}: {}", node.name, status.message);
+    }
+    // A good one goes on from there.
+    let target = json!({ "image": "docker://registry.example/os:new", "payload": payload("new") });
+    site.change_pool(json!({ "target": target }));
+    site.until("the canary soaks", |site| site.pool_status().message.contains("wave 1 must be well until"));
+    assert_eq!(site.nodes.iter().filter(|node| node.runs() == payload("new")).count(), 1);
+    let old = site.rollouts().into_iter().find(|of| of.spec.plan.payload == payload("bad")).unwrap();
+    assert_eq!(old.status.unwrap().state, "Superseded");
+}
+
+#[test]
+fn a_node_that_fell_silent_stays_charged_until_a_person_frees_it() {
+    let Some(mut site) = Site::new(2) else { return };
+    (1..=2).for_each(|n| site.chronicle.hold(&format!("n{n} drain")));
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    site.until("one is under way", |site| cordons(site) == 1);
+    let grant = site.ledger().grants.remove(0);
+    let n: usize = grant.node.name[1..].parse().unwrap();
+    let (silent, other) = (n - 1, format!("n{}", 3 - n));
+    let site_runtime = &site.runtime;
+    site.nodes[silent].fall_silent(site_runtime);
+    site.until("it is missed", |site| site.node_status(&grant.node.name).reason == "SilentWithGrant");
+    // One look after another.
+    site.change_pool(json!({ "paused": { "who": "alice", "why": "to see a look" } }));
+    site.until("it was looked at", |site| site.node_status(&other).reason == "Paused");
+    site.change_pool(json!({ "paused": null }));
+    site.until("and again", |site| site.node_status(&other).reason == "Budget");
+    assert_eq!((cordons(&site), site.ledger().grants.len()), (1, 1));
+    site.release(grant.token);
+    site.until("it is free", |site| site.ledger().grants.is_empty());
+    // It is not well for all that anybody knows: the other one still waits.
+    site.until("that is said", |site| site.node_status(&grant.node.name).reason == "Silent");
+    assert_eq!(cordons(&site), 1);
+    site.serve_again(n);
+    (1..=2).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
+    // It finds no grant before its services stop, and comes back.
+    site.until("it comes back", |site| site.node_status(&grant.node.name).reason == "Failed");
+    assert_eq!(site.nodes[silent].runs(), payload("old"));
+}
+
+#[test]
+fn a_node_that_was_made_again_under_its_name_is_another_one() {
+    let Some(site) = Site::new(2) else { return };
+    (1..=2).for_each(|n| site.chronicle.hold(&format!("n{n} stop")));
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    // From here on it finishes alone.
+    let rechecked = |site: &Site| site.chronicle.lines().iter().any(|line| line.ends_with(" recheck"));
+    site.until("one is under way", rechecked);
+    let grant = site.ledger().grants.remove(0);
+    let (name, n): (_, usize) = (grant.node.name.clone(), grant.node.name[1..].parse().unwrap());
+    let other = format!("n{}", 3 - n);
+    site.delete_object(&name);
+    let uid = site.add_object(n);
+    assert_ne!(uid, grant.node.uid);
+    site.until("its grant is free", |site| site.ledger().grants.is_empty());
+    // The machine is in the middle of it all the same, and counts.
+    site.until("the other one waits", |site| site.node_status(&other).reason == "Budget");
+    assert_eq!(cordons(&site), 1);
+    (1..=2).for_each(|n| site.chronicle.release(&format!("n{n} stop")));
+    site.until_all_run("new");
+    assert_eq!(site.chronicle.most_at_once(), 1, "{:?}", site.chronicle.lines());
+    assert_eq!(site.nodes.iter().map(|node| node.upgrades()).collect::<Vec<_>>(), [1, 1]);
+}

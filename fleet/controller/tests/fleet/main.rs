@@ -1,0 +1,11 @@
+//! The controller as a program, with the rights that the manifests give it, against a real API server and etcd, and nodes
+//! that speak the real protocol and keep the real journal. What is a stand-in says so: [`node`].
+//!
+//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod failures;
+mod node;
+mod rights;
+mod rollouts;
+mod site;

@@ -1,0 +1,380 @@
+//! A node. Real: the protocol and its certificates, the journal on a disk, the order of the steps, the look at the ledger,
+//! cordon, drain and uncordon, all with the credentials of its own kubelet. A stand-in: the machine below, which is two
+//! slots and the boot rule. A reboot takes no time, and the service lives through it.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use slipway_core::{
+    boot::slot::{PerSlot, Slot, SlotState},
+    digest::Sha256,
+};
+use slipway_node::{
+    drain::Policy,
+    facts::{Disk, Facts},
+    goal::{Goal, Request},
+    journal::{Asked, Refused},
+    operation::{Installed, Learned, Operation, Shape, Tried},
+    sequence,
+    step::Step,
+};
+use slipway_node_api::{
+    machine::{EtcdMember, EtcdMemberAlarm, EtcdMemberStatus},
+    v1::{PlanResponse, StatusResponse},
+};
+use slipway_node_server::{
+    events::{Bound, EventLog},
+    limits::Limits,
+    node::{Error, Lines, Log, Node},
+    serve::{Doors, serve},
+    tls::{Files, Trust},
+};
+use slipwayd::{
+    executor::{Happened, Listener, Shared},
+    health::{Calm, Health, Look},
+    machine::{
+        installer::Trouble,
+        kube::{Config, Kube},
+    },
+    store::Store,
+    world::{Watcher, World},
+};
+use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
+use uuid::Uuid;
+
+/// It is a node of a cluster, and has no member of etcd.
+const SHAPE: Shape = Shape { kubernetes: true, etcd: false };
+/// Between two looks of the thread that works.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The digest that stands for a payload of this name.
+pub fn payload(name: &str) -> Sha256 {
+    Sha256::of(name.as_bytes())
+}
+
+/// The step's name, as the journal has it.
+fn word(step: Step) -> String {
+    serde_json::to_value(step).unwrap().as_str().unwrap().to_owned()
+}
+
+/// What happens to all nodes, in its order.
+#[derive(Default)]
+pub struct Chronicle {
+    lines: Mutex<Vec<String>>,
+    /// A node waits before these steps: `n1 drain`.
+    holds: Mutex<BTreeSet<String>>,
+    released: Condvar,
+}
+
+impl Chronicle {
+    /// What happened: `n1 cordon`.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// How often this happened.
+    pub fn count(&self, line: &str) -> usize {
+        self.lines().iter().filter(|of| *of == line).count()
+    }
+
+    /// The most nodes that were disturbed at once: from a cordon to its end.
+    pub fn most_at_once(&self) -> usize {
+        let (mut now, mut most) = (BTreeSet::new(), 0);
+        for line in self.lines() {
+            match line.split_once(' ').unwrap() {
+                (node, "cordon") => _ = now.insert(node.to_owned()),
+                (node, "uncordon") => _ = now.remove(node),
+                _ => {}
+            }
+            most = most.max(now.len());
+        }
+        most
+    }
+
+    /// A node waits before this step until it is released.
+    pub fn hold(&self, line: &str) {
+        self.holds.lock().unwrap().insert(line.to_owned());
+    }
+
+    /// It waits no more.
+    pub fn release(&self, line: &str) {
+        self.holds.lock().unwrap().remove(line);
+        self.released.notify_all();
+    }
+
+    fn pass(&self, line: &str) {
+        let mut holds = self.holds.lock().unwrap();
+        while holds.contains(line) {
+            holds = self.released.wait(holds).unwrap();
+        }
+    }
+}
+
+struct State {
+    boot: u32,
+    disk: Disk,
+    default: Slot,
+    /// When the machine started; earlier than it did, where a test does not wait for time to pass.
+    started: Instant,
+    skipped: u64,
+}
+
+impl State {
+    fn new() -> Self {
+        let disk = Disk {
+            running: Slot::A,
+            states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
+            payloads: PerSlot { a: Some(payload("old")), b: None },
+            next: Some(Slot::A),
+            blank: false,
+        };
+        Self { boot: 1, disk, default: Slot::A, started: Instant::now(), skipped: 100 }
+    }
+
+    fn reboot(&mut self) {
+        (self.boot, self.started, self.skipped) = (self.boot + 1, Instant::now(), 10);
+        let tries = self.disk.next.filter(|next| self.disk.states[*next] == Some(SlotState::Trial));
+        if let Some(slot) = tries {
+            self.disk.states[slot] = Some(SlotState::Tried);
+        }
+        self.disk.running = tries.unwrap_or(self.default);
+        self.disk.next = Some(self.default);
+    }
+
+    /// The payload `bad` is never well.
+    fn is_sick(&self) -> bool {
+        self.disk.payloads[self.disk.running] == Some(payload("bad"))
+    }
+
+    fn facts(&self) -> Facts {
+        let (disk, uptime) = (Some(self.disk.clone()), self.started.elapsed().as_secs() + self.skipped);
+        Facts { boot: self.boot.to_string(), uptime, disk, node: None, member: None }
+    }
+
+    fn change(&mut self, step: Step, op: &Operation) -> Tried {
+        let other = !self.disk.running;
+        match step {
+            Step::Stage => {
+                let named = op.request.source.rsplit(':').next().map(payload);
+                if named != op.request.payload {
+                    return Tried::Failed("the image has another payload".to_owned());
+                }
+                self.disk.states[other] = Some(SlotState::Trial);
+                self.disk.payloads[other] = named;
+                return Tried::Done(Learned::Staged(Installed { slot: other, payload: named }));
+            }
+            Step::Prove if self.is_sick() => {
+                self.skipped += 300;
+                return Tried::Blocked("it is not well".to_owned());
+            }
+            Step::Activate => self.disk.next = Some(other),
+            Step::Deactivate => self.disk.next = Some(self.default),
+            Step::GiveUp => self.disk.states[self.disk.running] = Some(SlotState::Bad),
+            Step::Confirm => {
+                self.disk.states[self.disk.running] = Some(SlotState::Good);
+                self.default = self.disk.running;
+                self.disk.next = Some(self.default);
+            }
+            Step::Reboot | Step::Return => {
+                self.reboot();
+                return Tried::Blocked("the machine goes down".to_owned());
+            }
+            _ => {}
+        }
+        Tried::Done(Learned::Nothing)
+    }
+}
+
+struct Quiet;
+
+impl Listener for Quiet {
+    fn hear(&self, _op: &Operation, _happened: Happened) {}
+}
+
+struct Inner {
+    name: String,
+    shared: Shared<Quiet>,
+    state: Mutex<State>,
+    health: Mutex<Health>,
+    chronicle: Arc<Chronicle>,
+    stops: AtomicBool,
+}
+
+/// The thread that works.
+struct Hands {
+    inner: Arc<Inner>,
+    kube: Kube,
+}
+
+impl World for Hands {
+    fn facts(&mut self, op: Option<&Operation>) -> Facts {
+        let cordons = op.is_some_and(|op| op.cordon.is_none() && op.at <= Step::Cordon);
+        let node = if cordons { self.kube.node().ok() } else { None };
+        Facts { node, ..self.inner.state.lock().unwrap().facts() }
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, _watcher: &dyn Watcher) -> Tried {
+        let line = format!("{} {}", self.inner.name, word(step));
+        self.inner.chronicle.pass(&line);
+        let again = |done: Result<(), String>| done.map_or_else(Tried::Blocked, |()| Tried::Done(Learned::Nothing));
+        let granted = || match op.request.token.map(|token| self.kube.is_granted(token)) {
+            None | Some(Ok(())) => Tried::Done(Learned::Nothing),
+            Some(Err(Trouble::Passing(why))) => Tried::Blocked(why),
+            Some(Err(Trouble::Lasting(why))) => Tried::Failed(why),
+        };
+        let tried = match step {
+            Step::Grant => granted(),
+            Step::Cordon => again(self.kube.cordon(op.id())),
+            Step::Drain => again(self.kube.drain()),
+            Step::Uncordon => again(self.kube.uncordon(op.id())),
+            Step::Recheck => match self.kube.is_drained(op.id()) {
+                Ok(()) => granted(),
+                Err(why) => Tried::Blocked(why),
+            },
+            _ => self.inner.state.lock().unwrap().change(step, op),
+        };
+        if matches!(tried, Tried::Done(_)) || matches!(step, Step::Reboot | Step::Return) {
+            self.inner.chronicle.lines.lock().unwrap().push(line);
+        }
+        tried
+    }
+}
+
+/// A node that serves. It ends with this.
+pub struct StandIn {
+    inner: Arc<Inner>,
+    stop: Option<oneshot::Sender<()>>,
+    served: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
+}
+
+impl StandIn {
+    /// It keeps its journal in `dir`, listens at `address` with the certificate `NAME.crt` in `pki`, and is a node of the
+    /// cluster of `kubeconfig`.
+    pub fn new(name: &str, dir: &Path, kubeconfig: &Path, chronicle: Arc<Chronicle>) -> Self {
+        let store = Store::open(&dir.join(format!("{name}-state"))).unwrap();
+        let shared = Shared::new(store, SHAPE, sequence::Limits::default(), Quiet);
+        let state = Mutex::new(State::new());
+        let stops = AtomicBool::new(false);
+        let inner = Inner { name: name.to_owned(), shared, state, health: Mutex::default(), chronicle, stops };
+        let inner = Arc::new(inner);
+        let config = Config { node: name.to_owned(), kubeconfig: kubeconfig.to_owned(), drain: Policy::default() };
+        let mut hands = Hands { inner: Arc::clone(&inner), kube: Kube::new(config).unwrap() };
+        thread::spawn(move || {
+            while !hands.inner.stops.load(Ordering::SeqCst) {
+                let inner = Arc::clone(&hands.inner);
+                inner.shared.turn(&mut hands).unwrap();
+                thread::sleep(PAUSE);
+            }
+        });
+        Self { inner, stop: None, served: None }
+    }
+
+    /// Answer at this address.
+    pub fn serve(&mut self, runtime: &Runtime, pki: &Path, address: SocketAddr) {
+        let _inside = runtime.enter();
+        let log = EventLog::new(Bound::default());
+        let at = |name: &str| pki.join(name);
+        let name = &self.inner.name;
+        let (certificate, key) = (at(&format!("{name}.crt")), at(&format!("{name}.key")));
+        let files = Files { certificate, key, ca: at("ca.crt"), revoked: None };
+        let tcp = runtime.block_on(TcpListener::bind(address)).unwrap();
+        let doors = Doors { tcp: Some((tcp, Trust::load(files, log.clone()).unwrap())), socket: None };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let node = Arc::new(Api(Arc::clone(&self.inner)));
+        let limits = Limits { grace: Duration::ZERO, ..Limits::default() };
+        let served = serve(node, log, doors, limits, async move {
+            let _ = stopped.await;
+        });
+        (self.stop, self.served) = (Some(stop), Some(runtime.spawn(served)));
+    }
+
+    /// It answers nobody any more. What it does goes on.
+    pub fn fall_silent(&mut self, runtime: &Runtime) {
+        drop(self.stop.take());
+        runtime.block_on(self.served.take().unwrap()).unwrap().unwrap();
+    }
+
+    /// The payload that runs.
+    pub fn runs(&self) -> Sha256 {
+        let disk = &self.inner.state.lock().unwrap().disk;
+        disk.payloads[disk.running].unwrap()
+    }
+
+    /// The upgrades that it took on and that have ended.
+    pub fn upgrades(&self) -> usize {
+        let journal = self.inner.shared.journal();
+        journal.ended.iter().filter(|ended| ended.request.goal == Goal::Upgrade).count()
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.inner.stops.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What the API asks.
+struct Api(Arc<Inner>);
+
+impl Node for Api {
+    async fn plan(&self, _request: Request) -> Result<PlanResponse, Error> {
+        Err(Error::NotHere("nobody plans here".to_owned()))
+    }
+
+    async fn ask(&self, request: Request) -> Result<Asked, Error> {
+        let facts = self.0.state.lock().unwrap().facts();
+        let asked = self.0.shared.ask(request, &facts).map_err(|e| Error::Failed(e.to_string()))?;
+        asked.map_err(|refused: Refused| refused.into())
+    }
+
+    async fn abort(&self, _id: Uuid, _why: String, _as_is: bool, _caller: String) -> Result<(), Error> {
+        Err(Error::NotHere("nobody aborts here".to_owned()))
+    }
+
+    async fn confirm(&self, _caller: String) -> Result<(), Error> {
+        Err(Error::NotOnTrial)
+    }
+
+    async fn status(&self) -> Result<StatusResponse, Error> {
+        let state = self.0.state.lock().unwrap();
+        let (facts, is_sick) = (state.facts(), state.is_sick());
+        drop(state);
+        let journal = self.0.shared.journal();
+        let mut health = self.0.health.lock().unwrap();
+        if let Some(calm) = Calm::of(&journal) {
+            let ill = if is_sick { vec!["it is not well".to_owned()] } else { Vec::new() };
+            health.saw(Look { ill, unknown: Vec::new() }, calm, facts.uptime);
+        }
+        let health = Some(health.tell(&journal, facts.uptime));
+        Ok(StatusResponse { health, ..StatusResponse::of(&self.0.name, "test", SHAPE, &facts, &journal) })
+    }
+
+    async fn log(&self, _of: Log) -> Result<Lines, Error> {
+        Err(Error::NotHere("nothing is logged here".to_owned()))
+    }
+
+    async fn etcd_members(&self) -> Result<Vec<EtcdMember>, Error> {
+        Err(Error::NotHere("this node has no member of etcd".to_owned()))
+    }
+
+    async fn etcd_status(&self) -> Result<EtcdMemberStatus, Error> {
+        Err(Error::NotHere("this node has no member of etcd".to_owned()))
+    }
+
+    async fn etcd_alarms(&self) -> Result<Vec<EtcdMemberAlarm>, Error> {
+        Err(Error::NotHere("this node has no member of etcd".to_owned()))
+    }
+
+    async fn etcd_forfeit(&self) -> Result<Option<String>, Error> {
+        Err(Error::NotHere("this node has no member of etcd".to_owned()))
+    }
+}

@@ -1,0 +1,334 @@
+//! A cluster with the manifests installed, its nodes, and controllers. Real: the API server, etcd, the manifests, the
+//! controller as a program with the token of its ServiceAccount, the nodes' protocol. There is no kubelet and no scheduler.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::Arc,
+    thread::sleep,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::{Config, KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, GroupVersionKind},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use slipway_fleet_objects::{
+    ledger::{DisruptionLedger, LEDGER},
+    pool::{NodePool, NodePoolStatus},
+    rollout::Rollout,
+    upgrade::{NodeUpgrade, NodeUpgradeStatus},
+};
+use slipway_rollout::ledger::Ledger;
+use slipway_test_cluster::Server;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::node::{Chronicle, StandIn, payload};
+
+/// How long a test waits before it looks again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A cluster.
+pub struct Site {
+    pub nodes: Vec<StandIn>,
+    pub chronicle: Arc<Chronicle>,
+    pub server: Server,
+    pub runtime: Runtime,
+    pub client: Client,
+    dir: TempDir,
+    port: u16,
+    token: PathBuf,
+}
+
+/// A controller that runs. It is killed with this.
+pub struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
+}
+
+/// Every object of the manifests, in the order of the kustomization.
+pub fn objects() -> Vec<Value> {
+    let read = |name: &str| fs::read_to_string(manifests().join(name)).unwrap();
+    let kustomization: Value = serde_saphyr::from_str(&read("kustomization.yaml")).unwrap();
+    let files = kustomization["resources"].as_array().unwrap();
+    let texts = files.iter().map(|file| read(file.as_str().unwrap()));
+    texts
+        .flat_map(|text| text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+pub async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+impl Site {
+    /// With so many nodes, `n1` and on, that run the payload `old`. `None` if there is no API server.
+    pub fn new(nodes: usize) -> Option<Self> {
+        if !slipway_test_cluster::is_here() {
+            return None;
+        }
+        let mut server = Server::start();
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let client = runtime.block_on(client(&server.kubeconfig("admin")));
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        server.until(|| runtime.block_on(namespaces.get("default")));
+        let (dir, port) = (TempDir::new().unwrap(), free_port(nodes));
+        let mut site = Self {
+            nodes: Vec::new(),
+            chronicle: Arc::default(),
+            server,
+            runtime,
+            client,
+            dir,
+            port,
+            token: PathBuf::new(),
+        };
+        site.install();
+        site.token = site.service_account();
+        site.certificates(nodes);
+        for n in 1..=nodes {
+            site.add_node(n);
+        }
+        Some(site)
+    }
+
+    /// What `kubectl apply -k` would do.
+    fn install(&mut self) {
+        for object in objects() {
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            let types = object.types.clone().unwrap();
+            let api = self.api_of(&types.api_version, &types.kind, object.metadata.namespace.as_deref());
+            let (runtime, server) = (&self.runtime, &mut self.server);
+            // A namespace that was made just now may not be there yet.
+            server.until(|| match runtime.block_on(api.create(&PostParams::default(), &object)) {
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => panic!("{}", status.message),
+                made => made,
+            });
+        }
+        // The kinds are served some time after they are known.
+        let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
+        let (pools, upgrades): (Api<NodePool>, Api<NodeUpgrade>) =
+            (Api::all(self.client.clone()), Api::all(self.client.clone()));
+        let (runtime, server) = (&self.runtime, &mut self.server);
+        server.until(|| runtime.block_on(ledgers.list(&ListParams::default())));
+        server.until(|| runtime.block_on(pools.list(&ListParams::default())));
+        server.until(|| runtime.block_on(upgrades.list(&ListParams::default())));
+    }
+
+    pub fn api_of(&self, api: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        let (group, version) = api.split_once('/').unwrap_or(("", api));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Credentials of the manifests' ServiceAccount: a token from the API server.
+    fn service_account(&self) -> PathBuf {
+        let path = "/api/v1/namespaces/slipway-fleet/serviceaccounts/slipway-fleet/token";
+        let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+        let request = http::Request::post(path).body(serde_json::to_vec(&body).unwrap()).unwrap();
+        let answer: Value = self.runtime.block_on(self.client.request(request)).unwrap();
+        self.server.with_token("slipway-fleet", answer["status"]["token"].as_str().unwrap())
+    }
+
+    /// A client with the rights of the controller.
+    pub fn controllers_client(&self) -> Client {
+        self.runtime.block_on(client(&self.token))
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.dir.path().join("pki")
+    }
+
+    fn certificates(&self, nodes: usize) {
+        let pki = self.pki();
+        fs::create_dir(&pki).unwrap();
+        let mut ca = CertificateParams::default();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        ca.distinguished_name.push(DnType::CommonName, "authority of the nodes");
+        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+        fs::write(pki.join("ca.crt"), ca.pem()).unwrap();
+        let leaf = |file: &str, organization: &str, hosts: Vec<String>, usage| {
+            let mut params = CertificateParams::new(hosts).unwrap();
+            params.distinguished_name.push(DnType::OrganizationName, organization);
+            params.distinguished_name.push(DnType::CommonName, file);
+            params.extended_key_usages = vec![usage];
+            let key = KeyPair::generate().unwrap();
+            fs::write(pki.join(format!("{file}.crt")), params.signed_by(&key, &ca).unwrap().pem()).unwrap();
+            fs::write(pki.join(format!("{file}.key")), key.serialize_pem()).unwrap();
+        };
+        leaf("tls", "slipway:admin", Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
+        for n in 1..=nodes {
+            leaf(&format!("n{n}"), "", vec![address(n).to_string()], ExtendedKeyUsagePurpose::ServerAuth);
+        }
+    }
+
+    fn add_node(&mut self, n: usize) {
+        let name = format!("n{n}");
+        self.add_object(n);
+        let kubeconfig = self.server.kubelet(&name);
+        let mut node = StandIn::new(&name, self.dir.path(), &kubeconfig, Arc::clone(&self.chronicle));
+        node.serve(&self.runtime, &self.pki(), SocketAddr::new(address(n), self.port));
+        self.nodes.push(node);
+    }
+
+    /// The Node object of a node. Its UID.
+    pub fn add_object(&self, n: usize) -> String {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let name = format!("n{n}");
+        let zone = ["a", "b"][n % 2];
+        let labels = json!({ "pool": "p", "topology.kubernetes.io/zone": zone });
+        let node = json!({ "metadata": { "name": name, "labels": labels } });
+        let status = json!({ "status": { "addresses": [{ "type": "InternalIP", "address": address(n) }] } });
+        self.runtime.block_on(async {
+            let made = nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+            nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+            made.metadata.uid.unwrap()
+        })
+    }
+
+    /// Its Node object goes.
+    pub fn delete_object(&self, name: &str) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        self.runtime.block_on(nodes.delete(name, &DeleteParams::default())).unwrap();
+    }
+
+    /// The node answers again.
+    pub fn serve_again(&mut self, n: usize) {
+        let (pki, address) = (self.pki(), SocketAddr::new(address(n), self.port));
+        self.nodes[n - 1].serve(&self.runtime, &pki, address);
+    }
+
+    /// Another controller.
+    pub fn controller(&self) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-fleet"));
+        command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
+        command.args(["--interval", "1", "--port", &self.port.to_string()]);
+        Running(command.spawn().unwrap())
+    }
+
+    pub fn make(&self, object: Value) -> kube::Result<()> {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let types = object.types.clone().unwrap();
+        let api = self.api_of(&types.api_version, &types.kind, None);
+        self.runtime.block_on(api.create(&PostParams::default(), &object)).map(drop)
+    }
+
+    /// The pool `p` of all nodes is to run this payload, with this policy.
+    pub fn pool(&self, target: &str, policy: Value) {
+        self.pool_with(target, policy, json!({}));
+    }
+
+    /// The same, with more.
+    pub fn pool_with(&self, target: &str, policy: Value, more: Value) {
+        self.make(fleet("UpgradePolicy", "policy", policy)).unwrap();
+        let target = json!({ "image": format!("docker://registry.example/os:{target}"), "payload": payload(target) });
+        let mut spec = json!({ "nodeSelector": { "pool": "p" }, "policies": ["policy"], "target": target });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.make(fleet("NodePool", "p", spec)).unwrap();
+    }
+
+    /// People change the pool.
+    pub fn change_pool(&self, spec: Value) {
+        let pools: Api<NodePool> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.runtime.block_on(pools.patch("p", &PatchParams::default(), &patch)).unwrap();
+    }
+
+    /// Somebody frees a grant.
+    pub fn release(&self, token: u64) {
+        let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
+        let release = json!([{ "token": token, "who": "alice", "why": "its mainboard is dead" }]);
+        let patch = Patch::Merge(json!({ "spec": { "release": release } }));
+        self.runtime.block_on(ledgers.patch(LEDGER, &PatchParams::default(), &patch)).unwrap();
+    }
+
+    fn get<K>(&self, name: &str) -> Option<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        self.runtime.block_on(Api::<K>::all(self.client.clone()).get_opt(name)).unwrap()
+    }
+
+    pub fn ledger(&self) -> Ledger {
+        self.get::<DisruptionLedger>(LEDGER).and_then(|ledger| ledger.status).unwrap_or_default()
+    }
+
+    pub fn pool_status(&self) -> NodePoolStatus {
+        self.get::<NodePool>("p").and_then(|pool| pool.status).unwrap_or_default()
+    }
+
+    pub fn node_status(&self, name: &str) -> NodeUpgradeStatus {
+        self.get::<NodeUpgrade>(name).and_then(|upgrade| upgrade.status).unwrap_or_default()
+    }
+
+    pub fn rollouts(&self) -> Vec<Rollout> {
+        let rollouts: Api<Rollout> = Api::all(self.client.clone());
+        self.runtime.block_on(rollouts.list(&ListParams::default())).unwrap().items
+    }
+
+    /// Look until it is so. A test that would wait for ever is ended by whoever runs it.
+    pub fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let mut looks = 0;
+        while !is_so(self) {
+            sleep(LOOK);
+            looks += 1;
+            if looks % 100 == 0 {
+                eprintln!("waits: {what}; {:?}; {:?}", self.pool_status().message, self.chronicle.lines());
+            }
+        }
+    }
+
+    /// Every node runs this payload, and the pool says so.
+    pub fn until_all_run(&self, name: &str) {
+        let is_done = |site: &Self| site.pool_status().state == "UpToDate";
+        self.until("every node is done", is_done);
+        assert!(self.nodes.iter().all(|node| node.runs() == payload(name)));
+    }
+}
+
+/// An object of ours.
+pub fn fleet(kind: &str, name: &str, spec: Value) -> Value {
+    json!({ "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec })
+}
+
+fn address(n: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 0, 1, u8::try_from(n).unwrap()))
+}
+
+/// A port that is free at the addresses of all nodes.
+fn free_port(nodes: usize) -> u16 {
+    loop {
+        let first = TcpListener::bind((address(1), 0)).unwrap();
+        let port = first.local_addr().unwrap().port();
+        if (2..=nodes).all(|n| TcpListener::bind((address(n), port)).is_ok()) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The objects of `fleet.slipway.dev/v1alpha1`: what people write of a fleet, and what they read. All are cluster-scoped.
+//!
+//! | kind | people write | the controller writes |
+//! |---|---|---|
+//! | [`NodePool`](pool::NodePool) | which nodes, which payload, which policies; pause and skip | how far it is, and why not further |
+//! | [`UpgradePolicy`](policy::UpgradePolicy) | what is allowed | |
+//! | [`Channel`](channel::Channel) | where new images come from | what was found, and what was not chosen |
+//! | [`Rollout`](rollout::Rollout) | | the plan, once; how far it is |
+//! | [`NodeUpgrade`](upgrade::NodeUpgrade) | | one node: what it does, and why it does not go |
+//! | [`DisruptionLedger`](ledger::DisruptionLedger) | who frees a grant by hand, and why | the grants |
+//!
+//! [`condition`] has how a condition changes, and [`crd`] the definitions.
+
+// Each printer column is an attribute, and two of them may be alike in a part.
+#![allow(clippy::duplicated_attributes)]
+
+pub mod channel;
+pub mod condition;
+pub mod crd;
+pub mod ledger;
+pub mod policy;
+pub mod pool;
+pub mod rollout;
+pub mod upgrade;
+pub mod word;

@@ -1,0 +1,64 @@
+//! What people allow.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slipway_rollout::{
+    amount::Amount,
+    ledger::Rate,
+    policy::{Policy, Step, Topology},
+    window::{Blackout, Window},
+};
+
+/// What people allow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "fleet.slipway.dev",
+    version = "v1alpha1",
+    kind = "UpgradePolicy",
+    shortname = "upolicy",
+    category = "slipway",
+    doc = "When nodes may be upgraded, how many at once, and what stops it. A NodePool names the policies that hold for \
+           it: all of them hold, and the strictest of each kind counts. What is left out allows everything, but for \
+           maxUnavailable (one node) and failureBudget (the first failure).",
+    printcolumn(name = "Max unavailable", type_ = "string", json_path = ".spec.maxUnavailable"),
+    printcolumn(name = "Failure budget", type_ = "string", json_path = ".spec.failureBudget"),
+    printcolumn(name = "Opens", type_ = "string", json_path = ".spec.windows[*].start"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpgradePolicySpec {
+    /// How many nodes of a pool may be unavailable at once: a number, or a percentage such as 25%. A percentage is rounded
+    /// down, and is at least one node. It is never all nodes of a pool of two or more. Nodes that are not well count, also
+    /// those that nobody upgrades.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<Amount>,
+    /// How many nodes may begin in how long a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// When nodes may begin: while any one of these is open. A node that has begun goes on to its end.
+    #[schemars(length(max = 64))]
+    pub windows: Vec<Window>,
+    /// When no node may begin, whatever is open.
+    #[schemars(length(max = 64))]
+    pub blackouts: Vec<Blackout>,
+    /// In how many zones nodes may be unavailable at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
+    /// So many nodes first, counted from the start, and then a time in which all of them must be well. These are canaries:
+    /// one failure among them stops the rollout.
+    #[schemars(length(max = 64))]
+    pub steps: Vec<Step>,
+    /// So many failures stop a rollout: a number, or a percentage of its nodes, rounded down, at least one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_budget: Option<Amount>,
+}
+
+impl UpgradePolicySpec {
+    /// The policy of this name, as decisions take it.
+    pub fn policy(self, name: &str) -> Policy {
+        let Self { max_unavailable, rate, windows, blackouts, topology, steps, failure_budget } = self;
+        let name = name.to_owned();
+        Policy { name, max_unavailable, rate, windows, blackouts, topology, steps, failure_budget }
+    }
+}

@@ -1,0 +1,136 @@
+//! Nodes that are upgraded together.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+use slipway_rollout::plan::Order;
+
+use crate::word::Word;
+
+/// Nodes that are upgraded together, and to what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "fleet.slipway.dev",
+    version = "v1alpha1",
+    kind = "NodePool",
+    status = "NodePoolStatus",
+    shortname = "npool",
+    category = "slipway",
+    doc = "Nodes that are upgraded together: which ones, to which payload, and what the policies are. Set spec.target to \
+           begin. The controller makes a Rollout, whose plan is followed; status.message says what goes on, and if \
+           nothing does, why not.",
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes", description = "How many nodes it has"),
+    printcolumn(name = "Done", type_ = "integer", json_path = ".status.done", description = "How many run the target"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "What goes on"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.message", description = "Why no more goes on"),
+    printcolumn(name = "Rollout", type_ = "string", json_path = ".status.rollout", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    /// Labels that a Node must have to be in this pool; {} is every Node. No node may be in two pools: while one is, nothing
+    /// begins in either.
+    pub node_selector: BTreeMap<String, String>,
+    /// What its nodes are to run.
+    pub target: Target,
+    /// Names of UpgradePolicies. All of them hold: the strictest of each kind counts. Without any, one node goes at a time,
+    /// at any hour, and the first failure stops it. If one is missing or cannot be understood, nothing begins.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub policies: Vec<String>,
+    /// Whether nodes of the control plane go before the others, or after them.
+    #[serde(default)]
+    pub order: Order,
+    /// Make EPHEMERAL anew on each node. A member of etcd leaves its cluster first, and comes back as a learner.
+    #[serde(default)]
+    pub discard_ephemeral: bool,
+    /// Upgrade a node although etcd loses its quorum meanwhile. Clusters of one or two members of etcd cannot be upgraded
+    /// otherwise; they are down while it lasts.
+    #[serde(default)]
+    pub allow_control_plane_outage: bool,
+    /// Also write a payload that is older than what runs.
+    #[serde(default)]
+    pub allow_any_version: bool,
+    /// Begin nothing new while this is set. What has begun goes on to its end. Only a person takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Word>,
+    /// Nodes that are left out. Nobody waits for them. They stay in the budget when they are not well.
+    #[serde(default)]
+    #[schemars(length(max = 1024))]
+    pub skip: Vec<Skip>,
+}
+
+/// What nodes are to run: `image` and `payload`, or `channel`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Target {
+    /// The installer image: docker://registry.example/os:2. Needs payload beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: Option<String>,
+    /// The SHA-256 digest that names the payload in the image. Nodes refuse an image with another payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", regex(pattern = "^[0-9a-f]{64}$"))]
+    pub payload: Option<Sha256>,
+    /// The name of a Channel: what it found last. Instead of image and payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub channel: Option<String>,
+}
+
+/// What a target names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// This payload, in this image.
+    Image(&'a str, Sha256),
+    /// What this channel found last.
+    Channel(&'a str),
+}
+
+impl Target {
+    /// What it names; `None` if it names nothing, or two things.
+    pub fn named(&self) -> Option<Named<'_>> {
+        match (&self.image, self.payload, &self.channel) {
+            (Some(image), Some(payload), None) => Some(Named::Image(image, payload)),
+            (None, None, Some(channel)) => Some(Named::Channel(channel)),
+            _ => None,
+        }
+    }
+}
+
+/// A node that is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skip {
+    /// The name of its Node.
+    #[schemars(length(min = 1, max = 253))]
+    pub node: String,
+    /// Whose word this is.
+    #[serde(flatten)]
+    pub word: Word,
+}
+
+/// How far a pool is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolStatus {
+    /// How many nodes it has.
+    pub nodes: u32,
+    /// How many of them run the target, are well, and hold no grant.
+    pub done: u32,
+    /// What goes on, in one word: UpToDate, Running, Waiting, Paused, Denied, Invalid.
+    pub state: String,
+    /// What goes on, and why no more; for people.
+    pub message: String,
+    /// The digest of the payload that its nodes are to run.
+    pub payload: Option<Sha256>,
+    /// The Rollout that is followed.
+    pub rollout: Option<String>,
+    /// The generation of the pool that this speaks of.
+    pub observed_generation: i64,
+    /// Valid: whether the pool can be understood; its reasons are Valid, PolicyMissing, PolicyInvalid, PoliciesConflict,
+    /// NoTarget, NodesShared. UpToDate: whether all nodes are done; its reasons are the words of state.
+    pub conditions: Vec<Condition>,
+}

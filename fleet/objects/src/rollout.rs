@@ -1,0 +1,63 @@
+//! One plan, and how far it is.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slipway_rollout::plan::Plan;
+
+/// One plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema, CustomResource)]
+#[kube(
+    group = "fleet.slipway.dev",
+    version = "v1alpha1",
+    kind = "Rollout",
+    status = "RolloutStatus",
+    shortname = "ro",
+    category = "slipway",
+    doc = "One plan of one pool: which nodes, in which waves, in which order, and how far it is. The controller makes it \
+           when a NodePool has a new target, and follows it to the letter. It does not change; a new target is a new \
+           Rollout. Delete it to have its nodes tried again.",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.plan.pool"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes", description = "How many it has"),
+    printcolumn(name = "Done", type_ = "integer", json_path = ".status.done", description = "How many are done"),
+    printcolumn(name = "Waves", type_ = "string", json_path = ".status.waves", description = "How many are over"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "What goes on"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.message", description = "Why no more goes on"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("a Rollout does not change: a new target is a new Rollout"))]
+pub struct RolloutSpec {
+    /// The installer image, as nodes are asked to fetch it.
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: String,
+    /// What is followed. Its hash names pool, payload, nodes, their order, and the soaks. If it does not fit, nothing begins.
+    pub plan: Plan,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutStatus {
+    /// How many waves are over. It only rises.
+    pub passed: u32,
+    /// Why its payload is tried on no other node. This stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
+    /// Why the controller has paused it. This stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    /// How many nodes it has.
+    pub nodes: u32,
+    /// How many of them run the payload, are well, and hold no grant.
+    pub done: u32,
+    /// How many waves are over, of how many: 1/3.
+    pub waves: String,
+    /// What goes on, in one word: Finished, Running, Waiting, Paused, Denied, Superseded.
+    pub state: String,
+    /// What goes on, and why no more; for people.
+    pub message: String,
+    /// Finished: whether nothing is left to do; its reasons are the words of state.
+    pub conditions: Vec<Condition>,
+}
