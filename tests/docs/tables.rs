@@ -136,6 +136,7 @@ pub const NOT_RUN: &[NotRun] = &[
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--allow-outage", "slipwayctl"),
+    ("--discard", "slipwayctl"),
     ("--bench", "cargo"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),

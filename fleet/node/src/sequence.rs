@@ -174,7 +174,9 @@ fn forward(op: &Operation, facts: &Facts, disk: &Disk, limits: Limits) -> Next {
             return Next::Turn(why);
         }
     }
-    let step = if op.done { steps(op).find(|step| place(*step) > place(op.at)) } else { Some(op.at) };
+    // An operation starts at a place where it may have no step.
+    let step =
+        if op.done || !applies(op, op.at) { steps(op).find(|step| place(*step) > place(op.at)) } else { Some(op.at) };
     let Some(step) = step else {
         return Next::End(match op.left_as_is(&facts.boot) {
             None => Outcome::Reached,

@@ -30,6 +30,21 @@ fn operation(goal: Goal, preserve: bool, shape: Shape, token: Option<u64>) -> Op
     Operation::new(crate::request(goal, preserve, token), shape, &first()).unwrap()
 }
 
+/// Found in QEMU: a rollback that somebody asked for began with the fleet's grant, which it does not have.
+#[test]
+fn an_operation_begins_with_the_first_of_its_steps() {
+    for goal in [Goal::Stage, Goal::Upgrade, Goal::Rollback, Goal::Reboot] {
+        for (token, etcd, kubernetes) in [None, Some(1)]
+            .into_iter()
+            .flat_map(|token| [(token, true, false), (token, false, true), (token, false, false)])
+        {
+            let op = operation(goal, true, Shape { etcd, kubernetes }, token);
+            let first = steps(&op).next().unwrap();
+            assert_eq!(next(&op, &self::first(), Limits::default()), Next::Begin(first), "{goal:?} {token:?} {etcd}");
+        }
+    }
+}
+
 /// The way back from `at`, done, but for what cannot be taken back then; `None` if there is no way back.
 fn way_back(op: &Operation, at: Step) -> Option<Vec<Step>> {
     let mut op = op.clone();
