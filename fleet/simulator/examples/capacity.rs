@@ -7,8 +7,9 @@ use std::{collections::BTreeSet, env, fs, time::Instant};
 use jiff::{Timestamp, ToSpan as _};
 use slipway_core::digest::Sha256;
 use slipway_fleet_simulator::{
+    clock::start,
     mutant::Mutant,
-    scenario::{NEW, OLD, Scenario, start},
+    scenario::{NEW, OLD, Scenario},
     trace::Trace,
     world::World,
 };

@@ -11,7 +11,7 @@ use slipway_rollout::{
     plan::Plan,
 };
 
-use crate::{scenario::Seconds, terms::Terms};
+use crate::{clock::Seconds, terms::Terms};
 
 /// How far back a watch may be.
 const KEPT: Seconds = 3 * 3600;

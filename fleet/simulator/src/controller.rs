@@ -14,84 +14,18 @@ use slipway_node::goal::Goal;
 use slipway_rollout::{
     decide::{Action, Decision, decide},
     facts::{Evidence, Seen, Snapshot},
-    ledger::{Grant, Ledger, Limits, Node, Proof, Refused, Role},
+    ledger::{Grant, Ledger, Node, Proof, Refused, Role},
     why::WhyNot,
 };
 
 use crate::{
+    clock::{DAY, Seconds, stamp},
     messages::rounded_up,
     mutant::Mutant,
-    scenario::{DAY, Seconds, stamp},
     view::View,
+    work::{Change, Todo, Work, Write},
     world::{Event, LATEST, World},
 };
-
-/// One thing to do.
-#[derive(Clone, Debug)]
-pub enum Todo {
-    /// What was decided.
-    Decided(Action),
-    /// So many waves are over.
-    Passed(usize),
-    /// What is never to be: a grant goes, and nobody has proven anything.
-    Drop(String),
-}
-
-/// A change of an object.
-#[derive(Clone, Debug)]
-pub enum Change {
-    Grant(Node),
-    Free(String, Proof),
-    /// What is never to be: nobody has proven anything.
-    Drop(String),
-    Pause(String),
-    Deny(String),
-    Passed(usize),
-}
-
-/// A write that is on its way.
-#[derive(Clone, Debug)]
-pub struct Write {
-    pub version: u64,
-    /// The ledger that is written; `None` for a change of the rollout.
-    pub ledger: Option<Rc<Ledger>>,
-    pub change: Change,
-    pub view: Rc<View>,
-    /// When it was made, by the clock of who made it.
-    pub made: Seconds,
-}
-
-/// What it is at.
-#[derive(Clone, Debug)]
-pub struct Work {
-    pub pool: usize,
-    pub ledger: Rc<Ledger>,
-    pub version: u64,
-    pub rollout_version: u64,
-    pub read: Seconds,
-    pub view: Option<Rc<View>>,
-    pub limits: Option<Limits>,
-    pub todo: VecDeque<Todo>,
-    pub wait: Seconds,
-}
-
-/// A controller.
-#[derive(Clone, Debug, Default)]
-pub struct Controller {
-    /// Which life of it this is: what is on its way to an earlier one is not heard.
-    pub life: u64,
-    pub is_up: bool,
-    /// What its clock is off.
-    pub offset: Seconds,
-    /// How old what it watches is, at least, until then.
-    pub lag: (Seconds, Seconds),
-    pub work: Option<Work>,
-    look_at: Option<Seconds>,
-    /// When each pool is to be looked at.
-    due: Vec<Seconds>,
-    /// What it read before: for a mutant.
-    before: Rc<Ledger>,
-}
 
 impl World {
     /// A controller starts, for the first time or again.

@@ -1,8 +1,8 @@
 //! What goes wrong, and what people do in the middle of it.
 
 use crate::{
+    clock::{DAY, Seconds},
     random::Random,
-    scenario::{DAY, Seconds},
 };
 
 /// When a fault comes.

@@ -10,9 +10,10 @@ use slipway_rollout::{
 };
 
 use crate::{
-    controller::{Change, Write},
-    scenario::{NEW, Seconds, stamp},
+    clock::{Seconds, stamp},
+    scenario::NEW,
     view::View,
+    work::{Change, Write},
     world::World,
 };
 

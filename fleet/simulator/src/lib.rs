@@ -10,20 +10,25 @@
 //! ```
 //!
 //! * [`random`]: numbers from a seed
+//! * [`clock`]: virtual time
 //! * [`scenario`]: a fleet, its policies, and what will go wrong
 //! * [`terms`]: policies twice: as the decisions take them, and as numbers for the laws
 //! * [`faults`]: what goes wrong, and when
 //! * [`api`], [`etcd`]: what all share
 //! * [`machine`], [`node`], [`steps`]: a node: its disk and journal, its loop, what the steps do
-//! * [`view`], [`controller`], [`messages`]: what a controller sees, what it does, and what is on its way
+//! * [`view`], [`work`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
+//!   on its way
 //! * [`people`]: faults from outside, and people
-//! * [`laws`], [`granted`], [`reasons`]: what holds at every step; at every grant; of what is said
+//! * [`always`], [`granted`], [`reasons`]: what holds at every step; at every grant; of what is said
+//! * [`laws`]: what these remember of the past, and the first law that was broken
 //! * [`mutant`]: what is wrong on purpose
 //! * [`world`]: all of it, in virtual time
 //! * [`trace`], [`campaign`]: one run to read, and many
 
+pub mod always;
 pub mod api;
 pub mod campaign;
+pub mod clock;
 pub mod controller;
 pub mod etcd;
 pub mod faults;
@@ -41,4 +46,5 @@ pub mod steps;
 pub mod terms;
 pub mod trace;
 pub mod view;
+pub mod work;
 pub mod world;

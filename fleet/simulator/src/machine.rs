@@ -20,7 +20,8 @@ use slipway_node::{
 use slipway_rollout::ledger::Role;
 
 use crate::{
-    scenario::{NEW, OLD, Quality, Seconds, stamp},
+    clock::{Seconds, stamp},
+    scenario::{NEW, OLD, Quality},
     view::Report,
 };
 

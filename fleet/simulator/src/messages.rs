@@ -14,20 +14,13 @@ use slipway_rollout::{
 use uuid::Uuid;
 
 use crate::{
-    controller::{Change, Todo, Work, Write},
+    clock::{Seconds, stamp},
     mutant::Mutant,
-    scenario::{Seconds, stamp},
     terms::Terms,
     view::View,
+    work::{Change, Taken, Todo, Work, Write},
     world::{Event, LATEST, World},
 };
-
-/// What a write that was taken has made.
-#[derive(Clone, Debug)]
-pub enum Taken {
-    Ledger(u64, Rc<Ledger>),
-    Rollout(u64),
-}
 
 /// A mutant's grants end after this.
 const ENDS: Seconds = 3600;

@@ -11,8 +11,9 @@ use slipway_node::{
 };
 
 use crate::{
+    clock::Seconds,
     mutant::Mutant,
-    scenario::{NEW, Quality, Seconds},
+    scenario::{NEW, Quality},
     world::{Event, World},
 };
 

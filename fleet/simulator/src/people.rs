@@ -8,10 +8,10 @@ use slipway_rollout::ledger::{Node, Role};
 
 use crate::{
     api::Object,
+    clock::Seconds,
     etcd::Peer,
     faults::Fault,
     machine::Machine,
-    scenario::Seconds,
     terms,
     world::{Event, World},
 };

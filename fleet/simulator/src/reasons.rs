@@ -11,7 +11,8 @@ use slipway_rollout::{
 };
 
 use crate::{
-    scenario::{DAY, NEW, stamp},
+    clock::{DAY, stamp},
+    scenario::NEW,
     view::View,
     world::World,
 };

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use jiff::{Timestamp, ToSpan as _};
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
     ledger::{Node, Role},
@@ -10,31 +9,16 @@ use slipway_rollout::{
 };
 
 use crate::{
+    clock::{DAY, Seconds},
     faults::{self, Planned},
     random::Random,
     terms::{self, Terms},
 };
 
-/// Seconds of virtual time since the start.
-pub type Seconds = i64;
-
 /// What runs at first.
 pub const OLD: Sha256 = Sha256([1; 32]);
 /// What is rolled out.
 pub const NEW: Sha256 = Sha256([2; 32]);
-
-/// A day, in seconds.
-pub const DAY: Seconds = 86_400;
-
-/// When it starts: midnight before a Monday, in UTC.
-pub fn start() -> Timestamp {
-    Timestamp::UNIX_EPOCH + 494_520.hours()
-}
-
-/// The time that a clock shows which is so far off.
-pub fn stamp(at: Seconds, offset: Seconds) -> Timestamp {
-    start() + (at + offset).seconds()
-}
 
 /// What a payload does on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use slipway_rollout::{
 };
 
 use crate::{
+    clock::{Seconds, start},
     random::Random,
-    scenario::{Seconds, start},
 };
 
 /// A window, as numbers. No clock goes forward or back in these zones: what that does is in the tests of the windows.

@@ -1,6 +1,6 @@
 //! What happened, one line each, if anybody wants to read it.
 
-use crate::scenario::{Seconds, stamp};
+use crate::clock::{Seconds, stamp};
 
 /// The lines, or nothing.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,7 @@ use slipway_core::digest::Sha256;
 use slipway_rollout::facts::{Says, Snapshot};
 
 use crate::{
-    scenario::{Seconds, stamp},
+    clock::{Seconds, stamp},
     terms::Terms,
 };
 

@@ -7,16 +7,16 @@ use slipway_rollout::{facts::Snapshot, ledger::Role, plan::Plan};
 
 use crate::{
     api::Api,
-    controller::{Controller, Write},
+    clock::{DAY, Seconds},
     etcd::Etcd,
     faults::{Fault, When, Who},
     laws::Laws,
     machine::Machine,
-    messages::Taken,
     mutant::Mutant,
     random::Random,
-    scenario::{DAY, NEW, Scenario, Seconds},
+    scenario::{NEW, Scenario},
     trace::Trace,
+    work::{Controller, Taken, Write},
 };
 
 /// After this much virtual time nobody looks any more: with one node a week, a rollout takes its time.
