@@ -104,6 +104,8 @@ impl Journal {
             return if op.id() == request.id { Ok(Asked::UnderWay) } else { Err(Refused::Busy(op.id())) };
         }
         if let Some(ended) = self.ended.iter().find(|ended| ended.request.id == request.id) {
+            // Nothing more comes of it: the fleet can free the grant.
+            self.token = self.token.max(request.token.unwrap_or(0));
             return Ok(Asked::Ended(ended.outcome.clone()));
         }
         if request.goal.writes() == request.source.is_empty() {

@@ -7,7 +7,7 @@
 //! * A grant is only a proposal. The controller applies [`Ledger::grant`] with the limits of this decision to the object
 //!   that it writes, at the time of the write. Window and budget are looked at again there.
 //! * A node that holds a grant is asked to begin until it obeys, but only while windows are open: a message that was lost
-//!   is no reason to begin in the morning.
+//!   is no reason to begin in the morning. Nor is it asked while it is left out.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
 //!   begins. What has begun goes on to its end.
 //! * Every node that is not done has a reason, and no node that is done has one.
@@ -17,7 +17,7 @@
 //! A node whose Node object is gone, or that is left out, is not waited for; but somebody must have tried the payload
 //! before a wave of canaries is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -116,7 +116,9 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
 /// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
 /// grant that is not needed is not held.
 pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &mut Vec<Action>) -> Ledger {
-    let well = nodes.iter().filter(|seen| seen.is_well()).filter_map(|seen| {
+    let held: BTreeSet<&str> = ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
+    let holders = nodes.iter().filter(|seen| held.contains(seen.node.uid.as_str()));
+    let well = holders.filter(|seen| seen.is_well()).filter_map(|seen| {
         let token = seen.says.as_ref()?.token;
         Some((&seen.node.uid, Proof::Well { token }))
     });
@@ -124,8 +126,7 @@ pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &m
     let mut ledger = ledger.clone();
     for (uid, proof) in well.chain(evidence) {
         // What does not free it is no error: the grant stays, and is named.
-        if let Ok(freed) = ledger.free(uid, &proof) {
-            ledger = freed;
+        if ledger.take(uid, &proof).is_ok() {
             actions.push(Action::Free { uid: uid.clone(), proof });
         }
     }
@@ -272,7 +273,7 @@ impl<'a> View<'a> {
     /// All waves are over, and nothing of the plan is open any more.
     fn is_over(&self, passed: usize) -> bool {
         let plan = &self.snapshot.plan;
-        plan.is_whole() && passed == plan.waves.len() && plan.nodes().all(|(_, node)| self.is_settled(node))
+        passed == plan.waves.len() && plan.is_whole() && plan.nodes().all(|(_, node)| self.is_settled(node))
     }
 
     /// The node answers, is to have the payload, and has it in no slot.
@@ -351,6 +352,10 @@ impl<'a> View<'a> {
         }
         if says.token == token {
             return WhyNot::UnderWay { token };
+        }
+        // It stays charged: a request may be on its way.
+        if self.snapshot.skip.contains(&seen.node.uid) {
+            return WhyNot::Skipped;
         }
         if let Some(why) = &gate.held_back {
             return why.clone();

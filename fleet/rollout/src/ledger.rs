@@ -12,7 +12,10 @@
 //! * Budget, rate and zones are counted within the pool of the node that asks: they are what its policies say. One node
 //!   of the control plane at a time is a rule for the whole cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -212,14 +215,15 @@ impl Ledger {
         }
         let charged = self.charged(node, limits);
         if node.role == Role::ControlPlane {
-            let other = charged.values().find(|other| other.role == Role::ControlPlane);
-            if let Some(other) = other {
+            let others = charged.iter().filter(|other| other.role == Role::ControlPlane);
+            if let Some(other) = others.min_by_key(|other| &other.uid) {
                 return Err(Refused::ControlPlane { other: other.name.clone() });
             }
         }
-        let in_pool: Vec<&Node> = charged.into_values().filter(|other| other.pool == node.pool).collect();
+        let mut in_pool: Vec<&Node> = charged.into_iter().filter(|other| other.pool == node.pool).collect();
         let budget = limits.max_unavailable.unavailable(limits.size);
         if in_pool.len() as u64 >= u64::from(budget) {
+            in_pool.sort_unstable_by_key(|other| &other.uid);
             let charged = in_pool.iter().map(|other| other.name.clone()).collect();
             return Err(Refused::Budget { pool: node.pool.clone(), budget, size: limits.size, charged });
         }
@@ -229,13 +233,19 @@ impl Ledger {
         limits.rates.iter().try_for_each(|rate| self.within(rate, &node.pool, now))
     }
 
-    /// Others that are unavailable, by UID. Those that are ill without a grant do not count against one that is ill
+    /// Others that are unavailable, each once. Those that are ill without a grant do not count against one that is ill
     /// itself.
-    fn charged<'a>(&'a self, node: &Node, limits: &'a Limits) -> BTreeMap<&'a str, &'a Node> {
+    fn charged<'a>(&'a self, node: &Node, limits: &'a Limits) -> Vec<&'a Node> {
         let is_down = limits.down.iter().any(|down| down.uid == node.uid);
         let down = limits.down.iter().filter(|down| !is_down && down.uid != node.uid);
+        let mut down: BTreeMap<&str, &Node> = down.map(|other| (other.uid.as_str(), other)).collect();
+        let mut charged: Vec<&Node> = self.grants.iter().map(|grant| &grant.node).collect();
         // What the ledger says of a node has the last word.
-        down.chain(self.grants.iter().map(|grant| &grant.node)).map(|other| (other.uid.as_str(), other)).collect()
+        for other in &charged {
+            down.remove(other.uid.as_str());
+        }
+        charged.extend(down.into_values());
+        charged
     }
 
     fn within(&self, rate: &Rate, pool: &str, now: Timestamp) -> Result<(), Refused> {
@@ -253,6 +263,13 @@ impl Ledger {
 
     /// The ledger without this node's grant.
     pub fn free(&self, uid: &str, proof: &Proof) -> Result<Self, NotFreed> {
+        let mut ledger = self.clone();
+        ledger.take(uid, proof)?;
+        Ok(ledger)
+    }
+
+    /// The same in place. What does not free it changes nothing.
+    pub(crate) fn take(&mut self, uid: &str, proof: &Proof) -> Result<(), NotFreed> {
         let grant = self.held(uid).ok_or(NotFreed::NoGrant)?;
         match proof {
             Proof::Well { token } if *token != grant.token => {
@@ -266,22 +283,24 @@ impl Ledger {
             }
             _ => {}
         }
-        let mut ledger = self.clone();
         // The token is not given again.
-        ledger.epoch = ledger.epoch.max(grant.token);
-        ledger.grants.retain(|grant| grant.node.uid != uid);
-        Ok(ledger)
+        self.epoch = self.epoch.max(grant.token);
+        self.grants.retain(|grant| grant.node.uid != uid);
+        Ok(())
     }
 }
 
 /// Whether the zone of one more node is among those that are disturbed, or may be one more.
-fn zones(node: &Node, in_pool: &[&Node], most: u32) -> Result<(), Refused> {
+fn zones<'a>(node: &Node, in_pool: &[&'a Node], most: u32) -> Result<(), Refused> {
     let zone = node.zone.as_deref().ok_or(Refused::NoZone)?;
     // A node without a zone may be anywhere: it is a zone of its own.
-    let name = |other: &Node| other.zone.clone().unwrap_or_else(|| format!("an unknown zone ({})", other.name));
-    let others: BTreeSet<String> = in_pool.iter().map(|other| name(other)).filter(|other| other != zone).collect();
+    let name = |other: &&'a Node| match &other.zone {
+        Some(zone) => Cow::Borrowed(zone.as_str()),
+        None => Cow::Owned(format!("an unknown zone ({})", other.name)),
+    };
+    let others: BTreeSet<Cow<'a, str>> = in_pool.iter().map(name).filter(|other| other != zone).collect();
     if (others.len() as u64) < u64::from(most) {
         return Ok(());
     }
-    Err(Refused::Zone { most, others: others.into_iter().collect() })
+    Err(Refused::Zone { most, others: others.into_iter().map(Cow::into_owned).collect() })
 }

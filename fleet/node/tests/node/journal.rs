@@ -192,3 +192,23 @@ fn what_cannot_be_is_refused() {
         assert!(matches!(ask(goal, wrong, disk(SlotState::Good)), Err(Refused::Invalid(_))));
     }
 }
+
+/// A fleet that sees a node late grants it once more. The node is asked for what it has done: that grant must be free.
+#[test]
+fn a_token_of_a_request_that_is_over_is_obeyed_with_nothing_to_do() {
+    let mut journal = full();
+    let facts = Facts {
+        boot: "boot-2".to_owned(),
+        uptime: 50,
+        disk: Some(Disk::new(SlotState::Good, Some(OLDER)).seen()),
+        node: None,
+        member: None,
+    };
+    journal.take(Next::End(Outcome::Reached), &facts);
+    let again = Request { token: Some(9), ..journal.ended[0].request.clone() };
+    assert_eq!(journal.ask(again.clone(), Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
+    assert_eq!((journal.token, &journal.operation), (9, &None));
+    let late = Request { token: Some(8), ..again };
+    assert_eq!(journal.ask(late, Shape::default(), &facts), Ok(Asked::Ended(Outcome::Reached)));
+    assert_eq!(journal.token, 9);
+}

@@ -243,6 +243,20 @@ fn a_pause_stops_what_is_new_and_lets_go_what_is_over() {
 }
 
 #[test]
+fn who_is_left_out_is_not_asked_to_begin_with_the_grant_that_it_has() {
+    let mut fleet = four(two_at_once());
+    let token = hold(&mut fleet, 0);
+    let uid = fleet.nodes[0].node.uid.clone();
+    fleet.skip.insert(uid.clone());
+    assert_eq!(granted(&fleet), [1]);
+    assert!(!look(&fleet).actions.iter().any(|action| matches!(action, Action::Begin { .. })));
+    assert_eq!(why(&fleet, 0), "it is left out: somebody said so");
+    // A request may be on its way: it stays charged. What has begun ends.
+    says(&mut fleet, 0).token = token;
+    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+}
+
+#[test]
 fn a_plan_that_was_edited_is_not_followed() {
     let mut fleet = four(two_at_once());
     fleet.plan.waves[0].nodes.swap(0, 3);

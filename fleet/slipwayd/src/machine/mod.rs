@@ -301,7 +301,9 @@ impl World for Machine {
             Step::Renew => done(self.installer.run(&["wipe", "EPHEMERAL"])),
             Step::Confirm => done(self.installer.confirm(&self.config.checks)),
             Step::Deactivate | Step::GiveUp => done(self.installer.run(&["rollback"])),
-            Step::Cordon | Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
+            // Lock, quorum and Node may have been waited for since the grant was read.
+            Step::Cordon => done(self.is_granted(op).and_then(|()| self.of_kube(step, op).map_err(Trouble::Passing))),
+            Step::Drain | Step::Uncordon => again(self.of_kube(step, op)),
         }
     }
 }

@@ -236,6 +236,9 @@ fn a_grant_counts_for_this_node_and_this_token() {
     }
     others.status(&granted(&uid, TOKEN));
     assert_eq!(node.perform(Step::Grant), DONE);
+    // While the node waits for etcd's lock, the grant is taken back: nothing was disturbed, and nothing is.
+    others.status(&granted("another-uid", TOKEN));
+    assert!(node.failed(Step::Cordon).contains(&uid));
     others.status(&json!({ "grants": "none" }));
     assert!(node.blocked(Step::Grant).contains("not as expected"));
     // Made anew under its name, it is another node.

@@ -1,0 +1,138 @@
+//! The objects of the API server: each with a version, and a write names the version that it was computed from.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+};
+
+use slipway_node::cordon::NodeState;
+use slipway_rollout::{
+    ledger::{Ledger, Node},
+    plan::Plan,
+};
+
+use crate::{clock::Seconds, terms::Terms};
+
+/// How far back a watch may be.
+const KEPT: Seconds = 3 * 3600;
+
+/// An object with its version.
+#[derive(Clone, Debug)]
+pub struct Versioned<T> {
+    pub version: u64,
+    pub object: Rc<T>,
+}
+
+impl<T> Versioned<T> {
+    fn new(object: T) -> Self {
+        Self { version: 1, object: Rc::new(object) }
+    }
+
+    /// Compare and set. False if somebody else was first.
+    pub fn write(&mut self, version: u64, object: T) -> bool {
+        let is_same = self.version == version;
+        if is_same {
+            self.put(object);
+        }
+        is_same
+    }
+
+    pub fn put(&mut self, object: T) {
+        (self.version, self.object) = (self.version + 1, Rc::new(object));
+    }
+}
+
+/// A rollout, with what people want of it.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    pub plan: Plan,
+    pub passed: usize,
+    pub paused: Option<String>,
+    pub denied: Option<String>,
+    pub skip: BTreeSet<String>,
+    /// Tokens of grants that people want to be free, by UID. Nobody takes them out.
+    pub words: BTreeMap<String, u64>,
+}
+
+/// A Node object.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub node: Node,
+    pub state: NodeState,
+    /// What people want `unschedulable` to be when nobody works on it.
+    pub want: bool,
+}
+
+/// What a watch brings: the nodes, and the policies of each pool.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub nodes: Vec<Node>,
+    pub terms: Vec<Rc<Terms>>,
+}
+
+/// The API server.
+pub struct Api {
+    pub ledger: Versioned<Ledger>,
+    pub rollouts: Vec<Versioned<Rollout>>,
+    /// By name.
+    pub nodes: BTreeMap<String, Object>,
+    pub terms: Vec<Rc<Terms>>,
+    /// It answers nobody until then.
+    pub down_until: Seconds,
+    history: VecDeque<(Seconds, Rc<Listing>)>,
+}
+
+impl Api {
+    /// With these nodes and policies, and no rollout yet.
+    pub fn new(nodes: &[Node], terms: Vec<Rc<Terms>>) -> Self {
+        let object = |node: &Node| {
+            let object = Object { node: node.clone(), state: NodeState::default(), want: false };
+            (node.name.clone(), object)
+        };
+        let nodes = nodes.iter().map(object).collect();
+        let ledger = Versioned::new(Ledger::default());
+        let mut api = Self { ledger, rollouts: Vec::new(), nodes, terms, down_until: 0, history: VecDeque::new() };
+        api.changed(0);
+        api
+    }
+
+    /// A rollout is made.
+    pub fn begin(&mut self, plan: Plan) {
+        let (paused, denied) = (None, None);
+        let rollout = Rollout { plan, passed: 0, paused, denied, skip: BTreeSet::new(), words: BTreeMap::new() };
+        self.rollouts.push(Versioned::new(rollout));
+    }
+
+    /// Somebody changes a rollout, whatever it is now.
+    pub fn edit(&mut self, pool: usize, change: impl FnOnce(&mut Rollout)) {
+        let Some(at) = self.rollouts.get_mut(pool) else { return };
+        let mut rollout = Rollout::clone(&at.object);
+        change(&mut rollout);
+        at.put(rollout);
+    }
+
+    /// Nodes came or went, or policies were edited: watches tell of it.
+    pub fn changed(&mut self, now: Seconds) {
+        let nodes = self.nodes.values().map(|object| object.node.clone()).collect();
+        self.history.push_back((now, Rc::new(Listing { nodes, terms: self.terms.clone() })));
+        while self.history.len() > 1 && self.history.get(1).is_some_and(|(at, _)| *at + KEPT < now) {
+            self.history.pop_front();
+        }
+    }
+
+    /// What a watch shows that is as old as this.
+    pub fn listing(&self, at: Seconds) -> Option<Rc<Listing>> {
+        let of_then = self.history.iter().rev().find(|(since, _)| *since <= at);
+        of_then.or(self.history.front()).map(|(_, listing)| Rc::clone(listing))
+    }
+
+    /// Whether there is a Node with this UID.
+    pub fn exists(&self, uid: &str) -> bool {
+        self.nodes.values().any(|object| object.node.uid == uid)
+    }
+
+    /// Whether the Node of this name has this UID.
+    pub fn exists_as(&self, name: &str, uid: &str) -> bool {
+        self.nodes.get(name).is_some_and(|object| object.node.uid == uid)
+    }
+}

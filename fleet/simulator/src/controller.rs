@@ -1,0 +1,317 @@
+//! A controller: it reads the ledger, then the rollout, both from the API server itself; nodes and policies from a
+//! watch and reports that may be old. It decides, and does one thing after the other. It may crash between any two of
+//! them.
+//!
+//! * The ledger is read before the rollout. So a pause, or a payload that was denied, is seen by everybody who reads
+//!   the ledger later.
+//! * A grant, or what frees one, is written with the version of the ledger that was read, or that the last write gave.
+//! * A request is sent only while the decision's window is open, by the clock at that moment.
+//! * A person's word names a token, and frees no other grant.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use slipway_node::goal::Goal;
+use slipway_rollout::{
+    decide::{Action, Decision, decide},
+    facts::{Evidence, Seen, Snapshot},
+    ledger::{Grant, Ledger, Node, Proof, Refused, Role},
+    why::WhyNot,
+};
+
+use crate::{
+    clock::{DAY, Seconds, stamp},
+    messages::rounded_up,
+    mutant::Mutant,
+    view::View,
+    work::{Change, Todo, Work, Write},
+    world::{Event, LATEST, World},
+};
+
+impl World {
+    /// A controller starts, for the first time or again.
+    pub fn starts(&mut self, c: usize) {
+        let controller = &mut self.controllers[c];
+        (controller.is_up, controller.work, controller.look_at) = (true, None, None);
+        controller.life += 1;
+        controller.due = vec![self.now; self.scenario.pools.len()];
+        let soon = self.random.from_to(1, 30);
+        self.look_in(c, soon);
+    }
+
+    /// It forgets everything; another one starts so much later.
+    pub fn crashes(&mut self, c: usize, seconds: Seconds) {
+        if !self.controllers[c].is_up {
+            return;
+        }
+        self.counts.crashes += 1;
+        self.trace.say(self.now, || format!("controller {c} crashes"));
+        let controller = &mut self.controllers[c];
+        (controller.is_up, controller.work) = (false, None);
+        controller.life += 1;
+        self.after(seconds, Event::Starts(c));
+    }
+
+    /// Something happened: whoever is idle looks soon.
+    pub fn poke(&mut self) {
+        for c in 0..self.controllers.len() {
+            let soon = self.random.from_to(3, 40);
+            let at = self.now + soon;
+            self.controllers[c].due.iter_mut().for_each(|due| *due = (*due).min(at));
+            self.look_in(c, soon);
+        }
+    }
+
+    pub fn look_in(&mut self, c: usize, seconds: Seconds) {
+        let at = self.now + seconds;
+        let controller = &mut self.controllers[c];
+        let is_sooner = controller.look_at.is_none_or(|planned| at < planned || planned < self.now);
+        if controller.is_up && controller.work.is_none() && is_sooner {
+            controller.look_at = Some(at);
+            let life = controller.life;
+            self.after(seconds, Event::Look(c, life));
+        }
+    }
+
+    pub fn is_alive(&self, c: usize, life: u64) -> bool {
+        self.controllers[c].is_up && self.controllers[c].life == life
+    }
+
+    /// It reads the ledger.
+    pub fn looks(&mut self, c: usize, life: u64) {
+        let is_due = self.controllers[c].look_at == Some(self.now) && self.controllers[c].work.is_none();
+        if !self.is_alive(c, life) || !is_due {
+            return;
+        }
+        self.controllers[c].look_at = None;
+        if !self.api_answers() {
+            self.look_in(c, 30);
+            return;
+        }
+        let due = self.controllers[c].due.iter().enumerate().min_by_key(|(_, at)| **at);
+        let pool = due.map_or(0, |(pool, _)| pool);
+        let (mut ledger, version) = (Rc::clone(&self.api.ledger.object), self.api.ledger.version);
+        if self.mutant == Mutant::CachedBudget {
+            ledger = std::mem::replace(&mut self.controllers[c].before, ledger);
+        }
+        let todo = VecDeque::new();
+        let read = self.now;
+        let work = Work { pool, ledger, version, rollout_version: 0, read, view: None, limits: None, todo, wait: DAY };
+        self.controllers[c].work = Some(work);
+        let soon = self.random.from_to(0, 2);
+        self.after(soon, Event::Decide(c, life));
+    }
+
+    /// It reads the rollout, looks at what it watches, and decides.
+    pub fn decides(&mut self, c: usize, life: u64) {
+        if !self.is_alive(c, life) {
+            return;
+        }
+        let Some(mut work) = self.controllers[c].work.take() else { return };
+        if !self.api_answers() {
+            self.look_in(c, 30);
+            return;
+        }
+        let Some(view) = self.view(c, &work) else { return };
+        self.counts.looks += 1;
+        // The ledger and the rollout.
+        self.counts.reads += 2;
+        self.counts.carried += work.ledger.grants.len() as u64;
+        self.counts.reports += view.snapshot.nodes.len() as u64;
+        let now = stamp(self.now, view.offset);
+        let decision = decide(&view.snapshot, now);
+        self.everybody_has_a_reason(&view, &decision);
+        self.reports_what_is_so(&view, &decision);
+        work.rollout_version = self.api.rollouts[work.pool].version;
+        work.limits = Some(decision.limits.clone());
+        let passed = Some(decision.passed).filter(|passed| *passed > view.snapshot.passed);
+        let todo = decision.actions.iter().cloned().map(Todo::Decided);
+        work.todo = todo.chain(passed.map(Todo::Passed)).collect();
+        self.mutate(&mut work, &view, &decision);
+        work.wait = self.waits(&view, &decision);
+        self.is_idle(work.pool, work.todo.is_empty(), &decision);
+        self.trace.say(self.now, || format!("controller {c} looks at pool {}: {}", work.pool, told(&decision)));
+        work.view = Some(Rc::new(view));
+        self.controllers[c].work = Some(work);
+        self.after(0, Event::Act(c, life));
+    }
+
+    fn view(&mut self, c: usize, work: &Work) -> Option<View> {
+        let offset = self.controllers[c].offset;
+        let (lag, until) = self.controllers[c].lag;
+        let lag = if self.now < until { lag } else { 0 } + self.random.from_to(0, 20);
+        let late = self.scenario.rates.late;
+        let mut random = self.random.clone();
+        let is_calm = self.is_calm;
+        let old = |_: usize| match random.below(1000) {
+            n if !is_calm && n < u64::from(late) => random.from_to(0, LATEST),
+            _ => random.from_to(0, 20),
+        };
+        let snapshot = self.snapshot(work.pool, Rc::clone(&work.ledger), offset, lag, old)?;
+        self.random = random;
+        let terms = Rc::clone(self.api.listing(self.now - lag)?.terms.get(work.pool)?);
+        Some(View { pool: work.pool, snapshot, terms, read: work.read, offset })
+    }
+
+    /// What is seen of a pool. Watches are `lag` old, and the report of each node as old as `old` says.
+    pub fn snapshot(
+        &self,
+        pool: usize,
+        ledger: Rc<Ledger>,
+        offset: Seconds,
+        lag: Seconds,
+        mut old: impl FnMut(usize) -> Seconds,
+    ) -> Option<Snapshot> {
+        let rollout = &self.api.rollouts.get(pool)?.object;
+        let listing = self.api.listing(self.now - lag)?;
+        let mut seen = |node: &Node| {
+            let n = self.named(&node.name)?;
+            let age = old(n);
+            let is_cut_off = self.now < self.machines[n].cut_off_until && age < 60;
+            let says = self.machines[n].said_at(self.now - age).filter(|_| !is_cut_off);
+            Some(Seen { node: node.clone(), says: says.map(|report| report.taken(offset)) })
+        };
+        let (mine, others): (Vec<&Node>, Vec<&Node>) =
+            listing.nodes.iter().partition(|node| node.pool == rollout.plan.pool);
+        let nodes: Vec<Seen> = mine.into_iter().filter_map(&mut seen).collect();
+        let others = others.into_iter().filter(|node| node.role == Role::ControlPlane).filter_map(&mut seen);
+        let elsewhere = others.filter(|seen| !seen.is_well()).map(|seen| seen.node).collect();
+        let terms = listing.terms.get(pool)?;
+        let rules = if self.mutant == Mutant::RoundsUp { rounded_up(terms, nodes.len()) } else { terms.rules() };
+        let gone = ledger.grants.iter().filter(|grant| grant.node.pool == rollout.plan.pool);
+        let gone = gone.filter(|grant| !self.api.exists(&grant.node.uid)).map(|grant| Evidence {
+            uid: grant.node.uid.clone(),
+            proof: Proof::Gone { member_gone: self.is_member_gone(&grant.node) },
+        });
+        let said = |grant: &&Grant| rollout.words.get(&grant.node.uid) == Some(&grant.token);
+        let words = ledger.grants.iter().filter(said).map(|grant| Evidence {
+            uid: grant.node.uid.clone(),
+            proof: Proof::Word { who: "eve".to_owned(), why: format!("it has {}", grant.token) },
+        });
+        let evidence = gone.chain(words).collect();
+        Some(Snapshot {
+            plan: rollout.plan.clone(),
+            passed: rollout.passed,
+            rules,
+            nodes,
+            elsewhere,
+            ledger: Ledger::clone(&ledger),
+            evidence,
+            skip: rollout.skip.clone(),
+            paused: rollout.paused.clone(),
+            denied: rollout.denied.clone(),
+        })
+    }
+
+    /// When it looks again, if nothing happens before.
+    fn waits(&self, view: &View, decision: &Decision) -> Seconds {
+        let until = |why: &WhyNot| match why {
+            WhyNot::Closed(closed) => closed.opens,
+            WhyNot::Soak { until, .. } => Some(*until),
+            WhyNot::Refused(Refused::Rate { again, .. }) => *again,
+            _ => None,
+        };
+        let named = decision.waiting.iter().filter_map(|waiting| until(&waiting.why)).chain(decision.soaks).min();
+        let now = stamp(self.now, view.offset).as_second();
+        let named = named.map_or(DAY, |at| (at.as_second() - now).max(1));
+        let is_busy = !view.snapshot.ledger.grants.is_empty() || !decision.actions.is_empty();
+        named.min(if is_busy { 600 } else { 6 * 3600 })
+    }
+
+    /// It does the next thing.
+    pub fn acts(&mut self, c: usize, life: u64) {
+        if !self.is_alive(c, life) {
+            return;
+        }
+        if self.goes_wrong(self.scenario.rates.crash) {
+            let seconds = self.random.from_to(1, 300);
+            self.crashes(c, seconds);
+            return;
+        }
+        let Some(mut work) = self.controllers[c].work.take() else { return };
+        let Some(todo) = work.todo.pop_front() else {
+            let due = &mut self.controllers[c].due;
+            due[work.pool] = self.now + work.wait;
+            let next = due.iter().min().copied().unwrap_or(self.now);
+            self.look_in(c, (next - self.now).max(1));
+            return;
+        };
+        let write = self.does(&mut work, todo);
+        let made = self.now + self.controllers[c].offset;
+        let write = write.zip(work.view.clone()).map(|((version, ledger, change), view)| Write {
+            version,
+            ledger: ledger.map(Rc::new),
+            change,
+            view,
+            made,
+        });
+        self.controllers[c].work = Some(work);
+        match write {
+            None => self.after(0, Event::Act(c, life)),
+            Some(write) => self.sends(c, life, write),
+        }
+    }
+
+    fn sends(&mut self, c: usize, life: u64, write: Write) {
+        self.counts.writes += 1;
+        // It is sent, and comes back.
+        self.counts.carried += 2 * write.ledger.as_ref().map_or(0, |ledger| ledger.grants.len() as u64);
+        let rates = self.scenario.rates;
+        // The API server ends a request that is older than a minute.
+        let delay = if self.goes_wrong(rates.late) { self.random.from_to(1, 60) } else { self.random.from_to(0, 1) };
+        if self.goes_wrong(rates.lost / 4) {
+            self.after(60, Event::Answer(c, life, None));
+        } else {
+            self.after(delay, Event::Write(c, life, Box::new(write)));
+        }
+        if self.goes_wrong(rates.crash) {
+            let seconds = self.random.from_to(1, 300);
+            self.crashes(c, seconds);
+        }
+    }
+
+    /// One thing is done. A write goes on its way with the version that it names.
+    fn does(&mut self, work: &mut Work, todo: Todo) -> Option<(u64, Option<Ledger>, Change)> {
+        let view = work.view.clone()?;
+        let now = stamp(self.now, view.offset);
+        let (version, of_rollout) = (work.version, work.rollout_version);
+        match todo {
+            Todo::Decided(Action::Stage { uid, payload }) => {
+                self.asks(&view, &uid, Goal::Stage, payload, None);
+                None
+            }
+            Todo::Decided(Action::Begin { uid, token, payload }) => {
+                let limits = work.limits.as_ref()?;
+                let is_open = limits.from <= now && limits.until.is_none_or(|until| now < until);
+                if is_open || self.mutant == Mutant::WindowIgnored {
+                    self.asks(&view, &uid, Goal::Upgrade, payload, Some(token));
+                }
+                None
+            }
+            Todo::Decided(Action::Grant { node }) => {
+                let granted = work.ledger.grant(&node, work.limits.as_ref()?, now);
+                self.counts.refused += u64::from(granted.is_err());
+                granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
+            }
+            Todo::Decided(Action::Free { uid, proof }) => {
+                let freed = work.ledger.free(&uid, &proof).ok()?;
+                Some((version, Some(freed), Change::Free(uid, proof)))
+            }
+            Todo::Decided(Action::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
+            Todo::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
+            Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
+            Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
+        }
+    }
+}
+
+fn told(decision: &Decision) -> String {
+    let first = decision.waiting.first().map(|waiting| format!("{}: {}", waiting.node.name, waiting.why));
+    let first = first.unwrap_or_else(|| "nobody waits".to_owned());
+    format!("{:?}; {} wait, {first}", decision.actions, decision.waiting.len())
+}
+
+fn dropped(ledger: &Ledger, uid: &str) -> Ledger {
+    let mut ledger = ledger.clone();
+    ledger.grants.retain(|grant| grant.node.uid != uid);
+    ledger
+}

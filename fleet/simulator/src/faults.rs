@@ -1,0 +1,121 @@
+//! What goes wrong, and what people do in the middle of it.
+
+use crate::{
+    clock::{DAY, Seconds},
+    random::Random,
+};
+
+/// When a fault comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At this time.
+    At(Seconds),
+    /// So long after so many grants were given.
+    After(u64, Seconds),
+}
+
+/// Which machine it hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The one that was granted last.
+    Granted,
+    /// This one.
+    Machine(usize),
+}
+
+/// One fault, or somebody's whim. Times are how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    PowerCut(Seconds),
+    /// It never comes back; so much later people have cleaned up behind it, if they do.
+    Dies(Option<Seconds>),
+    /// Nobody reaches it, and it reaches nobody.
+    Partition(Seconds),
+    ApiDown(Seconds),
+    /// The clock of this controller goes wrong by so much.
+    ClockJumps(usize, Seconds),
+    /// The clock of the node does.
+    NodeClockJumps(Seconds),
+    ControllerDies(usize, Seconds),
+    /// What this controller watches is so old, for so long.
+    WatchLags(usize, Seconds, Seconds),
+    DrainBlocked(Seconds),
+    FallsIll(Seconds),
+    /// Its Node object is deleted; so much later the kubelet makes another one.
+    NodeDeleted(Seconds),
+    /// Another machine comes in its place, under the same name, after so long.
+    Replaced(Seconds),
+    Pauses(usize, Seconds),
+    /// It is left out, and not any more after that, if at all.
+    Skips(Option<Seconds>),
+    EditsPolicies(usize),
+    Cordons,
+    Uncordons,
+    /// A person frees its grant, without looking whether it is at work.
+    Word,
+    Aborts,
+    /// A request that was sent long ago arrives only now, again.
+    Echo,
+}
+
+/// What comes when, and whom it hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    pub when: When,
+    pub who: Who,
+    pub fault: Fault,
+}
+
+/// The faults of one run.
+pub fn planned(random: &mut Random, nodes: usize, pools: usize, controllers: usize, calm: Seconds) -> Vec<Planned> {
+    let many = match random.below(10) {
+        0..2 => 0,
+        2..8 => random.from_to(1, 6),
+        _ => random.from_to(7, 25),
+    };
+    let mut one = |_| {
+        let when = if random.coin() {
+            When::At(random.from_to(0, (calm - DAY).min(DAY)))
+        } else {
+            let nth = random.below(2 * nodes as u64) + 1;
+            When::After(nth, random.from_to(0, 1500))
+        };
+        let is_granted = matches!(when, When::After(..)) && random.per_mille(800);
+        let who = if is_granted { Who::Granted } else { Who::Machine(random.place(nodes)) };
+        Planned { when, who, fault: fault(random, pools, controllers) }
+    };
+    (0..many).map(&mut one).collect()
+}
+
+fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
+    let c = random.place(controllers);
+    let short = random.from_to(5, 900);
+    let long = random.from_to(600, 6 * 3600);
+    match random.below(24) {
+        0 | 1 => Fault::PowerCut(if random.coin() { short } else { long }),
+        2 => Fault::Dies(random.coin().then_some(long)),
+        3 | 4 => Fault::Partition(if random.coin() { short } else { long }),
+        5 | 6 => Fault::ApiDown(if random.coin() { 600 } else { short }),
+        7 => Fault::ClockJumps(c, random.from_to(-36, 36) * 3600),
+        8 => Fault::NodeClockJumps(random.from_to(-36, 36) * 3600),
+        9 => Fault::ControllerDies(c, short),
+        10 => Fault::WatchLags(c, short, long),
+        11 | 12 => Fault::DrainBlocked(long),
+        13 | 14 => Fault::FallsIll(if random.coin() { short } else { long }),
+        15 => Fault::NodeDeleted(short),
+        16 => Fault::Replaced(short),
+        17 => Fault::Pauses(random.place(pools), if random.coin() { short } else { long }),
+        18 => Fault::Skips(random.coin().then_some(long)),
+        19 => Fault::EditsPolicies(random.place(pools)),
+        20 => {
+            if random.coin() {
+                Fault::Cordons
+            } else {
+                Fault::Uncordons
+            }
+        }
+        21 => Fault::Word,
+        22 => Fault::Aborts,
+        _ => Fault::Echo,
+    }
+}

@@ -1,0 +1,188 @@
+//! What must be so for a node to be granted, or to be asked to begin, in words and numbers of its own: from what the
+//! controller saw, and from the ledger that it wrote upon.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slipway_rollout::{
+    facts::Seen,
+    ledger::{Ledger, Node, Role},
+    plan::Plan,
+};
+
+use crate::{
+    clock::{Seconds, stamp},
+    scenario::NEW,
+    view::View,
+    work::{Change, Write},
+    world::World,
+};
+
+impl World {
+    /// A request to begin is sent: only in a window by the clock of who sends it, with the grant that the ledger had,
+    /// and not where anything was stopped before that was read.
+    pub fn may_be_asked(&mut self, view: &View, uid: &str, token: u64) {
+        let held = view.snapshot.ledger.held(uid).map(|grant| grant.token);
+        self.laws
+            .must(held == Some(token), || format!("requests: {uid} is asked to begin with {token}, and has {held:?}"));
+        let at = self.now + view.offset;
+        self.laws.must(view.terms.is_open(at), || format!("windows: {uid} is asked to begin at {}", stamp(at, 0)));
+        self.is_not_stopped(view, uid);
+    }
+
+    /// Nothing new begins once a payload was denied, a rollout paused, or a node left out, for whoever read that.
+    fn is_not_stopped(&mut self, view: &View, uid: &str) {
+        let before = |at: Option<Seconds>| at.is_none_or(|at| at >= view.read);
+        let is_denied = !before(self.laws.denied.get(&view.pool).copied());
+        self.laws.must(!is_denied, || format!("denied: {uid} is to begin with a payload that is denied"));
+        let is_paused = !before(self.laws.paused.get(view.pool).copied().flatten());
+        self.laws.must(!is_paused, || format!("paused: {uid} is to begin while its rollout is paused"));
+        let is_skipped = !before(self.laws.skipped.get(uid).copied());
+        self.laws.must(!is_skipped, || format!("skipped: {uid} is to begin, and was left out"));
+    }
+
+    /// A grant was written upon this ledger.
+    pub fn may_be_granted(&mut self, before: &Ledger, write: &Write, node: &Node) {
+        let view = &write.view;
+        let token = self.api.ledger.object.epoch;
+        let now = stamp(write.made, 0);
+        let pool = view.pool;
+        let given = std::mem::take(&mut self.laws.given);
+        let counts = |at: jiff::Timestamp| view.terms.rates().any(|rate| rate.per.after(at) > now);
+        let mut given: Vec<_> = given.into_iter().filter(|(of, at)| *of != pool || counts(*at)).collect();
+        let of_pool: Vec<_> = given.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
+        let law = self.refuses(before, write, node).or_else(|| {
+            let is_over = |rate: &slipway_rollout::ledger::Rate| {
+                of_pool.iter().filter(|at| rate.per.after(**at) > now).count() as u64 >= u64::from(rate.count)
+            };
+            view.terms.rates().any(|rate| is_over(&rate)).then(|| format!("rates: {} is over the rate", node.name))
+        });
+        if view.terms.rates().next().is_some() {
+            given.push((pool, now));
+        }
+        self.laws.given = given;
+        let size = view.snapshot.nodes.len() as u64;
+        self.laws.allowed.insert(token, view.terms.budget(size));
+        self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid);
+        if let Some(law) = law {
+            self.laws.break_it(law);
+        }
+    }
+
+    /// Why it should not have been granted.
+    fn refuses(&self, before: &Ledger, write: &Write, node: &Node) -> Option<String> {
+        let (view, name) = (&write.view, &node.name);
+        let nodes = &view.snapshot.nodes;
+        if !view.terms.is_open(write.made) {
+            return Some(format!("windows: {name} is granted at {}", stamp(write.made, 0)));
+        }
+        let ill: Vec<&Node> = nodes.iter().filter(|seen| !seen.is_well()).map(|seen| &seen.node).collect();
+        let is_ill = ill.iter().any(|other| other.uid == node.uid);
+        // Whoever is ill without a grant does not count against one that is ill itself.
+        let ill = ill.into_iter().chain(&view.snapshot.elsewhere).filter(|_| !is_ill);
+        let held = before.grants.iter().map(|grant| &grant.node);
+        let out: BTreeMap<&str, &Node> = ill.chain(held).map(|other| (other.uid.as_str(), other)).collect();
+        if before.held(&node.uid).is_some() {
+            return Some(format!("grants: {name} holds one already"));
+        }
+        let others = out.values().filter(|other| other.uid != node.uid);
+        let in_pool: Vec<&&Node> = others.clone().filter(|other| other.pool == node.pool).collect();
+        let budget = view.terms.budget(nodes.len() as u64);
+        if in_pool.len() as u64 >= budget {
+            return Some(format!("budget: {name} is granted beside {}, and {budget} may be out", in_pool.len()));
+        }
+        let is_other = others.clone().any(|other| other.role == Role::ControlPlane);
+        if node.role == Role::ControlPlane && is_other {
+            return Some(format!("control plane: {name} is granted beside another one"));
+        }
+        let zones: BTreeSet<String> = in_pool.iter().map(|other| zone(other)).chain([zone(node)]).collect();
+        if view.terms.zones().is_some_and(|most| zones.len() as u64 > most) {
+            return Some(format!("zones: {name} is granted in {zones:?}"));
+        }
+        self.overtakes(write, node)
+    }
+
+    /// The plan's order: whoever is before it has gone, or cannot; and the waves before it are over.
+    fn overtakes(&self, write: &Write, node: &Node) -> Option<String> {
+        let snapshot = &write.view.snapshot;
+        let plan: &Plan = &snapshot.plan;
+        let seen: BTreeMap<&str, &Seen> = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
+        let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid)?;
+        let held: BTreeSet<&str> = self.api.ledger.object.grants.iter().map(|grant| grant.node.uid.as_str()).collect();
+        // What this look freed was held when it was made.
+        let held_then = |uid: &str| held.contains(uid) || snapshot.ledger.held(uid).is_some();
+        for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
+            let uid = other.uid.as_str();
+            let Some(seen) = seen.get(uid).filter(|_| !snapshot.skip.contains(uid)) else { continue };
+            let says = seen.says.as_ref();
+            let cannot = says.is_none_or(|says| says.failed.is_some() || says.busy);
+            let has_gone = held_then(uid) || says.is_some_and(|says| says.runs == NEW);
+            if !has_gone && !cannot {
+                return Some(format!("order: {} overtakes {}", node.name, other.name));
+            }
+            let is_over = says.is_some_and(|says| (says.runs == NEW && seen.is_well()) || says.failed.is_some());
+            if earlier < wave && earlier >= snapshot.passed && !is_over {
+                return Some(format!("waves: {} goes, and {} of an earlier wave is not done", node.name, other.name));
+            }
+        }
+        let lacks = |seen: &Seen| {
+            let says = seen.says.as_ref();
+            says.is_some_and(|says| says.runs != NEW && says.staged != Some(NEW) && says.failed.is_none())
+        };
+        let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
+        let counts = |seen: &&Seen| {
+            let uid = seen.node.uid.as_str();
+            planned.contains(uid) && !snapshot.skip.contains(uid) && !held_then(uid)
+        };
+        let lacking = snapshot.nodes.iter().filter(counts).find(|seen| lacks(seen));
+        lacking.map(|seen| format!("staging: {} goes, and {} has not staged", node.name, seen.node.name))
+    }
+
+    /// A rollout was written: what is denied was bad, and a wave that is over has soaked.
+    pub fn rollout_was_written(&mut self, write: &Write) {
+        let view = &write.view;
+        match &write.change {
+            Change::Deny(_) => {
+                self.counts.denied += 1;
+                self.laws.denied.entry(view.pool).or_insert(self.now);
+                self.is_bad(&std::rc::Rc::clone(view));
+            }
+            Change::Passed(passed) => self.has_soaked(&std::rc::Rc::clone(view), *passed),
+            _ => {}
+        }
+    }
+
+    fn is_bad(&mut self, view: &View) {
+        let snapshot = &view.snapshot;
+        let seen: BTreeMap<&str, &Seen> = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
+        let says = |node: &Node| {
+            let is_in = !snapshot.skip.contains(&node.uid);
+            seen.get(node.uid.as_str()).filter(|_| is_in).and_then(|seen| seen.says.as_ref())
+        };
+        let is_failed = |node: &Node| says(node).is_some_and(|says| says.failed.is_some() && says.runs != NEW);
+        let is_ill = |node: &Node| says(node).is_some_and(|says| says.runs == NEW && !says.well);
+        let total = snapshot.plan.nodes().count() as u64;
+        let failed = snapshot.plan.nodes().filter(|(_, node)| is_failed(node)).count() as u64;
+        let is_canary = |wave: usize| snapshot.plan.waves[wave].soak.is_some();
+        let canary = snapshot.plan.nodes().any(|(wave, node)| is_canary(wave) && (is_failed(node) || is_ill(node)));
+        let is_enough = canary || failed >= view.terms.failures(total);
+        self.laws.must(is_enough, || format!("denied: {failed} of {total} failed, and that was not enough"));
+    }
+
+    fn has_soaked(&mut self, view: &View, passed: usize) {
+        let snapshot = &view.snapshot;
+        let now = stamp(self.now, view.offset);
+        for wave in snapshot.plan.waves.iter().take(passed).skip(snapshot.passed) {
+            let Some(soak) = wave.soak else { continue };
+            let uids: BTreeSet<&str> = wave.nodes.iter().map(|node| node.uid.as_str()).collect();
+            let done = snapshot.nodes.iter().filter(|seen| uids.contains(seen.node.uid.as_str()));
+            let done: Vec<&Seen> = done.filter(|seen| seen.runs(NEW) && seen.is_well()).collect();
+            let is_long = |seen: &&Seen| seen.says.as_ref().is_some_and(|says| soak.after(says.since) <= now);
+            let is_over = !done.is_empty() && done.iter().all(is_long);
+            self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
+        }
+    }
+}
+
+fn zone(node: &Node) -> String {
+    node.zone.clone().unwrap_or_else(|| format!("unknown, {}", node.name))
+}

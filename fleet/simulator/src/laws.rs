@@ -1,0 +1,61 @@
+//! What the laws remember of the past, and the first law that was broken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::clock::Seconds;
+
+/// What is remembered of the past.
+#[derive(Clone, Debug, Default)]
+pub struct Laws {
+    /// The law that was broken.
+    pub broken: Option<String>,
+    /// When each grant was taken out of the ledger.
+    pub removed: BTreeMap<(String, u64), Seconds>,
+    /// How many might be unavailable when this token was given.
+    pub allowed: BTreeMap<u64, u64>,
+    /// Grants that were freed on a person's word: who did that looked whether the node was at work, or did not.
+    pub excused: BTreeSet<(String, u64)>,
+    /// The highest token that each machine has obeyed.
+    obeyed: BTreeMap<(usize, u64), u64>,
+    /// Machines whose operation disturbs them.
+    pub at_work: BTreeSet<usize>,
+    /// When grants were given in a pool, by the clocks of who gave them.
+    pub given: Vec<(usize, Timestamp)>,
+    /// Since when nothing new may begin.
+    pub denied: BTreeMap<usize, Seconds>,
+    pub paused: Vec<Option<Seconds>>,
+    pub skipped: BTreeMap<String, Seconds>,
+    /// When something changed the last time.
+    pub changed: Seconds,
+    /// Which pools do not go on, for reasons that are so.
+    pub stuck: BTreeSet<usize>,
+    /// All that are not over do not go on.
+    pub is_stuck: bool,
+}
+
+impl Laws {
+    /// Nothing is known yet.
+    pub fn new(pools: usize) -> Self {
+        Self { paused: vec![None; pools], ..Self::default() }
+    }
+
+    /// The first one that is broken counts.
+    pub fn break_it(&mut self, law: String) {
+        self.broken.get_or_insert(law);
+    }
+
+    /// This must be so.
+    pub fn must(&mut self, is_so: bool, law: impl FnOnce() -> String) {
+        if !is_so {
+            self.break_it(law());
+        }
+    }
+
+    /// A machine obeys a token: never one that is not above all that it obeyed.
+    pub fn obeys(&mut self, n: usize, life: u64, token: u64) {
+        let highest = self.obeyed.insert((n, life), token).unwrap_or(0);
+        self.must(token > highest, || format!("tokens: n{n} obeys {token} after {highest}"));
+    }
+}

@@ -1,0 +1,50 @@
+//! A fleet in virtual time. The real decisions (`slipway-rollout`) and the real sequence of every node (`slipway-node`,
+//! with its journal) run; what is around them is simulated, and goes wrong: the API server, etcd's members, disks,
+//! power, messages, clocks, people. Everything comes from a seed: the same seed, the same run.
+//!
+//! ```text
+//! seed ─► Scenario ─► World ─┬─ controllers: read, decide, write, ask ─► API server, messages
+//!                            ├─ nodes: look, decide, journal, do ─────► disk, etcd, API server
+//!                            ├─ faults and people
+//!                            └─ laws, at every step ─► the law that was broken, the seed, what happened
+//! ```
+//!
+//! * [`random`]: numbers from a seed
+//! * [`clock`]: virtual time
+//! * [`scenario`]: a fleet, its policies, and what will go wrong
+//! * [`terms`]: policies twice: as the decisions take them, and as numbers for the laws
+//! * [`faults`]: what goes wrong, and when
+//! * [`api`], [`etcd`]: what all share
+//! * [`machine`], [`node`], [`steps`]: a node: its disk and journal, its loop, what the steps do
+//! * [`view`], [`work`], [`controller`], [`messages`]: what a controller sees, what it is at, what it does, and what is
+//!   on its way
+//! * [`people`]: faults from outside, and people
+//! * [`always`], [`granted`], [`reasons`]: what holds at every step; at every grant; of what is said
+//! * [`laws`]: what these remember of the past, and the first law that was broken
+//! * [`mutant`]: what is wrong on purpose
+//! * [`world`]: all of it, in virtual time
+//! * [`trace`], [`campaign`]: one run to read, and many
+
+pub mod always;
+pub mod api;
+pub mod campaign;
+pub mod clock;
+pub mod controller;
+pub mod etcd;
+pub mod faults;
+pub mod granted;
+pub mod laws;
+pub mod machine;
+pub mod messages;
+pub mod mutant;
+pub mod node;
+pub mod people;
+pub mod random;
+pub mod reasons;
+pub mod scenario;
+pub mod steps;
+pub mod terms;
+pub mod trace;
+pub mod view;
+pub mod work;
+pub mod world;

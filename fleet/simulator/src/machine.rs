@@ -1,0 +1,260 @@
+//! A machine: its disk with the real boot state and the real rule of what boots, its journal, and how well it is.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use slipway_core::{
+    boot::{
+        env::BootEnv,
+        rule::{SlotView, next_boot},
+        slot::{PerSlot, Slot, SlotState},
+    },
+    digest::Sha256,
+};
+use slipway_node::{
+    facts::{Disk, Facts},
+    goal::Goal,
+    journal::{Ended, Journal},
+    sequence::Outcome,
+    step::Step,
+};
+use slipway_rollout::ledger::Role;
+
+use crate::{
+    clock::{Seconds, stamp},
+    scenario::{NEW, OLD, Quality},
+    view::Report,
+};
+
+/// How long what it said is remembered: a message may be as late as that.
+pub const REMEMBERED: Seconds = 2 * 3600;
+
+/// So many times in a row the payload could not be written: it is given up.
+const TRIES: usize = 3;
+
+/// A machine, and the service on it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub name: String,
+    pub pool: String,
+    pub role: Role,
+    /// Which machine of this name it is.
+    pub life: u64,
+    pub env: BootEnv,
+    pub payloads: PerSlot<Option<Sha256>>,
+    pub running: Slot,
+    pub is_up: bool,
+    /// It never comes back.
+    pub is_dead: bool,
+    /// Which boot this is, and when it was.
+    pub boot: u64,
+    pub booted: Seconds,
+    /// When its services are there.
+    pub healthy_from: Seconds,
+    pub journal: Journal,
+    /// The copy of it that counted before.
+    pub journal_before: Journal,
+    /// The step that the journal announces.
+    pub to_do: Option<Step>,
+    /// What is scheduled for it is only what was scheduled last.
+    pub ticket: u64,
+    pub is_stopped: bool,
+    pub is_drained: bool,
+    pub is_well: bool,
+    pub since: Seconds,
+    pub quality: Quality,
+    /// An upgrade that came back, for whatever reason, is not tried again.
+    pub is_tried_once: bool,
+    pub ill_until: Seconds,
+    pub cut_off_until: Seconds,
+    pub drain_blocked_until: Seconds,
+    /// What its own clock is off.
+    pub clock: Seconds,
+    /// Its operation disturbs it: the node's UID when that began, and the token.
+    pub disturbed: Option<(String, u64)>,
+    /// When it began to look at its grant the last time.
+    pub looked: Seconds,
+    /// Failures of members of etcd that it knew of when it looked the last time.
+    pub failures: u64,
+    /// How often an operation with this token started the machine anew: forward, and back.
+    pub reboots: BTreeMap<u64, [u32; 2]>,
+    /// Payloads that came to nothing here.
+    pub in_vain: BTreeSet<Sha256>,
+    /// What it said, and since when; `None` while it says nothing.
+    pub said: VecDeque<(Seconds, Option<Report>)>,
+}
+
+impl Machine {
+    /// A machine that runs the old payload, and is well.
+    pub fn new(name: &str, pool: &str, role: Role, quality: Quality) -> Self {
+        let mut machine = Self {
+            name: name.to_owned(),
+            pool: pool.to_owned(),
+            role,
+            life: 0,
+            env: BootEnv::installed(0),
+            payloads: PerSlot { a: Some(OLD), b: None },
+            running: Slot::A,
+            is_up: true,
+            is_dead: false,
+            boot: 0,
+            booted: -3600,
+            healthy_from: -3600,
+            journal: Journal::default(),
+            journal_before: Journal::default(),
+            to_do: None,
+            ticket: 0,
+            is_stopped: false,
+            is_drained: false,
+            is_well: true,
+            since: -3600,
+            quality,
+            is_tried_once: false,
+            ill_until: 0,
+            cut_off_until: 0,
+            drain_blocked_until: 0,
+            clock: 0,
+            disturbed: None,
+            looked: 0,
+            failures: 0,
+            reboots: BTreeMap::new(),
+            in_vain: BTreeSet::new(),
+            said: VecDeque::new(),
+        };
+        machine.says(-3600);
+        machine
+    }
+
+    /// What boots next, by the rule of the real boot loader.
+    pub fn next(&self) -> Option<Slot> {
+        let view = PerSlot::new(|slot| SlotView { verifies: self.payloads[slot].is_some(), marker: None });
+        next_boot(Some(&self.env), &view).slot
+    }
+
+    /// The boot loader runs.
+    pub fn boots(&mut self, now: Seconds) {
+        let next = self.next();
+        if let Some(trial) = self.env.once.take() {
+            self.env.states[trial] = SlotState::Tried;
+        }
+        self.running = next.unwrap_or(self.running);
+        self.boot += 1;
+        self.booted = now;
+        (self.is_up, self.is_stopped, self.is_drained) = (true, false, false);
+        self.to_do = None;
+    }
+
+    /// Power is gone. What is on the medium stays.
+    pub fn goes_down(&mut self) {
+        (self.is_up, self.is_drained) = (false, false);
+        self.to_do = None;
+        self.ticket += 1;
+    }
+
+    /// What is read of the journal after that. A write may have been cut short: then one of the copies is torn.
+    pub fn read_journal(&mut self, is_torn: bool) {
+        let decoded = |journal: &Journal| journal.encode().ok().and_then(|copy| Journal::decode(&copy));
+        let torn = |journal: &Journal| {
+            let copy = journal.encode().ok()?;
+            Journal::decode(&copy[..copy.len() / 2])
+        };
+        let copies = if is_torn {
+            [decoded(&self.journal), torn(&self.journal_before)]
+        } else {
+            [decoded(&self.journal_before), decoded(&self.journal)]
+        };
+        self.journal = Journal::newest(copies).unwrap_or_default();
+    }
+
+    /// The journal changes, and is on the medium.
+    pub fn write(&mut self, journal: Journal) {
+        let seq = self.journal.seq + 1;
+        let before = std::mem::replace(&mut self.journal, Journal { seq, ..journal });
+        self.journal_before = before;
+    }
+
+    /// What its own clock shows, in seconds since 1970: what it writes into the boot state.
+    pub fn time(&self, now: Seconds) -> u64 {
+        u64::try_from(stamp(now, self.clock).as_second()).unwrap_or(0)
+    }
+
+    /// What runs.
+    pub fn runs(&self) -> Option<Sha256> {
+        self.payloads[self.running]
+    }
+
+    /// The payload that runs is one that is confirmed.
+    pub fn is_confirmed(&self) -> bool {
+        self.env.states[self.running] == SlotState::Good && self.env.default == self.running
+    }
+
+    /// The payload is no good on this machine, now.
+    pub fn is_spoilt(&self, now: Seconds) -> bool {
+        let of_new = match self.quality {
+            Quality::NeverWell | Quality::NeverUp => true,
+            Quality::FallsIll(after) => now >= self.healthy_from + after,
+            Quality::Well | Quality::NotStaged => false,
+        };
+        of_new && self.runs() == Some(NEW)
+    }
+
+    /// What it sees of itself. The Node object is for whoever reads it to add.
+    pub fn facts(&self, now: Seconds) -> Facts {
+        let disk = Disk {
+            running: self.running,
+            states: PerSlot::new(|slot| Some(self.env.states[slot])),
+            payloads: self.payloads,
+            next: self.next(),
+            blank: false,
+        };
+        let uptime = u64::try_from(now - self.booted).unwrap_or(0);
+        Facts { boot: format!("{}.{}", self.life, self.boot), uptime, disk: Some(disk), node: None, member: None }
+    }
+
+    /// Why the payload does not run, nor will: it is denied here, or could not be written; or the upgrade came back,
+    /// where each is tried once.
+    fn failed(&self) -> Option<String> {
+        if let Some(denied) = self.journal.denial(NEW) {
+            return Some(denied.why.clone());
+        }
+        let why = |ended: &Ended| if let Outcome::CameBack(why) = &ended.outcome { Some(why.clone()) } else { None };
+        let mut ended = self.journal.ended.iter();
+        let stages = ended.clone().take_while(|ended| ended.request.goal == Goal::Stage && ended.failed);
+        if stages.clone().count() >= TRIES {
+            return stages.filter_map(why).next();
+        }
+        ended.find(|ended| self.is_tried_once && ended.request.goal == Goal::Upgrade).and_then(why)
+    }
+
+    /// What it says of itself.
+    pub fn report(&self) -> Option<Report> {
+        let staged = self.facts(0).disk.and_then(|disk| disk.staged());
+        self.is_up.then(|| Report {
+            runs: self.runs().unwrap_or(OLD),
+            staged,
+            well: self.is_well,
+            since: self.since,
+            busy: self.journal.operation.as_ref().is_some_and(|op| op.request.goal != Goal::Stage),
+            token: self.journal.token,
+            failed: self.failed(),
+        })
+    }
+
+    /// What it says is remembered, if it is something new.
+    pub fn says(&mut self, now: Seconds) -> bool {
+        let report = self.report();
+        let is_new = self.said.back().is_none_or(|(_, last)| *last != report);
+        if is_new {
+            self.said.push_back((now, report));
+            while self.said.get(1).is_some_and(|(at, _)| *at + REMEMBERED < now) {
+                self.said.pop_front();
+            }
+        }
+        is_new
+    }
+
+    /// What it said then.
+    pub fn said_at(&self, at: Seconds) -> Option<&Report> {
+        let of_then = self.said.iter().rev().find(|(since, _)| *since <= at);
+        of_then.or(self.said.front())?.1.as_ref()
+    }
+}

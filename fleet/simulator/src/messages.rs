@@ -1,0 +1,200 @@
+//! What is on its way: requests to nodes, writes to the API server, and its answers.
+
+use std::rc::Rc;
+
+use slipway_core::digest::Sha256;
+use slipway_node::goal::{Goal, Request};
+use slipway_rollout::{
+    amount::Amount,
+    decide::Decision,
+    ledger::{Grant, Ledger, Node},
+    policy::{Policy, Rules},
+    why::WhyNot,
+};
+use uuid::Uuid;
+
+use crate::{
+    clock::{Seconds, stamp},
+    mutant::Mutant,
+    terms::Terms,
+    view::View,
+    work::{Change, Taken, Todo, Work, Write},
+    world::{Event, LATEST, World},
+};
+
+/// A mutant's grants end after this.
+const ENDS: Seconds = 3600;
+
+impl World {
+    /// A node is asked for something. The request may be lost, late, or come twice.
+    pub fn asks(&mut self, view: &View, uid: &str, goal: Goal, payload: Sha256, token: Option<u64>) {
+        let Some((n, _)) = self.uids.get(uid).copied() else { return };
+        if let Some(token) = token {
+            self.may_be_asked(view, uid, token);
+        }
+        let is_named = self.scenario.is_tried_once && goal == Goal::Upgrade;
+        let id = if is_named {
+            Uuid::from_bytes(Sha256::of(uid.as_bytes()).0[..16].try_into().unwrap_or_default())
+        } else {
+            Uuid::from_u64_pair(self.random.number(), self.random.number())
+        };
+        let request = Request {
+            id,
+            goal,
+            source: "docker://registry.example/os:2".to_owned(),
+            payload: Some(payload),
+            preserve: true,
+            token,
+            // One or two voters cannot be upgraded else.
+            allow_outage: self.etcd.peers.len() <= 2,
+            allow_any_version: false,
+            caller: "fleet".to_owned(),
+        };
+        let name = self.machines[n].name.clone();
+        if token.is_some() && self.sent.len() < 1000 {
+            self.sent.push((name.clone(), request.clone()));
+        }
+        let rates = self.scenario.rates;
+        if self.goes_wrong(rates.twice) {
+            let delay = self.random.from_to(1, LATEST);
+            self.after(delay, Event::Request(name.clone(), Box::new(request.clone())));
+        }
+        if self.goes_wrong(rates.lost) {
+            return;
+        }
+        let delay =
+            if self.goes_wrong(rates.late) { self.random.from_to(3, LATEST) } else { self.random.from_to(0, 2) };
+        self.after(delay, Event::Request(name, Box::new(request)));
+    }
+
+    /// A write arrives. It is taken if the object is still the one that it was computed from.
+    pub fn write_arrives(&mut self, c: usize, life: u64, write: &Write) {
+        let mut answer = None;
+        if self.api_answers() {
+            answer = if let Some(ledger) = &write.ledger {
+                self.ledger_arrives(write, ledger)
+            } else {
+                self.change_arrives(write)
+            };
+            let is_taken = answer.is_some();
+            self.counts.conflicts += u64::from(!is_taken);
+            self.trace.say(self.now, || format!("write of controller {c}, {:?}: taken {is_taken}", write.change));
+        }
+        let is_lost = self.goes_wrong(self.scenario.rates.lost / 4);
+        let delay = if is_lost { 60 } else { self.random.from_to(0, 1) };
+        self.after(delay, Event::Answer(c, life, answer.filter(|_| !is_lost)));
+    }
+
+    fn ledger_arrives(&mut self, write: &Write, ledger: &Rc<Ledger>) -> Option<Taken> {
+        let before = Rc::clone(&self.api.ledger.object);
+        let mut to = Rc::clone(ledger);
+        let mut version = write.version;
+        if let (Mutant::CachedBudget, Change::Grant(node)) = (self.mutant, &write.change) {
+            version = self.api.ledger.version;
+            to = Rc::new(on_top(&before, node, write));
+        }
+        if !self.api.ledger.write(version, Ledger::clone(&to)) {
+            return None;
+        }
+        self.ledger_was_written(&before, write);
+        self.laws.changed = self.now;
+        if let Change::Grant(node) = &write.change
+            && let Some((n, _)) = self.uids.get(&node.uid).copied()
+        {
+            self.granted(n);
+        }
+        self.poke();
+        Some(Taken::Ledger(self.api.ledger.version, Rc::clone(&self.api.ledger.object)))
+    }
+
+    fn change_arrives(&mut self, write: &Write) -> Option<Taken> {
+        let pool = write.view.pool;
+        if self.api.rollouts.get(pool)?.version != write.version {
+            return None;
+        }
+        self.rollout_was_written(write);
+        self.api.edit(pool, |rollout| match &write.change {
+            Change::Pause(why) => rollout.paused = Some(why.clone()),
+            Change::Deny(why) => rollout.denied = Some(why.clone()),
+            Change::Passed(passed) => rollout.passed = *passed,
+            Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
+        });
+        self.laws.changed = self.now;
+        self.poke();
+        Some(Taken::Rollout(write.version + 1))
+    }
+
+    /// What became of a write. Whoever was not the first, or has heard nothing, looks again.
+    pub fn answer_arrives(&mut self, c: usize, life: u64, answer: Option<Taken>) {
+        if !self.is_alive(c, life) {
+            return;
+        }
+        let Some(taken) = answer else {
+            self.controllers[c].work = None;
+            let soon = self.random.from_to(1, 10);
+            self.look_in(c, soon);
+            return;
+        };
+        if let Some(work) = &mut self.controllers[c].work {
+            match taken {
+                Taken::Ledger(version, ledger) => (work.version, work.ledger) = (version, ledger),
+                Taken::Rollout(version) => work.rollout_version = version,
+            }
+        }
+        self.after(0, Event::Act(c, life));
+    }
+
+    /// What a mutant adds.
+    pub fn mutate(&self, work: &mut Work, view: &View, decision: &Decision) {
+        let now = stamp(self.now, view.offset).as_second();
+        for grant in &view.snapshot.ledger.grants {
+            let of_it = decision.waiting.iter().find(|waiting| waiting.node.uid == grant.node.uid);
+            let is_silent = of_it.is_some_and(|waiting| matches!(waiting.why, WhyNot::SilentHolder { .. }));
+            let goes = match self.mutant {
+                Mutant::GrantsEnd => grant.since.as_second() + ENDS < now,
+                Mutant::FreedBySilence => is_silent,
+                _ => false,
+            };
+            if goes {
+                work.todo.push_back(Todo::Drop(grant.node.uid.clone()));
+            }
+        }
+        let is_held_back = view.snapshot.paused.is_some() || view.snapshot.denied.is_some();
+        if self.mutant == Mutant::WindowIgnored && !is_held_back {
+            let begins = |waiting: &slipway_rollout::decide::Waiting| {
+                let grant = view.snapshot.ledger.held(&waiting.node.uid)?;
+                let (uid, payload) = (waiting.node.uid.clone(), view.snapshot.plan.payload);
+                let begin = slipway_rollout::decide::Action::Begin { uid, token: grant.token, payload };
+                matches!(waiting.why, WhyNot::Closed(_)).then_some(Todo::Decided(begin))
+            };
+            work.todo.extend(decision.waiting.iter().filter_map(begins));
+        }
+    }
+
+    /// Whether the member of etcd is gone that the machine had which was this node.
+    pub fn is_member_gone(&self, node: &Node) -> bool {
+        let Some((n, life)) = self.uids.get(&node.uid).copied() else { return true };
+        !self.etcd.has(n) || self.machines[n].life != life
+    }
+}
+
+/// The new grant on top of whatever there is.
+fn on_top(ledger: &Ledger, node: &Node, write: &Write) -> Ledger {
+    let mut ledger = ledger.clone();
+    ledger.epoch += 1;
+    ledger.grants.push(Grant { node: node.clone(), token: ledger.epoch, since: stamp(write.made, 0) });
+    ledger
+}
+
+/// Percents as a mutant reads them.
+pub fn rounded_up(terms: &Terms, nodes: usize) -> Rules {
+    let up = |amount: Amount| match amount {
+        Amount::Percent(percent) => {
+            Amount::Nodes(u32::try_from((nodes * usize::from(percent)).div_ceil(100)).unwrap_or(1))
+        }
+        Amount::Nodes(_) => amount,
+    };
+    let policy = |policy: Policy| Policy { max_unavailable: policy.max_unavailable.map(up), ..policy };
+    let policies: Vec<Policy> = terms.0.iter().map(|term| policy(term.policy.clone())).collect();
+    Rules::try_from(policies).unwrap_or_default()
+}

@@ -1,0 +1,38 @@
+//! What is wrong on purpose, so that the laws are seen to notice it.
+
+/// What is done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Nothing.
+    None,
+    /// A grant ends an hour after it was given.
+    GrantsEnd,
+    /// The budget is of a ledger that was read some minutes ago.
+    CachedBudget,
+    /// A node does not read its grant again.
+    NoReread,
+    /// Percents are rounded up.
+    RoundsUp,
+    /// A request that was lost is sent again also when no window is open.
+    WindowIgnored,
+    /// A node obeys any token.
+    AnyToken,
+    /// A node that does not answer loses its grant.
+    FreedBySilence,
+    /// The journal does not outlive a power cut.
+    JournalLost,
+}
+
+impl Mutant {
+    /// Each of them.
+    pub const ALL: [Self; 8] = [
+        Self::GrantsEnd,
+        Self::CachedBudget,
+        Self::NoReread,
+        Self::RoundsUp,
+        Self::WindowIgnored,
+        Self::AnyToken,
+        Self::FreedBySilence,
+        Self::JournalLost,
+    ];
+}

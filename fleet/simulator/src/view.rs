@@ -1,0 +1,52 @@
+//! What a controller sees, which may be old; and what it makes of it.
+
+use std::rc::Rc;
+
+use slipway_core::digest::Sha256;
+use slipway_rollout::facts::{Says, Snapshot};
+
+use crate::{
+    clock::{Seconds, stamp},
+    terms::Terms,
+};
+
+/// What a machine says of itself. Since when is told as a length of time, whatever its clock says: who asks counts back
+/// from its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub runs: Sha256,
+    pub staged: Option<Sha256>,
+    pub well: bool,
+    pub since: Seconds,
+    pub busy: bool,
+    pub token: u64,
+    pub failed: Option<String>,
+}
+
+impl Report {
+    /// As a controller takes it whose clock is so far off.
+    pub fn taken(&self, offset: Seconds) -> Says {
+        Says {
+            runs: self.runs,
+            staged: self.staged,
+            well: self.well,
+            since: stamp(self.since, offset),
+            busy: self.busy,
+            token: self.token,
+            failed: self.failed.clone(),
+        }
+    }
+}
+
+/// What a controller has decided from.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The place of its pool.
+    pub pool: usize,
+    pub snapshot: Snapshot,
+    pub terms: Rc<Terms>,
+    /// When it read the ledger, and then the rollout.
+    pub read: Seconds,
+    /// By how much the controller's clock was off.
+    pub offset: Seconds,
+}

@@ -1,0 +1,85 @@
+//! What a controller knows of itself: what it is at, what is left to do, and what it writes.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use slipway_rollout::{
+    decide::Action,
+    ledger::{Ledger, Limits, Node, Proof},
+};
+
+use crate::{clock::Seconds, view::View};
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub enum Todo {
+    /// What was decided.
+    Decided(Action),
+    /// So many waves are over.
+    Passed(usize),
+    /// What is never to be: a grant goes, and nobody has proven anything.
+    Drop(String),
+}
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Grant(Node),
+    Free(String, Proof),
+    /// What is never to be: nobody has proven anything.
+    Drop(String),
+    Pause(String),
+    Deny(String),
+    Passed(usize),
+}
+
+/// A write that is on its way.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub version: u64,
+    /// The ledger that is written; `None` for a change of the rollout.
+    pub ledger: Option<Rc<Ledger>>,
+    pub change: Change,
+    pub view: Rc<View>,
+    /// When it was made, by the clock of who made it.
+    pub made: Seconds,
+}
+
+/// What a controller is at.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub pool: usize,
+    pub ledger: Rc<Ledger>,
+    pub version: u64,
+    pub rollout_version: u64,
+    pub read: Seconds,
+    pub view: Option<Rc<View>>,
+    pub limits: Option<Limits>,
+    pub todo: VecDeque<Todo>,
+    pub wait: Seconds,
+}
+
+/// A controller.
+#[derive(Clone, Debug, Default)]
+pub struct Controller {
+    /// Which life of it this is: what is on its way to an earlier one is not heard.
+    pub life: u64,
+    pub is_up: bool,
+    /// What its clock is off.
+    pub offset: Seconds,
+    /// How old what it watches is, at least, until then.
+    pub lag: (Seconds, Seconds),
+    pub work: Option<Work>,
+    /// When it looks the next time, if that is planned.
+    pub look_at: Option<Seconds>,
+    /// When each pool is to be looked at.
+    pub due: Vec<Seconds>,
+    /// What it read before: for a mutant.
+    pub before: Rc<Ledger>,
+}
+
+/// What a write that was taken has made.
+#[derive(Clone, Debug)]
+pub enum Taken {
+    Ledger(u64, Rc<Ledger>),
+    Rollout(u64),
+}

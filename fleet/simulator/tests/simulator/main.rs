@@ -1,0 +1,41 @@
+//! Needs: nothing
+//!
+//! Rollouts of random fleets with faults of every kind, in virtual time, each from its seed. What is checked is in the
+//! crate, at every step. `SLIPWAY_ROLLOUTS` says how many; `SLIPWAY_FIRST` is the first seed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod mutants;
+
+use std::env;
+
+use slipway_fleet_simulator::{
+    campaign::{many, replay, run, told},
+    mutant::Mutant,
+};
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |number| number.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+#[test]
+fn no_rollout_breaks_a_law() {
+    let (first, rollouts) = (number("SLIPWAY_FIRST", 1), number("SLIPWAY_ROLLOUTS", 2000));
+    let (counts, failure) = many(first, rollouts, None, Mutant::None);
+    eprintln!("{rollouts} rollouts: {counts:?}");
+    if let Some(failure) = failure {
+        panic!("{}", told(&failure, None, Mutant::None));
+    }
+    // Otherwise nothing was tried.
+    let each = [counts.grants, counts.reached, counts.came_back, counts.cuts, counts.crashes, counts.conflicts];
+    let others = [counts.faults, counts.denied, counts.finished];
+    assert!(rollouts < 500 || each.iter().chain(&others).all(|count| *count > rollouts / 20), "{counts:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_run_each_time() {
+    for seed in 1..30 {
+        let (lines, failure) = replay(seed, None, Mutant::None);
+        assert_eq!((lines, failure.clone()), replay(seed, None, Mutant::None));
+        assert_eq!(run(seed, None, Mutant::None).1, failure);
+    }
+}

@@ -1,0 +1,36 @@
+//! What is wrong on purpose is noticed, by the law that it breaks, within some hundred rollouts.
+
+use slipway_fleet_simulator::{campaign::many, mutant::Mutant};
+
+/// Seeds that are tried with each mutant.
+const SEEDS: u64 = 3000;
+
+/// The law that the first rollout breaks which breaks one.
+fn broken(mutant: Mutant) -> String {
+    let (_, failure) = many(1, SEEDS, None, mutant);
+    let failure = failure.unwrap_or_else(|| panic!("nobody noticed {mutant:?}"));
+    eprintln!("{mutant:?}: seed {}: {}", failure.seed, failure.law);
+    failure.law
+}
+
+fn is_one_of(law: &str, laws: &[&str]) -> bool {
+    laws.iter().any(|name| law.starts_with(name))
+}
+
+#[test]
+fn each_mutant_is_noticed() {
+    for mutant in Mutant::ALL {
+        let law = broken(mutant);
+        let laws: &[&str] = match mutant {
+            Mutant::GrantsEnd | Mutant::FreedBySilence => &["grants:", "budget:", "control plane:"],
+            Mutant::CachedBudget => &["budget:", "control plane:", "grants:", "tokens:", "zones:"],
+            Mutant::NoReread => &["grants:"],
+            Mutant::RoundsUp => &["budget:"],
+            Mutant::WindowIgnored => &["windows:"],
+            Mutant::AnyToken => &["tokens:"],
+            Mutant::JournalLost => &["tokens:", "cordons:", "ends:", "reboots:", "locks:", "grants:", "frees:"],
+            Mutant::None => &[],
+        };
+        assert!(is_one_of(&law, laws), "{mutant:?}: {law}");
+    }
+}
