@@ -172,6 +172,11 @@ node_programs() {
     for name in slipwayd slipwayctl; do strip -o "$top/out/node/$name" "$programs/$name"; done
     cp "$top/out/cache/fleet/etcd" "$top"/out/cache/fleet/containerd/{containerd,containerd-shim-runc-v2,ctr,runc} \
         "$top/out/node/"
+    # A cluster with a node in QEMU: only the large campaign has one.
+    [[ ${SLIPWAY_SYSTEMS-} = all ]] || return 0
+    "$top/fleet/hack/parts" kube
+    "$top/fleet/hack/parts" kubelet
+    cp "$top"/out/cache/fleet/{kube-apiserver,kubelet,kubectl} "$top/out/node/"
 }
 
 # etcd's client is made from etcd's own messages when it is compiled.

@@ -124,7 +124,7 @@ fn installed(tag: &Tags, version: &str) -> (Image, Terminal, usize) {
     let args = ["--source", &source, "--plain-http", "--extra-kernel-arg", "no_timer_check"];
     let ended = image.installer("install", &args);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    let mut at = Terminal::of(machine(Firmware::Bios, &image).test_net(Some(tag.registry.port)));
+    let mut at = Terminal::of(machine(Firmware::Bios, &image).test_net(&[(5000, tag.registry.port)]));
     at.logs_in('A', 0);
     let seen = tag.registry.answered().len();
     (image, at, seen)

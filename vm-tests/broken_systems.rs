@@ -69,7 +69,7 @@ fn a_crash_of_process_1(firmware: Firmware) {
 fn no_network(firmware: Firmware) {
     let check = "ping -c 1 -W 5 10.0.2.2 || exit 1";
     let version = broken(&with_check("20-network", check));
-    let connected = |firmware, image: &_| machine(firmware, image).test_net(None);
+    let connected = |firmware, image: &_| machine(firmware, image).test_net(&[]);
     let masked = [DEADLINE, "systemd.mask=systemd-networkd.service", "systemd.mask=systemd-networkd.socket"];
     let reason = "check 20-network failed";
     comes_back(DEBIAN, connected, firmware, version.path(), &masked, reason);

@@ -35,6 +35,7 @@ macro_rules! under_both_firmwares {
 mod auto_upgrade;
 mod boot_rule;
 mod broken_systems;
+mod cluster;
 mod console;
 mod damaged;
 mod debugger;
@@ -45,6 +46,7 @@ mod image;
 mod in_guest;
 mod installed;
 mod keyboard;
+mod kubernetes;
 mod larger_disk;
 mod live;
 mod machined;

@@ -1,6 +1,5 @@
 //! A node that upgrades itself: Debian with `slipwayd`, with the only member of an etcd, and once with containerd. Somebody
-//! asks at the serial console; nobody reboots, and nobody confirms. Kubernetes is not in these machines: `fleet/slipwayd`
-//! is tested with it.
+//! asks at the serial console; nobody reboots, and nobody confirms. With Kubernetes: `kubernetes`.
 //!
 //! `SLIPWAY_NODE_CUTS` is after how many of the journal's changes the power is cut, each on a disk of its own.
 
@@ -27,7 +26,7 @@ use crate::{
 };
 
 /// What a node of ours needs to be well.
-const NEED: &[&str] = &["etcd.service", "ssh.service"];
+pub const NEED: &[&str] = &["etcd.service", "ssh.service"];
 const CONFIG: &str = r#"
 [services]
 stop = ["etcd.service"]
@@ -59,16 +58,16 @@ soak = "5s"
 prove = PROVE
 "#;
 /// With containerd, and a registry on the machine that runs the tests.
-const CONTAINERS: &str = r#"
+pub const CONTAINERS: &str = r#"
 [registry]
 plain_http = true
 [containerd]
 "#;
 /// Its overlays cannot lie on `/var`, which is one.
 const CONTAINERD: &str = "version = 2\nroot = '/system/ephemeral/containerd'\n";
-const NODE_PROGRAMS: [&str; 5] = ["etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc"];
+pub const NODE_PROGRAMS: [&str; 5] = ["etcd", "containerd", "containerd-shim-runc-v2", "ctr", "runc"];
 /// Seconds a version has to be well in. A guest may be far slower than a machine.
-const PROVE: u64 = 1200;
+pub const PROVE: u64 = 1200;
 /// The same for one that never will be: nobody wants to wait for that.
 const PROVE_SICK: u64 = 240;
 /// Says on the console what the node has to do, until that is nothing; how the last thing ended, and whether etcd still
@@ -117,10 +116,7 @@ fn upgrades(firmware: Firmware) {
     let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
     at.runs("slipwayctl plan upgrade dir:/mnt/payload | grep 'blocked: etcd needs 1 healthy voters of 1'");
-    let began = Instant::now();
-    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
-    at.console.wait_for("slipway: slot B try=1: booting");
-    eprintln!("from the call to the new system's kernel: {:.0} s", began.elapsed().as_secs_f32());
+    upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
     expect_end(&mut at, "reached its goal");
     at.asks_for_login('B', 1);
     at.runs("slipwayctl rollback --allow-outage");
@@ -136,8 +132,7 @@ fn gives_up(firmware: Firmware) {
     let medium = Medium::with_payload(next.path());
     let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
-    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
-    at.console.wait_for("slipway: slot B try=1: booting");
+    upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
     expect_end(&mut at, "db.service is inactive");
     at.asks_for_login('A', 0);
     at.says(
@@ -155,8 +150,7 @@ fn discards(firmware: Firmware) {
     let mut at = Terminal::of(machine(firmware, &disk_of(&image).kept(), &medium));
     at.logs_in('A', 0);
     at.runs("touch /var/mark /system/state/mark && sync");
-    at.runs("slipwayctl upgrade dir:/mnt/payload --discard");
-    at.console.wait_for("slipway: slot B try=1: booting");
+    upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --discard");
     expect_end(&mut at, "reached its goal");
     at.asks_for_login('B', 1);
     at.runs("mountpoint /var && ! test -e /var/mark && test -e /system/state/mark");
@@ -176,12 +170,11 @@ fn runs_an_image(firmware: Firmware) {
     tags.push(&images::Image::new(layers), "next");
     let image = image_of(old.path());
     let machine = Machine::new(firmware).memory(2048).drive(&disk_of(&image).kept());
-    let mut at = Terminal::of(machine.test_net(Some(tags.registry.port)));
+    let mut at = Terminal::of(machine.test_net(&[(5000, tags.registry.port)]));
     at.logs_in('A', 0);
     // For who reads the console of a test that failed.
     at.runs("{ slipwayctl watch >/dev/console 2>&1 </dev/null & }");
-    at.runs("slipwayctl upgrade docker://10.0.2.100:5000/os:next --allow-outage");
-    at.console.wait_for("slipway: slot B try=1: booting");
+    upgrades_by(&mut at, "slipwayctl upgrade docker://10.0.2.100:5000/os:next --allow-outage");
     expect_end(&mut at, "reached its goal");
     at.asks_for_login('B', 1);
     // The shim that ran it says so, and systemd who stopped it.
@@ -225,8 +218,7 @@ fn record(before: &Image, medium: &Medium) -> WriteLog {
     fs::write(&log, []).expect("the log can be made");
     let mut at = Terminal::of(machine(Firmware::Bios, &disk_of(&disk).logged(&log), medium));
     at.logs_in('A', 0);
-    at.runs("slipwayctl upgrade dir:/mnt/payload --allow-outage");
-    at.console.wait_for("slipway: slot B try=1: booting");
+    upgrades_by(&mut at, "slipwayctl upgrade dir:/mnt/payload --allow-outage");
     expect_end(&mut at, "reached its goal");
     at.console.switch_off();
     WriteLog::read(&log)
@@ -258,8 +250,16 @@ fn changes(log: &WriteLog) -> Vec<(usize, String)> {
     changes
 }
 
+/// Ask for an upgrade, and wait until the new system boots.
+fn upgrades_by(at: &mut Terminal, command: &str) {
+    let began = Instant::now();
+    at.runs(command);
+    at.console.wait_for("slipway: slot B try=1: booting");
+    eprintln!("from the call to the new system's kernel: {:.0} s", began.elapsed().as_secs_f32());
+}
+
 /// Wait until the node has nothing to do; the last thing that it had to do ended so.
-fn expect_end(at: &mut Terminal, how: &str) {
+pub fn expect_end(at: &mut Terminal, how: &str) {
     let end = end(at);
     if !end.contains(how) {
         at.console.fail(&format!("`{end}` instead of `{how}`"));
@@ -287,11 +287,11 @@ fn installed() -> Image {
 }
 
 /// A disk with this version.
-fn image_of(version: &Path) -> Image {
+pub fn image_of(version: &Path) -> Image {
     Image::of(version, &["--extra-kernel-arg", "no_timer_check"])
 }
 
-fn disk_of(image: &Image) -> Drive<'_> {
+pub fn disk_of(image: &Image) -> Drive<'_> {
     Drive::new(image.path()).boot_index(1)
 }
 
@@ -312,12 +312,12 @@ fn alone(version: &str) -> TempDir {
 }
 
 /// The payload of another disk, at `/mnt/payload`.
-fn with_medium() -> String {
+pub fn with_medium() -> String {
     let what = "What=/dev/disk/by-id/virtio-slipway-payload\nWhere=/mnt\nOptions=ro";
     with_unit_file("mnt.mount", &format!("[Mount]\n{what}"), "local-fs")
 }
 
-fn with_etcd() -> String {
+pub fn with_etcd() -> String {
     let etcd = format!("Type=notify\nRestart=always\nExecStart=etcd {ETCD}");
     with_unit("etcd", &format!("After=local-fs.target\n[Service]\n{etcd}"), "multi-user")
 }
@@ -325,27 +325,29 @@ fn with_etcd() -> String {
 /// The same with containerd.
 fn with_containerd(version: &str) -> TempDir {
     let need = [NEED, &["containerd.service"]].concat();
-    let service = "Type=notify\nDelegate=yes\nKillMode=process\nExecStart=containerd --config /etc/containerd.toml";
-    let script = [
-        with_etcd(),
-        script(&(config(&need, PROVE) + CONTAINERS)),
-        with_file("/etc/containerd.toml", 0o644, CONTAINERD),
-        with_unit("containerd", &format!("After=local-fs.target\n[Service]\n{service}"), "multi-user"),
-    ];
+    let script = [with_etcd(), script(&(config(&need, PROVE) + CONTAINERS)), containerd_service("", "")];
     own_debian::version(version, &script.concat(), &programs(&NODE_PROGRAMS))
 }
 
-fn config(need: &[&str], prove: u64) -> String {
+/// containerd, with more in its configuration and in its service.
+pub fn containerd_service(config: &str, service: &str) -> String {
+    let runs = "Type=notify\nDelegate=yes\nKillMode=process\nExecStart=containerd --config /etc/containerd.toml";
+    let unit = format!("After=local-fs.target\n[Service]\n{runs}{service}");
+    with_file("/etc/containerd.toml", 0o644, &format!("{CONTAINERD}{config}"))
+        + &with_unit("containerd", &unit, "multi-user")
+}
+
+pub fn config(need: &[&str], prove: u64) -> String {
     CONFIG.replace("NEED", &format!("{need:?}")).replace("PROVE", &prove.to_string())
 }
 
 /// What every node has, and these.
-fn programs(more: &[&str]) -> Vec<PathBuf> {
+pub fn programs(more: &[&str]) -> Vec<PathBuf> {
     [&["slipwayd", "slipwayctl"], more].concat().iter().map(|name| World::get().node_program(name)).collect()
 }
 
 /// What makes a node with this configuration of a Debian.
-fn script(config: &str) -> String {
+pub fn script(config: &str) -> String {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let service = fs::read_to_string(top.join("fleet/slipwayd/slipwayd.service")).expect("it is part of the project");
     [

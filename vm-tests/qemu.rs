@@ -280,11 +280,11 @@ impl Machine {
     }
 
     /// Plug in a network card whose net ends at the host: DHCP gives addresses, and 10.0.2.2 answers. TCP connections to
-    /// `10.0.2.100:5000` end at this port of the host's loopback device.
-    pub fn test_net(mut self, port: Option<u16>) -> Self {
+    /// these ports of 10.0.2.100 end at those of the host's loopback device.
+    pub fn test_net(mut self, servers: &[(u16, u16)]) -> Self {
         // A program for each connection: without one QEMU has a single connection for all, and opens it at once.
-        let forward = |port| format!(",guestfwd=tcp:10.0.2.100:5000-cmd:busybox nc 127.0.0.1 {port}");
-        let net = format!("user,id=net,restrict=on{}", port.map(forward).unwrap_or_default());
+        let forward = |(at, port): &_| format!(",guestfwd=tcp:10.0.2.100:{at}-cmd:busybox nc 127.0.0.1 {port}");
+        let net = format!("user,id=net,restrict=on{}", servers.iter().map(forward).collect::<String>());
         self.only_disks = false;
         self.files.extend(["-netdev".into(), net.into()]);
         self.shape.extend(["-device", "virtio-net-pci,netdev=net,romfile="].map(Into::into));

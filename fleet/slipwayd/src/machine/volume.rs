@@ -90,14 +90,11 @@ impl Volume {
         if let Some(mount) = left()?.first() {
             return Err(format!("{} is still mounted: {}", mount.point.display(), holders::of(&mounts, &self.goes)));
         }
-        for dev in self.goes.iter().take(1) {
-            if let Some(node) = held(*dev)? {
-                let here = mounts::mounts(&mountinfo()?).map_err(|never| never.to_string())?;
-                let who = holders::elsewhere(&self.goes, &here);
-                return Err(who.unwrap_or_else(|| format!("the kernel still holds {node}: swap, or device mapper")));
-            }
-        }
-        Ok(())
+        let Some(partition) = self.goes.first() else { return Ok(()) };
+        let Some(node) = held(*partition)? else { return Ok(()) };
+        let here = mounts::mounts(&mountinfo()?).map_err(|never| never.to_string())?;
+        let who = holders::elsewhere(&self.goes, &here);
+        Err(who.unwrap_or_else(|| format!("the kernel still holds {node}: swap, or device mapper")))
     }
 }
 

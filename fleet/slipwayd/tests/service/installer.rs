@@ -18,7 +18,8 @@ use uuid::Uuid;
 
 use crate::script;
 
-struct Nobody;
+/// Who watches nothing, and lets everything go on.
+pub struct Nobody;
 
 impl Watcher for Nobody {
     fn tell(&self, _progress: Progress) {}

@@ -9,22 +9,11 @@ use std::{
 
 use slipway_core::digest::Sha256;
 use slipway_test_support::images::{Image, Layer, Layout, Pack, Tar};
-use slipwayd::{
-    machine::unpack::unpack,
-    world::{Progress, Watcher},
-};
+use slipwayd::machine::unpack::unpack;
 use tar::EntryType;
 use tempfile::{TempDir, tempdir};
 
-struct Nobody;
-
-impl Watcher for Nobody {
-    fn tell(&self, _progress: Progress) {}
-
-    fn wants_end(&self) -> bool {
-        false
-    }
-}
+use crate::installer::Nobody;
 
 struct Unpacked {
     dir: TempDir,

@@ -152,21 +152,32 @@ pub fn run(name: &str, args: &[&str]) -> String {
 /// `server.key`, in this directory.
 pub struct Authority(pub PathBuf);
 
+/// A new key for a certificate.
+const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+
 impl Authority {
     pub fn new(dir: &Path) -> Self {
-        let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
-        let openssl = |args: &[&str]| run("openssl", args);
-        let own = ["-keyout", &path("ca.key"), "-out", &path("ca.crt"), "-subj", "/CN=an authority", "-days", "2"];
-        openssl(&[&["req", "-x509"], &key[..], &own[..]].concat());
-        let asked = ["-keyout", &path("server.key"), "-out", &path("server.csr"), "-subj", "/CN=a registry"];
-        openssl(&[&["req"], &key[..], &asked[..]].concat());
-        fs::write(path("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost").unwrap();
-        let (csr, crt, ca, ca_key, names) =
-            (path("server.csr"), path("server.crt"), path("ca.crt"), path("ca.key"), path("names"));
-        let given = ["-in", &csr, "-out", &crt, "-CA", &ca, "-CAkey", &ca_key, "-extfile", &names];
-        openssl(&[&["x509", "-req", "-CAcreateserial", "-days", "2"], &given[..]].concat());
-        Authority(dir.to_owned())
+        let authority = Authority(dir.to_owned());
+        let own = ["-keyout", &authority.path("ca.key"), "-out", &authority.path("ca.crt")];
+        let says = ["-subj", "/CN=an authority", "-days", "2"];
+        run("openssl", &[&["req", "-x509"], &NEW_KEY[..], &own, &says].concat());
+        authority.certify("server", "/CN=a registry", "IP:127.0.0.1,DNS:localhost");
+        authority
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A certificate, `NAME.crt` and `NAME.key`, for whom this subject names, at these addresses.
+    pub fn certify(&self, name: &str, subject: &str, addresses: &str) {
+        let path = |ending: &str| self.path(&format!("{name}.{ending}"));
+        let asked = ["-keyout", &path("key"), "-out", &path("csr"), "-subj", subject];
+        run("openssl", &[&["req"], &NEW_KEY[..], &asked].concat());
+        fs::write(path("names"), format!("subjectAltName={addresses}")).unwrap();
+        let by = ["-CA", &self.path("ca.crt"), "-CAkey", &self.path("ca.key"), "-CAcreateserial"];
+        let given = ["-in", &path("csr"), "-out", &path("crt"), "-extfile", &path("names"), "-days", "2"];
+        run("openssl", &[&["x509", "-req"], &by[..], &given].concat());
     }
 
     /// Options that trust it.
