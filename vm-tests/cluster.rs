@@ -4,17 +4,20 @@
 use std::{
     fs::{self, File},
     net::TcpListener,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 use slipway_test_support::registry::Authority;
 use tempfile::TempDir;
 
-use crate::world::{World, run, run_to_end, scratch_dir};
+use crate::{
+    console::LIMIT,
+    world::{World, run, run_to_end, scratch_dir},
+};
 
 /// Where a guest reaches the API server.
 pub const PORT: u16 = 6443;
@@ -97,9 +100,14 @@ impl Cluster {
         String::from_utf8(run(self.program(), self.with_credentials(args))).expect("kubectl prints text")
     }
 
-    /// The same until it prints this.
+    /// The same until it prints this. Fails with what the cluster tells of itself.
+    #[track_caller]
     pub fn expect(&self, args: &[&str], text: &str) {
+        let deadline = Instant::now() + LIMIT;
         while self.try_kubectl(args).is_none_or(|said| !said.contains(text)) {
+            if Instant::now() > deadline {
+                panic!("{args:?} do not say `{text}`:\n{}", self.kubectl(&["get", "events", "--all-namespaces"]));
+            }
             thread::sleep(Duration::from_millis(200));
         }
     }
@@ -116,7 +124,7 @@ impl Cluster {
         (ended.code == 0).then(|| String::from_utf8_lossy(&ended.stdout).into_owned())
     }
 
-    fn program(&self) -> std::path::PathBuf {
+    fn program(&self) -> PathBuf {
         World::get().node_program("kubectl")
     }
 

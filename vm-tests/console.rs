@@ -14,7 +14,7 @@ use crate::{debugger, firmware::Connection, times};
 
 /// After what time a boot, or a job in a guest, hangs. A boot takes about ten seconds on an idle machine, and some tests
 /// run beside each other.
-const LIMIT: Duration = Duration::from_secs(900);
+pub const LIMIT: Duration = Duration::from_secs(900);
 /// Lines of the serial console that a failure shows.
 const TAIL_LINES: usize = 60;
 /// After any of these nothing that a test may wait for comes any more.

@@ -13,8 +13,8 @@ use crate::{
     cluster::Cluster,
     medium::Medium,
     node::{
-        CONTAINERS, NEED, NODE_PROGRAMS, PROVE, config, containerd_service, disk_of, expect_end, image_of, programs,
-        script, with_etcd, with_medium,
+        NEED, NODE_PROGRAMS, PROVE, config, containerd_service, disk_of, expect_end, image_of, programs, script,
+        with_etcd, with_medium,
     },
     own_debian::{self, with_file, with_unit},
     qemu::{Firmware, Machine},
@@ -27,6 +27,8 @@ const NODE: &str = "node";
 /// What runs in pods, and in their sandboxes.
 const IMAGE: &str = "test.invalid/busybox:1";
 const KUBERNETES: &str = r#"
+[containerd]
+kubelet = "kubelet.service"
 [kubernetes]
 node = "node"
 kubeconfig = "/etc/kubernetes/kubelet.conf"
@@ -123,9 +125,11 @@ fn node(version: &str, credentials: &str) -> TempDir {
     let service = format!("Restart=always\nRestartSec=2\nKillMode=process\nExecStart={KUBELET}");
     let script = [
         with_etcd(),
-        script(&(config(&need, PROVE) + CONTAINERS + KUBERNETES)),
+        script(&(config(&need, PROVE) + KUBERNETES)),
         with_medium(),
         containerd_service(CONTAINERD, "\nExecStartPost=ctr -n k8s.io images import /usr/bin/busybox.tar"),
+        // containerd copies it into each pod that has the node's network.
+        with_file("/etc/hosts", 0o644, "127.0.0.1 localhost"),
         with_file("/etc/cni/net.d/10-none.conf", 0o644, CNI),
         with_file("/etc/kubernetes/kubelet.json", 0o644, &kubelet.to_string()),
         with_file("/etc/kubernetes/kubelet.conf", 0o600, credentials),

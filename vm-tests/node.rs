@@ -58,7 +58,7 @@ soak = "5s"
 prove = PROVE
 "#;
 /// With containerd, and a registry on the machine that runs the tests.
-pub const CONTAINERS: &str = r#"
+const CONTAINERS: &str = r#"
 [registry]
 plain_http = true
 [containerd]
