@@ -1,10 +1,14 @@
 //! Channels, looked into and written.
 //!
 //! Registries are slow and may be hostile. So a look is beside all else, on a thread of its own: at most [`AT_ONCE`] of
-//! them, and after [`PATIENCE`] nobody waits for it any more. What it found is written as long as nobody has written
-//! another look since it began.
+//! them, and after [`PATIENCE`] nobody waits for it any more. What it found is written unless somebody else was faster.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
@@ -19,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    choices::{self, Failed, Known},
+    choices::{self, Begun, Failed, Known},
     cluster::{Cluster, Error, Result},
     events::Told,
 };
@@ -29,17 +33,9 @@ pub const AT_ONCE: usize = 4;
 /// For how long a look is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a look began from. If any of it is another one now, somebody else has looked, or other things are wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Begun {
-    name: String,
-    uid: Option<String>,
-    generation: i64,
-    looked_at: Option<Timestamp>,
-}
-
 /// A look that has ended.
 struct Ended {
+    name: String,
     begun: Begun,
     outcome: std::result::Result<Vec<Candidate>, Failed>,
 }
@@ -57,12 +53,8 @@ fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error
     let part = |name: &str| object.data.get(name).cloned().unwrap_or(Value::Null);
     let status: Option<ChannelStatus> = from_value(part("status"))?;
     let spec = from_value::<Spec>(part("spec")).map_err(|e| e.to_string());
-    Ok(Known { spec, generation: object.metadata.generation.unwrap_or(0), status: status.unwrap_or_default() })
-}
-
-fn begun(name: &str, object: &DynamicObject, known: &Known) -> Begun {
-    let (name, uid) = (name.to_owned(), object.metadata.uid.clone());
-    Begun { name, uid, generation: known.generation, looked_at: known.status.looked_at }
+    let uid = object.metadata.uid.clone();
+    Ok(Known { uid, spec, generation: object.metadata.generation.unwrap_or(0), status: status.unwrap_or_default() })
 }
 
 impl Channels {
@@ -75,21 +67,21 @@ impl Channels {
     /// Look, and write what follows, for ever.
     pub async fn run(&self, interval: Duration) -> Infallible {
         let mut looks = JoinSet::new();
-        let mut under_way: Vec<Begun> = Vec::new();
+        let mut under_way = BTreeSet::new();
         let mut ended: Vec<Ended> = Vec::new();
         loop {
             match self.turn(&mut ended, &under_way).await {
                 Ok(due) => {
-                    for (begun, job) in due {
-                        under_way.push(begun.clone());
-                        looks.spawn(async move { Ended { begun, outcome: job.await } });
+                    for (name, begun, job) in due {
+                        under_way.insert(name.clone());
+                        looks.spawn(async move { Ended { name, begun, outcome: job.await } });
                     }
                 }
                 Err(e) => eprintln!("{e}"),
             }
             tokio::select! {
                 Some(Ok(done)) = looks.join_next() => {
-                    under_way.retain(|begun| *begun != done.begun);
+                    under_way.remove(&done.name);
                     ended.push(done);
                 }
                 () = sleep(interval) => {}
@@ -101,8 +93,8 @@ impl Channels {
     async fn turn(
         &self,
         ended: &mut Vec<Ended>,
-        under_way: &[Begun],
-    ) -> Result<Vec<(Begun, impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<>)>> {
+        under_way: &BTreeSet<String>,
+    ) -> Result<Vec<(String, Begun, impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<>)>> {
         let (objects, now) = (self.cluster.channels().await?, Timestamp::now());
         let mut all = BTreeMap::new();
         for (name, object) in &objects {
@@ -113,32 +105,32 @@ impl Channels {
             }
         }
         let metrics = self.cluster.metrics();
-        for Ended { begun: from, outcome } in ended.drain(..) {
-            metrics.looked(&from.name, outcome.as_ref().err().map_or("Answered", |failed| failed.word));
-            let Some((known, object)) = all.get_mut(&from.name).zip(objects.get(&from.name)) else { continue };
-            if begun(&from.name, object, known) == from {
-                known.status = choices::looked(known, outcome, now);
+        for Ended { name, begun, outcome } in ended.drain(..) {
+            metrics.looked(&name, outcome.as_ref().err().map_or("Answered", |failed| failed.word));
+            let Some(known) = all.get_mut(&name) else { continue };
+            if let Some(status) = choices::looked(known, &begun, outcome, now) {
+                known.status = status;
             }
         }
+        let mut taken = Vec::new();
         for (name, object) in &objects {
-            if let Some(status) = choices::status(name, &all, now) {
-                self.write(name, object, &status, now).await;
-            }
+            let Some(status) = choices::status(name, &all, now) else { continue };
+            taken.extend(status.latest.as_ref().map(|latest| (name.clone(), latest.version.clone())));
+            self.write(name, object, &status, now).await;
         }
-        let taken = |(name, known): (&'_ String, &'_ Known)| {
-            Some((name.clone(), known.status.latest.as_ref()?.version.clone()))
-        };
-        metrics.channels(all.iter().filter_map(taken));
+        metrics.channels(taken.into_iter());
         let mut due = Vec::new();
         for (name, known) in &all {
-            let begun = begun(name, &objects[name], known);
-            let is_busy = under_way.iter().any(|other| other.name == *name && other.uid == begun.uid);
-            if !is_busy
+            if !under_way.contains(name)
                 && let Ok(spec) = &known.spec
                 && choices::is_due(name, &all, now)
             {
                 let candidates = known.status.candidates.iter().map(|of| of.found()).collect();
-                due.push((begun, self.look(spec.clone(), candidates, choices::source(name, &all, now))));
+                due.push((
+                    name.clone(),
+                    Begun::of(known),
+                    self.look(spec.clone(), candidates, choices::source(name, &all, now)),
+                ));
             }
         }
         Ok(due)

@@ -36,12 +36,38 @@ const LONGEST: usize = 1000;
 /// A channel as it was read.
 #[derive(Clone, Debug)]
 pub struct Known {
+    /// The UID of the object: another one after it was deleted and made again.
+    pub uid: Option<String>,
     /// What people wrote, or why it cannot be understood.
     pub spec: Result<Spec, String>,
     /// Its generation: another one after each change of what people wrote.
     pub generation: i64,
     /// What is written of it.
     pub status: ChannelStatus,
+}
+
+/// What a look began from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    uid: Option<String>,
+    generation: i64,
+    looked_at: Option<Timestamp>,
+    answered_at: Option<Timestamp>,
+}
+
+impl Begun {
+    /// A look that begins now.
+    pub fn of(known: &Known) -> Self {
+        let ChannelStatus { looked_at, answered_at, .. } = known.status;
+        Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
+    }
+
+    /// Whether what came of it may be written over this. Otherwise somebody else was faster, or other things are wanted now.
+    /// That somebody else got no answer takes nothing from one that came.
+    fn counts(&self, known: &Known, answered: bool) -> bool {
+        let now = Self::of(known);
+        *self == if answered { Self { looked_at: self.looked_at, ..now } } else { now }
+    }
 }
 
 /// Why a look found nothing.
@@ -106,7 +132,7 @@ pub fn source(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Opti
 
 /// Whether the registry is to be asked now.
 pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
-    let Some(Known { spec: Ok(spec), generation, status }) = all.get(name) else { return false };
+    let Some(Known { spec: Ok(spec), generation, status, .. }) = all.get(name) else { return false };
     let Some(looked_at) = status.looked_at.filter(|at| *at <= now) else { return true };
     let answered = status.conditions.iter().any(|of| of.type_ == "Looked" && of.status == "True");
     if status.looked_generation != *generation || (answered && lacks(name, spec, status, all, now)) {
@@ -121,26 +147,35 @@ fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String,
     lacks_payload(spec, &found(status), source(name, all, now).as_ref(), now).is_some()
 }
 
-/// What is known after a look that ended now.
-pub fn looked(known: &Known, outcome: Result<Vec<candidate::Candidate>, Failed>, now: Timestamp) -> ChannelStatus {
+/// What is known after a look that ended now; `None` if what came of it does not count any more.
+pub fn looked(
+    known: &Known,
+    begun: &Begun,
+    outcome: Result<Vec<candidate::Candidate>, Failed>,
+    now: Timestamp,
+) -> Option<ChannelStatus> {
+    if !begun.counts(known, outcome.is_ok()) {
+        return None;
+    }
     let mut status = known.status.clone();
     (status.looked_at, status.looked_generation) = (Some(now), known.generation);
     let (is_so, word, message) = match outcome {
         Ok(candidates) => {
             let message = format!("{} images were found", candidates.len());
             status.candidates = candidates.iter().map(|of| Candidate::new(of, None)).collect();
+            status.answered_at = Some(now);
             status.looked_into = known.spec.as_ref().ok().map(place);
             (true, "Answered", message)
         }
         Err(Failed { word, why }) => (false, word, short(&why)),
     };
     status.conditions = condition::set(&status.conditions, "Looked", is_so, word, &message, now);
-    status
+    Some(status)
 }
 
 /// What people read of a channel, and what pools follow.
 pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<ChannelStatus> {
-    let Known { spec, generation, status } = all.get(name)?;
+    let Known { spec, generation, status, .. } = all.get(name)?;
     let mut status = status.clone();
     status.observed_generation = *generation;
     let (is_so, word, message) = match (spec, choice(name, all, now)) {

@@ -57,6 +57,9 @@ pub struct ChannelStatus {
     /// When the last look into the registry ended, whatever came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_at: Option<Timestamp>,
+    /// When the last look ended that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<Timestamp>,
     /// Where the candidates were found: repository and architecture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_into: Option<String>,

@@ -28,7 +28,10 @@ pub fn numbers(port: u16) -> BTreeMap<String, f64> {
     let (status, text) = ask(port, "/metrics").unwrap();
     assert_eq!((status, text.ends_with("# EOF\n")), (200, true), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit_once(' ').unwrap()).map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
 }
 
 /// So many nodes of the pool for each word.

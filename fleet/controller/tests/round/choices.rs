@@ -8,7 +8,7 @@ use slipway_channel::{
     candidate::{Candidate, Says, version},
     spec::Spec,
 };
-use slipway_fleet::choices::{Failed, Known, is_due, looked, source, status};
+use slipway_fleet::choices::{Begun, Failed, Known, is_due, looked, source, status};
 use slipway_fleet_objects::channel::ChannelStatus;
 
 use crate::scene::{now, payload};
@@ -35,7 +35,10 @@ struct Board(BTreeMap<String, Known>);
 
 impl Board {
     fn new(channels: &[(&str, Value)]) -> Self {
-        let known = |more: &Value| Known { spec: Ok(spec(more.clone())), generation: 1, status: Default::default() };
+        let known = |more: &Value| {
+            let uid = Some("uid".to_owned());
+            Known { uid, spec: Ok(spec(more.clone())), generation: 1, status: Default::default() }
+        };
         Self(channels.iter().map(|(name, more)| ((*name).to_owned(), known(more))).collect())
     }
 
@@ -46,9 +49,21 @@ impl Board {
 
     /// A look ends, and what follows is written.
     fn look(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
-        let new = looked(&self.0[name], outcome, now);
-        self.0.get_mut(name).unwrap().status = new;
+        let begun = self.begin(name);
+        assert!(self.end(name, &begun, outcome, now), "nobody else has looked");
+    }
+
+    fn begin(&self, name: &str) -> Begun {
+        Begun::of(&self.0[name])
+    }
+
+    /// Whether it was written.
+    fn end(&mut self, name: &str, begun: &Begun, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) -> bool {
+        let new = looked(&self.0[name], begun, outcome, now);
+        let is_written = new.is_some();
+        new.into_iter().for_each(|new| self.0.get_mut(name).unwrap().status = new);
         self.write(now);
+        is_written
     }
 
     fn write(&mut self, now: Timestamp) {
@@ -128,6 +143,32 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
     board.look("stable", Ok(vec![]), hour(4));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, "there is no image"));
+}
+
+#[test]
+fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    let seen = |board: &Board| board.status("stable").candidates.iter().map(|of| of.first_seen).collect::<Vec<_>>();
+    let at = |hours| Ok(vec![image("1.0.0", hour(hours))]);
+    let (one, other) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &one, at(1), hour(1)));
+    assert!(!board.end("stable", &other, at(2), hour(2)), "the other one saw it later");
+    assert_eq!((seen(&board), board.status("stable").looked_at), (vec![hour(1)], Some(hour(1))));
+    // Nor does an old failure hide a new answer.
+    let (late, good) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &good, at(1), hour(3)) && !board.end("stable", &late, Err(down()), hour(4)));
+    assert_eq!(board.condition("stable", "Looked").1, "Answered");
+    // But who cannot reach the registry does not keep the other one from it.
+    let (good, bad) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &bad, Err(down()), hour(5)) && board.end("stable", &good, at(1), hour(6)));
+    assert_eq!(board.status("stable").answered_at, Some(hour(6)));
+    // What was wanted then is not what is wanted now.
+    let before = board.begin("stable");
+    board.edit("stable", json!({ "range": "1" }));
+    assert!(!board.end("stable", &before, at(1), hour(7)));
+    let before = board.begin("stable");
+    board.0.get_mut("stable").unwrap().uid = Some("another".to_owned());
+    assert!(!board.end("stable", &before, at(1), hour(8)));
 }
 
 #[test]
