@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use semver::Version;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
@@ -23,25 +24,38 @@ pub struct Candidate {
     pub first_seen: Timestamp,
     /// What it says of itself, or why that cannot be read.
     pub says: Result<Says, String>,
+    /// The digest that names the payload in it, where somebody needed it.
+    pub payload: Option<Sha256>,
 }
 
 /// What an image says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Says {
     /// Its version, from its label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub version: Option<Version>,
     /// Its channels, from its label.
+    #[serde(default)]
     pub channels: BTreeSet<String>,
     /// When it was made; for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
 }
 
+/// The longest text that is taken from an image, bytes, and the most channels: whoever can push would else fill the status
+/// of a channel, which has room for so much.
+const LONGEST: usize = 64;
+const MOST: usize = 8;
+
 impl Says {
-    /// From labels and annotations.
+    /// From labels and annotations. What is longer than anybody needs is taken for nothing.
     pub fn of(labels: &BTreeMap<String, String>, created: Option<String>) -> Self {
+        let fits = |text: &&str| !text.is_empty() && text.len() <= LONGEST;
         let channels = labels.get(CHANNEL).into_iter().flat_map(|names| names.split(','));
-        let channels = channels.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Self { version: labels.get(VERSION).and_then(|text| version(text)), channels, created }
+        let channels = channels.map(str::trim).filter(fits).take(MOST).map(str::to_owned).collect();
+        let own = labels.get(VERSION).map(String::as_str).filter(fits);
+        Self { version: own.and_then(version), channels, created: created.filter(|text| fits(&text.as_str())) }
     }
 }
 

@@ -7,7 +7,7 @@
 //! * Nobody goes back: a node that runs something newer gets nothing. Going back is a rollback, which people ask for.
 //! * No floor is skipped. One that is missing holds those nodes back that would have to go through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use semver::Version;
@@ -161,9 +161,7 @@ fn belongs(select: &Select, candidate: &Candidate) -> Result<(), Why> {
 fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, now: Timestamp) -> Result<(), Why> {
     let channel = promotion.channel.clone();
     let Some(source) = source else { return Err(Why::NoSource { channel }) };
-    let is_known =
-        source.choice.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || source.choice.was_good(digest);
-    if !is_known {
+    if !source.choice.may_be_used(digest) {
         let why = source.choice.refused.get(&digest).map_or_else(|| "it is not there".to_owned(), Why::to_string);
         return Err(Why::RefusedThere { channel, why });
     }
@@ -177,9 +175,24 @@ fn is_promoted(promotion: &Promotion, digest: Sha256, source: Option<&Source>, n
 }
 
 impl Choice {
+    /// The images whose payload somebody needs: what was chosen, and the floors. With floors also every other one that has
+    /// a version: a node that runs it must be told from one that is older.
+    pub fn needs(&self, candidates: &[Candidate]) -> BTreeSet<Sha256> {
+        let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
+        let all = candidates.iter().filter(|of| !self.floors.is_empty() && of.says.is_ok() && of.version().is_some());
+        let mut needed: BTreeSet<Sha256> = self.chosen.iter().chain(floors).map(|image| image.digest).collect();
+        needed.extend(all.map(|candidate| candidate.digest));
+        needed
+    }
+
     /// It is not chosen only because something newer is. What was denied since, or is young again, is not.
     fn was_good(&self, digest: Sha256) -> bool {
         matches!(self.refused.get(&digest), Some(Why::Older { .. }))
+    }
+
+    /// Whether it is chosen, or is not only because something newer is.
+    pub fn may_be_used(&self, digest: Sha256) -> bool {
+        self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }
 
     /// What a node gets that runs this version: the first floor above it, or else what was chosen.

@@ -16,8 +16,23 @@ use slipway_core::{
 
 use crate::{
     candidate::{Candidate, Says},
-    spec::Select,
+    spec::{Select, Spec},
 };
+
+/// How much one look may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tags that are looked at, each with a request. With more nothing is looked at: what is left out might be the newest.
+    pub tags: usize,
+    /// Bytes of layers that are read to find out which payload is in one image.
+    pub payload_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tags: 1000, payload_bytes: 64 << 20 }
+    }
+}
 
 /// Why a registry could not be looked into. Then nothing is known that was not known before.
 #[derive(Debug, thiserror::Error)]
@@ -33,25 +48,51 @@ pub enum DiscoverError {
     /// A repository has no tag.
     #[error("{0}: a channel's repository is written without a tag or a digest")]
     Tagged(String),
+    /// There are too many.
+    #[error(
+        "{tags} tags may belong to the channel, and no more than {limit} are looked at: select.tags can be narrower"
+    )]
+    TooMany {
+        /// So many tags.
+        tags: usize,
+        /// So many are looked at.
+        limit: usize,
+    },
     /// The registry.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-/// Look into a repository for images of this architecture. What `known` has is not read again: an image with the same
+impl DiscoverError {
+    /// The reason in one word, which stays the same.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Name { .. } | Self::Tagged(_) => "RepositoryInvalid",
+            Self::TooMany { .. } => "TooManyTags",
+            Self::Image(ImageError::NotFound { .. }) => "RepositoryMissing",
+            Self::Image(ImageError::Denied { .. }) => "RegistryDenies",
+            Self::Image(_) => "RegistryFails",
+        }
+    }
+}
+
+/// Look into a channel's repository. What `known` has is not read again: an image with the same
 /// digest says the same. Only its tags may be others. What could not be read is tried again.
 pub fn discover(
-    repository: &str,
-    select: &Select,
-    arch: Arch,
+    spec: &Spec,
     options: &Options,
+    limits: Limits,
     known: &[Candidate],
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    let name = named(repository)?;
+    let name = named(&spec.repository)?;
     let tags = Registry::new(&name, options)?.tags()?;
+    let tags: Vec<String> = tags.into_iter().filter(|tag| is_wanted(&spec.select, tag)).collect();
+    if tags.len() > limits.tags {
+        return Err(DiscoverError::TooMany { tags: tags.len(), limit: limits.tags });
+    }
     let mut found: BTreeMap<Sha256, BTreeSet<String>> = BTreeMap::new();
-    for tag in tags.into_iter().filter(|tag| is_wanted(select, tag)) {
+    for tag in tags {
         let image = ImageRef { tag: Some(tag.clone()), ..name.clone() };
         match Registry::new(&image, options)?.digest() {
             Ok(digest) => drop(found.entry(digest).or_default().insert(tag)),
@@ -65,9 +106,10 @@ pub fn discover(
         let before = known.get(&digest);
         let says = match before.map(|before| &before.says) {
             Some(Ok(says)) => Ok(says.clone()),
-            _ => read(&name, digest, arch, options).map_err(|e| e.to_string()),
+            _ => read(&name, digest, spec.arch, options).map_err(|e| e.to_string()),
         };
-        Candidate { digest, tags, first_seen: before.map_or(now, |before| before.first_seen), says }
+        let first_seen = before.map_or(now, |before| before.first_seen);
+        Candidate { digest, tags, first_seen, says, payload: before.and_then(|before| before.payload) }
     };
     Ok(found.into_iter().map(candidate).collect())
 }
@@ -83,7 +125,8 @@ fn is_wanted(select: &Select, tag: &str) -> bool {
     }
 }
 
-fn named(repository: &str) -> Result<ImageRef, DiscoverError> {
+/// The repository as a reference.
+pub fn named(repository: &str) -> Result<ImageRef, DiscoverError> {
     let wrong = |source| DiscoverError::Name { repository: repository.to_owned(), source };
     let name: ImageRef = repository.parse().map_err(wrong)?;
     let last = repository.rsplit('/').next().unwrap_or(repository);

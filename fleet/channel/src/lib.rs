@@ -11,11 +11,18 @@
 //! * [`choose`]: the choice; no I/O, no clock
 //! * [`why`]: why an image was not chosen, as a sentence
 //! * [`next`](choose::Choice::next): what a node that runs something older gets, floor by floor
-//! * [`discover`]: looks into a registry, by the installer's own way
+//! * `discover`: looks into a registry, by the installer's own way (feature `registry`)
+//! * `payload`: which payload is in an image (feature `registry`)
+//! * `look`: one look: what is there, and the payloads of what may be chosen (feature `registry`)
 
 pub mod candidate;
 pub mod choose;
+#[cfg(feature = "registry")]
 pub mod discover;
+#[cfg(feature = "registry")]
+pub mod look;
 pub mod pattern;
+#[cfg(feature = "registry")]
+pub mod payload;
 pub mod spec;
 pub mod why;

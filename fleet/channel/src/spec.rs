@@ -1,43 +1,71 @@
-//! What a channel is, as people write it.
+//! What a channel is, as people write it. `kubectl explain channel.spec` shows these texts.
 
 use core::fmt;
+use std::borrow::Cow;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
-use slipway_core::{digest::Sha256, payload::image_ref::parse_digest};
+use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
 use slipway_rollout::span::Span;
 
 use crate::{candidate::version, pattern::Pattern};
 
-/// A channel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How often a registry is asked where nobody says it, minutes.
+const INTERVAL: u32 = 10;
+
+/// Where new images come from, and which of them are taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
-    /// `HOST[:PORT]/PATH`, without a tag.
+    /// The repository, without a tag: registry.example/os.
+    #[schemars(length(min = 1, max = 1024))]
     pub repository: String,
-    /// Which images of it belong to the channel.
+    /// Which images of it belong to the channel: {label: stable}, or {tags: "v*"}.
     pub select: Select,
-    /// Which versions. A prerelease is in a range only if the range names one of the same major, minor and patch number.
-    #[serde(default)]
+    /// For which architecture. A pool of the other one needs a channel of its own.
+    #[serde(default = "amd64")]
+    pub arch: Arch,
+    /// How often the registry is asked: 30m. Without it, every ten minutes; after a failure at least once a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Span>,
+    /// Which versions are taken, as Cargo writes it: ">=1.4, <2". Without it, any. A prerelease is in a range only if the
+    /// range names one of the same major, minor and patch number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(min = 1, max = 256))]
     pub range: Option<VersionReq>,
-    /// How long an image must have been known to this channel.
-    #[serde(default)]
+    /// How long this channel must have known an image before it is taken: 168h. What an image says of its own age does not
+    /// count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_age: Option<Span>,
     /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
     #[serde(default)]
+    #[schemars(with = "Vec<String>", length(max = 256))]
     pub floors: Vec<Version>,
-    /// Images that are never used.
+    /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
     #[serde(default)]
+    #[schemars(length(max = 1024))]
     pub deny: Vec<Deny>,
-    /// Only what was another channel's choice for long enough.
-    #[serde(default)]
+    /// Only images that were another channel's choice for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote_from: Option<Promotion>,
     /// Only images with a signature. Nobody looks at signatures yet, so such a channel chooses nothing.
     #[serde(default)]
     pub signature_required: bool,
 }
 
-/// Which images belong to the channel.
+fn amd64() -> Arch {
+    Arch::Amd64
+}
+
+impl Spec {
+    /// How often the registry is asked.
+    pub fn interval(&self) -> Span {
+        self.interval.unwrap_or_else(|| Span::minutes(INTERVAL))
+    }
+}
+
+/// Which images belong to the channel: one of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Select {
@@ -47,13 +75,38 @@ pub enum Select {
     Tags(Pattern),
 }
 
+impl JsonSchema for Select {
+    fn schema_name() -> Cow<'static, str> {
+        "Select".into()
+    }
+
+    /// As Kubernetes takes it: the fields once, and beside them that exactly one is there.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "properties": {
+                "label": {
+                    "type": "string", "minLength": 1, "maxLength": 64,
+                    "description": "Those whose label or annotation dev.slipway.channel names this: stable.",
+                },
+                "tags": {
+                    "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[A-Za-z0-9_.*-]+$",
+                    "description": "Those with a tag like this: v*, or *-beta.*. Each * stands for any text.",
+                },
+            },
+            "oneOf": [{ "required": ["label"] }, { "required": ["tags"] }],
+        })
+    }
+}
+
 /// From another channel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Promotion {
     /// Its name.
+    #[schemars(length(min = 1, max = 253))]
     pub channel: String,
-    /// For how long an image must have been its choice without a break.
+    /// For how long an image must have been its choice without a break: 72h.
     pub after: Span,
 }
 
@@ -65,6 +118,16 @@ pub enum Deny {
     Version(Version),
     /// This one.
     Digest(Sha256),
+}
+
+impl JsonSchema for Deny {
+    fn schema_name() -> Cow<'static, str> {
+        "Deny".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 256 })
+    }
 }
 
 /// A text that is neither a version nor a digest.

@@ -54,6 +54,27 @@ pub enum Why {
     Older { chosen: Version },
 }
 
+impl Why {
+    /// The reason in one word, which stays the same.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "Unreadable",
+            Self::OtherChannel { .. } => "OtherChannel",
+            Self::OtherTags { .. } => "OtherTags",
+            Self::Denied(_) => "Denied",
+            Self::Unsigned => "Unsigned",
+            Self::NoVersion => "NoVersion",
+            Self::Range { .. } => "NotInRange",
+            Self::TooYoung { .. } => "TooYoung",
+            Self::NoSource { .. } => "NoSource",
+            Self::RefusedThere { .. } => "RefusedThere",
+            Self::NotPromoted { .. } => "NotPromoted",
+            Self::SameVersion { .. } => "SameVersion",
+            Self::Older { .. } => "Older",
+        }
+    }
+}
+
 fn list(names: &[String]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }

@@ -2,7 +2,7 @@
 //!
 //! Reads name no version: then an API server asks a majority of etcd, and does not answer from what it remembers.
 
-use std::{collections::BTreeMap, future::Future, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1 as core;
 use kube::{
@@ -13,7 +13,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use slipway_fleet_objects::{
-    channel::Channel,
+    channel::{Channel, ChannelStatus},
     ledger::{DisruptionLedger, DisruptionLedgerSpec, LEDGER},
     policy::UpgradePolicy,
     pool::{NodePool, NodePoolStatus},
@@ -22,6 +22,8 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::ledger::Ledger;
 use tokio::time::timeout;
+
+use crate::metrics::{Answer, Metrics};
 
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -61,12 +63,18 @@ pub struct Objects {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    metrics: Arc<Metrics>,
 }
 
 impl Cluster {
     /// The cluster at the other end of this client.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, metrics: Arc::default() }
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The objects of one kind.
@@ -78,11 +86,11 @@ impl Cluster {
     /// nodes that do not answer count as unavailable.
     pub async fn ledger(&self) -> Result<DisruptionLedger> {
         let ledgers = self.all::<DisruptionLedger>();
-        if let Some(ledger) = within("the ledger", ledgers.get_opt(LEDGER)).await? {
+        if let Some(ledger) = self.within("the ledger", ledgers.get_opt(LEDGER)).await? {
             return Ok(ledger);
         }
         let new = DisruptionLedger::new(LEDGER, DisruptionLedgerSpec::default());
-        within("the ledger", ledgers.create(&PostParams::default(), &new)).await
+        self.within("the ledger", ledgers.create(&PostParams::default(), &new)).await
     }
 
     /// Write the ledger, if nobody has since it was read. Everything that is granted or freed comes through here.
@@ -102,17 +110,13 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
     {
-        // Without a version the API server would write over whatever is there.
-        if object.meta().resource_version.as_deref().unwrap_or_default().is_empty() {
-            return Err(Error::Failed { what: what.to_owned(), why: "it was never read".to_owned() });
-        }
-        within(what, self.all::<K>().replace_status(name, &PostParams::default(), object)).await.map(drop)
+        self.write(what, &self.all(), name, object).await
     }
 
     /// Make a rollout. Whether it is new; somebody else may have made one of this name.
     pub async fn make_rollout(&self, rollout: &Rollout) -> Result<bool> {
         let name = rollout.metadata.name.as_deref().unwrap_or_default();
-        let made = within(&format!("rollout {name}"), self.all().create(&PostParams::default(), rollout)).await;
+        let made = self.within(&format!("rollout {name}"), self.all().create(&PostParams::default(), rollout)).await;
         match made {
             Ok(_) => Ok(true),
             Err(Error::Conflict(_)) => Ok(false),
@@ -126,9 +130,9 @@ impl Cluster {
             self.each::<NodePool>("pools"),
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
-            within_list("rollouts", self.all::<Rollout>()),
-            within_list("nodes' upgrades", self.all::<NodeUpgrade>()),
-            within_list("nodes", self.all::<core::Node>()),
+            self.within_list("rollouts", self.all::<Rollout>()),
+            self.within_list("nodes' upgrades", self.all::<NodeUpgrade>()),
+            self.within_list("nodes", self.all::<core::Node>()),
         )?;
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
         Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
@@ -140,7 +144,7 @@ impl Cluster {
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
-        let objects = within_list(what, api).await?;
+        let objects = self.within_list(what, api).await?;
         Ok(objects
             .into_iter()
             .map(|object| {
@@ -151,11 +155,28 @@ impl Cluster {
             .collect())
     }
 
+    /// The channels as they were read, by name: what cannot be understood is not to hide the others.
+    pub async fn channels(&self) -> Result<BTreeMap<String, DynamicObject>> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Channel>(&()));
+        let channels = self.within_list("channels", api).await?;
+        Ok(channels.into_iter().filter_map(|channel| Some((channel.metadata.name.clone()?, channel))).collect())
+    }
+
+    /// Write the status of a channel, if nobody has written the channel since it was read. What people wrote of it may be
+    /// anything.
+    pub async fn write_channel(&self, read: &DynamicObject, status: &ChannelStatus) -> Result<()> {
+        let name = read.metadata.name.as_deref().unwrap_or_default();
+        let mut new = read.clone();
+        new.data["status"] = json!(status);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Channel>(&()));
+        self.write(&format!("channel {name}"), &api, name, &new).await
+    }
+
     /// Tell people of a pool.
     pub async fn tell_pool(&self, name: &str, status: &NodePoolStatus) -> Result<()> {
         let patch = Patch::Merge(json!({ "status": status }));
         let pools = self.all::<NodePool>();
-        within(&format!("pool {name}"), pools.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+        self.within(&format!("pool {name}"), pools.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
     }
 
     /// Tell people of a node; what they were told of it before is `old`.
@@ -169,11 +190,13 @@ impl Cluster {
         let what = format!("node upgrade {name}");
         let upgrades = self.all::<NodeUpgrade>();
         match old {
-            None => within(&what, upgrades.create(&PostParams::default(), new)).await.map(drop)?,
+            None => self.within(&what, upgrades.create(&PostParams::default(), new)).await.map(drop)?,
             Some(old) if old.spec != new.spec || old.metadata.owner_references != new.metadata.owner_references => {
                 let patch =
                     json!({ "metadata": { "ownerReferences": new.metadata.owner_references }, "spec": new.spec });
-                within(&what, upgrades.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)?;
+                self.within(&what, upgrades.patch(name, &PatchParams::default(), &Patch::Merge(patch)))
+                    .await
+                    .map(drop)?;
             }
             Some(_) => {}
         }
@@ -181,35 +204,54 @@ impl Cluster {
             return Ok(());
         }
         let patch = Patch::Merge(json!({ "status": status }));
-        within(&what, upgrades.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
+        self.within(&what, upgrades.patch_status(name, &PatchParams::default(), &patch)).await.map(drop)
     }
 
     /// Tell people what happened. An event that is there already is not told again.
     pub async fn tell(&self, event: &core::Event) -> Result<()> {
         let events: Api<core::Event> = Api::namespaced(self.client.clone(), "default");
-        match within("an event", events.create(&PostParams::default(), event)).await {
+        match self.within("an event", events.create(&PostParams::default(), event)).await {
             Err(Error::Conflict(_)) => Ok(()),
             told => told.map(drop),
         }
     }
-}
 
-async fn within_list<K>(what: &str, api: Api<K>) -> Result<Vec<K>>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    Ok(within(what, api.list(&ListParams::default())).await?.items)
-}
-
-async fn within<T>(what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let failed = |why: String| Error::Failed { what: what.to_owned(), why };
-    match timeout(ANSWER, ask).await {
-        Err(_) => Err(failed(format!("the API server does not answer within {} s", ANSWER.as_secs()))),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Conflict(what.to_owned())),
-        Ok(Err(kube::Error::Api(status))) => {
-            Err(failed(format!("the API server says {}: {}", status.code, status.message)))
+    /// Write the status of an object, if nobody has written it since it was read.
+    async fn write<K>(&self, what: &str, api: &Api<K>, name: &str, object: &K) -> Result<()>
+    where
+        K: Resource + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
+    {
+        // Without a version the API server would write over whatever is there.
+        if object.meta().resource_version.as_deref().unwrap_or_default().is_empty() {
+            return Err(Error::Failed { what: what.to_owned(), why: "it was never read".to_owned() });
         }
-        Ok(Err(e)) => Err(failed(format!("the API server does not answer: {e}"))),
-        Ok(Ok(answer)) => Ok(answer),
+        self.within(what, api.replace_status(name, &PostParams::default(), object)).await.map(drop)
+    }
+
+    async fn within_list<K>(&self, what: &str, api: Api<K>) -> Result<Vec<K>>
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        Ok(self.within(what, api.list(&ListParams::default())).await?.items)
+    }
+
+    async fn within<T>(&self, what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
+        let failed = |why: String| Error::Failed { what: what.to_owned(), why };
+        let (counts, answer) = match timeout(ANSWER, ask).await {
+            Err(_) => {
+                let why = format!("the API server does not answer within {} s", ANSWER.as_secs());
+                (Answer::Silent, Err(failed(why)))
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                (Answer::Conflict, Err(Error::Conflict(what.to_owned())))
+            }
+            Ok(Err(kube::Error::Api(status))) => {
+                (Answer::Refused, Err(failed(format!("the API server says {}: {}", status.code, status.message))))
+            }
+            Ok(Err(e)) => (Answer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
+            Ok(Ok(answer)) => (Answer::Answered, Ok(answer)),
+        };
+        self.metrics.asked(counts);
+        answer
     }
 }

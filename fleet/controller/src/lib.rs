@@ -8,6 +8,12 @@
 //!    └─────────────────────── again: it is the same for anybody ◄──────┴─► why not: statuses, events
 //! ```
 //!
+//! Beside that, channels are looked into, and what they choose is written into their status, which pools follow:
+//!
+//! ```text
+//! channels ─► registries ─► choices ─► status, by compare-and-set
+//! ```
+//!
 //! No leader is needed: two of these at once are harmless. Every grant is computed from the ledger that is written, and a
 //! write fails if anybody wrote it since it was read. The ledger is read before all else: whoever frees a grant makes the
 //! write of everybody fail who has not seen what its node says since. Names of operations follow from what they are for:
@@ -21,11 +27,22 @@
 //! * [`plans`]: which rollout is followed, and when there is a new one
 //! * [`round`]: what follows from one look
 //! * [`turn`]: one look, and what follows from it
+//! * [`channels`]: channels, looked into and written
+//! * [`choices`]: what follows for channels from what was found
+//! * [`follow`]: what a pool gets that follows a channel
 //! * [`report`]: what people read
 //! * [`events`]: what happened, for people
+//! * [`figures`]: what pools are like, counted
+//! * [`metrics`]: numbers for Prometheus
+//! * [`serve`]: who asks for them, and whether it is well
 
+pub mod channels;
+pub mod choices;
 pub mod cluster;
 pub mod events;
+pub mod figures;
+pub mod follow;
+pub mod metrics;
 pub mod names;
 pub mod nodes;
 pub mod plans;
@@ -33,4 +50,5 @@ pub mod pools;
 pub mod report;
 pub mod round;
 pub mod seen;
+pub mod serve;
 pub mod turn;

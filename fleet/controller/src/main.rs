@@ -1,17 +1,29 @@
 //! The fleet's controller.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use jiff::Timestamp;
 use kube::{Client, Config};
+use slipway::cli::RegistryArgs;
 use slipway_fleet::{
+    channels::Channels,
     cluster::Cluster,
+    metrics::RoundEnd,
     nodes::Nodes,
+    serve::{Face, serve},
     turn::{Again, Controller},
 };
 use slipway_node_client::{Files, PORT};
 use tokio::{
+    net::TcpListener,
     runtime::Builder,
     signal::unix::{SignalKind, signal},
     time::sleep,
@@ -38,12 +50,23 @@ struct Args {
     /// How often to look when nothing happens
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
+    /// Where to answer /metrics, /healthz and /readyz, by HTTP and to anybody
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9464")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    registry: RegistryArgs,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().context("no event queue");
-    match runtime.and_then(|runtime| runtime.block_on(run(args))) {
+    let ended = runtime.and_then(|runtime| {
+        let ended = runtime.block_on(run(args));
+        // A look into a registry may still be waiting for it.
+        runtime.shutdown_background();
+        ended
+    });
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("error: {e:#}");
@@ -59,16 +82,25 @@ async fn run(args: Args) -> Result<()> {
     let cluster = Cluster::new(Client::try_from(config)?);
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
+    let interval = Duration::from_secs(args.interval);
+    let face = Arc::new(Face::new(Arc::clone(cluster.metrics())));
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
+    let channels = Channels::new(cluster.clone(), args.registry.options());
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let turns = async {
         loop {
-            let pause = match controller.turn().await {
+            let begun = Instant::now();
+            let turn = controller.turn().await;
+            let end = if turn.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
+            face.metrics.round(end, begun.elapsed(), Timestamp::now());
+            face.round(turn.is_ok());
+            let pause = match turn {
                 Ok(Again::AtOnce) => SOON,
-                Ok(Again::Later) => Duration::from_secs(args.interval),
+                Ok(Again::Later) => interval,
                 Err(e) => {
                     eprintln!("{e}");
-                    Duration::from_secs(args.interval)
+                    interval
                 }
             };
             sleep(pause).await;
@@ -77,6 +109,8 @@ async fn run(args: Args) -> Result<()> {
     // What is cut short here is begun anew by whoever comes next.
     tokio::select! {
         () = turns => {}
+        ended = serve(listener, Arc::clone(&face)) => ended.context("cannot listen any more")?,
+        never = channels.run(interval) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

@@ -6,13 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
-    channel::Channel,
     policy::UpgradePolicy,
     pool::{Named, NodePool, NodePoolSpec},
 };
 use slipway_rollout::policy::{Policy, Rules};
 
-use crate::{cluster::Objects, seen};
+use crate::{
+    cluster::Objects,
+    follow::{Goal, follow},
+    seen::{self, Look},
+};
 
 /// The label that says where a node is, if no policy names one.
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -67,6 +70,8 @@ pub struct Wish {
     pub payload: Sha256,
     /// UIDs of nodes that are left out.
     pub skip: BTreeSet<String>,
+    /// Why the channel leaves nodes as they are, by UID; they are also in `skip`.
+    pub held: BTreeMap<String, String>,
     /// The label that says where a node is.
     pub zones: String,
 }
@@ -118,7 +123,12 @@ fn has(node: &core::Node, pool: &NodePoolSpec) -> bool {
 }
 
 /// What decisions need of the pool, or why nothing begins in it.
-pub fn wish(name: &str, objects: &Objects, members: &Members<'_>) -> Result<Wish, Problem> {
+pub fn wish(
+    name: &str,
+    objects: &Objects,
+    members: &Members<'_>,
+    looks: &BTreeMap<String, Look>,
+) -> Result<Wish, Problem> {
     let pool = match objects.pools.get(name) {
         Some(Ok(pool)) => pool,
         Some(Err(why)) => return Err(Problem::Pool(why.clone())),
@@ -130,11 +140,13 @@ pub fn wish(name: &str, objects: &Objects, members: &Members<'_>) -> Result<Wish
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
-    let (image, payload) = target(&pool.spec, &objects.channels)?;
+    let goal = target(&pool.spec, objects, members.of(name), looks);
+    let Goal { image, payload, held } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let is_skipped = |node: &&&core::Node| pool.spec.skip.iter().any(|skip| skip.node == seen::name(node));
-    let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned()).collect();
-    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, zones })
+    let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned());
+    let skip = skip.chain(held.keys().cloned()).collect();
+    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, zones })
 }
 
 fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {
@@ -147,19 +159,17 @@ fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>
 
 fn target(
     pool: &NodePoolSpec,
-    channels: &BTreeMap<String, Result<Channel, String>>,
-) -> Result<(String, Sha256), Problem> {
-    let none = |why: String| Err(Problem::NoTarget(why));
+    objects: &Objects,
+    nodes: &[&core::Node],
+    looks: &BTreeMap<String, Look>,
+) -> Result<Goal, String> {
     match pool.target.named() {
-        Some(Named::Image(image, payload)) => Ok((image.to_owned(), payload)),
-        Some(Named::Channel(name)) => match channels.get(name) {
-            None => none(format!("there is no Channel {name:?}")),
-            Some(Err(why)) => none(format!("the Channel {name:?} cannot be understood: {why}")),
-            Some(Ok(channel)) => match channel.status.as_ref().and_then(|status| status.latest.as_ref()) {
-                Some(latest) => Ok((latest.image.clone(), latest.payload)),
-                None => none(format!("the Channel {name:?} has found nothing yet")),
-            },
+        Some(Named::Image(image, payload)) => Ok(Goal { image: image.to_owned(), payload, held: BTreeMap::new() }),
+        Some(Named::Channel(name)) => match objects.channels.get(name) {
+            None => Err(format!("there is no Channel {name:?}")),
+            Some(Err(why)) => Err(format!("the Channel {name:?} cannot be understood: {why}")),
+            Some(Ok(channel)) => follow(name, channel, nodes, looks),
         },
-        None => none("spec.target needs image and payload, or channel, and not both".to_owned()),
+        None => Err("spec.target needs image and payload, or channel, and not both".to_owned()),
     }
 }

@@ -52,6 +52,9 @@ fn goes_on(why: &WhyNot) -> bool {
 /// Why this node does not go, with what its own service says.
 pub fn sentence(course: &Course, waiting: &Waiting) -> String {
     let why = &waiting.why;
+    if let (WhyNot::Skipped | WhyNot::NotInPlan, Some(held)) = (why, course.wish.held.get(&waiting.node.uid)) {
+        return held.clone();
+    }
     match course.unclear.get(&waiting.node.uid) {
         Some(unclear) if matches!(why, WhyNot::Silent | WhyNot::SilentHolder { .. }) => format!("{why} ({unclear})"),
         _ => why.to_string(),
@@ -127,20 +130,33 @@ fn old(pool: &NodePool) -> NodePoolStatus {
     status
 }
 
+/// How many nodes have the target, and are well. While another payload is followed, nobody has.
+fn done(course: &Course) -> usize {
+    let is_target = course.snapshot.plan.payload == course.wish.payload;
+    let waiting = course.waiting();
+    course.snapshot.nodes.iter().filter(|seen| is_target && !waiting.contains_key(seen.node.uid.as_str())).count()
+}
+
+fn is_up_to_date(course: &Course) -> bool {
+    course.snapshot.plan.payload == course.wish.payload && done(course) == course.snapshot.nodes.len()
+}
+
+/// What goes on in a pool, in one word.
+pub fn state(course: &Course) -> &'static str {
+    if is_up_to_date(course) { "UpToDate" } else { headline(course).state }
+}
+
 /// What people read of a pool.
 pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
     let mut status = old(&course.wish.pool);
     let nodes = &course.snapshot.nodes;
-    // With regard to what is followed; while that is another payload, nobody has the target yet.
-    let is_target = course.snapshot.plan.payload == course.wish.payload;
-    let waiting = course.waiting();
     status.nodes = count(nodes.len());
-    status.done = count(nodes.iter().filter(|seen| is_target && !waiting.contains_key(seen.node.uid.as_str())).count());
+    status.done = count(done(course));
     status.payload = Some(course.wish.payload);
     status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
-    let Headline { state, message } = headline(course);
-    let is_done = is_target && status.done == status.nodes;
-    let state = if is_done { "UpToDate" } else { state };
+    let message = headline(course).message;
+    let is_done = is_up_to_date(course);
+    let state = state(course);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);
     status.conditions = condition::set(&status.conditions, "UpToDate", is_done, state, &message, now);
     (status.state, status.message) = (state.to_owned(), message);

@@ -87,7 +87,7 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
     let mut round =
         Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
     for name in sight.objects.pools.keys() {
-        let course = wish(name, sight.objects, members).map(|wish| {
+        let course = wish(name, sight.objects, members, sight.looks).map(|wish| {
             let course = course(wish, name, sight, members, &ledger, now);
             for action in &course.decision.actions {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.

@@ -24,7 +24,7 @@ use slipway_rollout::{
 use crate::{
     cluster::{Cluster, Error, Objects, Result},
     events::Told,
-    names,
+    figures, names,
     nodes::{Answer, Nodes},
     pools::Members,
     report,
@@ -86,6 +86,8 @@ impl Controller {
             }
             again = Again::AtOnce;
         }
+        let epoch = round.ledger.epoch;
+        self.cluster.metrics().pools(&figures::of(&round, &members, &looks, &answers), epoch);
         self.tell(sight, &members, &round, &answers, now).await;
         Ok(again)
     }

@@ -1,12 +1,20 @@
-//! Where new images come from.
+//! Where new images come from. What people write of a channel is [`slipway_channel::spec::Spec`] itself, so that nothing is
+//! written that is not decided from.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use slipway_channel::{candidate, choose, spec::Spec, why::Why};
 use slipway_core::digest::Sha256;
-use slipway_rollout::span::Span;
+
+use crate::image::ImageDigest;
+
+/// The longest reason why an image cannot be read, characters: registries write them.
+const LONGEST: usize = 500;
 
 /// Where new images come from, and which of them are taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -21,99 +29,145 @@ use slipway_rollout::span::Span;
     printcolumn(name = "Repository", type_ = "string", json_path = ".spec.repository"),
     printcolumn(name = "Latest", type_ = "string", json_path = ".status.latest.version"),
     printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(name = "Looked", type_ = "date", json_path = ".status.lookedAt"),
+    printcolumn(
+        name = "Registry",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Looked\")].message",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[serde(rename_all = "camelCase")]
-pub struct ChannelSpec {
-    /// The repository, without a tag: registry.example/os.
-    #[schemars(length(min = 1, max = 1024))]
-    pub repository: String,
-    /// Which images of it are of this channel: {label: stable}, or {tags: "v*"}.
-    pub select: Select,
-    /// Which versions are taken, as Cargo writes it: ">=1.4, <2". Without it, any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<String>,
-    /// How often the registry is asked: 10m.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<Span>,
-    /// How long this channel must have known an image before it is taken: 168h. What an image says of its own age does not
-    /// count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_age: Option<Span>,
-    /// Versions that a node with an older one goes to first. Each must be there; the range does not hold for them.
-    #[serde(default)]
-    #[schemars(length(max = 256))]
-    pub floors: Vec<String>,
-    /// Images that are never taken: a version such as 1.2.3, or a digest such as sha256: and 64 hex digits.
-    #[serde(default)]
-    #[schemars(length(max = 1024))]
-    pub deny: Vec<String>,
-    /// Only images that were another channel's choice for long enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promote_from: Option<Promotion>,
-    /// Only images with a signature.
-    #[serde(default)]
-    pub signature_required: bool,
-}
+#[serde(transparent)]
+pub struct ChannelSpec(pub Spec);
 
-/// Which images are of a channel: one of these.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Select {
-    /// Those whose label or annotation dev.slipway.channel names this: stable.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
-    /// Those with a tag like this: v*, or *-beta.*. Each * stands for any text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tags: Option<String>,
-}
-
-/// From another channel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Promotion {
-    /// Its name.
-    #[schemars(length(min = 1, max = 253))]
-    pub channel: String,
-    /// For how long an image must have been its choice without a break: 72h.
-    pub after: Span,
-}
-
-/// What was found.
+/// What was found, and what is taken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelStatus {
-    /// Every image that was looked at, the newest version first.
+    /// Every image that was found, the newest version first.
     pub candidates: Vec<Candidate>,
     /// What a NodePool that names this channel takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<Latest>,
-    /// Ready: whether the registry answered and something was found.
+    /// Versions that nodes with an older one go to first, the oldest first.
+    pub floors: Vec<Floor>,
+    /// What was taken, and when, the last one last: whoever promotes from this channel counts from here.
+    pub held: Vec<Held>,
+    /// When the last look into the registry ended, whatever came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked_at: Option<Timestamp>,
+    /// When the last look ended that was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<Timestamp>,
+    /// Where the candidates were found: repository and architecture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked_into: Option<String>,
+    /// The generation of the channel that the last look was for.
+    pub looked_generation: i64,
+    /// The generation of the channel that this speaks of.
+    pub observed_generation: i64,
+    /// Ready: whether there is an image to take; its reasons are Chosen, NothingChosen, PayloadUnknown, NotLooked,
+    /// SpecInvalid. Looked: whether the last look was answered; its reasons are Answered, RepositoryInvalid,
+    /// RepositoryMissing, RegistryDenies, RegistryFails, TooManyTags, TooLong.
     pub conditions: Vec<Condition>,
 }
 
-/// An image that was looked at.
+/// An image that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// Its version.
-    pub version: String,
-    /// The digest of the image.
-    pub digest: String,
-    /// When this channel saw it first.
+    /// Its version; absent if it has none, or says two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_seen: Option<Timestamp>,
-    /// Why it was not taken; absent if it may be.
+    pub version: Option<String>,
+    /// The digest of the image: of its index, where it has one.
+    pub digest: ImageDigest,
+    /// Its tags.
+    #[serde(default)]
+    pub tags: BTreeSet<String>,
+    /// When this channel saw it first.
+    pub first_seen: Timestamp,
+    /// What it says of itself; nobody vouches for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub says: Option<candidate::Says>,
+    /// Why it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+    /// The digest that names the payload in it, where somebody needed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Sha256>,
+    /// Why it is not taken, in one word that stays the same; Chosen if it is.
+    #[serde(default)]
+    pub reason: String,
+    /// Why it is not taken, for people; absent if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_because: Option<String>,
 }
 
-/// What is taken.
+/// An image with its payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Latest {
     /// Its version.
     pub version: String,
+    /// The digest of the image.
+    pub digest: ImageDigest,
     /// The image with its digest, as nodes fetch it.
     pub image: String,
     /// The digest that names the payload in it.
     pub payload: Sha256,
+}
+
+/// A version that nodes with an older one go to first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Floor {
+    /// As it is written.
+    pub version: String,
+    /// The image; absent if there is none that may be used. Then nodes with an older version wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Latest>,
+}
+
+/// What was taken, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Held {
+    /// The digest of the image.
+    pub digest: ImageDigest,
+    /// Since when.
+    pub from: Timestamp,
+    /// Until when; absent if it still is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+impl Candidate {
+    /// What is written of a candidate; `why` is why it is not taken.
+    pub fn new(of: &candidate::Candidate, why: Option<&Why>) -> Self {
+        Self {
+            version: of.version().map(|version| version.to_string()),
+            digest: ImageDigest(of.digest),
+            tags: of.tags.clone(),
+            first_seen: of.first_seen,
+            says: of.says.as_ref().ok().cloned(),
+            unreadable: of.says.as_ref().err().map(|why| why.chars().take(LONGEST).collect()),
+            payload: of.payload,
+            reason: why.map_or("Chosen", Why::word).to_owned(),
+            refused_because: why.map(|why| why.to_string().chars().take(2 * LONGEST).collect()),
+        }
+    }
+
+    /// What was found, as decisions take it.
+    pub fn found(&self) -> candidate::Candidate {
+        let says = match (&self.says, &self.unreadable) {
+            (Some(says), None) => Ok(says.clone()),
+            (_, why) => Err(why.clone().unwrap_or_else(|| "nobody has written what it says".to_owned())),
+        };
+        let (digest, tags, first_seen, payload) = (self.digest.0, self.tags.clone(), self.first_seen, self.payload);
+        candidate::Candidate { digest, tags, first_seen, says, payload }
+    }
+}
+
+impl From<&Held> for choose::Held {
+    fn from(held: &Held) -> Self {
+        Self { digest: held.digest.0, from: held.from, until: held.until }
+    }
 }

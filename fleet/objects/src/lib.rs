@@ -9,7 +9,7 @@
 //! | [`NodeUpgrade`](upgrade::NodeUpgrade) | | one node: what it does, and why it does not go |
 //! | [`DisruptionLedger`](ledger::DisruptionLedger) | who frees a grant by hand, and why | the grants |
 //!
-//! [`condition`] has how a condition changes, and [`crd`] the definitions.
+//! [`condition`] has how a condition changes, [`crd`] the definitions, and [`image`] how a digest is written.
 
 // Each printer column is an attribute, and two of them may be alike in a part.
 #![allow(clippy::duplicated_attributes)]
@@ -17,6 +17,7 @@
 pub mod channel;
 pub mod condition;
 pub mod crd;
+pub mod image;
 pub mod ledger;
 pub mod policy;
 pub mod pool;

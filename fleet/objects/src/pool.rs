@@ -64,8 +64,12 @@ pub struct NodePoolSpec {
     pub skip: Vec<Skip>,
 }
 
-/// What nodes are to run: `image` and `payload`, or `channel`.
+/// What nodes are to run: image and payload, or channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("oneOf" = [
+    { "required": ["image", "payload"], "not": { "required": ["channel"] } },
+    { "required": ["channel"], "not": { "anyOf": [{ "required": ["image"] }, { "required": ["payload"] }] } },
+]))]
 pub struct Target {
     /// The installer image: docker://registry.example/os:2. Needs payload beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +79,8 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", regex(pattern = "^[0-9a-f]{64}$"))]
     pub payload: Option<Sha256>,
-    /// The name of a Channel: what it found last. Instead of image and payload.
+    /// The name of a Channel, whose status.latest is followed. Instead of image and payload. A new image begins a new rollout;
+    /// a node that runs a newer version than the channel's choice is left as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub channel: Option<String>,

@@ -3,10 +3,18 @@
 //! The definitions in `fleet/manifests` are those of the types. `SLIPWAY_UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
-use std::{env, fs, path::Path};
+use std::{collections::BTreeSet, env, fs, path::Path};
 
-use serde_json::Value;
-use slipway_fleet_objects::crd;
+use jiff::Timestamp;
+use kube::CustomResourceExt as _;
+use proptest::{prelude::*, sample::select};
+use serde_json::{Value, json};
+use slipway_channel::candidate::{Candidate, Says};
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::{
+    channel::{self, Channel},
+    crd,
+};
 
 #[test]
 fn the_definitions_are_those_of_the_types() {
@@ -49,5 +57,50 @@ fn explained(at: &str, schema: &Value, bare: &mut Vec<String>) {
         }
         explained(&at, of, bare);
         explained(&at, &of["items"], bare);
+    }
+}
+
+#[test]
+fn what_people_write_of_a_channel_is_what_is_decided_from() {
+    let text = json!({
+        "repository": "registry.example/os", "select": { "label": "stable" }, "arch": "arm64", "interval": "30m",
+        "range": "^1.9", "minAge": "48h", "floors": ["1.4.0"], "deny": ["1.9.3"],
+        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatureRequired": false,
+    });
+    let channel: Channel = serde_json::from_value(json!({ "metadata": {}, "spec": text })).unwrap();
+    assert_eq!(channel.spec.0, serde_json::from_value(text.clone()).unwrap());
+    // Each field that is written is in the schema, and none is there that nobody reads.
+    let definition = serde_json::to_value(Channel::crd()).unwrap();
+    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let fields = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(fields(&spec["properties"]), fields(&text));
+    assert_eq!(spec["properties"]["select"]["oneOf"], json!([{ "required": ["label"] }, { "required": ["tags"] }]));
+}
+
+fn a_candidate() -> impl Strategy<Value = Candidate> {
+    let version = proptest::option::of(select(&["1.2.3", "2.0.0-rc.1+b"][..]).prop_map(|text| text.parse().unwrap()));
+    let channels = proptest::collection::btree_set("[a-z]{1,4}", 0..3);
+    let says = (version, channels, proptest::option::of("[0-9T:Z-]{1,9}"))
+        .prop_map(|(version, channels, created)| Says { version, channels, created });
+    let says = prop_oneof![says.prop_map(Ok), "[a-z ]{0,9}".prop_map(Err)];
+    let tags = proptest::collection::btree_set("v?[0-9.]{1,6}", 0..3);
+    (any::<[u8; 32]>(), tags, 0..9_999_999_999_i64, says, proptest::option::of(any::<[u8; 32]>())).prop_map(
+        |(digest, tags, seen, says, payload)| Candidate {
+            digest: Sha256(digest),
+            tags,
+            first_seen: Timestamp::from_millisecond(seen).unwrap(),
+            says,
+            payload: payload.map(Sha256),
+        },
+    )
+}
+
+proptest! {
+    /// What a look found is found again in the status, by whoever reads it: nothing is forgotten over a restart.
+    #[test]
+    fn a_candidate_is_read_as_it_was_written(candidate in a_candidate()) {
+        let written = serde_json::to_string(&channel::Candidate::new(&candidate, None)).unwrap();
+        let read: channel::Candidate = serde_json::from_str(&written).unwrap();
+        prop_assert_eq!(read.found(), candidate);
     }
 }

@@ -68,6 +68,13 @@ fn a_version_comes_from_the_label_or_from_the_tags() {
     assert_eq!(says.channels, BTreeSet::from(["stable".to_owned(), "beta".to_owned()]));
     assert_eq!(says.version, version("1.2.3-rc.1+7"));
     assert_eq!(Says::of(&BTreeMap::new(), None), Says::default());
+    // Whoever can push does not fill the status of a channel.
+    let (name, many) = ("x".repeat(65), vec!["y".repeat(60); 99].join(","));
+    let long = format!("1.2.3+{name}");
+    let says = Says::of(&labels(&[(CHANNEL, &format!("{name},{many}")), (VERSION, &long)]), Some(name.clone()));
+    assert_eq!(says, Says { channels: BTreeSet::from(["y".repeat(60)]), ..Says::default() });
+    let names: Vec<String> = (0..99).map(|n| n.to_string()).collect();
+    assert_eq!(Says::of(&labels(&[(CHANNEL, &names.join(","))]), None).channels.len(), 8);
     let bare = |tags: &[&str]| {
         let channels = BTreeSet::from(["stable".to_owned()]);
         let tags = tags.iter().map(|&tag| tag.to_owned()).collect();

@@ -34,6 +34,7 @@ fn an_image() -> impl Strategy<Value = Candidate> {
         tags: tags.into_iter().map(str::to_owned).collect(),
         first_seen: hour(seen),
         says,
+        payload: None,
     })
 }
 

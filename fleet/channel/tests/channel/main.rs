@@ -15,7 +15,7 @@ use slipway_channel::{
     candidate::{Candidate, Says, version},
     spec::{Select, Spec},
 };
-use slipway_core::digest::Sha256;
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 fn digest(name: &str) -> Sha256 {
     Sha256::of(name.as_bytes())
@@ -34,6 +34,7 @@ fn image(text: &str) -> Candidate {
         tags: BTreeSet::from([text.replace('+', "_")]),
         first_seen: hour(0),
         says: Ok(says),
+        payload: None,
     }
 }
 
@@ -42,6 +43,8 @@ fn stable() -> Spec {
     Spec {
         repository: "registry.example/os".to_owned(),
         select: Select::Label("stable".to_owned()),
+        arch: Arch::Amd64,
+        interval: None,
         range: None,
         min_age: None,
         floors: vec![],

@@ -5,32 +5,22 @@ use slipway::payload::registry::Options;
 use slipway_channel::{
     candidate::Candidate,
     choose::choose,
-    discover::{DiscoverError, discover},
-    spec::Select,
+    discover::{DiscoverError, Limits, discover},
+    look::look,
+    spec::{Select, Spec},
 };
-use slipway_core::{digest::Sha256, kernel::arch::Arch};
-use slipway_test_support::registry::{Debian, Image, MANIFEST, descriptor, digest, plain, run};
+use slipway_core::kernel::arch::Arch;
+use slipway_test_support::{
+    images::Tar,
+    registry::{Debian, Image, plain},
+    world::noise,
+};
 use tempfile::TempDir;
 
 use crate::{hour, stable};
 
-/// The image with these labels, and these annotations of its index.
 fn labelled(labels: Value, annotations: Value) -> Image {
-    let mut image = Image::new();
-    let mut config: Value = serde_json::from_slice(&image.config).unwrap();
-    config["config"] = json!({ "Labels": labels });
-    config["created"] = "2025-01-01T00:00:00Z".into();
-    image.config = config.to_string().into_bytes();
-    let mut manifest: Value = serde_json::from_slice(&image.manifest).unwrap();
-    manifest["config"] = json!(descriptor("application/vnd.oci.image.config.v1+json", &image.config));
-    image.manifest = manifest.to_string().into_bytes();
-    let mut index: Value = serde_json::from_slice(&image.index).unwrap();
-    let mut entry = json!(descriptor(MANIFEST, &image.manifest));
-    entry["platform"] = json!({ "architecture": "amd64", "os": "linux" });
-    index["manifests"] = json!([entry]);
-    index["annotations"] = annotations;
-    image.index = index.to_string().into_bytes();
-    image
+    Image::new().labelled(labels, annotations)
 }
 
 struct Site {
@@ -51,15 +41,11 @@ impl Site {
     }
 
     fn push(&self, image: &Image, tag: &str) {
-        let layout = self.dir.path().join(format!("layout-{tag}"));
-        image.write_layout(&layout);
-        self.copy(&format!("oci:{}:1", layout.display()), tag);
+        self.debian.push(self.dir.path(), image, tag);
     }
 
-    fn copy(&self, from: &str, tag: &str) {
-        let to = format!("docker://{}:{tag}", self.repository());
-        let how = ["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"];
-        run("skopeo", &[&how[..], &["--src-tls-verify=false", "--dest-tls-verify=false", from, &to]].concat());
+    fn spec(&self, select: &Select) -> Spec {
+        Spec { repository: self.repository(), select: select.clone(), ..stable() }
     }
 
     fn look(&self, select: &Select, known: &[Candidate], now: i64) -> Vec<Candidate> {
@@ -67,12 +53,9 @@ impl Site {
     }
 
     fn look_for(&self, arch: Arch, select: &Select, known: &[Candidate], now: i64) -> Vec<Candidate> {
-        discover(&self.repository(), select, arch, &plain(), known, hour(now)).unwrap()
+        let spec = Spec { arch, ..self.spec(select) };
+        discover(&spec, &plain(), Limits::default(), known, hour(now)).unwrap()
     }
-}
-
-fn name(image: &Image) -> Sha256 {
-    digest(&image.index).trim_start_matches("sha256:").parse().unwrap()
 }
 
 fn tags(candidate: &Candidate) -> Vec<&str> {
@@ -80,7 +63,7 @@ fn tags(candidate: &Candidate) -> Vec<&str> {
 }
 
 fn found(all: &[Candidate], of: &Image) -> Candidate {
-    all.iter().find(|candidate| candidate.digest == name(of)).unwrap().clone()
+    all.iter().find(|candidate| candidate.digest == of.name()).unwrap().clone()
 }
 
 #[test]
@@ -104,7 +87,7 @@ fn images_are_found_with_their_labels_and_read_once() {
     assert_eq!(found(&all, &new).version().unwrap().to_string(), "2.0.0");
     assert_eq!(found(&all, &Image::new()).says, Ok(Default::default()));
     let choice = choose(&stable(), &all, None, hour(1));
-    assert_eq!(choice.chosen.unwrap().digest, name(&old));
+    assert_eq!(choice.chosen.unwrap().digest, old.name());
 
     // Later a tag has moved. Nothing is read that is known: for another architecture, none of it could be.
     site.push(&new, "stable");
@@ -124,7 +107,7 @@ fn only_tags_that_are_wanted_are_looked_at() {
     let image = labelled(json!({}), json!({}));
     site.push(&image, "v1.2.3");
     // As tools put a signature beside an image.
-    site.push(&labelled(json!({ "a": "b" }), json!({})), &format!("sha256-{}.sig", name(&image)));
+    site.push(&labelled(json!({ "a": "b" }), json!({})), &format!("sha256-{}.sig", image.name()));
     let pattern = Select::Tags("v*".to_owned().try_into().unwrap());
     let all = site.look(&pattern, &[], 0);
     assert_eq!(
@@ -149,15 +132,69 @@ fn a_registry_that_does_not_answer_is_an_error_and_no_empty_list() {
     let site = Site::new();
     let look = |repository: &str| {
         let select = Select::Label("x".to_owned());
-        discover(repository, &select, Arch::Amd64, &plain(), &[], hour(0)).unwrap_err()
+        let spec = Spec { repository: repository.to_owned(), ..site.spec(&select) };
+        discover(&spec, &plain(), Limits::default(), &[], hour(0)).unwrap_err()
     };
     let missing = look(&format!("127.0.0.1:{}/a/c", site.debian.port));
     assert!(missing.to_string().contains("NAME_UNKNOWN"), "{missing}");
+    assert_eq!(missing.word(), "RepositoryMissing");
     assert!(matches!(look("registry.example/A"), DiscoverError::Name { .. }));
     assert!(matches!(look(&format!("{}:1", site.repository())), DiscoverError::Tagged(_)));
     // Certificates and mirrors are the installer's business: what it refuses is refused here.
     let select = Select::Label("x".to_owned());
     let tls = Options { plain_http: false, ..plain() };
-    let refused = discover(&site.repository(), &select, Arch::Amd64, &tls, &[], hour(0)).unwrap_err();
+    let refused = discover(&site.spec(&select), &tls, Limits::default(), &[], hour(0)).unwrap_err();
     assert!(refused.to_string().contains("does not speak TLS"), "{refused}");
+    assert_eq!(refused.word(), "RegistryFails");
+}
+
+#[test]
+fn a_look_costs_no_more_than_was_said() {
+    let site = Site::new();
+    site.push(&labelled(json!({}), json!({})), "2");
+    let spec = site.spec(&Select::Label("x".to_owned()));
+    let found = |tags| discover(&spec, &plain(), Limits { tags, ..Limits::default() }, &[], hour(0));
+    assert_eq!(found(2).unwrap().len(), 2);
+    let refused = found(1).unwrap_err();
+    assert_eq!(
+        (refused.word(), matches!(refused, DiscoverError::TooMany { tags: 2, limit: 1 })),
+        ("TooManyTags", true)
+    );
+    // What no pattern means does not count.
+    let one = Spec { select: Select::Tags("2*".to_owned().try_into().unwrap()), ..spec.clone() };
+    let limits = Limits { tags: 1, ..Limits::default() };
+    assert_eq!(discover(&one, &plain(), limits, &[], hour(0)).unwrap().len(), 1);
+}
+
+#[test]
+fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
+    let site = Site::new();
+    let (old, old_payload) = Image::release("1.0.0", "stable", "one");
+    let (new, new_payload) = Image::release("2.0.0", "stable", "two");
+    site.push(&old, "1.0.0");
+    site.push(&new, "2.0.0");
+    let spec = site.spec(&Select::Label("stable".to_owned()));
+    let at = |spec: &Spec, limits, known: &[Candidate]| look(spec, &plain(), limits, known, None, hour(0)).unwrap();
+    let all = at(&spec, Limits::default(), &[]);
+    assert_eq!(found(&all, &new).payload, Some(new_payload), "{all:?}");
+    assert_eq!(found(&all, &old).payload, None, "nobody needs it");
+    // With a floor a node that runs it must be known.
+    let floors = vec!["1.0.0".parse().unwrap()];
+    let with_floor = at(&Spec { floors, ..spec.clone() }, Limits::default(), &all);
+    assert_eq!(found(&with_floor, &old).payload, Some(old_payload));
+    // An image of which nobody can tell what is in it is not chosen, and is tried again.
+    let bare = Image::of(&Tar::new().file("etc/large", &noise(0, 3 << 20)).end());
+    site.push(&bare.labelled(stable_label("3.0.0"), json!({})), "3.0.0");
+    let all = at(&spec, Limits { payload_bytes: 1 << 20, ..Limits::default() }, &all);
+    let choice = choose(&spec, &all, None, hour(0));
+    assert_eq!(choice.chosen.unwrap().digest, new.name());
+    let why = choice.refused.values().find(|why| why.word() == "Unreadable").unwrap().to_string();
+    assert!(why.contains("is not known after 1 MiB"), "{why}");
+    let whole = at(&spec, Limits::default(), &all);
+    let why = whole.iter().find_map(|of| of.says.clone().err()).unwrap();
+    assert!(why.contains("vmlinuz: missing"), "it was read to its end: {why}");
+}
+
+fn stable_label(version: &str) -> Value {
+    json!({ "org.opencontainers.image.version": version, "dev.slipway.channel": "stable" })
 }

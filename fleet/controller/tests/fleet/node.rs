@@ -51,6 +51,8 @@ use slipwayd::{
 use tokio::{net::TcpListener, runtime::Runtime, sync::oneshot};
 use uuid::Uuid;
 
+use crate::releases;
+
 /// It is a node of a cluster, and has no member of etcd.
 const SHAPE: Shape = Shape { kubernetes: true, etcd: false };
 /// Between two looks of the thread that works.
@@ -59,6 +61,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The digest that stands for a payload of this name.
 pub fn payload(name: &str) -> Sha256 {
     Sha256::of(name.as_bytes())
+}
+
+/// The payload in an image: of one with a digest, what is really in the registry; of others their tag stands for it.
+fn in_image(source: &str) -> Option<Sha256> {
+    match source.strip_prefix("docker://")?.split_once("@sha256:") {
+        Some((repository, digest)) => releases::payload_of(repository, digest.parse().unwrap()),
+        None => source.rsplit(':').next().map(payload),
+    }
 }
 
 /// The step's name, as the journal has it.
@@ -73,6 +83,8 @@ pub struct Chronicle {
     /// A node waits before these steps: `n1 drain`.
     holds: Mutex<BTreeSet<String>>,
     released: Condvar,
+    /// Payloads that are never well.
+    sick: Mutex<BTreeSet<Sha256>>,
 }
 
 impl Chronicle {
@@ -111,6 +123,11 @@ impl Chronicle {
         self.released.notify_all();
     }
 
+    /// This payload is never well.
+    pub fn sicken(&self, payload: Sha256) {
+        self.sick.lock().unwrap().insert(payload);
+    }
+
     fn pass(&self, line: &str) {
         let mut holds = self.holds.lock().unwrap();
         while holds.contains(line) {
@@ -120,6 +137,7 @@ impl Chronicle {
 }
 
 struct State {
+    chronicle: Arc<Chronicle>,
     boot: u32,
     disk: Disk,
     default: Slot,
@@ -129,7 +147,7 @@ struct State {
 }
 
 impl State {
-    fn new() -> Self {
+    fn new(chronicle: Arc<Chronicle>) -> Self {
         let disk = Disk {
             running: Slot::A,
             states: PerSlot { a: Some(SlotState::Good), b: Some(SlotState::Empty) },
@@ -137,7 +155,7 @@ impl State {
             next: Some(Slot::A),
             blank: false,
         };
-        Self { boot: 1, disk, default: Slot::A, started: Instant::now(), skipped: 100 }
+        Self { chronicle, boot: 1, disk, default: Slot::A, started: Instant::now(), skipped: 100 }
     }
 
     fn reboot(&mut self) {
@@ -150,9 +168,10 @@ impl State {
         self.disk.next = Some(self.default);
     }
 
-    /// The payload `bad` is never well.
+    /// The payload `bad` is never well, and others that the test names.
     fn is_sick(&self) -> bool {
-        self.disk.payloads[self.disk.running] == Some(payload("bad"))
+        let runs = self.disk.payloads[self.disk.running];
+        runs == Some(payload("bad")) || runs.is_some_and(|runs| self.chronicle.sick.lock().unwrap().contains(&runs))
     }
 
     fn facts(&self) -> Facts {
@@ -164,7 +183,7 @@ impl State {
         let other = !self.disk.running;
         match step {
             Step::Stage => {
-                let named = op.request.source.rsplit(':').next().map(payload);
+                let named = in_image(&op.request.source);
                 if named != op.request.payload {
                     return Tried::Failed("the image has another payload".to_owned());
                 }
@@ -262,7 +281,7 @@ impl StandIn {
     pub fn new(name: &str, dir: &Path, kubeconfig: &Path, chronicle: Arc<Chronicle>) -> Self {
         let store = Store::open(&dir.join(format!("{name}-state"))).unwrap();
         let shared = Shared::new(store, SHAPE, sequence::Limits::default(), Quiet);
-        let state = Mutex::new(State::new());
+        let state = Mutex::new(State::new(Arc::clone(&chronicle)));
         let stops = AtomicBool::new(false);
         let inner = Inner { name: name.to_owned(), shared, state, health: Mutex::default(), chronicle, stops };
         let inner = Arc::new(inner);

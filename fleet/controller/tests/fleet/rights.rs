@@ -8,12 +8,16 @@ use kube::{
 use serde_json::json;
 use slipway_fleet::cluster::{Cluster, Error};
 use slipway_fleet_objects::{
+    channel::Channel,
     ledger::{DisruptionLedger, LEDGER},
     pool::NodePool,
     rollout::Rollout,
 };
 
-use crate::site::{Site, fleet};
+use crate::{
+    node::payload,
+    site::{Site, fleet},
+};
 
 /// The API server's own answer.
 fn is_forbidden<T: std::fmt::Debug>(answer: kube::Result<T>) -> bool {
@@ -29,6 +33,7 @@ fn a_request_outside_of_the_rights_is_refused() {
     let pools: Api<NodePool> = Api::all(mine.clone());
     let ledgers: Api<DisruptionLedger> = Api::all(mine.clone());
     let rollouts: Api<Rollout> = Api::all(mine.clone());
+    let channels: Api<Channel> = Api::all(mine.clone());
     runtime.block_on(async {
         // These it has.
         nodes.list(&ListParams::default()).await.unwrap();
@@ -39,6 +44,12 @@ fn a_request_outside_of_the_rights_is_refused() {
         assert!(is_forbidden(nodes.delete("n1", &DeleteParams::default()).await));
         let resume = Patch::Merge(json!({ "spec": { "paused": null } }));
         assert!(is_forbidden(pools.patch("p", &patch, &resume).await), "what people write is theirs");
+        let allow = Patch::Merge(json!({ "spec": { "deny": [] } }));
+        assert!(is_forbidden(channels.patch("stable", &patch, &allow).await), "and what they deny");
+        assert!(
+            is_forbidden(channels.patch_status("stable", &patch, &Patch::Merge(json!({}))).await),
+            "only as a whole"
+        );
         let release = json!({ "spec": { "release": [{ "token": 1, "who": "it", "why": "it" }] } });
         assert!(is_forbidden(ledgers.patch(LEDGER, &patch, &Patch::Merge(release)).await));
         assert!(is_forbidden(ledgers.patch_status(LEDGER, &patch, &Patch::Merge(json!({}))).await), "only as a whole");
@@ -71,6 +82,22 @@ fn what_cannot_be_meant_is_refused_by_the_schema() {
     }
     let said = refused("NodePool", json!({ "nodeSelector": {}, "target": { "image": "x", "payload": "abc" } }));
     assert!(said.contains("payload"), "{said}");
+    let whole = json!({ "image": "x", "payload": payload("x") });
+    for target in [json!({}), json!({ "image": "x" }), json!({ "payload": payload("x") })] {
+        let said = refused("NodePool", json!({ "nodeSelector": {}, "target": target }));
+        assert!(said.contains("spec.target"), "{said}");
+    }
+    let mut both = whole.clone();
+    both["channel"] = "stable".into();
+    assert!(refused("NodePool", json!({ "nodeSelector": {}, "target": both })).contains("spec.target"));
+    for target in [whole, json!({ "channel": "stable" })] {
+        let name = if target["channel"].is_null() { "image" } else { "channel" };
+        site.make(fleet("NodePool", name, json!({ "nodeSelector": { "no": "node" }, "target": target }))).unwrap();
+    }
+    for select in [json!({}), json!({ "label": "stable", "tags": "v*" }), json!({ "tags": "a b" })] {
+        let said = refused("Channel", json!({ "repository": "r.io/os", "select": select }));
+        assert!(said.contains("spec.select"), "{said}");
+    }
     let unsigned = json!({ "who": "", "why": "" });
     let said = refused("NodePool", json!({ "nodeSelector": {}, "target": {}, "paused": unsigned }));
     assert!(said.contains("paused.who") && said.contains("paused.why"), "{said}");

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node};
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -25,6 +25,7 @@ use rcgen::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_fleet_objects::{
+    channel::{Channel, ChannelStatus},
     ledger::{DisruptionLedger, LEDGER},
     pool::{NodePool, NodePoolStatus},
     rollout::Rollout,
@@ -35,7 +36,10 @@ use slipway_test_cluster::Server;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::node::{Chronicle, StandIn, payload};
+use crate::{
+    node::{Chronicle, StandIn, payload},
+    releases,
+};
 
 /// How long a test waits before it looks again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -64,6 +68,11 @@ impl Drop for Running {
 
 fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
+}
+
+/// One file of the manifests, which has one object.
+pub fn manifest(name: &str) -> Value {
+    serde_saphyr::from_str(&fs::read_to_string(manifests().join(name)).unwrap()).unwrap()
 }
 
 /// Every object of the manifests, in the order of the kustomization.
@@ -227,10 +236,18 @@ impl Site {
 
     /// Another controller.
     pub fn controller(&self) -> Running {
+        self.listening_controller().0
+    }
+
+    /// Another controller, and the port at which it answers by HTTP.
+    pub fn listening_controller(&self) -> (Running, u16) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-fleet"));
         command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
         command.args(["--interval", "1", "--port", &self.port.to_string()]);
-        Running(command.spawn().unwrap())
+        command.arg("--plain-http").arg("--authfile").arg(releases::no_credentials());
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        command.arg("--listen").arg(format!("127.0.0.1:{port}"));
+        (Running(command.spawn().unwrap()), port)
     }
 
     pub fn make(&self, object: Value) -> kube::Result<()> {
@@ -259,6 +276,35 @@ impl Site {
         let pools: Api<NodePool> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({ "spec": spec }));
         self.runtime.block_on(pools.patch("p", &PatchParams::default(), &patch)).unwrap();
+    }
+
+    /// People write this channel, whose registry is asked once a second.
+    pub fn channel(&self, name: &str, repository: &str, more: Value) {
+        let mut spec = json!({ "repository": repository, "select": { "label": name }, "interval": "1s" });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        self.make(fleet("Channel", name, spec)).unwrap();
+    }
+
+    /// People change it.
+    pub fn change_channel(&self, name: &str, spec: Value) {
+        let channels: Api<Channel> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        self.runtime.block_on(channels.patch(name, &PatchParams::default(), &patch)).unwrap();
+    }
+
+    /// Of any channel, also of one that cannot be understood.
+    pub fn channel_status(&self, name: &str) -> ChannelStatus {
+        let api = self.api_of("fleet.slipway.dev/v1alpha1", "Channel", None);
+        let channel = self.runtime.block_on(api.get(name)).unwrap();
+        serde_json::from_value(channel.data["status"].clone()).unwrap_or_default()
+    }
+
+    /// What was told of objects of this kind.
+    pub fn events(&self, kind: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let events = self.runtime.block_on(events.list(&ListParams::default())).unwrap().items;
+        let of_kind = events.into_iter().filter(|event| event.involved_object.kind.as_deref() == Some(kind));
+        of_kind.filter_map(|event| event.message).collect()
     }
 
     /// Somebody frees a grant.

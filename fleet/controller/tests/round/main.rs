@@ -3,6 +3,8 @@
 //! Needs: nothing
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod choices;
+mod follow;
 mod scene;
 
 use scene::{NEW, Scene, payload};

@@ -15,13 +15,18 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
 use oci_spec::image::Descriptor;
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway::payload::{
     image::{ImageError, ImageStore as _},
     registry::{Options, Patience, Registry},
 };
-use slipway_core::digest::Sha256;
+use slipway_core::{
+    digest::Sha256,
+    kernel::arch::Arch,
+    payload::manifest::{FileInfo, Manifest},
+};
 
+use crate::images::{DIR, dirs};
 pub use crate::images::{INDEX, MANIFEST, digest};
 use crate::world::{finished, noise, program};
 
@@ -49,12 +54,16 @@ pub fn sized(media_type: &str, digest: &str, size: u64) -> Descriptor {
 
 impl Image {
     pub fn new() -> Self {
-        let tar = noise(0, 3 << 20);
+        Image::of(&noise(0, 3 << 20))
+    }
+
+    /// One whose layer is this archive.
+    pub fn of(tar: &[u8]) -> Self {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-        std::io::Write::write_all(&mut gzip, &tar).unwrap();
+        std::io::Write::write_all(&mut gzip, tar).unwrap();
         let layer = gzip.finish().unwrap();
         let config = json!({"architecture": "amd64", "os": "linux", "config": {},
-            "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]}});
+            "rootfs": {"type": "layers", "diff_ids": [digest(tar)]}});
         let config = config.to_string().into_bytes();
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptor(CONFIG, &config),
             "layers": [descriptor(LAYER, &layer)]});
@@ -63,6 +72,54 @@ impl Image {
         entry["platform"] = json!({"architecture": "amd64", "os": "linux"});
         let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).to_string().into_bytes();
         Image { config, layer, manifest, index }
+    }
+
+    /// With these labels, and these annotations of its index.
+    pub fn labelled(mut self, labels: Value, annotations: Value) -> Self {
+        let mut config: Value = serde_json::from_slice(&self.config).unwrap();
+        config["config"] = json!({ "Labels": labels });
+        config["created"] = "2025-01-01T00:00:00Z".into();
+        self.config = config.to_string().into_bytes();
+        let mut manifest: Value = serde_json::from_slice(&self.manifest).unwrap();
+        manifest["config"] = json!(descriptor(CONFIG, &self.config));
+        self.manifest = manifest.to_string().into_bytes();
+        let mut index: Value = serde_json::from_slice(&self.index).unwrap();
+        let mut entry = json!(descriptor(MANIFEST, &self.manifest));
+        entry["platform"] = json!({ "architecture": "amd64", "os": "linux" });
+        index["manifests"] = json!([entry]);
+        index["annotations"] = annotations;
+        self.index = index.to_string().into_bytes();
+        self
+    }
+
+    /// Of this version, with the label `dev.slipway.channel`, and with no more of a payload than its checksums: which
+    /// payload it is, is known from them. The second is the digest that names it.
+    pub fn release(version: &str, channel: &str, content: &str) -> (Self, Sha256) {
+        let file = |name: &str| {
+            let sha256 = Sha256::of(format!("{name} of {content}").as_bytes());
+            FileInfo { name: name.to_owned(), size: 1, sha256 }
+        };
+        let manifest = Manifest {
+            format: Manifest::FORMAT,
+            version: Some(version.to_owned()),
+            arch: Arch::Amd64,
+            files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
+            cmdline: None,
+            kernel_args: None,
+            image: None,
+        };
+        let sums: String = manifest.files.iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
+        let text = serde_json::to_vec(&manifest).unwrap();
+        let all = format!("{sums}{}  manifest.json\n", Sha256::of(&text));
+        let files = [("SHA256SUMS", all.as_bytes()), ("manifest.json", &text)];
+        let tar = files.iter().fold(dirs(), |tar, (name, bytes)| tar.file(&format!("{DIR}/{name}"), bytes)).end();
+        let labels = json!({ "org.opencontainers.image.version": version, "dev.slipway.channel": channel });
+        (Image::of(&tar).labelled(labels, json!({})), manifest.payload_digest())
+    }
+
+    /// What names it: the digest of its index.
+    pub fn name(&self) -> Sha256 {
+        Sha256::of(&self.index)
     }
 
     /// As an OCI image layout with the tag `1`.
@@ -213,6 +270,15 @@ impl Debian {
         let copy = ["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests"];
         run("skopeo", &[&copy[..], skopeo, &[&from, &to]].concat());
         server
+    }
+
+    /// Put one more image there, as `a/b:TAG`. It lies in this directory on its way.
+    pub fn push(&self, dir: &Path, image: &Image, tag: &str) {
+        let layout = dir.join(format!("layout-{tag}"));
+        image.write_layout(&layout);
+        let (from, to) = (format!("oci:{}:1", layout.display()), format!("docker://127.0.0.1:{}/a/b:{tag}", self.port));
+        let how = ["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"];
+        run("skopeo", &[&how[..], &[&from, &to]].concat());
     }
 
     /// With what is in this directory and at this port already.

@@ -1,0 +1,39 @@
+//! One look into a channel's registry. It blocks.
+
+use jiff::Timestamp;
+use slipway::payload::registry::Options;
+
+use crate::{
+    candidate::Candidate,
+    choose::{Source, choose},
+    discover::{DiscoverError, Limits, discover},
+    payload::payload,
+    spec::Spec,
+};
+
+/// What is in the registry now, with the payloads of what may be chosen. An image whose payload cannot be found out is one
+/// that cannot be read: no node could be told what to expect of it.
+pub fn look(
+    spec: &Spec,
+    options: &Options,
+    limits: Limits,
+    known: &[Candidate],
+    source: Option<&Source>,
+    now: Timestamp,
+) -> Result<Vec<Candidate>, DiscoverError> {
+    let mut candidates = discover(spec, options, limits, known, now)?;
+    // Each round one more is known, or is no choice any more.
+    while let Some(n) = lacks_payload(spec, &candidates, source, now) {
+        match payload(spec, candidates[n].digest, options, limits) {
+            Ok(payload) => candidates[n].payload = Some(payload),
+            Err(why) => candidates[n].says = Err(why),
+        }
+    }
+    Ok(candidates)
+}
+
+/// The first whose payload is needed and not known.
+pub fn lacks_payload(spec: &Spec, candidates: &[Candidate], source: Option<&Source>, now: Timestamp) -> Option<usize> {
+    let needed = choose(spec, candidates, source, now).needs(candidates);
+    candidates.iter().position(|candidate| candidate.payload.is_none() && needed.contains(&candidate.digest))
+}

@@ -1,0 +1,84 @@
+//! Which payload is in an image: the digest that nodes compare before they write anything. It is read from the image's own
+//! checksums, which are small and in its last layer where `installer checksum` wrote them. It blocks.
+
+use std::{
+    io::{self, Read},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use oci_spec::image::Descriptor;
+use slipway::payload::{
+    ChecksumPolicy, SourceRef,
+    image::{Document, ImageError, ImageSource, ImageStore, Inspection},
+    registry::{Options, Registry},
+};
+use slipway_core::{digest::Sha256, payload::image_ref::ImageRef};
+
+use crate::{
+    discover::{Limits, named},
+    spec::Spec,
+};
+
+/// The digest that names the payload in this image of the channel's repository. No node needs to believe it: each compares
+/// it with what it has fetched.
+pub fn payload(spec: &Spec, digest: Sha256, options: &Options, limits: Limits) -> Result<Sha256, String> {
+    let name = named(&spec.repository).map_err(|e| e.to_string())?;
+    let image = ImageRef { tag: None, digest: Some(digest), ..name };
+    let registry = Registry::new(&image, options).map_err(|e| e.to_string())?;
+    let left = Arc::new(AtomicU64::new(limits.payload_bytes));
+    let store = Box::new(Sparing { registry, left, limit: limits.payload_bytes });
+    let mut source = ImageSource::open(store, SourceRef::Docker(image), spec.arch).map_err(|e| e.to_string())?;
+    let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ());
+    facts.map(|facts| facts.manifest().payload_digest()).map_err(|e| format!("{e:#}"))
+}
+
+/// An image of which only so much is read: one without checksums would be read to its end.
+struct Sparing {
+    registry: Registry,
+    left: Arc<AtomicU64>,
+    limit: u64,
+}
+
+impl ImageStore for Sparing {
+    fn root(&self) -> Result<Document, ImageError> {
+        self.registry.root()
+    }
+
+    fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
+        self.registry.document(descriptor)
+    }
+
+    fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError> {
+        let blob = self.registry.blob(descriptor)?;
+        Ok(Box::new(Counted { blob, left: Arc::clone(&self.left), limit: self.limit }))
+    }
+
+    fn name(&self) -> String {
+        self.registry.name()
+    }
+}
+
+struct Counted {
+    blob: Box<dyn Read + Send>,
+    left: Arc<AtomicU64>,
+    limit: u64,
+}
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.blob.read(bytes)?;
+        let take = |left: u64| left.checked_sub(read as u64);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            let why = format!(
+                "which payload is in it is not known after {} MiB: have `installer checksum` write SHA256SUMS and \
+                 manifest.json into its last layer",
+                self.limit >> 20
+            );
+            return Err(ImageError::invalid("its layers", why).into_io());
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,251 @@
+//! What follows for channels from what was found: the choice of each, and what people read of it. No I/O, no clock.
+//!
+//! * What a look found is written only over what it began from: of two controllers that look at once, one is written. So
+//!   nobody's first sight of an image is lost or moved.
+//! * A look that failed changes nothing but what is said of it. Deny list, range and ages hold all the same: the choice is
+//!   made anew among the images that are known.
+//! * A channel that is not understood, and one that was not looked into, has no choice for others to promote from; what it
+//!   took last stays.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use jiff::Timestamp;
+use semver::Version;
+use slipway_channel::{
+    candidate,
+    choose::{Choice, Image, Source, choose},
+    look::lacks_payload,
+    spec::Spec,
+};
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::{
+    channel::{Candidate, ChannelStatus, Floor, Held, Latest},
+    condition,
+    image::ImageDigest,
+};
+use slipway_rollout::span::Span;
+
+/// What is kept of what a channel took.
+const KEPT: usize = 64;
+/// The longest message of a condition.
+const LONGEST: usize = 1000;
+
+/// A channel as it was read.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// The UID of the object: another one after it was deleted and made again.
+    pub uid: Option<String>,
+    /// What people wrote, or why it cannot be understood.
+    pub spec: Result<Spec, String>,
+    /// Its generation: another one after each change of what people wrote.
+    pub generation: i64,
+    /// What is written of it.
+    pub status: ChannelStatus,
+}
+
+/// What a look began from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    uid: Option<String>,
+    generation: i64,
+    looked_at: Option<Timestamp>,
+    answered_at: Option<Timestamp>,
+}
+
+impl Begun {
+    /// A look that begins now.
+    pub fn of(known: &Known) -> Self {
+        let ChannelStatus { looked_at, answered_at, .. } = known.status;
+        Self { uid: known.uid.clone(), generation: known.generation, looked_at, answered_at }
+    }
+
+    /// Whether what came of it may be written over this. Otherwise somebody else was faster, or other things are wanted now.
+    /// That somebody else got no answer takes nothing from one that came.
+    fn counts(&self, known: &Known, answered: bool) -> bool {
+        let now = Self::of(known);
+        *self == if answered { Self { looked_at: self.looked_at, ..now } } else { now }
+    }
+}
+
+/// Why a look found nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// In one word that stays the same.
+    pub word: &'static str,
+    /// The same for people.
+    pub why: String,
+}
+
+/// Where a look goes: repository and architecture.
+fn place(spec: &Spec) -> String {
+    format!("{} {}", spec.repository, spec.arch)
+}
+
+fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
+    status.candidates.iter().map(Candidate::found).collect()
+}
+
+fn short(message: &str) -> String {
+    message.chars().take(LONGEST).collect()
+}
+
+/// The choice of a channel; `None` if there is nothing that it could be made among.
+pub fn choice(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<Choice> {
+    choice_of(name, all, &mut BTreeSet::new(), now)
+}
+
+/// `path` has the channels that are promoted from this one: one that comes back to itself has no source.
+fn choice_of<'a>(
+    name: &'a str,
+    all: &'a BTreeMap<String, Known>,
+    path: &mut BTreeSet<&'a str>,
+    now: Timestamp,
+) -> Option<Choice> {
+    let known = all.get(name)?;
+    let spec = known.spec.as_ref().ok()?;
+    if known.status.looked_into.as_ref() != Some(&place(spec)) || !path.insert(name) {
+        return None;
+    }
+    let source = source_of(spec, all, path, now);
+    path.remove(name);
+    Some(choose(spec, &found(&known.status), source.as_ref(), now))
+}
+
+fn source_of<'a>(
+    spec: &'a Spec,
+    all: &'a BTreeMap<String, Known>,
+    path: &mut BTreeSet<&'a str>,
+    now: Timestamp,
+) -> Option<Source> {
+    let from = &spec.promote_from.as_ref()?.channel;
+    let choice = choice_of(from, all, path, now)?;
+    Some(Source { held: all.get(from)?.status.held.iter().map(Into::into).collect(), choice })
+}
+
+/// The channel that this one is promoted from, as decisions take it.
+pub fn source(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<Source> {
+    source_of(all.get(name)?.spec.as_ref().ok()?, all, &mut BTreeSet::from([name]), now)
+}
+
+/// Whether the registry is to be asked now.
+pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
+    let Some(Known { spec: Ok(spec), generation, status, .. }) = all.get(name) else { return false };
+    let Some(looked_at) = status.looked_at.filter(|at| *at <= now) else { return true };
+    let answered = status.conditions.iter().any(|of| of.type_ == "Looked" && of.status == "True");
+    if status.looked_generation != *generation || (answered && lacks(name, spec, status, all, now)) {
+        return true;
+    }
+    let pause = if answered { spec.interval() } else { spec.interval().min(Span::minutes(1)) };
+    pause.after(looked_at) <= now
+}
+
+/// Something may be taken now whose payload nobody has needed yet.
+fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
+    lacks_payload(spec, &found(status), source(name, all, now).as_ref(), now).is_some()
+}
+
+/// What is known after a look that ended now; `None` if what came of it does not count any more.
+pub fn looked(
+    known: &Known,
+    begun: &Begun,
+    outcome: Result<Vec<candidate::Candidate>, Failed>,
+    now: Timestamp,
+) -> Option<ChannelStatus> {
+    if !begun.counts(known, outcome.is_ok()) {
+        return None;
+    }
+    let mut status = known.status.clone();
+    (status.looked_at, status.looked_generation) = (Some(now), known.generation);
+    let (is_so, word, message) = match outcome {
+        Ok(candidates) => {
+            let message = format!("{} images were found", candidates.len());
+            status.candidates = candidates.iter().map(|of| Candidate::new(of, None)).collect();
+            status.answered_at = Some(now);
+            status.looked_into = known.spec.as_ref().ok().map(place);
+            (true, "Answered", message)
+        }
+        Err(Failed { word, why }) => (false, word, short(&why)),
+    };
+    status.conditions = condition::set(&status.conditions, "Looked", is_so, word, &message, now);
+    Some(status)
+}
+
+/// What people read of a channel, and what pools follow.
+pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Option<ChannelStatus> {
+    let Known { spec, generation, status, .. } = all.get(name)?;
+    let mut status = status.clone();
+    status.observed_generation = *generation;
+    let (is_so, word, message) = match (spec, choice(name, all, now)) {
+        (Err(why), _) => (false, "SpecInvalid", format!("the channel cannot be understood: {why}")),
+        (Ok(spec), None) => (false, "NotLooked", format!("{} was not looked into yet", spec.repository)),
+        (Ok(spec), Some(choice)) => take(spec, &choice, &mut status, now),
+    };
+    status.conditions = condition::set(&status.conditions, "Ready", is_so, word, &short(&message), now);
+    Some(status)
+}
+
+/// Write a choice down. Whether there is an image to take, why in one word, and for people.
+fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp) -> (bool, &'static str, String) {
+    let mut candidates = found(status);
+    candidates.sort_by_key(|of| Reverse((of.version(), of.first_seen, of.digest)));
+    let payloads: BTreeMap<Sha256, Sha256> =
+        candidates.iter().filter_map(|of| Some((of.digest, of.payload?))).collect();
+    let whole = |image: &Image| {
+        let (version, digest) = (image.version.to_string(), ImageDigest(image.digest));
+        let name = format!("docker://{}@sha256:{}", spec.repository, image.digest);
+        payloads.get(&image.digest).map(|payload| Latest { version, digest, image: name, payload: *payload })
+    };
+    status.candidates = candidates.iter().map(|of| Candidate::new(of, choice.refused.get(&of.digest))).collect();
+    let floor = |(version, image): &(Version, Option<Image>)| Floor {
+        version: version.to_string(),
+        image: image.as_ref().and_then(whole),
+    };
+    status.floors = choice.floors.iter().map(floor).collect();
+    let Some(chosen) = &choice.chosen else {
+        hold(status, None, now);
+        return (false, "NothingChosen", nothing(status));
+    };
+    match whole(chosen) {
+        Some(latest) => {
+            let message = format!("{} is taken", latest.version);
+            hold(status, Some(latest), now);
+            (true, "Chosen", message)
+        }
+        None => {
+            // What was taken before stays until then, if it still may be.
+            let still = status.latest.clone().filter(|latest| choice.may_be_used(latest.digest.0));
+            hold(status, still, now);
+            (false, "PayloadUnknown", format!("{} is the choice; its payload is looked up", chosen.version))
+        }
+    }
+}
+
+fn nothing(status: &ChannelStatus) -> String {
+    match status.candidates.first() {
+        None => "there is no image".to_owned(),
+        Some(Candidate { digest, version, refused_because, .. }) => {
+            let name = version.clone().unwrap_or_else(|| String::from(*digest));
+            let why = refused_because.as_deref().unwrap_or_default();
+            format!("none of {} images may be taken; {name}: {why}", status.candidates.len())
+        }
+    }
+}
+
+/// From now on this is taken.
+fn hold(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp) {
+    let digest = latest.as_ref().map(|latest| latest.digest);
+    let open = status.held.last_mut().filter(|held| held.until.is_none());
+    let held = open.as_ref().map(|held| held.digest);
+    if held != digest {
+        if let Some(open) = open {
+            open.until = Some(now);
+        }
+        status.held.extend(digest.map(|digest| Held { digest, from: now, until: None }));
+        let old = status.held.len().saturating_sub(KEPT);
+        status.held.drain(..old);
+    }
+    status.latest = latest;
+}

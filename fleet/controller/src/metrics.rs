@@ -1,0 +1,219 @@
+//! Numbers for Prometheus, in the OpenMetrics text format. What a pool and a channel are like now is set as a whole with each
+//! look, so that one that is gone is gone here, too.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+/// The longest round that has a bucket of its own is 2 minutes; a round over 10,000 nodes takes some seconds.
+const ROUND_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 120.0];
+
+/// Of which pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPool {
+    pool: String,
+}
+
+/// Which nodes of which pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    pool: String,
+    state: String,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
+}
+
+/// What came of looks of which channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Looked {
+    channel: String,
+    result: String,
+}
+
+/// What a channel takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Takes {
+    channel: String,
+    version: String,
+}
+
+/// What a pool is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// What goes on, in the word that its status has.
+    pub state: String,
+    /// How many of its nodes may be unavailable at once; `None` if nobody knows.
+    pub budget: Option<u32>,
+    /// Nodes that failed in the rollout that is followed.
+    pub failures: usize,
+    /// So many nodes for each word of their status.
+    pub nodes: BTreeMap<String, usize>,
+    /// Grants that its nodes hold.
+    pub grants: usize,
+}
+
+/// How a request to the API server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// As it should.
+    Answered,
+    /// Somebody else has written the object meanwhile.
+    Conflict,
+    /// The API server refuses it.
+    Refused,
+    /// Nobody answered in time.
+    Silent,
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundEnd {
+    /// To its end.
+    Done,
+    /// The API server refused something, or did not answer.
+    Failed,
+}
+
+#[derive(Default)]
+struct Now {
+    grants: Family<OfPool, Gauge>,
+    budget: Family<OfPool, Gauge>,
+    failures: Family<OfPool, Gauge>,
+    states: Family<InState, Gauge>,
+    nodes: Family<InState, Gauge>,
+    takes: Family<Takes, Gauge>,
+    epoch: Gauge,
+}
+
+/// The numbers of one controller.
+pub struct Metrics {
+    registry: Registry,
+    /// Whoever sets them all and whoever reads them has this.
+    now: Mutex<Now>,
+    rounds: Family<Ended, Counter>,
+    seconds: Histogram,
+    last_round: Gauge,
+    requests: Family<Ended, Counter>,
+    looks: Family<Looked, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("slipway_fleet");
+        let now = Now::default();
+        registry.register("grants", "Grants that nodes of a pool hold", now.grants.clone());
+        registry.register("budget", "Nodes of a pool that may be unavailable at once", now.budget.clone());
+        registry.register("failures", "Nodes that failed in the rollout that is followed", now.failures.clone());
+        registry.register("pool_state", "1 for the word that the pool's status has", now.states.clone());
+        registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
+        registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
+        registry.register("ledger_epoch", "The highest token that was ever given", now.epoch.clone());
+        let rounds = Family::default();
+        registry.register("rounds", "Looks at all objects and nodes, by how they ended", rounds.clone());
+        let seconds = Histogram::new(ROUND_SECONDS);
+        registry.register_with_unit("round_duration", "How long they took", Unit::Seconds, seconds.clone());
+        let last_round = Gauge::default();
+        let help = "When the last one ended that came to its end";
+        registry.register_with_unit("last_round_timestamp", help, Unit::Seconds, last_round.clone());
+        let requests = Family::default();
+        registry.register("api_requests", "Requests to the API server, by how they ended", requests.clone());
+        let looks = Family::default();
+        registry.register("channel_looks", "Looks into registries, by what came of them", looks.clone());
+        Self { registry, now: Mutex::new(now), rounds, seconds, last_round, requests, looks }
+    }
+}
+
+impl Metrics {
+    fn now(&self) -> MutexGuard<'_, Now> {
+        // Whoever panicked here left numbers behind, and nothing else.
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A round has ended.
+    pub fn round(&self, end: RoundEnd, took: Duration, now: Timestamp) {
+        let result = match end {
+            RoundEnd::Done => "done",
+            RoundEnd::Failed => "failed",
+        };
+        self.rounds.get_or_create(&Ended { result }).inc();
+        self.seconds.observe(took.as_secs_f64());
+        if end == RoundEnd::Done {
+            self.last_round.set(now.as_second());
+        }
+    }
+
+    /// What all pools are like now, and the ledger.
+    pub fn pools(&self, pools: &BTreeMap<String, PoolFigures>, epoch: u64) {
+        let now = self.now();
+        for family in [&now.grants, &now.budget, &now.failures] {
+            family.clear();
+        }
+        now.states.clear();
+        now.nodes.clear();
+        for (name, figures) in pools {
+            let (pool, set) = (OfPool { pool: name.clone() }, |gauge: &Gauge, n: usize| _ = gauge.set(number(n)));
+            set(&now.grants.get_or_create(&pool), figures.grants);
+            set(&now.failures.get_or_create(&pool), figures.failures);
+            if let Some(budget) = figures.budget {
+                now.budget.get_or_create(&pool).set(i64::from(budget));
+            }
+            let in_state = |state: &String| InState { pool: name.clone(), state: state.clone() };
+            now.states.get_or_create(&in_state(&figures.state)).set(1);
+            for (state, count) in &figures.nodes {
+                set(&now.nodes.get_or_create(&in_state(state)), *count);
+            }
+        }
+        now.epoch.set(i64::try_from(epoch).unwrap_or(i64::MAX));
+    }
+
+    /// What all channels take now: name and version.
+    pub fn channels(&self, takes: impl Iterator<Item = (String, String)>) {
+        let now = self.now();
+        now.takes.clear();
+        for (channel, version) in takes {
+            now.takes.get_or_create(&Takes { channel, version }).set(1);
+        }
+    }
+
+    /// A look into a registry has ended; `result` is the reason that the channel's condition has.
+    pub fn looked(&self, channel: &str, result: &str) {
+        let looked = Looked { channel: channel.to_owned(), result: result.to_owned() };
+        self.looks.get_or_create(&looked).inc();
+    }
+
+    /// A request to the API server has ended.
+    pub fn asked(&self, answer: Answer) {
+        let result = match answer {
+            Answer::Answered => "answered",
+            Answer::Conflict => "conflict",
+            Answer::Refused => "refused",
+            Answer::Silent => "silent",
+        };
+        self.requests.get_or_create(&Ended { result }).inc();
+    }
+
+    /// All of them, as Prometheus reads them.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let _whole = self.now();
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn number(of: usize) -> i64 {
+    i64::try_from(of).unwrap_or(i64::MAX)
+}

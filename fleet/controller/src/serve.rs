@@ -1,0 +1,99 @@
+//! What others ask the controller by HTTP: its numbers, and whether it is well.
+//!
+//! It lives as long as rounds end, whatever comes of them: an API server that is down is no reason to start it anew. It is
+//! ready when its last round came to its end.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::net::TcpListener;
+
+use crate::metrics::Metrics;
+
+/// A round over 10,000 nodes of which none answers takes half an hour. Nothing takes longer than this.
+pub const LIVES: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// What others see of the controller.
+pub struct Face {
+    /// Its numbers.
+    pub metrics: Arc<Metrics>,
+    ready: AtomicBool,
+    ended: Mutex<Instant>,
+}
+
+impl Face {
+    /// Of one that begins now.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ready: AtomicBool::new(false), ended: Mutex::new(Instant::now()) }
+    }
+
+    /// A round has ended, and came to its end or not.
+    pub fn round(&self, is_done: bool) {
+        self.ready.store(is_done, Ordering::Relaxed);
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether it lives: the last round ended not too long ago.
+    pub fn lives(&self, now: Instant) -> bool {
+        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        now.saturating_duration_since(ended) < LIVES
+    }
+
+    /// Whether its last round came to its end.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+/// Answer `/metrics`, `/healthz` and `/readyz`, for ever.
+pub async fn serve(listener: TcpListener, face: Arc<Face>) -> io::Result<()> {
+    let (numbers, life, ready) = (Arc::clone(&face), Arc::clone(&face), face);
+    let router = Router::new()
+        .route("/metrics", get(async move || metrics(&numbers)))
+        .route("/healthz", get(async move || told(life.lives(Instant::now()), "no round has ended for two hours")))
+        .route("/readyz", get(async move || told(ready.is_ready(), "the last round failed, or there was none yet")));
+    axum::serve(listener, router).await
+}
+
+fn metrics(face: &Face) -> Response {
+    match face.metrics.text() {
+        Ok(text) => {
+            ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
+        }
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+    }
+}
+
+fn told(is_so: bool, why: &'static str) -> Response {
+    if is_so { "ok\n".into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_lives_while_rounds_end_and_is_ready_if_the_last_came_to_its_end() {
+        let face = Face::new(Arc::default());
+        let later = Instant::now() + LIVES;
+        assert!(!face.is_ready() && face.lives(Instant::now()) && !face.lives(later + Duration::from_secs(9)));
+        face.round(false);
+        assert!(!face.is_ready() && face.lives(later - Duration::from_secs(9)));
+        face.round(true);
+        assert!(face.is_ready());
+        face.round(false);
+        assert!(!face.is_ready());
+    }
+}

@@ -1,0 +1,61 @@
+//! Releases in Debian's docker-registry.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use slipway::payload::registry::Options;
+use slipway_channel::{discover::Limits, payload::payload, spec::Spec};
+use slipway_core::digest::Sha256;
+use slipway_test_support::registry::{Debian, Image, plain};
+use tempfile::TempDir;
+
+/// An auth file with nobody in it: what this machine has does not count.
+pub fn no_credentials() -> PathBuf {
+    plain().auth_file.unwrap()
+}
+
+/// What names the payload in this image; `None` if the registry does not say.
+pub fn payload_of(repository: &str, digest: Sha256) -> Option<Sha256> {
+    let options = Options { plain_http: true, auth_file: Some(no_credentials()), ..Options::default() };
+    let spec: Spec = serde_json::from_value(json!({ "repository": repository, "select": { "tags": "*" } })).unwrap();
+    payload(&spec, digest, &options, Limits::default()).ok()
+}
+
+/// A registry with releases.
+pub struct Releases {
+    dir: TempDir,
+    debian: Option<Debian>,
+    port: u16,
+}
+
+impl Releases {
+    /// With version 1.0.0 in the channel `stable`. The second is the digest that names its payload.
+    pub fn new() -> (Self, Sha256) {
+        let dir = TempDir::new().unwrap();
+        let (image, payload) = Image::release("1.0.0", "stable", "1.0.0");
+        let debian = Debian::new(dir.path(), &image, "", "", &["--dest-tls-verify=false"]);
+        let port = debian.port;
+        (Self { dir, debian: Some(debian), port }, payload)
+    }
+
+    pub fn repository(&self) -> String {
+        format!("127.0.0.1:{}/a/b", self.port)
+    }
+
+    /// A new release. The digest that names its payload.
+    pub fn push(&self, version: &str, channel: &str) -> Sha256 {
+        let (image, payload) = Image::release(version, channel, version);
+        self.debian.as_ref().unwrap().push(self.dir.path(), &image, version);
+        payload
+    }
+
+    /// It answers nobody any more.
+    pub fn end(&mut self) {
+        self.debian = None;
+    }
+
+    /// It is there again, with all that it had.
+    pub fn begin(&mut self) {
+        self.debian = Some(Debian::again(self.dir.path(), self.port));
+    }
+}

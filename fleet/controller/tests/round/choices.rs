@@ -1,0 +1,251 @@
+//! What follows for channels from what was found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{Timestamp, ToSpan as _};
+use serde_json::{Value, json};
+use slipway_channel::{
+    candidate::{Candidate, Says, version},
+    spec::Spec,
+};
+use slipway_fleet::choices::{Begun, Failed, Known, is_due, looked, source, status};
+use slipway_fleet_objects::channel::ChannelStatus;
+
+use crate::scene::{now, payload};
+
+/// So many hours after the beginning.
+fn hour(hours: i64) -> Timestamp {
+    now().checked_add(hours.hours()).unwrap()
+}
+
+fn spec(more: Value) -> Spec {
+    let mut spec = json!({ "repository": "registry.example/os", "select": { "label": "stable" }, "interval": "1h" });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(spec).unwrap()
+}
+
+fn image(text: &str, first_seen: Timestamp) -> Candidate {
+    let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
+    let (digest, of) = (payload(&format!("image {text}")), Some(payload(text)));
+    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of }
+}
+
+/// Channels, as they are read and written.
+struct Board(BTreeMap<String, Known>);
+
+impl Board {
+    fn new(channels: &[(&str, Value)]) -> Self {
+        let known = |more: &Value| {
+            let uid = Some("uid".to_owned());
+            Known { uid, spec: Ok(spec(more.clone())), generation: 1, status: Default::default() }
+        };
+        Self(channels.iter().map(|(name, more)| ((*name).to_owned(), known(more))).collect())
+    }
+
+    fn edit(&mut self, name: &str, more: Value) {
+        let known = self.0.get_mut(name).unwrap();
+        (known.spec, known.generation) = (Ok(spec(more)), known.generation + 1);
+    }
+
+    /// A look ends, and what follows is written.
+    fn look(&mut self, name: &str, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) {
+        let begun = self.begin(name);
+        assert!(self.end(name, &begun, outcome, now), "nobody else has looked");
+    }
+
+    fn begin(&self, name: &str) -> Begun {
+        Begun::of(&self.0[name])
+    }
+
+    /// Whether it was written.
+    fn end(&mut self, name: &str, begun: &Begun, outcome: Result<Vec<Candidate>, Failed>, now: Timestamp) -> bool {
+        let new = looked(&self.0[name], begun, outcome, now);
+        let is_written = new.is_some();
+        new.into_iter().for_each(|new| self.0.get_mut(name).unwrap().status = new);
+        self.write(now);
+        is_written
+    }
+
+    fn write(&mut self, now: Timestamp) {
+        let new: Vec<_> = self.0.keys().map(|name| status(name, &self.0, now).unwrap()).collect();
+        self.0.values_mut().zip(new).for_each(|(known, status)| known.status = status);
+    }
+
+    fn status(&self, name: &str) -> &ChannelStatus {
+        &self.0[name].status
+    }
+
+    fn latest(&self, name: &str) -> Option<&str> {
+        self.status(name).latest.as_ref().map(|latest| latest.version.as_str())
+    }
+
+    /// Status, reason and message of a condition.
+    fn condition(&self, name: &str, kind: &str) -> (bool, &str, &str) {
+        let of = self.status(name).conditions.iter().find(|of| of.type_ == kind).unwrap();
+        (of.status == "True", &of.reason, &of.message)
+    }
+
+    fn why(&self, name: &str, version: &str) -> (&str, Option<&str>) {
+        let all = &self.status(name).candidates;
+        let of = all.iter().find(|of| of.version.as_deref() == Some(version)).unwrap();
+        (&of.reason, of.refused_because.as_deref())
+    }
+}
+
+fn down() -> Failed {
+    Failed { word: "RegistryFails", why: "nobody answers".to_owned() }
+}
+
+#[test]
+fn what_is_found_is_written_with_why_the_rest_is_not_taken() {
+    let mut board = Board::new(&[("stable", json!({ "deny": ["3.0.0"] }))]);
+    board.write(hour(0));
+    assert_eq!(board.condition("stable", "Ready"), (false, "NotLooked", "registry.example/os was not looked into yet"));
+    let all = ["1.0.0", "3.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec();
+    board.look("stable", Ok(all), hour(1));
+    let latest = board.status("stable").latest.clone().unwrap();
+    assert_eq!((latest.version.as_str(), latest.payload), ("2.0.0", payload("2.0.0")));
+    assert_eq!(latest.image, format!("docker://registry.example/os@sha256:{}", payload("image 2.0.0")));
+    assert_eq!(board.condition("stable", "Ready"), (true, "Chosen", "2.0.0 is taken"));
+    assert_eq!(board.condition("stable", "Looked"), (true, "Answered", "3 images were found"));
+    let versions: Vec<_> = board.status("stable").candidates.iter().map(|of| of.version.clone().unwrap()).collect();
+    assert_eq!(versions, ["3.0.0", "2.0.0", "1.0.0"]);
+    assert_eq!(board.why("stable", "3.0.0"), ("Denied", Some("3.0.0 is on the channel's deny list")));
+    assert_eq!(board.why("stable", "2.0.0"), ("Chosen", None));
+    assert_eq!(board.why("stable", "1.0.0"), ("Older", Some("2.0.0 is newer")));
+    board.edit("stable", json!({ "range": ">=9" }));
+    board.write(hour(2));
+    assert_eq!(board.latest("stable"), None);
+    let (is_so, word, message) = board.condition("stable", "Ready");
+    assert_eq!((is_so, word), (false, "NothingChosen"));
+    assert_eq!(message, "none of 3 images may be taken; 3.0.0: its version 3.0.0 is not in the range >=9");
+    assert_eq!(board.status("stable").observed_generation, 2);
+    board.0.get_mut("stable").unwrap().spec = Err("a slip of the pen".to_owned());
+    board.write(hour(3));
+    assert_eq!(board.condition("stable", "Ready").1, "SpecInvalid");
+}
+
+#[test]
+fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_same() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    let all = ["1.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec();
+    board.look("stable", Ok(all), hour(0));
+    board.look("stable", Err(down()), hour(1));
+    assert_eq!(board.latest("stable"), Some("2.0.0"));
+    assert_eq!(board.condition("stable", "Looked"), (false, "RegistryFails", "nobody answers"));
+    assert_eq!((board.status("stable").looked_at, board.status("stable").candidates.len()), (Some(hour(1)), 2));
+    board.edit("stable", json!({ "deny": ["2.0.0"] }));
+    board.look("stable", Err(down()), hour(2));
+    assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "Denied"));
+    // Of another repository nothing is known: what was taken last stays until somebody has looked.
+    board.edit("stable", json!({ "repository": "registry.example/other" }));
+    board.look("stable", Err(down()), hour(3));
+    assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
+    board.look("stable", Ok(vec![]), hour(4));
+    assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, "there is no image"));
+}
+
+#[test]
+fn of_two_looks_at_once_one_is_written_and_nothing_that_was_seen_first_moves() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    let seen = |board: &Board| board.status("stable").candidates.iter().map(|of| of.first_seen).collect::<Vec<_>>();
+    let at = |hours| Ok(vec![image("1.0.0", hour(hours))]);
+    let (one, other) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &one, at(1), hour(1)));
+    assert!(!board.end("stable", &other, at(2), hour(2)), "the other one saw it later");
+    assert_eq!((seen(&board), board.status("stable").looked_at), (vec![hour(1)], Some(hour(1))));
+    // Nor does an old failure hide a new answer.
+    let (late, good) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &good, at(1), hour(3)) && !board.end("stable", &late, Err(down()), hour(4)));
+    assert_eq!(board.condition("stable", "Looked").1, "Answered");
+    // But who cannot reach the registry does not keep the other one from it.
+    let (good, bad) = (board.begin("stable"), board.begin("stable"));
+    assert!(board.end("stable", &bad, Err(down()), hour(5)) && board.end("stable", &good, at(1), hour(6)));
+    assert_eq!(board.status("stable").answered_at, Some(hour(6)));
+    // What was wanted then is not what is wanted now.
+    let before = board.begin("stable");
+    board.edit("stable", json!({ "range": "1" }));
+    assert!(!board.end("stable", &before, at(1), hour(7)));
+    let before = board.begin("stable");
+    board.0.get_mut("stable").unwrap().uid = Some("another".to_owned());
+    assert!(!board.end("stable", &before, at(1), hour(8)));
+}
+
+#[test]
+fn a_choice_whose_payload_is_not_known_yet_waits_and_what_was_taken_stays_if_it_may() {
+    let mut board = Board::new(&[("stable", json!({ "minAge": "10h" }))]);
+    let young = Candidate { payload: None, ..image("2.0.0", hour(5)) };
+    board.look("stable", Ok(vec![image("1.0.0", hour(-20)), young.clone()]), hour(5));
+    assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "TooYoung"));
+    assert!(!is_due("stable", &board.0, hour(5)));
+    board.write(hour(15));
+    assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "PayloadUnknown"));
+    assert!(is_due("stable", &board.0, hour(15)), "somebody has to find it out");
+    board.edit("stable", json!({ "deny": ["1.0.0"] }));
+    board.write(hour(15));
+    assert_eq!(board.latest("stable"), None, "what is denied does not stay");
+    board.look(
+        "stable",
+        Ok(vec![image("1.0.0", hour(-20)), Candidate { payload: Some(payload("2")), ..young }]),
+        hour(16),
+    );
+    assert_eq!((board.latest("stable"), is_due("stable", &board.0, hour(16))), (Some("2.0.0"), false));
+}
+
+#[test]
+fn a_registry_is_asked_at_its_interval_and_at_once_when_other_things_are_wanted() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    let minute = |minutes: i64| now().checked_add(minutes.minutes()).unwrap();
+    let due = |board: &Board, at| is_due("stable", &board.0, at);
+    assert!(due(&board, hour(0)));
+    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(0));
+    assert_eq!([minute(0), minute(59), minute(60)].map(|at| due(&board, at)), [false, false, true]);
+    assert!(due(&board, hour(-1)), "the clock went back, and an hour ago is not yet");
+    board.look("stable", Err(down()), hour(0));
+    assert_eq!([now(), minute(1)].map(|at| due(&board, at)), [false, true], "a failure is tried again soon");
+    board.edit("stable", json!({ "interval": "2h" }));
+    assert!(due(&board, hour(0)));
+    board.0.get_mut("stable").unwrap().spec = Err("a slip of the pen".to_owned());
+    assert!(!due(&board, hour(9)));
+}
+
+#[test]
+fn what_is_promoted_was_taken_by_the_other_channel_for_long_enough_whoever_wrote_it() {
+    let from_beta = json!({ "promoteFrom": { "channel": "beta", "after": "24h" } });
+    let mut board = Board::new(&[("stable", from_beta), ("beta", json!({}))]);
+    let both = |board: &mut Board, versions: &[&str], at| {
+        let all: Vec<_> = versions.iter().map(|text| image(text, hour(0))).collect();
+        board.look("beta", Ok(all.clone()), at);
+        board.look("stable", Ok(all), at);
+    };
+    both(&mut board, &["1.0.0"], hour(0));
+    assert_eq!(board.latest("stable"), None);
+    assert_eq!(board.why("stable", "1.0.0").0, "NotPromoted");
+    board.write(hour(24));
+    assert_eq!(board.latest("stable"), Some("1.0.0"));
+    both(&mut board, &["1.0.0", "2.0.0"], hour(30));
+    // Looks that fail are no break.
+    board.look("beta", Err(down()), hour(40));
+    assert_eq!((board.latest("beta"), board.latest("stable")), (Some("2.0.0"), Some("1.0.0")));
+    board.write(hour(54));
+    assert_eq!(board.latest("stable"), Some("2.0.0"));
+    let held: Vec<_> = board.status("beta").held.iter().map(|held| (held.from, held.until)).collect();
+    assert_eq!(held, [(hour(0), Some(hour(30))), (hour(30), None)]);
+    // Channels that are promoted from each other have no beginning.
+    board.edit("beta", json!({ "promoteFrom": { "channel": "stable", "after": "1h" } }));
+    assert_eq!(source("stable", &board.0, hour(60)).unwrap().choice.chosen, None);
+    board.write(hour(60));
+    assert_eq!((board.latest("beta"), board.latest("stable")), (None, None));
+    let (word, why) = board.why("beta", "2.0.0");
+    assert!(word == "RefusedThere" && why.unwrap().ends_with("is not there, or has not looked yet"), "{why:?}");
+}
+
+#[test]
+fn only_so_much_is_kept_of_what_was_taken() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    for n in 0..100 {
+        board.look("stable", Ok(vec![image(&format!("1.{n}.0"), hour(n))]), hour(n));
+    }
+    let held = &board.status("stable").held;
+    assert_eq!((held.len(), held[63].from, held[63].until), (64, hour(99), None));
+}

@@ -1,0 +1,111 @@
+//! Pools that follow a channel.
+
+use serde_json::{Value, json};
+use slipway_fleet::report;
+
+use crate::scene::{Scene, payload};
+
+fn latest(version: &str) -> Value {
+    let digest = payload(&format!("image {version}"));
+    let image = format!("docker://registry.example/os@sha256:{digest}");
+    json!({ "version": version, "digest": format!("sha256:{digest}"), "image": image, "payload": payload(version) })
+}
+
+/// What a channel has found of these versions, whose last is its choice.
+fn status(versions: &[&str], floors: Value) -> Value {
+    let candidate = |version: &&str| {
+        let mut candidate = latest(version);
+        candidate["firstSeen"] = "2026-01-01T00:00:00Z".into();
+        candidate["says"] = json!({});
+        candidate
+    };
+    let candidates: Vec<_> = versions.iter().map(candidate).collect();
+    json!({ "candidates": candidates, "latest": latest(versions.last().unwrap()), "floors": floors })
+}
+
+/// The pool `p` follows a channel with this status; its nodes run these versions.
+fn scene(status: Value, run: &[&str]) -> Scene {
+    let mut scene = Scene::new(run.len());
+    scene.pool("p", json!({ "target": { "channel": "stable" } }));
+    let spec = json!({ "repository": "registry.example/os", "select": { "label": "stable" } });
+    let channel = json!({ "metadata": { "name": "stable" }, "spec": spec, "status": status });
+    scene.objects.channels.insert("stable".to_owned(), Ok(serde_json::from_value(channel).unwrap()));
+    for (n, version) in run.iter().enumerate() {
+        runs(&mut scene, n, version);
+    }
+    scene
+}
+
+fn runs(scene: &mut Scene, n: usize, version: &str) {
+    scene.says(n).disk.as_mut().unwrap().slots[0].payload = Some(payload(version).into());
+}
+
+/// The nodes of the rollouts that are to be made.
+fn planned(scene: &Scene) -> Vec<(String, Vec<String>)> {
+    let of = |rollout: &slipway_fleet_objects::rollout::Rollout| {
+        let mut nodes: Vec<_> = rollout.spec.plan.nodes().map(|(_, node)| node.name.clone()).collect();
+        nodes.sort();
+        (rollout.spec.plan.payload.to_string(), nodes)
+    };
+    scene.round().new.iter().map(of).collect()
+}
+
+fn to(version: &str, nodes: &[&str]) -> Vec<(String, Vec<String>)> {
+    vec![(payload(version).to_string(), nodes.iter().map(|name| (*name).to_owned()).collect())]
+}
+
+fn said(scene: &Scene, n: usize) -> String {
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].message.clone()
+}
+
+#[test]
+fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
+    let mut scene = scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["1.0.0", "2.0.0", "3.0.0", "unknown"]);
+    assert_eq!(planned(&scene), to("2.0.0", &["n0", "n3"]));
+    scene.roll();
+    assert_eq!(said(&scene, 2), "it runs 3.0.0, and the channel's choice is 2.0.0: nobody goes back by a channel");
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    assert_eq!(course.rollout.as_ref().unwrap().spec.image, latest("2.0.0")["image"].as_str().unwrap());
+    // Of those who are all newer there is no rollout.
+    let newer = self::scene(status(&["1.0.0", "3.0.0", "2.0.0"], json!([])), &["3.0.0"]);
+    assert_eq!(planned(&newer), []);
+}
+
+#[test]
+fn a_pool_goes_through_the_floors_together() {
+    let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
+    let mut scene = scene(status(&["1.0.0", "1.4.0", "2.0.0"], floors), &["1.0.0", "1.4.0", "2.0.0", "unknown"]);
+    assert_eq!(planned(&scene), to("1.4.0", &["n0"]));
+    scene.roll();
+    assert_eq!(said(&scene, 1), "it runs the payload, and is well");
+    assert_eq!(said(&scene, 2), "it waits: others of its pool go through 1.4.0 first");
+    assert_eq!(said(&scene, 3), "the version that it runs is not known, and the channel has floors");
+    runs(&mut scene, 0, "1.4.0");
+    assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
+    // Who does not answer holds nobody back.
+    runs(&mut scene, 0, "1.0.0");
+    scene.silence(0);
+    assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
+}
+
+#[test]
+fn a_floor_that_is_missing_holds_back_who_needs_it() {
+    let scene = scene(status(&["1.0.0", "1.5.0", "2.0.0"], json!([{ "version": "1.4.0" }])), &["1.0.0", "1.5.0"]);
+    assert_eq!(planned(&scene), to("2.0.0", &["n1"]));
+}
+
+#[test]
+fn a_channel_without_an_image_begins_nothing() {
+    let condition = json!({ "type": "Ready", "status": "False", "reason": "NothingChosen", "message": "there is no image",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let scene = scene(json!({ "conditions": [condition] }), &["1.0.0"]);
+    let round = scene.round();
+    let problem = round.pools["p"].as_ref().unwrap_err();
+    assert_eq!(
+        (problem.word(), problem.to_string().as_str()),
+        ("NoTarget", "the Channel \"stable\" has no image: there is no image")
+    );
+}
