@@ -14,6 +14,7 @@
 //! * [`execute`]: carries out a plan, the only module that does
 //! * [`transfer`]: streams files to the disk, hashes them and reads them back
 //! * [`payload`]: opens payloads in directories, container images and registries
+//! * [`trust`]: verifies the signatures of payloads
 //! * [`media`]: makes disk images and live media
 //! * [`device`]: block devices and image files
 //! * [`fat`]: FAT32 on a block device
@@ -46,3 +47,4 @@ pub mod probe;
 pub mod report_failure;
 pub mod tools;
 pub mod transfer;
+pub mod trust;

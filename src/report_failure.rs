@@ -6,7 +6,7 @@
 use std::{error::Error, io, iter};
 
 use slipway_core::{
-    config::{unattended::InstructionsError, update::UpdateConfigError},
+    config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,
     plan::{LeftAlone, Refusal, Refusals},
@@ -23,10 +23,11 @@ use crate::{
     execute::{ChangedMeanwhile, ExecuteError},
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
-    ops::{IsACopy, NotTheOne, PlanChanged, WrittenOver, health::NotWell},
+    ops::{IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell},
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
     tools::ToolError,
+    trust::TrustError,
 };
 
 /// What is known of an error by its type.
@@ -224,6 +225,9 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<EnvironmentError>(), Known::new(Id::EnvironmentVariable)),
         (cause.is::<ConfigError>(), Known::new(Id::MachineConfig)),
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
+        (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
+        (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
+        (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
@@ -270,6 +274,13 @@ fn disk(cause: &(dyn Error + 'static)) -> Option<Known> {
 
 /// Payloads, container images, registries.
 fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
+    if let Some(error) = cause.downcast_ref() {
+        return Some(Known::new(match error {
+            TrustError::Missing { .. } => Id::SignatureMissing,
+            TrustError::Invalid { .. } => Id::SignatureInvalid,
+            TrustError::TooFew { .. } => Id::SignaturesTooFew,
+        }));
+    }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
             PayloadError::Missing { .. } => Known::new(Id::PayloadMissing),

@@ -1,5 +1,5 @@
-//! TOML as far as `update.toml` has it: keys with a scalar or a list of scalars, no tables. The nodes are those of YAML,
-//! with their line and column.
+//! TOML as far as `update.toml` and `policy.toml` have it: keys with a scalar or a list of scalars, and tables of one
+//! name in a list (`[[rule]]`). The nodes are those of YAML, with their line and column.
 
 use crate::prelude::*;
 
@@ -13,11 +13,36 @@ use toml_parser::{
 
 use crate::yaml::{ConfigError, Entry, Node, Pos, Value};
 
-/// All keys of a text, in its order.
+/// All keys of a text, in its order. There are no tables in it.
 pub fn entries(text: &str) -> Result<Vec<Entry>, ConfigError> {
+    let mut tables = read(text, None)?;
+    Ok(tables.swap_remove(0).entries)
+}
+
+/// One `[[NAME]]` with its keys.
+#[derive(Debug)]
+pub struct Table {
+    /// Its heading.
+    pub at: Pos,
+    pub entries: Vec<Entry>,
+}
+
+/// All tables `[[name]]` of a text, in its order. There is nothing else in it.
+pub fn tables(text: &str, name: &str) -> Result<Vec<Table>, ConfigError> {
+    let mut tables = read(text, Some(name))?;
+    let before = tables.remove(0);
+    match before.entries.first() {
+        Some(entry) => Err(ConfigError::new(entry.at, format!("the key {:?} is in no [[{name}]]", entry.key))),
+        None => Ok(tables),
+    }
+}
+
+/// The first one is what stands before all headings.
+fn read(text: &str, name: Option<&str>) -> Result<Vec<Table>, ConfigError> {
     let source = Source::new(text);
     let tokens = source.lex().into_vec();
-    let mut keys = Keys { source, entries: vec![], key: None, list: None, wrong: None };
+    let first = Table { at: Pos::behind(""), entries: vec![] };
+    let mut keys = Keys { source, name, tables: vec![first], heading: None, key: None, list: None, wrong: None };
     let mut error = None;
     parse_document(&tokens, &mut keys, &mut error);
     if let Some(error) = error {
@@ -25,7 +50,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, ConfigError> {
     }
     match keys.wrong {
         Some(wrong) => Err(wrong),
-        None => Ok(keys.entries),
+        None => Ok(keys.tables),
     }
 }
 
@@ -47,7 +72,11 @@ fn not_toml(text: &str, error: &ParseError) -> ConfigError {
 
 struct Keys<'s> {
     source: Source<'s>,
-    entries: Vec<Entry>,
+    /// The name that tables may have.
+    name: Option<&'s str>,
+    tables: Vec<Table>,
+    /// Where the heading begins whose name comes next.
+    heading: Option<Pos>,
     /// Whose value comes next.
     key: Option<(Pos, String)>,
     /// The list that has not ended yet.
@@ -73,13 +102,22 @@ impl<'s> Keys<'s> {
                 items.push(node);
                 self.key = key;
             }
-            (None, Some((at, key))) => self.entries.push(Entry { at, key, node }),
+            (None, Some((at, key))) => self.entries().push(Entry { at, key, node }),
             (None, None) => {}
         }
     }
 
+    /// Of the table that has not ended yet. There is always one.
+    fn entries(&mut self) -> &mut Vec<Entry> {
+        let last = self.tables.len() - 1;
+        &mut self.tables[last].entries
+    }
+
     fn table(&mut self, at: Span) {
-        self.refuse(at, "there are no tables in this file: write each key at the beginning of a line");
+        match self.name {
+            None => self.refuse(at, "there are no tables in this file: write each key at the beginning of a line"),
+            Some(name) => self.refuse(at, &format!("the only tables in this file are [[{name}]]")),
+        }
     }
 }
 
@@ -89,7 +127,14 @@ impl EventReceiver for Keys<'_> {
     }
 
     fn array_table_open(&mut self, at: Span, _: &mut dyn ErrorSink) {
-        self.table(at);
+        match self.name {
+            Some(_) => self.heading = Some(place(self.source.input(), at)),
+            None => self.table(at),
+        }
+    }
+
+    fn array_table_close(&mut self, _: Span, _: &mut dyn ErrorSink) {
+        self.heading = None;
     }
 
     fn inline_table_open(&mut self, at: Span, _: &mut dyn ErrorSink) -> bool {
@@ -120,7 +165,14 @@ impl EventReceiver for Keys<'_> {
         let Some(raw) = self.raw(span, kind) else { return };
         let (at, mut key) = (place(self.source.input(), span), String::new());
         raw.decode_key(&mut key, error);
-        if self.entries.iter().any(|entry| entry.key == key) {
+        if let Some(at) = self.heading {
+            match self.name {
+                Some(name) if name == key => self.tables.push(Table { at, entries: vec![] }),
+                _ => self.table(span),
+            }
+            return;
+        }
+        if self.entries().iter().any(|entry| entry.key == key) {
             self.refuse(span, &format!("the key {key:?} appears twice"));
         }
         self.key = Some((at, key));
@@ -164,8 +216,23 @@ mod tests {
         for table in ["[a]", "[[a]]", "a.b = 1", "a = {b = 1}"] {
             assert!(error(table).contains("there are no tables"), "{table}: {}", error(table));
         }
+        let rules = |text: &str| tables(text, "rule").unwrap_err().to_string();
+        for table in ["[rule]", "[[rules]]", "[[rule.a]]", "[[rule]]\na = {b = 1}", "[[rule]]\na.b = 1"] {
+            assert!(rules(table).contains("the only tables in this file are [[rule]]"), "{table}: {}", rules(table));
+        }
+        assert_eq!(rules("a = 1\n[[rule]]\n"), "line 1, column 1: the key \"a\" is in no [[rule]]");
+        assert_eq!(rules("[[rule]]\na = 1\na = 2"), "line 3, column 1: the key \"a\" appears twice");
         assert!(error("a = [[1]]").starts_with("line 1, column 6: a list inside of a list"));
         assert!(error(&format!("a = {}", "[".repeat(30_000))).contains("line 1, "));
+    }
+
+    #[test]
+    fn tables_have_keys_of_their_own() {
+        let tables = tables("# x\n[[rule]]\na = 1\n\n[[rule]]\n[[ \"rule\" ]]\na = 2\nb = 3\n", "rule").unwrap();
+        let keys = |table: &Table| table.entries.iter().map(|entry| entry.key.clone()).collect::<Vec<_>>().join(" ");
+        let found: Vec<_> = tables.iter().map(|table| (table.at.line, keys(table))).collect();
+        assert_eq!(found, [(2, "a".to_owned()), (5, String::new()), (6, "a b".to_owned())]);
+        assert!(super::tables("", "rule").unwrap().is_empty());
     }
 
     proptest! {

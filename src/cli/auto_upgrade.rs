@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::{DiskArgs, RegistryArgs, values};
+use super::{DiskArgs, RegistryArgs, TrustArgs, values};
 use slipway_core::{
     config::update::{PATH, Policy, Users, WindowLength, source},
     payload::image_ref::ImageRef,
@@ -27,6 +27,8 @@ pub struct AutoUpgradeArgs {
     /// Image to follow: docker://HOST/REPOSITORY:TAG [default: `source` in the file].
     #[arg(long, value_name = "SOURCE", value_parser = source)]
     pub source: Option<ImageRef>,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     #[command(flatten)]
     pub registry: RegistryArgs,
     /// Limit reading and writing, as `upgrade` does [default: `limit_rate` in the file].

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser};
 
 use super::ProgressMode;
-use super::{PlatformArg, RegistryArgs, values};
+use super::{PlatformArg, RegistryArgs, TrustArgs, values};
 use slipway_core::kernel::arch::Arch;
 
 /// What a profile is, and how the image is named. An empty line is between the two.
@@ -45,6 +45,8 @@ pub struct Imager {
     pub progress: ProgressMode,
     #[command(flatten)]
     pub own: ImagerOwn,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     #[command(flatten)]
     pub registry: RegistryArgs,
     #[command(flatten)]

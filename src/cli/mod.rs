@@ -14,6 +14,7 @@ mod progress;
 mod signals;
 pub mod terminal;
 mod tracker;
+mod trust;
 mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
@@ -22,6 +23,7 @@ pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
 pub use tracker::{Interruption, Tracker, name_of};
+pub use trust::TrustArgs;
 pub use values::PlatformArg;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -241,6 +243,8 @@ pub struct SourceArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
     #[command(flatten)]
+    pub trust: TrustArgs,
+    #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
@@ -387,6 +391,8 @@ pub struct InspectArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub strict: bool,
     #[command(flatten)]
+    pub trust: TrustArgs,
+    #[command(flatten)]
     pub registry: RegistryArgs,
 }
 
@@ -417,6 +423,8 @@ pub struct PullArgs {
     /// Architecture to choose if the image has several.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
+    #[command(flatten)]
+    pub trust: TrustArgs,
     #[command(flatten)]
     pub registry: RegistryArgs,
 }

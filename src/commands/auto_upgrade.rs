@@ -85,6 +85,7 @@ fn request(
             source: Some(SourceRef::Docker(image.clone())),
             strict: false,
             registry: options(&args, &config)?,
+            trust: args.trust.request(),
         },
         afterwards: activated(true, defaults),
         kernel_args: UpgradeArgs::Kept(KernelArgsRequest {

@@ -65,7 +65,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
         container: None,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
-            source: SourceRequest { source: Some(source), strict: false, registry },
+            source: SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() },
             dry_run: false,
             slot_bytes: None,
             sector: profile.disk.map(|disk| disk.sector),

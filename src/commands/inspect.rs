@@ -20,10 +20,19 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
         None | Some(InspectTarget::Disk(_)) if args.strict => {
             input(Err("--strict is for a source, not for a disk".to_owned()))
         }
+        None | Some(InspectTarget::Disk(_)) if !args.trust.trust_key.is_empty() => {
+            input(Err("--trust-key is for a source, not for a disk".to_owned()))
+        }
         None => layout(None, args.lock_timeout, observer),
         Some(InspectTarget::Disk(path)) => layout(Some(path), args.lock_timeout, observer),
         Some(InspectTarget::Source(source)) => {
-            let request = inspect_payload::Request { source, strict: args.strict, registry, arch: args.arch };
+            let request = inspect_payload::Request {
+                source,
+                strict: args.strict,
+                registry,
+                trust: args.trust.request(),
+                arch: args.arch,
+            };
             inspect_payload::run(&request, observer).map(Report::Inspect)
         }
     }

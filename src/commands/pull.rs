@@ -5,7 +5,7 @@ use slipway_core::report::{Observer, Report};
 use crate::{cli::PullArgs, error::Failure, ops::pull};
 
 pub fn run(args: PullArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let registry = args.registry.options();
-    pull::run(&pull::Request { source: args.source, to: args.to, arch: args.arch, registry }, observer)
+    let (registry, trust) = (args.registry.options(), args.trust.request());
+    pull::run(&pull::Request { source: args.source, to: args.to, arch: args.arch, registry, trust }, observer)
         .map(Report::Pull)
 }

@@ -1,14 +1,23 @@
 //! Requests made from arguments that several verbs share.
 
-use slipway_core::{disk::meta::parse_tag, plan::RunsFrom, report::Observer};
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+};
+
+use slipway_core::{config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer};
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
-    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SourceArgs, SystemArgs},
+    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SourceArgs, SystemArgs, TrustArgs},
     error::Failure,
-    ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest},
+    ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest},
     payload::registry::{Options, Patience},
 };
+
+/// Where a container image brings the keys whose signatures it demands.
+const KEYS_DIR: &str = "/usr/share/slipway/keys";
+const KEYS_ENV: &str = "SLIPWAY_KEYS";
 
 impl DiskArgs {
     pub fn request(&self, observer: &mut dyn Observer) -> Result<DiskRequest, Failure> {
@@ -36,7 +45,12 @@ impl OfflineArg {
 
 impl SourceArgs {
     pub fn request(&self) -> SourceRequest {
-        SourceRequest { source: self.source.clone(), strict: self.strict, registry: self.registry.options() }
+        SourceRequest {
+            source: self.source.clone(),
+            strict: self.strict,
+            registry: self.registry.options(),
+            trust: self.trust.request(),
+        }
     }
 }
 
@@ -49,6 +63,20 @@ impl RegistryArgs {
             auth_file: self.authfile.clone(),
             mirrors: self.mirror.clone(),
             patience: Patience::default(),
+        }
+    }
+}
+
+impl TrustArgs {
+    pub fn request(&self) -> TrustRequest {
+        let policy = Path::new(policy::PATH);
+        // One that cannot be looked at, or a link that leads nowhere, is not none: reading it fails, and says why.
+        let is_there = policy.symlink_metadata().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true);
+        TrustRequest {
+            keys: self.trust_key.clone(),
+            policy: self.trust_policy.clone().or_else(|| is_there.then(|| policy.to_owned())),
+            beside: Some(env::var_os(KEYS_ENV).map_or_else(|| KEYS_DIR.into(), PathBuf::from)),
+            allow_unsigned: self.allow_unsigned,
         }
     }
 }

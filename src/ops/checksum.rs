@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::payload::{self, Payload};
+use super::{
+    TrustRequest,
+    payload::{self, Payload},
+};
 use crate::{
     atomic_file::publish,
     cleanup,
@@ -26,7 +29,8 @@ use slipway_core::{
 pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
     let list = dir.join(SHA256SUMS);
     // An old SHA256SUMS is ignored, because it is about to be replaced.
-    let opened = payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default())?;
+    let opened =
+        payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default(), &TrustRequest::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
     let manifest = facts.manifest();
     let text = manifest.render();

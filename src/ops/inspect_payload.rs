@@ -6,7 +6,7 @@ use slipway_core::{
     units::{MIB, round_up},
 };
 
-use super::payload;
+use super::{TrustRequest, payload};
 use crate::{
     error::Failure,
     payload::{ChecksumPolicy, SourceRef, image::Inspection, registry::Options},
@@ -18,13 +18,14 @@ pub struct Request {
     /// Refuse a payload without SHA256SUMS.
     pub strict: bool,
     pub registry: Options,
+    pub trust: TrustRequest,
     /// Chooses from an image that has several architectures.
     pub arch: Arch,
 }
 
 /// Reads and hashes all files.
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
-    let opened = payload::open_ref(request.source.clone(), request.arch, &request.registry)?;
+    let opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
     let policy = ChecksumPolicy::of(request.strict);
     let facts = opened.look(policy, Inspection::Everything, None, observer)?.facts;
     let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
@@ -37,6 +38,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         files: facts.files,
         cmdline: facts.cmdline,
         checksums: facts.checksums,
+        signed_by: facts.signed_by,
     })
 }
 

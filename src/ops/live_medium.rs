@@ -4,6 +4,7 @@ use super::{
     ImageRequest, input,
     output::finish,
     payload::{self, Payload},
+    trust,
 };
 use crate::{
     bootloader::IsoAssets,
@@ -46,7 +47,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
             "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
         );
     }
-    let container = request.container.as_ref().map(|named| container(named, request)).transpose()?;
+    let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
     let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
     let kernel_args = system.kernel_args.fresh();
     let platform = system.kernel_args.platform.flatten().unwrap_or_default();
@@ -122,14 +123,16 @@ fn boot_assets(kind: LiveKind, request: &ImageRequest) -> Result<Option<IsoAsset
     }
 }
 
-fn container(named: &SourceRef, request: &ImageRequest) -> Result<Archive, Failure> {
+fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Archive, Failure> {
     if let SourceRef::Dir(_) = named {
         let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
         return input(Err(format!("--container {named}: a directory is not a container image: write {forms}")));
     }
     let fail = |error: ImageError| payload::failure(named, error.into());
     let store = image_store(named, &request.system.source.registry).map_err(fail)?;
-    Archive::new(store, request.system.arch).map_err(fail)
+    let archive = Archive::new(store, request.system.arch).map_err(fail)?;
+    trust::signers(&request.system.source.trust, named, || archive.evidence().map_err(fail), observer)?;
+    Ok(archive)
 }
 
 struct Parts<'a> {

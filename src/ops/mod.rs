@@ -34,6 +34,7 @@ pub mod rollback;
 mod select_disk;
 mod slot_checks;
 pub mod status;
+mod trust;
 pub mod unattended;
 pub mod upgrade;
 pub mod verify;
@@ -45,6 +46,7 @@ pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
 pub use request::{ChangeOptions, DiskRequest, ImageRequest, SourceRequest, SystemRequest};
 pub use select_disk::{NotTheOne, the_one};
+pub use trust::{NoRule, TrustRequest, TrustSetupError};
 
 use std::{
     fs,

@@ -6,7 +6,7 @@ use slipway_core::{
     report::{FailureKind, Observer},
 };
 
-use super::SourceRequest;
+use super::{SourceRequest, TrustRequest, trust};
 use crate::{
     device::RateLimiter,
     error::{Failure, OrFail as _},
@@ -20,6 +20,7 @@ use crate::{
 pub struct OpenSource {
     named: SourceRef,
     source: Source,
+    trust: TrustRequest,
 }
 
 pub struct Payload {
@@ -31,7 +32,7 @@ pub struct Payload {
 pub fn open(request: &SourceRequest, arch: Arch) -> Result<OpenSource, Failure> {
     let named = request.source.clone().unwrap_or_else(|| SourceRef::default_of(arch));
     is_there(&named, arch, "--source")?;
-    open_ref(named, arch, &request.registry)
+    open_ref(named, arch, &request.registry, &request.trust)
 }
 
 /// Explains why the default payload is missing outside a container image. `other` is the flag that names another one.
@@ -44,9 +45,9 @@ pub fn is_there(named: &SourceRef, arch: Arch, other: &'static str) -> Result<()
     }
 }
 
-pub fn open_ref(named: SourceRef, arch: Arch, options: &Options) -> Result<OpenSource, Failure> {
+pub fn open_ref(named: SourceRef, arch: Arch, options: &Options, trust: &TrustRequest) -> Result<OpenSource, Failure> {
     match Source::open(&named, arch, options) {
-        Ok(source) => Ok(OpenSource { named, source }),
+        Ok(source) => Ok(OpenSource { named, source, trust: trust.clone() }),
         Err(e) => Err(failure(&named, e.into())),
     }
 }
@@ -64,6 +65,16 @@ impl OpenSource {
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
+        // First of all: what nobody has signed is not even looked at.
+        let evidence = || self.source.evidence().map_err(|e| failure(&self.named, e));
+        let signed_by = trust::signers(&self.trust, &self.named, evidence, observer)?;
+        // What a signature is over is compared before the first write. From a registry that would fetch everything twice; there
+        // the digest that is signed is that of the image, and each layer is compared on its way.
+        let inspection = match &self.named {
+            SourceRef::Docker(_) => inspection,
+            _ if signed_by.is_empty() => inspection,
+            _ => Inspection::Everything,
+        };
         observer.phase(&format!("check      payload {}", self.named), self.source.bytes(inspection));
         let facts = self.source.facts(policy, inspection, &mut |bytes| {
             if let Some(limiter) = limiter {
@@ -75,7 +86,7 @@ impl OpenSource {
         if let Some(note) = self.source.unused() {
             observer.note(&note);
         }
-        Ok(Payload { source: self.source, facts })
+        Ok(Payload { source: self.source, facts: PayloadFacts { signed_by, ..facts } })
     }
 }
 

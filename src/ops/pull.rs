@@ -1,6 +1,6 @@
 //! Copies a container image into an OCI image layout.
 
-use super::payload::failure;
+use super::{TrustRequest, payload::failure, trust};
 use crate::{
     error::Failure,
     payload::{LayoutRef, SourceRef, image::Pull, image_store, registry::Options},
@@ -17,11 +17,14 @@ pub struct Request {
     /// Chooses from an image that has several architectures.
     pub arch: Arch,
     pub registry: Options,
+    pub trust: TrustRequest,
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
     let store = image_store(&request.source, &request.registry).map_err(|e| failure(&request.source, e.into()))?;
     let pull = Pull::new(&*store, request.arch).map_err(|e| failure(&request.source, e.into()))?;
+    let evidence = || pull.evidence().map_err(|e| failure(&request.source, e.into()));
+    trust::signers(&request.trust, &request.source, evidence, observer)?;
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
     let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), &mut |n| observer.advance(n));
     let pulled = pulled.map_err(|e| failure(&request.source, e.into()))?;
@@ -31,5 +34,6 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
         manifest: pulled.manifest,
         fetched_bytes: pulled.fetched,
         kept_bytes: pulled.kept,
+        signatures: pulled.signatures,
     })
 }

@@ -12,7 +12,7 @@ use slipway_core::{
     units::SectorSize,
 };
 
-use super::KernelArgsRequest;
+use super::{KernelArgsRequest, TrustRequest};
 use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
@@ -83,6 +83,7 @@ pub struct SourceRequest {
     /// Refuse a payload without SHA256SUMS.
     pub strict: bool,
     pub registry: Options,
+    pub trust: TrustRequest,
 }
 
 /// The system that an install or a live medium is made from.

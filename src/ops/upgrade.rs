@@ -113,6 +113,7 @@ impl Change for Upgrade<'_> {
             blank_ephemeral,
             retry_bad: request.retry_bad,
             allow_any_version: request.allow_any_version,
+            allow_unsigned: request.source.trust.allow_unsigned,
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
             arch: request.arch,

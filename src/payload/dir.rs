@@ -14,10 +14,13 @@ use super::{
     open::open_regular,
     watched::hand_out,
 };
-use crate::transfer::{PayloadFiles, Take};
+use crate::{
+    transfer::{PayloadFiles, Take},
+    trust::{Attached, Evidence, Form},
+};
 use slipway_core::payload::{
     facts::PayloadFacts,
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS},
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG},
     unused::TEXTS,
     whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
 };
@@ -25,11 +28,15 @@ use slipway_core::payload::{
 #[derive(Clone, Debug)]
 pub struct DirSource {
     dir: PathBuf,
+    /// The small files, as they were read first. Whoever needs one later gets these very bytes: a signature over others
+    /// says nothing.
+    kept: BTreeMap<String, Seen>,
+    examined: bool,
 }
 
 impl DirSource {
     pub fn new(dir: &Path) -> Self {
-        DirSource { dir: dir.to_owned() }
+        DirSource { dir: dir.to_owned(), kept: BTreeMap::new(), examined: false }
     }
 
     pub fn path(&self) -> &Path {
@@ -43,7 +50,7 @@ impl DirSource {
     /// Inspect the payload. If `inspection` allows it, trust what `installer checksum` recorded, as long as it fits the
     /// files. Otherwise hash every file and compare with SHA256SUMS. `progress` gets the number of bytes read.
     pub fn facts(
-        &self,
+        &mut self,
         policy: ChecksumPolicy,
         inspection: Inspection,
         mut progress: impl FnMut(u64),
@@ -52,14 +59,18 @@ impl DirSource {
             return Err(PayloadError::Missing { path: self.dir.clone() });
         }
         let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
-        if policy != ChecksumPolicy::Ignored && self.is_there(SHA256SUMS) {
-            self.read(&mut found, SHA256SUMS, &mut |_| ())?;
+        if policy != ChecksumPolicy::Ignored {
+            self.read_all(&mut found, [&SHA256SUMS.to_owned()], &mut |_| ())?;
         }
         let listed: BTreeSet<_> = found.sums()?.unwrap_or_default().0.into_keys().collect();
         let installed = self.installed();
         let is_small = |name: &&String| !installed.contains(&name.as_str());
         let texts = TEXTS.map(str::to_owned);
         self.read_all(&mut found, listed.iter().filter(is_small).chain(&texts), &mut progress)?;
+        let small =
+            found.files.iter().filter(|(name, seen)| !installed.contains(&name.as_str()) && seen.small().is_some());
+        self.kept = small.map(|(name, seen)| (name.clone(), seen.clone())).collect();
+        self.examined = true;
         if inspection == Inspection::Declared
             && listed.iter().all(|name| self.is_there(name))
             && let Some(facts) = self.declared(&found, &installed)?
@@ -69,6 +80,31 @@ impl DirSource {
         let installed: Vec<_> = installed.into_iter().map(str::to_owned).collect();
         self.read_all(&mut found, &installed, &mut progress)?;
         found.facts(policy, &self.source())
+    }
+
+    /// SHA256SUMS, and the signatures over it. [`Self::facts`] uses the bytes that this reads.
+    pub fn evidence(&mut self) -> Result<Evidence, PayloadError> {
+        let mut found = Found { place: self.dir.clone(), files: BTreeMap::new() };
+        for name in [SHA256SUMS, SHA256SUMS_SIG] {
+            self.read_all(&mut found, [&name.to_owned()], &mut |_| ())?;
+        }
+        let (sums, signatures) = (found.small(SHA256SUMS)?, found.small(SHA256SUMS_SIG)?);
+        let attached = |(n, signature): (usize, Vec<u8>)| Attached {
+            place: format!("{SHA256SUMS_SIG}, signature {}", n + 1),
+            form: Form::Sums,
+            signed: sums.unwrap_or_default().to_vec(),
+            signature,
+        };
+        let signatures = match (sums, signatures) {
+            (Some(_), Some(text)) => one_by_one(text).into_iter().enumerate().map(attached).collect(),
+            _ => vec![],
+        };
+        let place = self.source().to_string();
+        let looked_for = self.dir.join(SHA256SUMS_SIG).display().to_string();
+        if let Some(sums) = found.files.remove(SHA256SUMS) {
+            self.kept.insert(SHA256SUMS.to_owned(), sums);
+        }
+        Ok(Evidence { place, images: vec![], looked_for, signatures })
     }
 
     /// Names of all files in it, sorted.
@@ -134,8 +170,13 @@ impl DirSource {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), PayloadError> {
         for name in names {
-            if !found.files.contains_key(name) && self.is_there(name) {
-                self.read(found, name, progress)?;
+            if found.files.contains_key(name) {
+                continue;
+            }
+            match self.kept.get(name) {
+                Some(seen) => drop(found.files.insert(name.clone(), seen.clone())),
+                None if self.is_there(name) => self.read(found, name, progress)?,
+                None => {}
             }
         }
         Ok(())
@@ -151,14 +192,36 @@ impl DirSource {
 
 impl PayloadFiles for DirSource {
     fn each(&self, names: &[&str], take: &mut Take) -> anyhow::Result<()> {
-        let there = |name: &&&str| !TEXTS.contains(*name) || self.is_there(name);
+        let there = |name: &&&str| match (TEXTS.contains(*name), self.examined) {
+            (true, true) => self.kept.contains_key(**name),
+            (true, false) => self.is_there(name),
+            (false, _) => true,
+        };
         names.iter().filter(there).try_for_each(|name| {
+            if let Some(mut text) = self.kept.get(*name).and_then(Seen::small) {
+                return take(name, &mut text);
+            }
             let mut file = self.open(name).map_err(|source| self.io_error(name, source))?;
             hand_out(name, &mut file, take).map_err(|error| match error.downcast() {
                 Ok(why) => PayloadError::Unbootable { path: self.dir.join(name), why }.into(),
                 Err(other) => other,
             })
         })
+    }
+}
+
+/// The signatures in a file: one, raw or in base64, or several in base64, each in a line of its own.
+fn one_by_one(text: &[u8]) -> Vec<Vec<u8>> {
+    // Base64 is wrapped at 64 or 76 columns, and the shortest signature has 88 digits.
+    const WRAPPED: usize = 76;
+    let is_base64 =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=') || byte.is_ascii_whitespace();
+    let lines: Vec<_> =
+        text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
+    if !lines.is_empty() && text.iter().all(is_base64) && lines.iter().all(|line| line.len() > WRAPPED) {
+        lines.into_iter().map(<[u8]>::to_vec).collect()
+    } else {
+        vec![text.to_vec()]
     }
 }
 

@@ -180,6 +180,7 @@ impl Found {
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
             image: None,
+            signed_by: vec![],
         })
     }
 
@@ -239,6 +240,7 @@ impl Found {
             cmdline,
             checksums: true,
             image: None,
+            signed_by: vec![],
         }))
     }
 
@@ -306,7 +308,7 @@ impl Found {
         text.map_err(|_| self.wrong(name, "not UTF-8 text"))
     }
 
-    fn small(&self, name: &str) -> Result<Option<&[u8]>, PayloadError> {
+    pub fn small(&self, name: &str) -> Result<Option<&[u8]>, PayloadError> {
         match self.files.get(name) {
             Some(seen) if seen.size > SMALL_FILE_BYTES => Err(self.wrong(name, "larger than 64 KiB")),
             seen => Ok(seen.map(|seen| &seen.head[..])),

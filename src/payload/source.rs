@@ -5,7 +5,10 @@ use super::{
     image::{ImageError, ImageSource, ImageStore, Inspection, Local},
     registry::{Options, Registry},
 };
-use crate::transfer::{PayloadFiles, Take};
+use crate::{
+    transfer::{PayloadFiles, Take},
+    trust::Evidence,
+};
 use slipway_core::{
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, unused::unused},
@@ -49,6 +52,14 @@ impl Source {
         match self {
             Source::Dir(dir) => unused(&dir.names()),
             Source::Image(image) => unused(&image.names()),
+        }
+    }
+
+    /// What there is to show that it was signed.
+    pub fn evidence(&mut self) -> anyhow::Result<Evidence> {
+        match self {
+            Source::Dir(dir) => Ok(dir.evidence()?),
+            Source::Image(image) => Ok(image.evidence()?),
         }
     }
 

@@ -119,6 +119,11 @@ pub const NOT_RUN: &[NotRun] = &[
     ),
     not_run("docker build -t registry.example/os:1.2 .", DOCKER, &["tests/sources/auto_upgrade.rs"]),
     not_run("docker push registry.example/os:1.2", DOCKER, &["tests/sources/auto_upgrade.rs"]),
+    not_run(
+        "cosign sign --key cosign.key registry.example/os:1.2",
+        "cosign is in no package of Debian's; openssl signs what it would sign, and it is put where it would put it",
+        &["tests/sources/signatures/images.rs", "tests/sources/signatures/bundles.rs"],
+    ),
     not_run("systemctl enable --now slipway-update.timer", SYSTEMD, &["vm-tests/auto_upgrade.rs"]),
     not_run("journalctl -u slipway-update -u slipway-reboot", SYSTEMD, &["vm-tests/auto_upgrade.rs"]),
     not_run(
@@ -145,6 +150,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--entrypoint", "docker"),
     ("--flushbufs", "blockdev"),
     ("--json", "hack/bench"),
+    ("--key", "cosign"),
     ("--locked", "cargo"),
     ("--network", "podman"),
     ("--pid", "podman"),

@@ -29,6 +29,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
         image: None,
+        signed_by: vec![],
     }
 }
 

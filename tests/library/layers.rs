@@ -3,11 +3,12 @@
 use std::{fs, path::Path};
 
 /// Layer of every module of the installer. Below all of them is `slipway_core`, which the compiler keeps pure.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 20] = [
     ("error", 1),
     ("cleanup", 1),
     ("device", 2),
     ("transfer", 2),
+    ("trust", 2),
     ("payload", 2),
     ("fat", 2),
     ("mkfs", 2),

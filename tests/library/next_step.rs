@@ -235,6 +235,7 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
                 runs_from: runs_from(facts),
                 retry_bad: true,
                 allow_any_version: true,
+                allow_unsigned: false,
                 ..system::upgrade()
             };
             plan::upgrade(&request, facts, &payload(9))

@@ -11,3 +11,4 @@ mod from_registry;
 mod hostile_images;
 mod layouts;
 mod registry;
+mod signatures;

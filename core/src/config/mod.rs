@@ -7,9 +7,11 @@
 use crate::prelude::*;
 
 mod cel;
+pub mod policy;
 mod selector;
 pub mod unattended;
 pub mod update;
+mod value;
 
 pub use super::yaml::ConfigError;
 pub use selector::{DiskTraits, Selector};

@@ -7,24 +7,21 @@ use core::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{
+    ConfigError,
+    value::{Field, unknown_key},
+};
 use crate::{
     payload::image_ref::ImageRef,
     rate::ByteRate,
     toml,
-    yaml::{Entry, Node, Pos, Value, text},
+    yaml::{Entry, Value, text},
 };
+
+pub use super::value::Placed;
 
 /// Where it is.
 pub const PATH: &str = "/etc/slipway/update.toml";
-
-/// A value and its place in the file; none if an argument gave it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are what their names say")]
-pub struct Placed<T> {
-    pub at: Option<Pos>,
-    pub value: T,
-}
 
 /// What the file says, with the defaults of what it does not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,64 +228,17 @@ impl UpdateConfig {
             }
             "logged_in_users" => self.logged_in_users = value.one_of(&Users::ALL)?,
             _ => {
-                let known = Self::KEYS.join(", ");
-                return Err(ConfigError::new(*at, format!("{key:?} is not a known key: use {known}")));
+                return Err(unknown_key(*at, key, &Self::KEYS));
             }
         }
         Ok(())
     }
 }
 
-/// The value of a key.
-struct Field<'n> {
-    key: &'n str,
-    node: &'n Node,
-}
-
-impl<'n> Field<'n> {
-    fn wrong(&self, what: impl fmt::Display) -> ConfigError {
-        ConfigError::new(self.node.at, format!("{}: {what}", self.key))
-    }
-
-    fn text(&self) -> Result<&'n str, ConfigError> {
-        match &self.node.value {
-            Value::Scalar { text, plain: false } if !text.is_empty() => Ok(text),
-            _ => Err(self.wrong("this must be a text in quotes, not an empty one")),
-        }
-    }
-
-    fn parsed<T, E: fmt::Display>(&self, parse: impl Fn(&str) -> Result<T, E>) -> Result<T, ConfigError> {
-        parse(self.text()?).map_err(|why| self.wrong(why))
-    }
-
-    fn one_of<T: Copy>(&self, all: &[(T, &str, &str)]) -> Result<T, ConfigError> {
-        let text = self.text()?;
-        let names = || all.iter().map(|(_, name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        let found = all.iter().find(|(_, name, _)| *name == text).map(|(value, ..)| *value);
-        found.ok_or_else(|| self.wrong(format!("{text:?} is none of its values: write {}", names())))
-    }
-
-    fn truth(&self) -> Result<bool, ConfigError> {
-        match &self.node.value {
-            Value::Scalar { text, plain: true } if text == "true" => Ok(true),
-            Value::Scalar { text, plain: true } if text == "false" => Ok(false),
-            _ => Err(self.wrong("write true or false, without quotes")),
-        }
-    }
-
-    fn texts(&self) -> Result<Vec<Placed<String>>, ConfigError> {
-        let Value::List(items) = &self.node.value else {
-            return Err(self.wrong("this must be a list of texts: [\"…\", \"…\"]"));
-        };
-        let text =
-            |node: &'n Node| Ok(Placed { at: Some(node.at), value: Field { key: self.key, node }.text()?.to_owned() });
-        items.iter().map(|node| text(node)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::yaml::Pos;
 
     fn error(text: &str) -> String {
         UpdateConfig::parse(text.as_bytes()).unwrap_err().to_string()

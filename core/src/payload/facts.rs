@@ -2,7 +2,10 @@
 
 use crate::prelude::*;
 
-use super::manifest::{FileInfo, Manifest, ROOTFS};
+use super::{
+    manifest::{FileInfo, Manifest, ROOTFS},
+    signer::Signer,
+};
 use crate::{
     digest::Sha256,
     kernel::{arch::Arch, placeholder::Placeholder},
@@ -25,6 +28,8 @@ pub struct PayloadFacts {
     pub checksums: bool,
     /// The container image it is in: the digest of the index, or of the manifest if there is none.
     pub image: Option<Sha256>,
+    /// The trusted keys that have signed it; empty if none has, or none was asked for.
+    pub signed_by: Vec<Signer>,
 }
 
 impl PayloadFacts {
@@ -61,6 +66,7 @@ impl PayloadFacts {
             cmdline: self.cmdline.clone(),
             kernel_args: None,
             image: None,
+            signed_by: vec![],
         }
     }
 }

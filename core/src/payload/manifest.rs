@@ -20,6 +20,8 @@ pub const KERNEL: &str = "vmlinuz";
 pub const INITRAMFS: [&str; 4] = ["initramfs.xz", "initramfs.zst", "initramfs.gz", "initramfs.img"];
 /// Checksums of every file of a payload, in coreutils' format.
 pub const SHA256SUMS: &str = "SHA256SUMS";
+/// Signatures over the bytes of [`SHA256SUMS`], beside it.
+pub const SHA256SUMS_SIG: &str = "SHA256SUMS.sig";
 /// Checksums of what GRUB loads. The squashfs is left out, because GRUB hashes slowly.
 pub const BOOT_SHA256: &str = "boot.sha256";
 /// What GRUB must know to boot a slot.
@@ -61,6 +63,9 @@ pub struct Manifest {
     /// manifest if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Sha256>,
+    /// In a slot: the trusted keys that had signed what was written, each by the SHA-256 of its DER form.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signed_by: Vec<Sha256>,
 }
 
 /// What the user adds to the payload's own kernel arguments.
@@ -196,6 +201,7 @@ mod tests {
             cmdline: None,
             kernel_args: None,
             image: None,
+            signed_by: vec![],
         };
         assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");
@@ -214,6 +220,7 @@ mod tests {
             cmdline: cmdline.map(ToOwned::to_owned),
             kernel_args: None,
             image: None,
+            signed_by: vec![],
         };
         let system = |n, cmdline| slot(n, Some(cmdline)).system_digest();
         assert_eq!(system(1, "quiet"), system_digest(&[file(1)], "quiet"));

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS},
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG},
     whole::is_initramfs,
 };
 use crate::text::printable;
@@ -16,14 +16,14 @@ const MOST_NAMED: usize = 8;
 // So many letters may be wrong in a name.
 const MISSPELT: usize = 2;
 
-/// Whether a file of this name is used. Of several initramfs, only the first is.
+/// Whether a file of this name is used, so that SHA256SUMS has to list it. Of several initramfs, only the first is.
 pub fn is_used(name: &str) -> bool {
-    name == KERNEL || name == ROOTFS || is_initramfs(name) || is_small(name)
+    name == KERNEL || name == ROOTFS || is_initramfs(name) || (is_small(name) && name != SHA256SUMS_SIG)
 }
 
 /// Whether it is one of those that are read into memory.
 pub fn is_small(name: &str) -> bool {
-    name == SHA256SUMS || name == MANIFEST || TEXTS.contains(&name)
+    name == SHA256SUMS || name == SHA256SUMS_SIG || name == MANIFEST || TEXTS.contains(&name)
 }
 
 /// A note on the files that nothing uses; none if there are no such files.
@@ -34,7 +34,9 @@ pub fn unused(names: &[String]) -> Option<String> {
         Some(first) if is_initramfs(name) => format!(" ({first} is used instead)"),
         _ => meant(name, &there).map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default(),
     };
-    let is_unused = |name: &&String| !is_used(name) || (is_initramfs(name) && initramfs != Some(name.as_str()));
+    let is_unused = |name: &&String| {
+        !(is_used(name) || *name == SHA256SUMS_SIG) || (is_initramfs(name) && initramfs != Some(name.as_str()))
+    };
     let all: Vec<&String> = names.iter().filter(is_unused).collect();
     let mut told: Vec<String> =
         all.iter().take(MOST_NAMED).map(|name| format!("{}{}", printable(name), hint(name))).collect();
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn all_of_a_payload_is_used() {
-        let all = [KERNEL, INITRAMFS[1], ROOTFS, "cmdline", "os-release", SHA256SUMS, MANIFEST];
+        let all = [KERNEL, INITRAMFS[1], ROOTFS, "cmdline", "os-release", SHA256SUMS, SHA256SUMS_SIG, MANIFEST];
         assert_eq!(note(&all), None);
         assert_eq!(note(&[]), None);
     }

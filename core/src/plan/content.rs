@@ -87,9 +87,13 @@ impl SlotContent<'_> {
             disk_guid: self.disk_guid,
         };
         let cmdline = cmdline.to_string();
-        let kernel_args = Some(self.args.clone());
-        let manifest =
-            Manifest { cmdline: Some(cmdline.clone()), kernel_args, image: payload.image, ..payload.manifest() };
+        let manifest = Manifest {
+            cmdline: Some(cmdline.clone()),
+            kernel_args: Some(self.args.clone()),
+            image: payload.image,
+            signed_by: payload.signed_by.iter().map(|signer| signer.key).collect(),
+            ..payload.manifest()
+        };
         let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
         let manifest = VolumeFile::text(MANIFEST, manifest.render());
         let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {

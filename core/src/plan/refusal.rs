@@ -104,6 +104,12 @@ pub enum Refusal {
     /// The payload's version may not follow the running one.
     #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
     Version { from: String, to: String, why: &'static str },
+    /// The system that is kept was signed, and the payload is not.
+    #[error(
+        "slot {0}, which is kept, holds a signed system, and no signature of this payload was verified; name whom to trust by \
+         --trust-key or in /etc/slipway/policy.toml, or take it with --allow-unsigned"
+    )]
+    Unsigned(Slot),
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
         "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back; \
@@ -215,6 +221,7 @@ impl Refusal {
             | Refusal::Cmdline(_)
             | Refusal::Placeholder { .. }
             | Refusal::Platform(_)
+            | Refusal::Unsigned(_)
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -247,6 +254,7 @@ impl Refusal {
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
             Refusal::BootEnvLost => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
+            Refusal::Unsigned(_) => FailureId::UnsignedUpgrade,
             Refusal::KnownBad { .. } => FailureId::KnownBad,
             Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
             Refusal::MetaDamaged => FailureId::MetaDamaged,
@@ -288,6 +296,7 @@ impl Refusal {
             | Refusal::NoBootEnv
             | Refusal::BootEnvLost
             | Refusal::Version { .. }
+            | Refusal::Unsigned(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged

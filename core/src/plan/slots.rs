@@ -330,6 +330,11 @@ impl<'a> Draft<'a> {
         self.is_about(slot, version);
     }
 
+    /// A reason that nobody has given in words.
+    pub fn is_because(&mut self, reason: &str) {
+        self.about.asked.reason.get_or_insert_with(|| reason.to_owned());
+    }
+
     /// Why the running trial is not confirmed, in place of entry `again` of the history.
     pub fn is_about_failure(&mut self, failed: Failed, again: Option<u32>) {
         self.about.failed = Some((failed, again));

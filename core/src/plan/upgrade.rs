@@ -47,6 +47,9 @@ use crate::{
     text::quoted,
 };
 
+/// The reason in the history.
+const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
+
 /// An upgrade with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
@@ -64,6 +67,8 @@ pub struct UpgradeRequest {
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
+    /// Accept a payload that nobody has signed though the kept slot's was signed.
+    pub allow_unsigned: bool,
     pub args: KernelArgs,
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
@@ -158,7 +163,12 @@ impl Candidate<'_> {
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }
-        let from = self.system.slots[slots.kept].manifest.as_ref().and_then(|m| m.version.clone());
+        let kept = self.system.slots[slots.kept].manifest.as_ref();
+        let was_signed = kept.is_some_and(|manifest| !manifest.signed_by.is_empty());
+        if was_signed && payload.signed_by.is_empty() && !request.allow_unsigned {
+            refusals.push(Refusal::Unsigned(slots.kept));
+        }
+        let from = kept.and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
             (Some(old), Some(new)) => {
                 if let (Err(why), false) = (old.may_become(new), request.allow_any_version) {
@@ -238,6 +248,9 @@ impl Candidate<'_> {
     /// The order that the head of this file argues for. Do not reorder without reading it.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
+        if request.allow_unsigned && self.payload.signed_by.is_empty() {
+            draft.is_because(UNSIGNED);
+        }
         let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();
         draft.is_about(target, self.payload.version.clone());

@@ -28,6 +28,8 @@ identifiers! {
     Stdin = "stdin": "Stdin stays open without data, or holds too much.";
     MachineConfig = "machine-config": "The machine config on stdin is wrong.";
     UpdateConfig = "update-config": "The file of `auto-upgrade` is wrong.";
+    TrustPolicy = "trust-policy": "The policy for signatures is wrong.";
+    TrustKey = "trust-key": "A public key cannot be used, or there are too few.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
     // Which disk.
@@ -76,6 +78,7 @@ identifiers! {
     BootEnvUnwritable = "boot-env-unwritable": "boot.env cannot be written in place.";
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
+    UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, and no signature of the payload was verified.";
     KnownBad = "known-bad": "The payload failed its trial on this disk, or was rolled back.";
     KernelArgumentsLost = "kernel-arguments-lost": "The kernel arguments to keep cannot be read.";
     MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";
@@ -106,6 +109,10 @@ identifiers! {
     PayloadDamaged = "payload-damaged": "A file of the payload is not what it should be.";
     PayloadChecksums = "payload-checksums": "SHA256SUMS or manifest.json of the payload cannot be used, or lacks a file.";
     PayloadWithoutChecksums = "payload-without-checksums": "The payload has no checksums, and --strict asks for them.";
+    SignatureMissing = "signature-missing": "A signature is demanded, and there is none.";
+    SignatureInvalid = "signature-invalid": "A signature is demanded, and no valid one by a trusted key is there.";
+    SignaturesTooFew = "signatures-too-few": "Fewer trusted keys have signed than are demanded.";
+    NoTrustRule = "no-trust-rule": "No rule of the policy is for the source.";
     ImageNotFound = "image-not-found": "There is no such container image, or a part of it is missing.";
     ImageInvalid = "image-invalid": "The container image is damaged, or is none.";
     ImageUnreadable = "image-unreadable": "The container image cannot be read from a file, or written to one.";

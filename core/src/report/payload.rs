@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::Sha256,
     kernel::arch::Arch,
-    payload::manifest::FileInfo,
+    payload::{manifest::FileInfo, signer::Signer},
     text::printable,
     units::{ByteSize, approx},
 };
@@ -27,6 +27,9 @@ pub struct InspectReport {
     pub cmdline: Option<String>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
+    /// The trusted keys that have signed it; empty if none has, or none was named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signed_by: Vec<Signer>,
     /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Smallest slot the payload fits into, in bytes, on a disk with 512-byte sectors.
@@ -45,6 +48,9 @@ impl fmt::Display for InspectReport {
         }
         writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
+        for signer in &self.signed_by {
+            writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
+        }
         write!(f, "fits     --slot-size {} and larger", ByteSize(self.min_slot_bytes))
     }
 }
@@ -62,6 +68,9 @@ pub struct PullReport {
     pub fetched_bytes: u64,
     /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
+    /// How many signatures were copied with it. They were not verified, unless a key was named.
+    #[serde(default)]
+    pub signatures: usize,
 }
 
 impl fmt::Display for PullReport {
@@ -71,7 +80,12 @@ impl fmt::Display for PullReport {
             f,
             "{} is in {}: sha256:{} ({fetched} copied, {kept} there already)",
             self.source, self.to, self.manifest
-        )
+        )?;
+        match self.signatures {
+            0 => Ok(()),
+            1 => f.write_str(", with its signature"),
+            n => write!(f, ", with {n} signatures"),
+        }
     }
 }
 

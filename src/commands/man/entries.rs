@@ -125,6 +125,16 @@ pub const FILES: &[Entry] = &[
         "what to follow, and when to reboot. Without it nothing is done.",
     ),
     entry(
+        "/etc/slipway/policy.toml",
+        Of::With("trust_key"),
+        "whose signatures are demanded of which sources, unless --trust-key or --trust-policy is given.",
+    ),
+    entry(
+        "/usr/share/slipway/keys/*.pem",
+        Of::With("trust_key"),
+        "public keys, one of which must have signed, if there is no policy.",
+    ),
+    entry(
         "systemctl, busctl, systemd-run, systemd-analyze",
         Of::Pages(&["installer-auto-upgrade"]),
         "programs that ask logind who holds a reboot back, open windows, and reboot.",
@@ -192,6 +202,7 @@ pub const ENVIRONMENT: &[Entry] = &[
         Of::Pages(INSTALLS),
         "the directory with GRUB's images; nowhere else is looked for them then.",
     ),
+    entry("SLIPWAY_KEYS", Of::With("trust_key"), "a directory in place of /usr/share/slipway/keys."),
     entry(
         "SOURCE_DATE_EPOCH",
         Of::Pages(&["installer-image", "installer-man", "imager"]),

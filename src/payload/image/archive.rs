@@ -11,8 +11,10 @@ use super::{
     ImageError, ImageStore,
     pull::{empty_index, manifest_descriptor},
     resolve::{Resolved, resolve},
+    signatures,
     store::sha256_of,
 };
+use crate::trust::Evidence;
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::manifest::FileInfo};
 
 const BLOCK_BYTES: u64 = 512;
@@ -20,6 +22,7 @@ const BLOCK_BYTES: u64 = 512;
 pub struct Archive {
     store: Box<dyn ImageStore>,
     manifest: Sha256,
+    names: [Sha256; 2],
     parts: Vec<Part>,
     bytes: u64,
 }
@@ -43,13 +46,19 @@ impl Archive {
     pub fn new(store: Box<dyn ImageStore>, arch: Arch) -> Result<Self, ImageError> {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
-        let mut archive = Archive { store, manifest, parts: Vec::new(), bytes: 0 };
+        let names = image.names();
+        let mut archive = Archive { store, manifest, names, parts: Vec::new(), bytes: 0 };
         archive.lay_out(&image)?;
         Ok(archive)
     }
 
     pub fn manifest(&self) -> Sha256 {
         self.manifest
+    }
+
+    /// The signatures that lie beside the image.
+    pub fn evidence(&self) -> Result<Evidence, ImageError> {
+        signatures::evidence(&*self.store, &self.names)
     }
 
     pub fn bytes(&self) -> u64 {

@@ -11,11 +11,12 @@ use std::{
     sync::Arc,
 };
 
-use oci_spec::image::{Descriptor, ImageIndex};
+use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 
 use super::{
     Document, ImageError, ImageStore,
     resolve::checked_document,
+    signatures,
     skip::Skip,
     store::{read_document, sha256_of},
     tar::{Entries, EntryKind},
@@ -28,6 +29,11 @@ use slipway_core::{
 
 /// Annotation with the name (tag) of an image in a layout (annotations.md).
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
+// Annotation with which `cosign save` says what is what.
+const KIND: &str = "kind";
+const COSIGN: &str = "dev.cosignproject.cosign/";
+const IMAGE: &str = "dev.cosignproject.cosign/image";
+const SIGNATURES: &str = "dev.cosignproject.cosign/sigs";
 // Limits on memory that no real image reaches.
 const MAX_FILES: usize = 10_000;
 // `blobs/sha512/` and 128 digits are shorter.
@@ -96,17 +102,54 @@ impl Local {
         Ok(format!("blobs/sha256/{}", sha256_of(descriptor)?))
     }
 
+    fn index(&self) -> Result<ImageIndex, ImageError> {
+        let bytes = self.read("index.json")?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| ImageError::invalid(self.what("index.json"), format!("not an image index: {e}")))
+    }
+
+    fn listed(&self, descriptor: &Descriptor) -> Result<Document, ImageError> {
+        let what = format!("{}: {}", self.name, descriptor.digest());
+        let bytes = checked_document(self, descriptor, &what)?;
+        Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
+    }
+
+    /// The manifests in index.json that are about another one, with the digest of that.
+    fn subjects(&self) -> Result<Vec<(Descriptor, Sha256)>, ImageError> {
+        let mut found = Vec::new();
+        for descriptor in self.index()?.manifests() {
+            if let Some(subject) = self.subject(descriptor)? {
+                found.push((descriptor.clone(), subject));
+            }
+        }
+        Ok(found)
+    }
+
+    fn subject(&self, descriptor: &Descriptor) -> Result<Option<Sha256>, ImageError> {
+        if annotation(descriptor, REF_NAME).is_some() || *descriptor.media_type() != MediaType::ImageManifest {
+            return Ok(None);
+        }
+        let document = self.listed(descriptor)?;
+        // What is no manifest is about nothing; whoever takes it for an image finds that out.
+        let manifest = serde_json::from_slice::<ImageManifest>(&document.bytes).ok();
+        Ok(manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|subject| sha256_of(subject).ok())))
+    }
+
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
-        let named = |d: &Descriptor| d.annotations().as_ref().and_then(|a| a.get(REF_NAME)).cloned();
+        let named = |d: &Descriptor| annotation(d, REF_NAME);
+        // One that cannot be read is not about another one, and is found to be unreadable when it is used.
+        let is_beside =
+            |d: &Descriptor| is_beside_an_image(d) || self.subject(d).is_ok_and(|subject| subject.is_some());
         let fits = |d: &&Descriptor| match &self.wanted {
-            LocalRef::Only => true,
+            LocalRef::Only => !is_beside(d),
             LocalRef::Tag(tag) => named(d).as_ref() == Some(tag),
             LocalRef::Digest(digest) => sha256_of(d).is_ok_and(|have| have == *digest),
         };
         let found: Vec<_> = index.manifests().iter().filter(fits).collect();
-        let names: Vec<_> = index.manifests().iter().filter_map(named).collect();
+        let images: Vec<_> = index.manifests().iter().filter(|d| !is_beside(d)).collect();
+        let names: Vec<_> = images.iter().filter_map(|d| named(d)).collect();
         let there = match names.as_slice() {
-            [] => format!("{} without a name", index.manifests().len()),
+            [] => format!("{} without a name", images.len()),
             names => names.join(", "),
         };
         match (found.as_slice(), &self.wanted) {
@@ -126,13 +169,7 @@ impl Local {
 
 impl ImageStore for Local {
     fn root(&self) -> Result<Document, ImageError> {
-        let bytes = self.read("index.json")?;
-        let index: ImageIndex = serde_json::from_slice(&bytes)
-            .map_err(|e| ImageError::invalid(self.what("index.json"), format!("not an image index: {e}")))?;
-        let descriptor = self.pick(&index)?;
-        let what = format!("{}: {}", self.name, descriptor.digest());
-        let bytes = checked_document(self, descriptor, &what)?;
-        Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
+        self.listed(self.pick(&self.index()?)?)
     }
 
     fn document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ImageError> {
@@ -143,9 +180,53 @@ impl ImageStore for Local {
         self.open(&Self::blob_path(descriptor)?)
     }
 
+    fn tagged(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let index = self.index()?;
+        // Those that `cosign save` writes have no name.
+        let fits = |d: &&Descriptor| {
+            annotation(d, REF_NAME).as_deref() == Some(tag) || annotation(d, KIND).as_deref() == Some(SIGNATURES)
+        };
+        index.manifests().iter().filter(fits).map(|descriptor| self.listed(descriptor)).collect()
+    }
+
+    fn referrers(&self, image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
+        let mut found = self.subjects()?;
+        found.retain(|(_, subject)| *subject == image);
+        Ok(found.into_iter().map(|(descriptor, _)| descriptor).collect())
+    }
+
+    fn signed(&self) -> Result<Vec<Sha256>, ImageError> {
+        let index = self.index()?;
+        let names = index.manifests().iter().filter_map(|d| annotation(d, REF_NAME));
+        let mut signed: Vec<_> = names.filter_map(|name| signatures::signed_by_tag(&name)).collect();
+        signed.extend(self.subjects()?.into_iter().map(|(_, subject)| subject));
+        signed.sort();
+        signed.dedup();
+        Ok(signed)
+    }
+
+    fn by_digest(&self, digest: Sha256) -> Result<Option<Vec<u8>>, ImageError> {
+        match self.read(&format!("blobs/sha256/{digest}")) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(ImageError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn name(&self) -> String {
         self.name.clone()
     }
+}
+
+fn annotation(descriptor: &Descriptor, name: &str) -> Option<String> {
+    descriptor.annotations().as_ref().and_then(|all| all.get(name)).cloned()
+}
+
+/// Signatures and the like are listed beside the image that they belong to.
+fn is_beside_an_image(descriptor: &Descriptor) -> bool {
+    let kind = annotation(descriptor, KIND);
+    kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
+        || annotation(descriptor, REF_NAME).is_some_and(|name| signatures::signed_by_tag(&name).is_some())
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {

@@ -10,6 +10,7 @@ mod overlay;
 mod pull;
 mod read_ahead;
 mod resolve;
+mod signatures;
 mod skip;
 mod source;
 mod store;

@@ -14,10 +14,11 @@ use super::{
     ImageError, ImageStore,
     local::REF_NAME,
     resolve::{Resolved, resolve},
+    signatures::{self, Beside},
     store::{read_document, sha256_of},
     verifying_reader::{Length, VerifyingReader},
 };
-use crate::{atomic_file::publish, cleanup};
+use crate::{atomic_file::publish, cleanup, trust::Evidence};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pull<'s> {
@@ -29,11 +30,18 @@ pub struct Pulled {
     pub manifest: Sha256,
     pub fetched: u64,
     pub kept: u64,
+    /// How many came with it.
+    pub signatures: usize,
 }
 
 impl<'s> Pull<'s> {
     pub fn new(store: &'s dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
         Ok(Pull { store, image: resolve(store, arch)? })
+    }
+
+    /// The signatures that lie beside the image.
+    pub fn evidence(&self) -> Result<Evidence, ImageError> {
+        signatures::evidence(self.store, &self.image.names())
     }
 
     fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
@@ -58,26 +66,62 @@ impl<'s> Pull<'s> {
             File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
         }
         let manifest = &self.image.manifest;
-        let mut pulled = Pulled { manifest: Sha256::of(&manifest.bytes), fetched: 0, kept: 0 };
+        let mut pulled = Pulled { manifest: Sha256::of(&manifest.bytes), fetched: 0, kept: 0, signatures: 0 };
         for descriptor in self.blobs() {
-            let digest = sha256_of(descriptor)?;
-            let path = blobs.join(digest.to_string());
-            if is_complete(&path, descriptor.size(), digest) {
-                pulled.kept += descriptor.size();
-                progress(descriptor.size());
-                continue;
+            let size = descriptor.size();
+            match self.copy(descriptor, &blobs, progress)? {
+                true => pulled.fetched += size,
+                false => pulled.kept += size,
             }
-            let what = format!("blob {}", descriptor.digest());
-            let length = Length::Exactly(descriptor.size());
-            let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
-            write_blob(blob, &what, &path, progress)?;
-            pulled.fetched += descriptor.size();
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
+        let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
+        for beside in signatures::beside(self.store, &self.image.names())? {
+            self.copy_signatures(&beside, &blobs, &mut listed)?;
+            pulled.signatures += beside.signatures;
+        }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
-        let index = index(dir, &self.image, tag)?;
+        let index = index(dir, listed)?;
         write(&dir.join("index.json"), index.as_bytes())?;
         Ok(pulled)
+    }
+
+    /// Copy a blob, unless it is complete already. Returns whether it was copied.
+    fn copy(&self, descriptor: &Descriptor, blobs: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool, ImageError> {
+        let digest = sha256_of(descriptor)?;
+        let path = blobs.join(digest.to_string());
+        if is_complete(&path, descriptor.size(), digest) {
+            progress(descriptor.size());
+            return Ok(false);
+        }
+        let what = format!("blob {}", descriptor.digest());
+        let length = Length::Exactly(descriptor.size());
+        let blob = VerifyingReader::new(self.store.blob(descriptor)?, what.clone(), digest, length);
+        write_blob(blob, &what, &path, progress)?;
+        Ok(true)
+    }
+
+    /// Copy what is signed of the image: a manifest and its blobs. Where it is an index that is signed, the index comes
+    /// along as a blob, because it says that the manifest is one of it.
+    fn copy_signatures(
+        &self,
+        beside: &Beside,
+        blobs: &Path,
+        listed: &mut Vec<(Descriptor, Option<String>)>,
+    ) -> Result<(), ImageError> {
+        for blob in &beside.blobs {
+            self.copy(blob, blobs, &mut |_| ())?;
+        }
+        let index = match self.image.index.as_ref() {
+            Some(bytes) if beside.image == self.image.root => Some(bytes.clone()),
+            _ => self.store.by_digest(beside.image)?,
+        };
+        if let Some(bytes) = index.filter(|bytes| Sha256::of(bytes) == beside.image) {
+            write(&blobs.join(beside.image.to_string()), &bytes)?;
+        }
+        write(&blobs.join(Sha256::of(&beside.manifest).to_string()), &beside.manifest)?;
+        listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone()));
+        Ok(())
     }
 }
 
@@ -120,8 +164,8 @@ fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Image
     publish(file, path, true).map_err(io)
 }
 
-/// The new index.json: this image is added, and replaces another one of the same name.
-fn index(dir: &Path, image: &Resolved, tag: Option<&str>) -> Result<String, ImageError> {
+/// The new index.json: these manifests are added, and replace others of the same name.
+fn index(dir: &Path, new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
     let mut index: ImageIndex = match File::open(&path) {
@@ -132,18 +176,19 @@ fn index(dir: &Path, image: &Resolved, tag: Option<&str>) -> Result<String, Imag
         Err(e) if e.kind() == io::ErrorKind::NotFound => empty_index()?,
         Err(e) => return Err(io_error(&path, e)),
     };
-    let mut descriptor = manifest_descriptor(image)?;
-    if let Some(tag) = tag {
-        descriptor.set_annotations(Some([(REF_NAME.to_owned(), tag.to_owned())].into()));
-    }
     let name = |d: &Descriptor| d.annotations().as_ref().and_then(|a| a.get(REF_NAME)).cloned();
-    let same = |d: &Descriptor| match tag {
-        Some(tag) => name(d).as_deref() == Some(tag),
-        None => name(d).is_none() && d.digest() == descriptor.digest(),
-    };
-    let mut manifests: Vec<_> = index.manifests().iter().filter(|d| !same(d)).cloned().collect();
-    manifests.push(descriptor);
-    index.set_manifests(manifests);
+    for (mut descriptor, tag) in new {
+        let same = |d: &Descriptor| match &tag {
+            Some(tag) => name(d).as_ref() == Some(tag),
+            None => name(d).is_none() && d.digest() == descriptor.digest(),
+        };
+        let mut manifests: Vec<_> = index.manifests().iter().filter(|d| !same(d)).cloned().collect();
+        if let Some(tag) = tag {
+            descriptor.set_annotations(Some([(REF_NAME.to_owned(), tag)].into()));
+        }
+        manifests.push(descriptor);
+        index.set_manifests(manifests);
+    }
     serde_json::to_string(&index).map_err(|e| wrong(e.to_string()))
 }
 
@@ -154,9 +199,13 @@ pub fn empty_index() -> Result<ImageIndex, ImageError> {
 
 pub fn manifest_descriptor(image: &Resolved) -> Result<Descriptor, ImageError> {
     let media_type = image.manifest.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
-    let digest = Sha256::of(&image.manifest.bytes).to_string();
-    let digest = Sha256Digest::from_str(&digest).map_err(|e| ImageError::invalid("index.json", e.to_string()))?;
-    Ok(Descriptor::new(media_type, image.manifest.bytes.len() as u64, digest))
+    descriptor_of(&media_type, &image.manifest.bytes)
+}
+
+fn descriptor_of(media_type: &MediaType, bytes: &[u8]) -> Result<Descriptor, ImageError> {
+    let digest = Sha256Digest::from_str(&Sha256::of(bytes).to_string());
+    let digest = digest.map_err(|e| ImageError::invalid("index.json", e.to_string()))?;
+    Ok(Descriptor::new(media_type.clone(), bytes.len() as u64, digest))
 }
 
 fn io_error(path: &Path, source: io::Error) -> ImageError {

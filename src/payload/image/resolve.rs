@@ -21,6 +21,8 @@ const MAX_LAYERS: usize = 1000;
 pub struct Resolved {
     /// Digest of what the reference names: the index, or the manifest if there is none.
     pub root: Sha256,
+    /// The index itself, if the reference names one.
+    pub index: Option<Vec<u8>>,
     pub manifest: Document,
     pub config: Descriptor,
     pub configuration: ImageConfiguration,
@@ -35,10 +37,18 @@ enum Meaning {
     Manifest(Box<ImageManifest>),
 }
 
+impl Resolved {
+    /// The digests by which a signature may name the image.
+    pub fn names(&self) -> [Sha256; 2] {
+        [self.root, Sha256::of(&self.manifest.bytes)]
+    }
+}
+
 pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageError> {
     let root = store.root()?;
     let digest = Sha256::of(&root.bytes);
     let mut annotations = BTreeMap::new();
+    let mut index_bytes = None;
     let (manifest, bytes) = match meaning(&root, &store.name())? {
         Meaning::Manifest(manifest) => (manifest, root),
         Meaning::Index(index) => {
@@ -46,6 +56,7 @@ pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageErro
             let descriptor = choose(&index, arch, &store.name())?;
             let what = format!("manifest {}", descriptor.digest());
             let bytes = checked_document(store, descriptor, &what)?;
+            index_bytes = Some(root.bytes);
             let document = Document { media_type: Some(descriptor.media_type().to_string()), bytes };
             match meaning(&document, &what)? {
                 Meaning::Manifest(manifest) => (manifest, document),
@@ -56,7 +67,7 @@ pub fn resolve(store: &dyn ImageStore, arch: Arch) -> Result<Resolved, ImageErro
     annotations.extend(manifest.annotations().iter().flatten().map(owned));
     let (configuration, layers) = layers(store, &manifest, arch)?;
     let config = manifest.config().clone();
-    Ok(Resolved { root: digest, manifest: bytes, config, configuration, annotations, layers })
+    Ok(Resolved { root: digest, index: index_bytes, manifest: bytes, config, configuration, annotations, layers })
 }
 
 fn owned((name, value): (&String, &String)) -> (String, String) {

@@ -17,6 +17,7 @@ use super::{
     layer::{Layer, LayerReader},
     overlay::{CurrentLayer, UpperLayers},
     resolve::{Resolved, resolve},
+    signatures,
     tar::{Content, Entries},
 };
 use crate::{
@@ -26,6 +27,7 @@ use crate::{
         watched,
     },
     transfer::{PayloadFiles, Take},
+    trust::Evidence,
 };
 use slipway_core::{
     digest::Sha256,
@@ -44,6 +46,7 @@ const WHOLE_INSPECTION_BYTES: u64 = 16 << 20;
 pub struct ImageSource {
     store: Box<dyn ImageStore>,
     root: Sha256,
+    names: [Sha256; 2],
     layers: Vec<Layer>,
     source: SourceRef,
     arch: Arch,
@@ -70,13 +73,20 @@ pub enum Inspection {
 impl ImageSource {
     /// Find the image for this architecture. Reads manifest and configuration but no layers.
     pub fn open(store: Box<dyn ImageStore>, source: SourceRef, arch: Arch) -> Result<Self, ImageError> {
-        let Resolved { root, layers, .. } = resolve(&*store, arch)?;
-        Ok(ImageSource { store, root, layers, source, arch, expected: Expected::default() })
+        let image = resolve(&*store, arch)?;
+        let names = image.names();
+        let Resolved { root, layers, .. } = image;
+        Ok(ImageSource { store, root, names, layers, source, arch, expected: Expected::default() })
     }
 
     /// Compressed size of all layers, as the manifest claims.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().fold(0, |sum, layer| layer.descriptor.size().saturating_add(sum))
+    }
+
+    /// The signatures that lie beside the image.
+    pub fn evidence(&self) -> Result<Evidence, ImageError> {
+        signatures::evidence(&*self.store, &self.names)
     }
 
     /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.

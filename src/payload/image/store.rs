@@ -28,6 +28,26 @@ pub trait ImageStore: Send + Sync {
     /// wraps an [`ImageError`].
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
 
+    /// The manifests under another tag of the same repository. A layout may list several.
+    fn tagged(&self, _tag: &str) -> Result<Vec<Document>, ImageError> {
+        Ok(vec![])
+    }
+
+    /// Manifests that say they are about this image (its "referrers").
+    fn referrers(&self, _image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
+        Ok(vec![])
+    }
+
+    /// The images of a layout that there may be signatures of. A registry has too many: none.
+    fn signed(&self) -> Result<Vec<Sha256>, ImageError> {
+        Ok(vec![])
+    }
+
+    /// An index or manifest of a layout that has this digest, not verified, if it is there.
+    fn by_digest(&self, _: Sha256) -> Result<Option<Vec<u8>>, ImageError> {
+        Ok(None)
+    }
+
     /// The image's name for messages: `docker://r.io/x:1`.
     fn name(&self) -> String;
 }

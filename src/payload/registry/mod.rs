@@ -31,7 +31,7 @@ pub use options::{Options, Patience};
 
 use std::{io::Read, sync::Arc};
 
-use oci_spec::image::Descriptor;
+use oci_spec::image::{Descriptor, ImageIndex};
 
 use self::{
     auth::Auth,
@@ -109,16 +109,26 @@ impl Registry {
         head: bool,
         take: impl Fn(Answer) -> Result<T, RequestError>,
     ) -> Result<T, ImageError> {
+        self.take(&format!("manifests/{wanted}"), &self.what("manifest", wanted), head, take)
+    }
+
+    /// What is at this path of the repository; `what` is for messages.
+    fn take<T>(
+        &self,
+        path: &str,
+        what: &str,
+        head: bool,
+        take: impl Fn(Answer) -> Result<T, RequestError>,
+    ) -> Result<T, ImageError> {
         let mut schedule = self.endpoints.schedule();
-        let path = format!("manifests/{wanted}");
         loop {
-            let request = Request { path: &path, accept: ACCEPT, start: 0, version: None, head };
+            let request = Request { path, accept: ACCEPT, start: 0, version: None, head };
             let answer = self.endpoints.list[schedule.endpoint()].get(&request);
             match answer.and_then(&take) {
                 Ok(taken) => return Ok(taken),
-                Err(failure) => schedule
-                    .failed(failure, &self.endpoints.names)
-                    .map_err(|failure| failure.into_error(&self.what("manifest", wanted)))?,
+                Err(failure) => {
+                    schedule.failed(failure, &self.endpoints.names).map_err(|failure| failure.into_error(what))?
+                }
             }
         }
     }
@@ -161,6 +171,31 @@ impl ImageStore for Registry {
         let (what, path) = (self.what("blob", digest), format!("blobs/{digest}"));
         let reader = BlobReader::open(Arc::clone(&self.endpoints), what, path, descriptor.size())?;
         Ok(Box::new(reader))
+    }
+
+    fn tagged(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        match self.manifest(tag) {
+            Ok(document) => Ok(vec![document]),
+            Err(ImageError::NotFound { .. }) => Ok(vec![]),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// By the API for them, or where there is none, by the tag `sha256-HEX` (OCI distribution specification 1.1, "Listing
+    /// Referrers").
+    fn referrers(&self, image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
+        let what = self.what("referrers", &format!("sha256:{image}"));
+        let listed =
+            match self.take(&format!("referrers/sha256:{image}"), &what, false, |answer| document(answer, None)) {
+                Err(ImageError::NotFound { .. }) => self.tagged(&format!("sha256-{image}"))?,
+                answer => vec![answer?],
+            };
+        let parse = |document: &Document| {
+            let index = serde_json::from_slice::<ImageIndex>(&document.bytes);
+            index.map_err(|e| ImageError::invalid(&what, format!("not an image index: {e}")))
+        };
+        let indexes = listed.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        Ok(indexes.iter().flat_map(ImageIndex::manifests).cloned().collect())
     }
 
     fn name(&self) -> String {

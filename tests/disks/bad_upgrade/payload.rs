@@ -64,7 +64,7 @@ fn a_directory_that_is_not_what_its_checksums_say() {
 fn a_payload_that_changes_while_it_is_read() {
     let world = World::new();
     let node = Node::installed(&world);
-    let source = DirSource::new(node.next.dir());
+    let mut source = DirSource::new(node.next.dir());
     let payload = source.facts(ChecksumPolicy::of(false), Inspection::Everything, |_| ()).unwrap();
     let disk = Disk::open(&node.disk, Access::Write, None, Duration::ZERO).unwrap();
     let system = probe::system(&disk, &node_cmdline(&disk)).unwrap();

@@ -7,13 +7,14 @@ mod disk;
 mod image;
 mod judge;
 mod profile;
+mod signature;
 mod text;
 
 /// Takes any bytes, and tells whether the code under test accepted them as what they are meant to be.
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 12] = [
+pub const TARGETS: [(&str, Body); 13] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -26,6 +27,7 @@ pub const TARGETS: [(&str, Body); 12] = [
     ("profile", profile::profile),
     ("image_ref", text::image_ref),
     ("running", text::running),
+    ("signature", signature::signature),
 ];
 
 /// The body of a target.

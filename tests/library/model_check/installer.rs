@@ -8,7 +8,7 @@ use std::{
 
 use slipway::{
     ops::{
-        Change, SourceRequest,
+        Change, SourceRequest, TrustRequest,
         activate::Activate,
         confirm::Confirm,
         repair::Repair,
@@ -278,7 +278,12 @@ fn upgrade_request(verb: Verb, runs_from: RunsFrom) -> Option<upgrade::Request> 
     };
     Some(upgrade::Request {
         runs_from,
-        source: SourceRequest { source: None, strict: false, registry: Options::default() },
+        source: SourceRequest {
+            source: None,
+            strict: false,
+            registry: Options::default(),
+            trust: TrustRequest::default(),
+        },
         afterwards,
         kernel_args: UpgradeArgs::Given(KernelArgs::default()),
         meta: vec![],

@@ -8,7 +8,7 @@ use slipway::{
     error::Failure,
     execute::{self, Sources},
     ops::{
-        Change, InstalledDisk, KernelArgsRequest, SourceRequest,
+        Change, InstalledDisk, KernelArgsRequest, SourceRequest, TrustRequest,
         activate::Activate,
         confirm::Confirm,
         health::Record,
@@ -153,7 +153,7 @@ impl World {
         let mut world = World { assets, facts: vec![], payloads: vec![], plans: vec![], expected: vec![] };
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
-            let source = fixtures::payload(&dir, n);
+            let mut source = fixtures::payload(&dir, n);
             let facts = source.facts(ChecksumPolicy::Compared, Inspection::Everything, |_| ()).unwrap();
             let bytes = |name: &String| fs::read(dir.join(name)).unwrap();
             world.payloads.push(facts.files.iter().map(|f| (f.name.clone(), bytes(&f.name))).collect());
@@ -293,7 +293,12 @@ impl Verb {
         };
         Some(upgrade::Request {
             runs_from,
-            source: SourceRequest { source: None, strict: false, registry: Options::default() },
+            source: SourceRequest {
+                source: None,
+                strict: false,
+                registry: Options::default(),
+                trust: TrustRequest::default(),
+            },
             afterwards: if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged },
             kernel_args: UpgradeArgs::Kept(KernelArgsRequest::default()),
             meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },

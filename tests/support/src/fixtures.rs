@@ -72,7 +72,7 @@ pub fn request(n: u8) -> InstallRequest {
 
 /// The plan to install a payload onto a disk.
 pub fn plan(request: &InstallRequest, disk: &Disk, source: &DirSource, assets: &Assets) -> Plan {
-    let payload = source.facts(ChecksumPolicy::Compared, Inspection::Everything, |_| ()).unwrap();
+    let payload = source.clone().facts(ChecksumPolicy::Compared, Inspection::Everything, |_| ()).unwrap();
     let facts = probe::disk_facts(disk).unwrap();
     plan::install(request, &facts, &payload, &probe::asset_facts(assets, request.arch)).unwrap()
 }

@@ -246,6 +246,14 @@ impl Layout {
         self.index(&manifests);
     }
 
+    /// Add a descriptor without a name.
+    pub fn list(&self, descriptor: &Value) {
+        let index: Value = serde_json::from_slice(&fs::read(self.0.join("index.json")).unwrap()).unwrap();
+        let mut manifests = index["manifests"].as_array().unwrap().clone();
+        manifests.push(descriptor.clone());
+        self.index(&manifests);
+    }
+
     /// An index of these descriptors, each with a platform, as a blob; its descriptor.
     pub fn nested(&self, manifests: &[(&Value, &str)]) -> Value {
         let with_platform = |(descriptor, arch): &(&Value, &str)| {

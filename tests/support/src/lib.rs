@@ -10,6 +10,7 @@ pub mod golden;
 pub mod grub_emu;
 pub mod images;
 pub mod registry;
+pub mod signing;
 pub mod system;
 pub mod verbs;
 pub mod world;

@@ -46,6 +46,7 @@ pub fn upgrade() -> UpgradeRequest {
         blank_ephemeral: false,
         retry_bad: false,
         allow_any_version: false,
+        allow_unsigned: false,
         args: KernelArgs::default(),
         meta: vec![],
         arch: Arch::Amd64,
@@ -67,6 +68,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
         image: None,
+        signed_by: vec![],
     }
 }
 

@@ -158,6 +158,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
         blank_ephemeral,
         retry_bad,
         allow_any_version,
+        allow_unsigned: false,
         base: base(100),
         ..super::upgrade()
     };

@@ -1,0 +1,19 @@
+//! Whose signatures are demanded.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+#[derive(Clone, Debug, Args)]
+pub struct TrustArgs {
+    /// Take only what the owner of this public key (PEM) has signed. Repeatable: a signature by one of them is enough
+    /// [default: what the policy says, else the keys in /usr/share/slipway/keys].
+    #[arg(long, help_heading = "Signatures", value_name = "FILE")]
+    pub trust_key: Vec<PathBuf>,
+    /// Which sources need whose signatures [default: /etc/slipway/policy.toml, if it exists].
+    #[arg(long, help_heading = "Signatures", value_name = "FILE")]
+    pub trust_policy: Option<PathBuf>,
+    /// Take a payload without a valid signature all the same. The history of the disk says so.
+    #[arg(long, help_heading = "Signatures", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_unsigned: bool,
+}

@@ -1,0 +1,101 @@
+//! Whether the signatures of a payload are enough.
+
+use slipway_core::{digest::Sha256, payload::signer::Signer, text::printable};
+
+use super::{
+    bundle,
+    evidence::{Attached, Evidence, Form},
+    key::PublicKey,
+    simple_signing::Claim,
+};
+
+/// What is demanded of a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Who may sign.
+    pub keys: Vec<PublicKey>,
+    /// By how many different keys.
+    pub threshold: usize,
+    /// The repository that the signatures have to name.
+    pub identity: Option<String>,
+    /// Who demands it, for messages.
+    pub by: String,
+}
+
+/// Why a payload is not trusted.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    #[error("{}: no signature, and {by} demands one: looked for {looked_for}", printable(place))]
+    Missing { place: String, by: String, looked_for: String },
+    /// There are signatures, and none counts.
+    #[error("{}: no valid signature, and {by} demands one: {}", printable(place), printable(&faults.join("; ")))]
+    Invalid { place: String, by: String, faults: Vec<String> },
+    /// Some count.
+    #[error(
+        "{}: {by} demands signatures by {need} keys, and there are valid ones by {have}{}",
+        printable(place),
+        printable(&faults.iter().map(|fault| format!("; {fault}")).collect::<String>())
+    )]
+    TooFew { place: String, by: String, need: usize, have: usize, faults: Vec<String> },
+}
+
+/// Who has signed a payload, one entry for each key; an error if that is not enough.
+pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>, TrustError> {
+    let (place, by) = (evidence.place.clone(), demanded.by.clone());
+    if evidence.signatures.is_empty() {
+        return Err(TrustError::Missing { place, by, looked_for: evidence.looked_for.clone() });
+    }
+    let (mut signers, mut faults) = (Vec::<Signer>::new(), Vec::new());
+    for signature in &evidence.signatures {
+        match accepted(demanded, evidence, signature) {
+            // Another signature by the same key counts no more.
+            Ok(found) => found.into_iter().for_each(|signer| {
+                if signers.iter().all(|known| known.key != signer.key) {
+                    signers.push(signer);
+                }
+            }),
+            Err(why) => faults.push(format!("{}: {why}", signature.place)),
+        }
+    }
+    match signers.len() {
+        have if have >= demanded.threshold => Ok(signers),
+        0 => Err(TrustError::Invalid { place, by, faults }),
+        have => Err(TrustError::TooFew { place, by, need: demanded.threshold, have, faults }),
+    }
+}
+
+/// The keys that made this signature, if what it says is true of the payload.
+fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Result<Vec<Signer>, String> {
+    let makers: Vec<_> = demanded.keys.iter().filter(|key| key.verifies(&found.signed, &found.signature)).collect();
+    if makers.is_empty() {
+        return Err("none of the trusted keys made it, or what it signs was changed afterwards".to_owned());
+    }
+    // From here on the content is what the owner of a trusted key has written.
+    let (over, identity) = match found.form {
+        Form::Sums => (Sha256::of(&found.signed), None),
+        Form::SimpleSigning => named(Claim::parse(&found.signed)?, evidence)?,
+        Form::Statement => named(bundle::claim(&found.signed)?, evidence)?,
+    };
+    match (&demanded.identity, identity) {
+        (None, _) => {}
+        (Some(wanted), Some(named)) if *wanted == named => {}
+        (Some(wanted), Some(named)) => {
+            return Err(format!("it is for the repository {named:?}, and has to be for {wanted:?}"));
+        }
+        (Some(wanted), None) => return Err(format!("it names no repository, and has to be for {wanted:?}")),
+    }
+    let signer = |key: &&PublicKey| Signer { key: key.id, name: key.name.clone(), over };
+    Ok(makers.iter().map(signer).collect())
+}
+
+/// Which of the payload's digests the signer has named, and which repository.
+fn named(claim: Claim, evidence: &Evidence) -> Result<(Sha256, Option<String>), String> {
+    let Claim { images, identity } = claim;
+    match images.iter().find(|image| evidence.images.contains(image)) {
+        Some(image) => Ok((*image, identity)),
+        None => {
+            let images: Vec<_> = images.iter().map(|image| format!("sha256:{image}")).collect();
+            Err(format!("it is for another image, {}", images.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a source has to show for a payload.
+
+use slipway_core::digest::Sha256;
+
+/// The signatures that came with a payload, none of them verified.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    /// The payload, for messages.
+    pub place: String,
+    /// For a container image: the digests by which a signature may name it, the named one first. Empty for a directory.
+    pub images: Vec<Sha256>,
+    /// Where signatures were looked for, for messages.
+    pub looked_for: String,
+    pub signatures: Vec<Attached>,
+}
+
+/// One signature with what it is over.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// Where it was found, for messages.
+    pub place: String,
+    pub form: Form,
+    /// The bytes that are signed.
+    pub signed: Vec<u8>,
+    /// Raw or in base64.
+    pub signature: Vec<u8>,
+}
+
+/// What the signed bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The SHA256SUMS of the payload, the very bytes that its files are then compared with.
+    Sums,
+    /// A document that names a container image (cosign's "simple signing").
+    SimpleSigning,
+    /// The same in a bundle: an in-toto statement with its type.
+    Statement,
+}

@@ -1,0 +1,89 @@
+//! What cosign signs for an image: a small document that names it by its digest ("simple signing", the format of
+//! atomic-signature.json in containers-image).
+
+use serde::Deserialize;
+use slipway_core::{digest::Sha256, payload::image_ref::parse_digest};
+
+/// Of the layer that holds such a document.
+pub const MEDIA_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+const TYPE: &str = "cosign container image signature";
+
+#[derive(Deserialize)]
+struct Document {
+    critical: Critical,
+}
+
+#[derive(Deserialize)]
+struct Critical {
+    #[serde(rename = "type")]
+    kind: String,
+    image: Image,
+    identity: Identity,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    #[serde(rename = "docker-manifest-digest")]
+    digest: String,
+}
+
+#[derive(Deserialize)]
+struct Identity {
+    #[serde(rename = "docker-reference", default)]
+    reference: String,
+}
+
+/// What such a document says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub images: Vec<Sha256>,
+    /// The repository that the image was signed in, if the signer has named one.
+    pub identity: Option<String>,
+}
+
+impl Claim {
+    /// Read a document whose signature was verified.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let document: Document =
+            serde_json::from_slice(bytes).map_err(|e| format!("what it signs names no image: {e}"))?;
+        let Critical { kind, image, identity } = document.critical;
+        if kind != TYPE {
+            return Err(format!("it is of the type {kind:?}, not a {TYPE:?}"));
+        }
+        let digest = parse_digest(&image.digest);
+        let image =
+            digest.ok_or_else(|| format!("it is for {:?}, which is not sha256: and 64 digits", image.digest))?;
+        Ok(Claim { images: vec![image], identity: Some(identity.reference).filter(|name| !name.is_empty()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(kind: &str, digest: &str) -> String {
+        format!(
+            r#"{{"critical":{{"identity":{{"docker-reference":"r.io/os"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"{kind}"}},"optional":null}}"#
+        )
+    }
+
+    #[test]
+    fn an_image_is_named_by_its_digest() {
+        let image = Sha256::of(b"x");
+        let good = document(TYPE, &format!("sha256:{image}"));
+        assert_eq!(
+            Claim::parse(good.as_bytes()),
+            Ok(Claim { images: vec![image], identity: Some("r.io/os".to_owned()) })
+        );
+        for (text, says) in [
+            (document("attestation", &format!("sha256:{image}")), "it is of the type \"attestation\""),
+            (document(TYPE, &image.to_string()), "not sha256: and 64 digits"),
+            (document(TYPE, "sha256:00"), "it is for \"sha256:00\""),
+            ("{}".to_owned(), "names no image: missing field `critical`"),
+            (good.replace("critical", "optional"), "names no image"),
+        ] {
+            let error = Claim::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
