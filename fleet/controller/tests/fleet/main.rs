@@ -6,6 +6,7 @@
 
 mod failures;
 mod node;
+mod program;
 mod rights;
 mod rollouts;
 mod site;

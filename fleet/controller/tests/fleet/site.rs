@@ -5,7 +5,6 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command},
     sync::Arc,
     thread::sleep,
     time::Duration,
@@ -48,18 +47,10 @@ pub struct Site {
     pub runtime: Runtime,
     pub client: Client,
     dir: TempDir,
-    port: u16,
-    token: PathBuf,
-}
-
-/// A controller that runs. It is killed with this.
-pub struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    /// Where nodes listen.
+    pub port: u16,
+    /// The kubeconfig of the controller.
+    pub token: PathBuf,
 }
 
 fn manifests() -> PathBuf {
@@ -161,7 +152,8 @@ impl Site {
         self.runtime.block_on(client(&self.token))
     }
 
-    fn pki(&self) -> PathBuf {
+    /// The certificates of nodes and controller.
+    pub fn pki(&self) -> PathBuf {
         self.dir.path().join("pki")
     }
 
@@ -223,14 +215,6 @@ impl Site {
     pub fn serve_again(&mut self, n: usize) {
         let (pki, address) = (self.pki(), SocketAddr::new(address(n), self.port));
         self.nodes[n - 1].serve(&self.runtime, &pki, address);
-    }
-
-    /// Another controller.
-    pub fn controller(&self) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-fleet"));
-        command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
-        command.args(["--interval", "1", "--port", &self.port.to_string()]);
-        Running(command.spawn().unwrap())
     }
 
     pub fn make(&self, object: Value) -> kube::Result<()> {
