@@ -4,6 +4,7 @@
 //! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod back;
 mod failures;
 mod node;
 mod program;

@@ -205,6 +205,13 @@ impl Site {
         })
     }
 
+    /// A Node gets a label.
+    pub fn label(&self, name: &str, key: &str, value: &str) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
+        self.runtime.block_on(nodes.patch(name, &PatchParams::default(), &patch)).unwrap();
+    }
+
     /// Its Node object goes.
     pub fn delete_object(&self, name: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());

@@ -67,6 +67,26 @@ pub enum Verb {
         #[arg(long, value_name = "HASH")]
         plan: Option<Sha256>,
     },
+    /// Give the rollout of a pool up: nothing new of it begins, ever, and nodes that are at it are asked to go back
+    Abort {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        word: Word,
+    },
+    /// Have the rollout of a pool go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever
+    RunNow {
+        /// The pool
+        pool: String,
+        /// For so long
+        #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = span)]
+        lasts: Span,
+        /// Also pass over the soak of the wave that it is at. Its nodes must be well all the same
+        #[arg(long)]
+        skip_soak: bool,
+        #[command(flatten)]
+        word: Word,
+    },
     /// Leave a node out. Nobody waits for it
     Skip {
         /// The name of its Node

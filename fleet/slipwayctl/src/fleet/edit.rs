@@ -1,8 +1,10 @@
 //! What somebody's word changes in an object. Each function takes the object as it was read, without its metadata, and
 //! answers with the part of `spec` that is to be written. What this program does not know of an entry stays in it.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use slipway_fleet_objects::word::Word;
+use slipway_fleet_objects::{rollout::Rollout, word::Word};
+use slipway_rollout::span::Span;
 
 use crate::failure::Failure;
 
@@ -69,6 +71,77 @@ pub fn resume(pool: &Value) -> Result<Edit, Failure> {
     }
     let (who, why) = (text(&there["who"]), text(&there["why"]));
     Edit::write(json!({ "paused": null }), format!("is paused no more; it was by {who}: {why}{but}"))
+}
+
+/// Whether the pool still follows this rollout.
+fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
+    let name = rollout.metadata.name.as_deref().unwrap_or_default();
+    if pool["status"]["rollout"] == name {
+        return Ok(());
+    }
+    let message = format!("the pool follows another rollout now, {}: look again", text(&pool["status"]["rollout"]));
+    Err(Failure::Refused { word: "another-rollout".to_owned(), message })
+}
+
+/// Give a rollout up.
+pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failure> {
+    follows(pool, rollout)?;
+    let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
+    let status = rollout.status.clone().unwrap_or_default();
+    if status.state == "Finished" {
+        return refused("finished", format!("{name} is finished: there is nothing to give up"));
+    }
+    let there = &pool["spec"]["abort"];
+    let is_said = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
+    if let Some(why) =
+        status.aborted.or_else(|| is_said.then(|| format!("{}: {}", text(&there["who"]), text(&there["why"]))))
+    {
+        return Edit::already(format!("{name} is given up already; {why}"));
+    }
+    let mut abort = signed(word);
+    abort["rolloutUID"] = json!(uid);
+    Edit::write(json!({ "abort": abort }), format!("{name} is given up; nodes that are at it are asked to go back"))
+}
+
+/// Have a rollout go now, for so long from now on.
+pub fn run_now(
+    pool: &Value,
+    rollout: &Rollout,
+    (lasts, now): (Span, Timestamp),
+    skip_soak: bool,
+    word: &Word,
+) -> Result<Edit, Failure> {
+    follows(pool, rollout)?;
+    let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
+    let status = rollout.status.clone().unwrap_or_default();
+    if matches!(status.state.as_str(), "Finished" | "Denied" | "Aborted") {
+        return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
+    }
+    let there = &pool["spec"]["runNow"];
+    let is_of_it = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
+    let holds = text(&there["until"]).parse().is_ok_and(|until: Timestamp| now < until);
+    if is_of_it && holds && there["who"] != word.who {
+        let (who, why, until) = (text(&there["who"]), text(&there["why"]), text(&there["until"]));
+        return refused(
+            "runs-now",
+            format!("{name} runs now until {until} already, and the reason would be lost; {who}: {why}"),
+        );
+    }
+    let wave = status.passed as usize;
+    let has_soak = rollout.spec.plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
+    if skip_soak && !has_soak {
+        return refused("no-soak", format!("wave {} of {name}, at which it is, has no soak", wave + 1));
+    }
+    let until = lasts.after(now);
+    let mut runs = signed(word);
+    (runs["rolloutUID"], runs["until"]) = (json!(uid), json!(until));
+    // What is not said again is taken away: a merge patch would leave it.
+    runs["soakOfWave"] = if skip_soak { json!(wave + 1) } else { Value::Null };
+    let soak = if skip_soak { format!(", and the soak of wave {} is passed over", wave + 1) } else { String::new() };
+    Edit::write(
+        json!({ "runNow": runs }),
+        format!("windows and blackouts hold {name} back no more until {until:.0}{soak}"),
+    )
 }
 
 /// Leave a node out.
@@ -165,6 +238,55 @@ mod tests {
         assert_eq!(word_of(skip(&both, "n1", &alice())), "skipped");
         assert_eq!(unskip(&both, "n2").unwrap().spec, Some(json!({ "skip": [other] })));
         assert_eq!(unskip(&pool, "n2").unwrap().spec, None);
+    }
+
+    /// A rollout of one node, in a wave with a soak.
+    fn rollout(state: &str) -> Rollout {
+        let node = json!({ "uid": "u", "name": "n1", "pool": "p", "zone": null, "role": "worker" });
+        let digest = "0".repeat(64);
+        let waves = json!([{ "nodes": [node], "soak": "1h" }]);
+        serde_json::from_value(json!({
+            "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": "Rollout", "metadata": { "name": "p-1", "uid": "one" },
+            "spec": { "image": "i", "plan": { "pool": "p", "payload": digest, "waves": waves, "hash": digest } },
+            "status": { "state": state },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_word_for_one_rollout_is_none_for_the_next() {
+        let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
+        let running = rollout("Running");
+        let abort = |pool: &Value| super::abort(pool, &running, &alice());
+        let spec = abort(&pool(json!({}))).unwrap().spec.unwrap();
+        assert_eq!(spec, json!({ "abort": { "who": "alice", "why": "the fair", "rolloutUID": "one" } }));
+        assert_eq!(abort(&pool(spec)).unwrap().spec, None);
+        let old = json!({ "abort": { "who": "bob", "why": "before", "rolloutUID": "another" } });
+        assert!(abort(&pool(old)).unwrap().spec.is_some());
+        assert_eq!(word_of(abort(&json!({ "spec": {}, "status": { "rollout": "p-2" } }))), "another-rollout");
+        assert_eq!(word_of(super::abort(&pool(json!({})), &rollout("Finished"), &alice())), "finished");
+    }
+
+    #[test]
+    fn it_goes_now_until_a_time() {
+        let now: Timestamp = "2026-06-01T12:00Z".parse().unwrap();
+        let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
+        let run =
+            |pool: &Value, soak, word: &Word| run_now(pool, &rollout("Waiting"), (Span::minutes(60), now), soak, word);
+        let spec = run(&pool(json!({})), true, &alice()).unwrap().spec.unwrap();
+        let until = "2026-06-01T13:00:00Z";
+        let runs = json!({ "who": "alice", "why": "the fair", "rolloutUID": "one", "until": until, "soakOfWave": 1 });
+        assert_eq!(spec, json!({ "runNow": runs }));
+        // Hers may be changed by her, and not by bob while it holds.
+        let again = run(&pool(spec.clone()), false, &alice()).unwrap().spec.unwrap();
+        assert_eq!(again["runNow"]["soakOfWave"], Value::Null);
+        let bob = Word { who: "bob".to_owned(), ..alice() };
+        assert_eq!(word_of(run(&pool(spec.clone()), false, &bob)), "runs-now");
+        let mut over = spec;
+        over["runNow"]["until"] = json!("2026-06-01T12:00:00Z");
+        assert!(run(&pool(over), false, &bob).unwrap().spec.is_some());
+        let denied = run_now(&pool(json!({})), &rollout("Denied"), (Span::minutes(60), now), false, &alice());
+        assert_eq!(word_of(denied), "over");
     }
 
     #[test]

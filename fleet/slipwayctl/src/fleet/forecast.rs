@@ -102,14 +102,9 @@ pub struct Block {
 
 /// The plan that this pool follows.
 pub async fn of(cluster: &Cluster, pool: &str, takes: Span, now: Timestamp) -> Result<Forecast, Failure> {
+    let rollout = super::rollout_of(cluster, pool).await?;
     let of: NodePool = cluster.get(pool).await?;
     let status = of.status.clone().unwrap_or_default();
-    let Some(name) = status.rollout else {
-        let why =
-            if status.message.is_empty() { "no controller has looked at it yet".to_owned() } else { status.message };
-        return Err(Failure::Refused { word: "no-plan".to_owned(), message: format!("{pool} follows no plan: {why}") });
-    };
-    let rollout: Rollout = cluster.get(&name).await?;
     let (policies, upgrades) = tokio::try_join!(cluster.list::<UpgradePolicy>(), cluster.list::<NodeUpgrade>())?;
     let rules = rules(&of, policies)?;
     let upgrades: BTreeMap<&str, &NodeUpgrade> = upgrades

@@ -68,6 +68,14 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             }
             in_pool(&cluster, &pool, output, edit::resume).await
         }
+        Verb::Abort { pool, word } => {
+            let (rollout, word) = (rollout_of(&cluster, &pool).await?, said(word));
+            in_pool(&cluster, &pool, output, |spec| edit::abort(spec, &rollout, &word)).await
+        }
+        Verb::RunNow { pool, lasts, skip_soak, word } => {
+            let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, said(word), Timestamp::now());
+            in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
+        }
         Verb::Skip { node, pool, word } => {
             let word = said(word);
             let pool = match pool {
@@ -110,13 +118,24 @@ fn tell(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
 
 /// Whether the pool's rollout follows this plan.
 async fn follows(cluster: &Cluster, pool: &str, plan: slipway_core::digest::Sha256) -> Result<(), Failure> {
-    let another = |message: String| Failure::Refused { word: "another-plan".to_owned(), message };
+    let rollout = rollout_of(cluster, pool).await?;
+    let (hash, name) = (rollout.spec.plan.hash, rollout.metadata.name.unwrap_or_default());
+    if hash == plan {
+        return Ok(());
+    }
+    let message = format!("the pool {pool} follows the plan {hash} of {name}");
+    Err(Failure::Refused { word: "another-plan".to_owned(), message })
+}
+
+/// The rollout that a pool follows.
+async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
     let of: NodePool = cluster.get(pool).await?;
-    let name = of.status.and_then(|status| status.rollout);
-    let name = name.ok_or_else(|| another(format!("the pool {pool} follows no plan yet")))?;
-    let rollout: Rollout = cluster.get(&name).await?;
-    let hash = rollout.spec.plan.hash;
-    if hash == plan { Ok(()) } else { Err(another(format!("the pool {pool} follows the plan {hash} of {name}"))) }
+    let status = of.status.unwrap_or_default();
+    let Some(name) = status.rollout else {
+        let why = if status.message.is_empty() { "no controller has looked at it yet" } else { &status.message };
+        return Err(Failure::Refused { word: "no-plan".to_owned(), message: format!("{pool} follows no plan: {why}") });
+    };
+    cluster.get(&name).await
 }
 
 /// In whichever pool it is left out.

@@ -88,7 +88,8 @@ fn remarks(pool: &Pool) -> Vec<String> {
     let behind = pool.behind.then(|| "no controller has looked since the pool was changed".to_owned());
     let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
     let skip = pool.skip.iter().map(|skip| format!("{} is left out by {}", skip.node, skip.word));
-    behind.into_iter().chain(paused).chain(skip).collect()
+    let now = pool.run_now.as_ref().map(|now| format!("no window holds it back until {:.0}: {}", now.until, now.word));
+    behind.into_iter().chain(paused).chain(now).chain(skip).collect()
 }
 
 /// A picture: a sign for each node, and in words whatever is not as it should be.
@@ -122,7 +123,7 @@ impl Style {
     fn pool(self, pool: &Pool, text: &mut String) {
         let colour = match pool.state.as_str() {
             "UpToDate" => GREEN,
-            "Denied" | "Invalid" => RED,
+            "Denied" | "Aborted" | "Invalid" => RED,
             _ => YELLOW,
         };
         let (name, state) = (plain(&pool.name), plain(&pool.state));
@@ -249,6 +250,7 @@ mod tests {
             payload: Sha256([1; 32]),
             plan: Sha256([2; 32]),
             denied: None,
+            aborted: None,
             waves,
         };
         let pool = Pool {
@@ -259,6 +261,7 @@ mod tests {
             done: 3,
             behind: true,
             paused: None,
+            run_now: None,
             skip: Vec::new(),
             rollout: Some(rollout),
             others: Vec::new(),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
-    pool::{NodePool, Skip},
+    pool::{NodePool, RunNow, Skip},
     rollout::Rollout,
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
     word::Word,
@@ -36,8 +36,8 @@ pub struct Report {
 pub struct Pool {
     /// Its name.
     pub name: String,
-    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Denied, Invalid; Unknown if no
-    /// controller has looked at it yet.
+    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Denied, Aborted, Invalid;
+    /// Unknown if no controller has looked at it yet.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,
@@ -49,6 +49,8 @@ pub struct Pool {
     pub behind: bool,
     /// Who has paused it, and why.
     pub paused: Option<Word>,
+    /// Who has it go now, and until when.
+    pub run_now: Option<RunNow>,
     /// Nodes that people leave out.
     pub skip: Vec<Skip>,
     /// The rollout that is followed.
@@ -71,6 +73,8 @@ pub struct Followed {
     pub plan: Sha256,
     /// Why its payload is tried on no other node.
     pub denied: Option<String>,
+    /// Who has given it up, and why.
+    pub aborted: Option<String>,
     /// The waves of its plan.
     pub waves: Vec<Wave>,
 }
@@ -147,9 +151,9 @@ pub enum Mark {
 fn mark(reason: &str) -> Mark {
     match reason {
         "Done" => Mark::Done,
-        "UnderWay" | "Begins" | "Granted" | "Staging" => Mark::UnderWay,
+        "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" => Mark::UnderWay,
         "Failed" => Mark::Failed,
-        "NotWell" | "Overtaken" => Mark::Ill,
+        "NotWell" | "Overtaken" | "KeepsDenied" => Mark::Ill,
         "Silent" | "SilentWithGrant" | "GoneWithGrant" => Mark::Silent,
         "Skipped" => Mark::LeftOut,
         _ => Mark::Waits,
@@ -192,6 +196,7 @@ impl Pool {
             done: 0,
             behind: false,
             paused: None,
+            run_now: None,
             skip: Vec::new(),
             rollout: None,
             others: Vec::new(),
@@ -220,6 +225,7 @@ impl Sight {
             done: status.done,
             behind: pool.metadata.generation.unwrap_or(0) > status.observed_generation,
             paused: pool.spec.paused.clone(),
+            run_now: pool.spec.run_now.clone().filter(|now| rollout.is_some_and(|of| is_of(now, of))),
             skip: pool.spec.skip.clone(),
             rollout: rollout.map(|rollout| self.followed(rollout, &members)),
             others: others.collect(),
@@ -244,6 +250,7 @@ impl Sight {
             payload: plan.payload,
             plan: plan.hash,
             denied: status.denied.clone(),
+            aborted: status.aborted.clone(),
             waves: waves.collect(),
         }
     }
@@ -262,6 +269,10 @@ impl Sight {
         };
         Member { name: node.name.clone(), mark, reason: "Gone".to_owned(), message, step: None, token }
     }
+}
+
+fn is_of(now: &RunNow, rollout: &Rollout) -> bool {
+    rollout.metadata.uid.as_ref() == Some(&now.rollout_uid)
 }
 
 fn stage(n: usize, passed: usize, wave: &Planned, nodes: &[Member]) -> Stage {

@@ -132,3 +132,61 @@ fn of_people_who_write_at_once_nobody_is_lost() {
     there.sort();
     assert_eq!(there, names);
 }
+
+#[test]
+fn a_rollout_that_is_given_up_goes_back_and_its_payload_is_not_to_blame() {
+    let Some(site) = Site::new(3) else { return };
+    (1..=3).for_each(|n| site.chronicle.hold(&format!("n{n} drain")));
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    site.until("one is under way", |site| site.chronicle.lines().iter().any(|line| line.ends_with(" cordon")));
+    let grant = site.ledger().grants.remove(0);
+    let told = site.fleet(&["abort", "p", "--reason", "the wrong image"]).ok();
+    assert!(told.contains("is given up; nodes that are at it are asked to go back"), "{told}");
+    site.until("it is asked", |site| site.node_status(&grant.node.name).reason == "Aborts");
+    (1..=3).for_each(|n| site.chronicle.release(&format!("n{n} drain")));
+    site.until("its grant is free", |site| site.ledger().grants.is_empty());
+    site.until("that is said", |site| site.node_status(&grant.node.name).reason == "Failed");
+    let status = site.node_status(&grant.node.name);
+    assert!(status.message.contains("the wrong image"), "{}", status.message);
+    assert_eq!(site.chronicle.count(&format!("{} uncordon", grant.node.name)), 1);
+    assert!(site.nodes.iter().all(|node| node.runs() == payload("old")));
+    assert_eq!(site.ledger().epoch, 1, "nobody else was granted");
+    let rollout = site.rollouts().remove(0).status.unwrap();
+    assert_eq!((rollout.denied, rollout.aborted.as_deref()), (None, Some("alice: the wrong image")));
+    assert_eq!(site.json(&["status"])["pools"][0]["state"], "Aborted");
+    // It stays so, whatever the pool says later.
+    site.change_pool(json!({ "abort": null }));
+    let generation = |site: &Site| site.json(&["status"])["pools"][0]["behind"] == false;
+    site.until("it was looked at", generation);
+    assert_eq!(site.json(&["abort", "p", "--reason", "once more"])["changed"], false);
+    assert_eq!(site.ledger().epoch, 1);
+}
+
+#[test]
+fn a_rollout_goes_now_although_its_window_is_closed_and_its_soak_is_long() {
+    let Some(site) = Site::new(2) else { return };
+    let _controller = site.controller();
+    // No window is ever open for a blackout of a hundred years.
+    let blackout = json!({ "from": "2000-01-01T00:00", "until": "2100-01-01T00:00", "zone": "UTC", "why": "for ever" });
+    site.pool("new", json!({ "blackouts": [blackout], "steps": [{ "nodes": 1, "soak": "10h" }] }));
+    site.until("it is closed", |site| site.pool_status().message.contains("(for ever)"));
+    let told = site.fleet(&["run-now", "p", "--for", "1h", "--reason", "a hole in OpenSSL"]).ok();
+    assert!(told.contains("windows and blackouts hold"), "{told}");
+    site.until("the canary soaks", |site| site.pool_status().message.contains("wave 1 must be well until"));
+    assert_eq!(site.ledger().epoch, 1);
+    let rollout = site.rollouts().remove(0);
+    let spec = spec(&site)["runNow"].clone();
+    assert_eq!((spec["rolloutUID"].clone(), spec["who"].clone()), (json!(rollout.metadata.uid), json!("alice")));
+    site.fleet(&["run-now", "p", "--skip-soak", "--reason", "a hole in OpenSSL"]).ok();
+    site.until_all_run("new");
+    let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::namespaced(site.client.clone(), "default");
+    let events = site.runtime.block_on(events.list(&kube::api::ListParams::default())).unwrap().items;
+    let said = |event: &&k8s_openapi::api::core::v1::Event| event.reason.as_deref() == Some("RunsNow");
+    let message = events.iter().find(said).and_then(|event| event.message.clone()).unwrap();
+    assert!(message.ends_with("alice: a hole in OpenSSL"), "{message}");
+    let refused = site.fleet(&["run-now", "p", "--reason", "once more"]).fails(3);
+    assert!(refused.contains("refused (over)"), "{refused}");
+    let refused = site.fleet(&["abort", "p", "--reason", "too late"]).fails(3);
+    assert!(refused.contains("refused (finished)"), "{refused}");
+}
