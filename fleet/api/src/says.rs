@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use slipway_core::digest::Sha256;
-use slipway_rollout::facts::Says;
+use slipway_rollout::facts::{Says, Way};
 
 use crate::v1::{Ended, StatusResponse};
 
@@ -43,6 +43,7 @@ impl StatusResponse {
             busy,
             token: self.token,
             failed: self.failed(payload, staged),
+            back: self.way(),
         })
     }
 
@@ -50,6 +51,15 @@ impl StatusResponse {
         let disk = self.disk.as_ref().ok_or(Unclear::Runs)?;
         let slot = disk.slots.iter().find(|slot| slot.slot == disk.running).ok_or(Unclear::Runs)?;
         digest(slot.payload.as_deref().ok_or(Unclear::Runs)?)
+    }
+
+    /// Whether the other slot holds a system that was confirmed.
+    fn way(&self) -> Way {
+        let is_there = self.disk.as_ref().is_some_and(|disk| {
+            let other = disk.slots.iter().find(|slot| slot.slot != disk.running);
+            other.is_some_and(|other| other.state.as_deref() == Some("good"))
+        });
+        if is_there { Way::Open } else { Way::Closed }
     }
 
     /// Why the node does not run `payload`, nor will: it was tried; or it could not be staged, and is not by now.
@@ -120,7 +130,7 @@ mod tests {
     fn all_that_a_well_node_says() {
         let since = "2030-01-01T11:58:30Z".parse().unwrap();
         let (runs, staged) = (payload("old"), Some(payload("new")));
-        let all = Says { runs, staged, well: true, since, busy: false, token: 7, failed: None };
+        let all = Says { runs, staged, well: true, since, busy: false, token: 7, failed: None, back: Way::Open };
         assert_eq!(says(&status()), Ok(all.clone()));
         let ill = StatusResponse { health: health("ill"), ..status() };
         assert_eq!(says(&ill), Ok(Says { well: false, ..all.clone() }));
@@ -163,6 +173,21 @@ mod tests {
     fn ended(goal: &str, name: &str, failed: bool, came_back: Option<&str>) -> Ended {
         let outcome = Some(Outcome { came_back: came_back.map(str::to_owned), left: false });
         Ended { goal: goal.to_owned(), payload: payload(name).into(), failed, outcome, ..Ended::default() }
+    }
+
+    #[test]
+    fn only_a_system_that_was_confirmed_is_one_to_go_back_to() {
+        for (state, way) in
+            [(Some("good"), Way::Open), (Some("trial"), Way::Closed), (Some("bad"), Way::Closed), (None, Way::Closed)]
+        {
+            let mut status = status();
+            status.disk.as_mut().unwrap().slots[0].state = state.map(str::to_owned);
+            assert_eq!(says(&status).unwrap().back, way, "{state:?}");
+        }
+        let mut other = status();
+        other.disk.as_mut().unwrap().slots.truncate(1);
+        other.disk.as_mut().unwrap().running = "B".to_owned();
+        assert_eq!(says(&other).unwrap().back, Way::Closed);
     }
 
     #[test]

@@ -5,9 +5,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_node::goal::Request;
-use slipway_node_api::{goal, reason::Reason, v1::StatusRequest, v1::plan_request::Goal};
+use slipway_node_api::{
+    goal,
+    reason::Reason,
+    v1::{AbortRequest, StatusRequest, plan_request::Goal},
+};
 use slipway_node_client::{Client, Files, Trust, chain};
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+use uuid::Uuid;
 
 use crate::seen::{Look, address, uid};
 
@@ -21,6 +26,15 @@ const AT_ONCE: usize = 64;
 pub struct Nodes {
     files: Files,
     port: u16,
+}
+
+/// What a node is asked for.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// To do something.
+    For(Request),
+    /// To end the operation of this name, and go back.
+    Abort(Uuid, String),
 }
 
 /// What came of a request.
@@ -64,7 +78,7 @@ impl Nodes {
     }
 
     /// Ask nodes, each for something. What came of it, by UID.
-    pub async fn ask(&self, requests: Vec<(core::Node, Request)>) -> BTreeMap<String, Answer> {
+    pub async fn ask(&self, requests: Vec<(core::Node, Ask)>) -> BTreeMap<String, Answer> {
         let trust = Trust::load(&self.files).map_err(|e| format!("the controller's own certificates: {e}"));
         let gate = Arc::new(Semaphore::new(AT_ONCE));
         let mut asks = JoinSet::new();
@@ -90,16 +104,23 @@ async fn connect(trust: &Trust, address: &str) -> Result<Client, String> {
     trust.connect(address).await.map_err(|e| e.to_string())
 }
 
-async fn ask(mut client: Client, request: &Request) -> Result<Answer, String> {
-    let asked = match goal::to_wire(request) {
-        Goal::Stage(request) => client.stage(request).await,
-        Goal::Upgrade(request) => client.upgrade(request).await,
-        Goal::Rollback(request) => client.rollback(request).await,
-        Goal::Reboot(request) => client.reboot(request).await,
+async fn ask(mut client: Client, ask: &Ask) -> Result<Answer, String> {
+    let asked = match ask {
+        Ask::For(request) => match goal::to_wire(request) {
+            Goal::Stage(request) => client.stage(request).await,
+            Goal::Upgrade(request) => client.upgrade(request).await,
+            Goal::Rollback(request) => client.rollback(request).await,
+            Goal::Reboot(request) => client.reboot(request).await,
+        }
+        .map(|answer| answer.get_ref().state == "new"),
+        Ask::Abort(id, why) => {
+            let request = AbortRequest { id: id.to_string(), why: why.clone(), as_is: false };
+            client.abort(request).await.map(|_| false)
+        }
     };
     match asked {
-        Ok(answer) if answer.get_ref().state == "new" => Ok(Answer::New),
-        Ok(_) => Ok(Answer::Known),
+        Ok(true) => Ok(Answer::New),
+        Ok(false) => Ok(Answer::Known),
         Err(status) => match Reason::of(&status) {
             Some(reason) => Err(format!("the node refuses ({}): {}", reason.word(), status.message())),
             None => Err(chain(&status)),

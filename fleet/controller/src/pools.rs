@@ -8,8 +8,12 @@ use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     policy::UpgradePolicy,
     pool::{Named, NodePool, NodePoolSpec},
+    rollout::Rollout,
 };
-use slipway_rollout::policy::{Policy, Rules};
+use slipway_rollout::{
+    facts::Hurry,
+    policy::{Policy, Rules},
+};
 
 use crate::{
     cluster::Objects,
@@ -74,6 +78,21 @@ pub struct Wish {
     pub held: BTreeMap<String, String>,
     /// The label that says where a node is.
     pub zones: String,
+}
+
+impl Wish {
+    /// Why people have given this rollout up.
+    pub fn aborts(&self, rollout: Option<&Rollout>) -> Option<String> {
+        let abort = self.pool.spec.abort.as_ref()?;
+        (rollout?.metadata.uid.as_ref() == Some(&abort.rollout_uid)).then(|| abort.word.to_string())
+    }
+
+    /// Whether people want this rollout to go now.
+    pub fn hurry(&self, rollout: Option<&Rollout>) -> Option<Hurry> {
+        let now = self.pool.spec.run_now.as_ref()?;
+        let soak = now.soak_of_wave.and_then(|wave| (wave as usize).checked_sub(1));
+        (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then_some(Hurry { until: now.until, soak })
+    }
 }
 
 /// Which nodes each pool has.

@@ -30,7 +30,7 @@ const LONGEST: usize = 1000;
 /// What goes on, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// Finished, Denied, Paused, Running, Waiting.
+    /// Finished, Denied, Aborted, Paused, Running, Waiting.
     pub state: &'static str,
     /// The same, and why no more.
     pub message: String,
@@ -46,7 +46,8 @@ fn count(of: usize) -> u32 {
 
 /// Something is being done with the node.
 fn goes_on(why: &WhyNot) -> bool {
-    matches!(why, WhyNot::UnderWay { .. } | WhyNot::Begins { .. } | WhyNot::Granted | WhyNot::Staging)
+    use WhyNot::{Aborts, Begins, Granted, Returns, Staging, UnderWay};
+    matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging)
 }
 
 /// Why this node does not go, with what its own service says.
@@ -69,7 +70,13 @@ pub fn headline(course: &Course) -> Headline {
         _ => None,
     });
     if let Some(why) = snapshot.denied.as_ref().or(denied) {
-        return Headline { state: "Denied", message: short(why.clone()) };
+        let on_it = snapshot.nodes.iter().filter(|seen| seen.runs(snapshot.plan.payload)).count();
+        let back = snapshot.back.filter(|_| on_it > 0 && snapshot.denied.is_some());
+        let back = back.map(|_| format!("; nodes go back, and {on_it} still run it")).unwrap_or_default();
+        return Headline { state: "Denied", message: short(why.clone() + &back) };
+    }
+    if let Some(why) = &snapshot.aborted {
+        return Headline { state: "Aborted", message: short(why.clone()) };
     }
     if let Some(why) = &snapshot.paused {
         return Headline { state: "Paused", message: short(why.clone()) };
@@ -101,6 +108,7 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
             _ => {}
         }
     }
+    status.aborted = course.snapshot.aborted.clone();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     let waiting = course.waiting();

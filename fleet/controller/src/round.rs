@@ -8,7 +8,7 @@ use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{ledger::DisruptionLedger, rollout::Rollout};
 use slipway_rollout::{
     decide::{Action, Decision, Waiting, decide, frees},
-    facts::{Evidence, Seen, Snapshot},
+    facts::{Back, Evidence, Seen, Snapshot},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
     why::WhyNot,
@@ -175,6 +175,9 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
         skip: wish.skip.clone(),
         paused: wish.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
         denied: status.denied,
+        back: wish.pool.spec.rollback.as_ref().map(|of| Back { control_plane: of.control_plane }),
+        aborted: status.aborted.or_else(|| wish.aborts(rollout)),
+        hurry: wish.hurry(rollout),
     };
     let mut decision = decide(&snapshot, now);
     if leaves {

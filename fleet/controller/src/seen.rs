@@ -6,7 +6,7 @@ use slipway_core::digest::Sha256;
 use slipway_node::goal::Goal;
 use slipway_node_api::v1::StatusResponse;
 use slipway_rollout::{
-    facts::{Says, Seen},
+    facts::{Says, Seen, Way},
     ledger::{Node, Role},
 };
 
@@ -75,6 +75,11 @@ pub fn says(look: &Look, node: &Node, payload: Sha256, rollouts: &[&str]) -> Res
         return Err(format!("it says that it obeyed the token {}, which no ledger gives", status.token));
     }
     let mut says = status.says(payload, look.at).map_err(|e| e.to_string())?;
+    if says.runs == payload
+        && let Some(why) = rollouts.iter().find_map(|rollout| went_back(status, rollout, &node.uid))
+    {
+        says.back = Way::Tried(why.unwrap_or_else(|| "it went back, and runs the payload again".to_owned()));
+    }
     let tried = |status| rollouts.iter().find_map(|rollout| came_back(status, rollout, &node.uid));
     if says.failed.is_none() && says.runs != payload {
         says.failed = tried(status);
@@ -84,9 +89,18 @@ pub fn says(look: &Look, node: &Node, payload: Sha256, rollouts: &[&str]) -> Res
 
 /// Why this rollout's upgrade of the node did not last. It is tried once.
 fn came_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<String> {
+    if went_back(status, rollout, node) == Some(None) {
+        return Some("it went back, because the payload is denied".to_owned());
+    }
     let id = names::operation(rollout, node, Goal::Upgrade, 0).to_string();
     let outcome = status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?;
     Some(outcome.came_back.clone().unwrap_or_else(|| "it ran the payload, and does so no more".to_owned()))
+}
+
+/// What came of it if this rollout has asked the node to go back: `None` inside if it did.
+fn went_back(status: &StatusResponse, rollout: &str, node: &str) -> Option<Option<String>> {
+    let id = names::operation(rollout, node, Goal::Rollback, 0).to_string();
+    Some(status.ended.iter().find(|ended| ended.id == id)?.outcome.as_ref()?.came_back.clone())
 }
 
 /// The number of the next attempt to stage: after those that ended without the payload in its slot.

@@ -12,6 +12,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
+    pool::RunNow,
     rollout::{Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
@@ -25,7 +26,7 @@ use crate::{
     cluster::{Cluster, Error, Objects, Result},
     events::Told,
     figures, names,
-    nodes::{Answer, Nodes},
+    nodes::{Answer, Ask, Nodes},
     pools::Members,
     report,
     round::{Course, Round, Sight, round, to_look},
@@ -121,15 +122,21 @@ impl Controller {
         self.cluster.write_rollout(&new).await
     }
 
-    /// Have nodes stage and begin.
+    /// Have nodes stage, begin, and go back.
     async fn ask(&self, objects: &Objects, looks: &BTreeMap<String, Look>, round: &Round) -> BTreeMap<String, Answer> {
         let nodes: BTreeMap<&str, &core::Node> = objects.nodes.iter().map(|node| (seen::uid(node), node)).collect();
         let mut requests = Vec::new();
         for course in round.pools.values().flatten() {
             for action in &course.decision.actions {
-                let (Action::Stage { uid, .. } | Action::Begin { uid, .. }) = action else { continue };
-                if let Some((node, request)) = nodes.get(uid.as_str()).zip(request(course, action, looks.get(uid))) {
-                    requests.push(((*node).clone(), request));
+                let (Action::Stage { uid, .. }
+                | Action::Begin { uid, .. }
+                | Action::Return { uid, .. }
+                | Action::Abort { uid, .. }) = action
+                else {
+                    continue;
+                };
+                if let Some((node, ask)) = nodes.get(uid.as_str()).zip(asked(course, action, looks.get(uid))) {
+                    requests.push(((*node).clone(), ask));
                 }
             }
         }
@@ -176,29 +183,40 @@ fn said(told: Result<()>) {
 }
 
 /// What a node is asked for.
+fn asked(course: &Course, action: &Action, look: Option<&Look>) -> Option<Ask> {
+    let Action::Abort { uid, .. } = action else { return request(course, action, look).map(Ask::For) };
+    let of = course.rollout.as_ref()?.metadata.uid.as_deref()?;
+    let why = course.snapshot.aborted.clone()?;
+    Some(Ask::Abort(names::operation(of, uid, Goal::Upgrade, 0), why))
+}
+
 fn request(course: &Course, action: &Action, look: Option<&Look>) -> Option<Request> {
     let rollout = course.rollout.as_ref()?;
     let of = rollout.metadata.uid.as_deref()?;
     let spec = &course.wish.pool.spec;
     let (id, goal, token, payload) = match action {
+        Action::Return { uid, token } => {
+            (names::operation(of, uid, Goal::Rollback, 0), Goal::Rollback, Some(*token), None)
+        }
         Action::Stage { uid, payload } => {
             let status = look.and_then(|look| look.status.as_ref().ok())?;
             let id = names::operation(of, uid, Goal::Stage, seen::attempt(status, of, uid));
-            (id, Goal::Stage, None, *payload)
+            (id, Goal::Stage, None, Some(*payload))
         }
         Action::Begin { uid, token, payload } => {
-            (names::operation(of, uid, Goal::Upgrade, 0), Goal::Upgrade, Some(*token), *payload)
+            (names::operation(of, uid, Goal::Upgrade, 0), Goal::Upgrade, Some(*token), Some(*payload))
         }
         _ => return None,
     };
     Some(Request {
         id,
         goal,
-        source: rollout.spec.image.clone(),
-        payload: Some(payload),
-        preserve: goal == Goal::Stage || !spec.discard_ephemeral,
+        // Who goes back fetches nothing.
+        source: payload.map(|_| rollout.spec.image.clone()).unwrap_or_default(),
+        payload,
+        preserve: goal != Goal::Upgrade || !spec.discard_ephemeral,
         token,
-        allow_outage: goal == Goal::Upgrade && spec.allow_control_plane_outage,
+        allow_outage: goal != Goal::Stage && spec.allow_control_plane_outage,
         allow_any_version: spec.allow_any_version,
         // The node takes it from the certificate.
         caller: String::new(),
@@ -235,21 +253,41 @@ fn happened(round: &Round, before: &Ledger) -> Vec<Told> {
     for grant in round.ledger.grants.iter().filter(|grant| before.held(&grant.node.uid).is_none()) {
         of_node(&grant.node, "GrantGiven", grant.token, format!("it may begin, with the grant {}", grant.token), false);
     }
-    for course in round.pools.values().flatten() {
-        let Some(rollout) = &course.rollout else { continue };
-        for action in &course.decision.actions {
-            let Action::Deny { why, .. } = action else { continue };
-            told.push(Told {
-                kind: "Rollout",
-                api: "fleet.slipway.dev/v1alpha1",
-                name: rollout.metadata.name.clone().unwrap_or_default(),
-                uid: rollout.metadata.uid.clone().unwrap_or_default(),
-                reason: "PayloadDenied",
-                which: String::new(),
-                message: format!("nothing new begins: {why}"),
-                is_warning: true,
-            });
+    told.extend(round.pools.values().flatten().flat_map(of_rollout));
+    told
+}
+
+/// What happened to a rollout.
+fn of_rollout(course: &Course) -> Vec<Told> {
+    let Some(rollout) = &course.rollout else { return Vec::new() };
+    let mut told = Vec::new();
+    let mut tell = |reason, which, message| {
+        told.push(Told {
+            kind: "Rollout",
+            api: "fleet.slipway.dev/v1alpha1",
+            name: rollout.metadata.name.clone().unwrap_or_default(),
+            uid: rollout.metadata.uid.clone().unwrap_or_default(),
+            reason,
+            which,
+            message,
+            is_warning: true,
+        });
+    };
+    let mut grants = false;
+    for action in &course.decision.actions {
+        match action {
+            Action::Deny { why, .. } => tell("PayloadDenied", String::new(), format!("nothing new begins: {why}")),
+            Action::Grant { .. } => grants = true,
+            _ => {}
         }
+    }
+    let was_aborted = rollout.status.as_ref().is_some_and(|status| status.aborted.is_some());
+    if let Some(why) = course.snapshot.aborted.as_ref().filter(|_| !was_aborted) {
+        tell("RolloutAborted", String::new(), format!("it is given up: {why}"));
+    }
+    let word = course.wish.pool.spec.run_now.as_ref().filter(|_| grants && course.snapshot.hurry.is_some());
+    if let Some(RunNow { until, word, .. }) = word {
+        tell("RunsNow", until.to_string(), format!("windows and blackouts hold nobody back until {until}: {word}"));
     }
     told
 }

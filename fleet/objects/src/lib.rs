@@ -2,7 +2,7 @@
 //!
 //! | kind | people write | the controller writes |
 //! |---|---|---|
-//! | [`NodePool`](pool::NodePool) | which nodes, which payload, which policies; pause and skip | how far it is, and why not further |
+//! | [`NodePool`](pool::NodePool) | which nodes, which payload, which policies; pause, skip, abort, go now | how far it is, and why not further |
 //! | [`UpgradePolicy`](policy::UpgradePolicy) | what is allowed | |
 //! | [`Channel`](channel::Channel) | where new images come from | what was found, and what was not chosen |
 //! | [`Rollout`](rollout::Rollout) | | the plan, once; how far it is |

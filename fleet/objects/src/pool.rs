@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -58,6 +59,17 @@ pub struct NodePoolSpec {
     /// Begin nothing new while this is set. What has begun goes on to its end. Only a person takes it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Word>,
+    /// Have nodes go back if the payload of a rollout is denied: those that run it already have the system of their other
+    /// slot run again. Nothing is downloaded. They go one after the other under the same policies. Without this they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
+    /// Give a rollout up: nothing new of it begins, ever, and nodes that are at it are asked to go back, as far as they can.
+    /// It stays given up when this is taken away. Delete the Rollout to have its payload tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abort: Option<Abort>,
+    /// Have a rollout go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_now: Option<RunNow>,
     /// Nodes that are left out. Nobody waits for them. They stay in the budget when they are not well.
     #[serde(default)]
     #[schemars(length(max = 1024))]
@@ -106,6 +118,45 @@ impl Target {
     }
 }
 
+/// Nodes go back from a payload that is denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rollback {
+    /// Those of the control plane, too. Think of etcd: its data may be newer than the old system understands.
+    pub control_plane: bool,
+}
+
+/// A rollout that is given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Abort {
+    /// The UID of the Rollout: it says so of this one, and of none that follows.
+    #[serde(rename = "rolloutUID")]
+    #[schemars(length(min = 1, max = 64))]
+    pub rollout_uid: String,
+    /// Whose word this is.
+    #[serde(flatten)]
+    pub word: Word,
+}
+
+/// A rollout that goes now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunNow {
+    /// The UID of the Rollout: it says so of this one, and of none that follows.
+    #[serde(rename = "rolloutUID")]
+    #[schemars(length(min = 1, max = 64))]
+    pub rollout_uid: String,
+    /// Until then: 2026-06-01T22:00:00Z. From then on windows and blackouts hold again.
+    pub until: Timestamp,
+    /// The wave, counted from 1, whose soak is passed over. Its nodes must be well all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub soak_of_wave: Option<u32>,
+    /// Whose word this is.
+    #[serde(flatten)]
+    pub word: Word,
+}
+
 /// A node that is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Skip {
@@ -125,7 +176,7 @@ pub struct NodePoolStatus {
     pub nodes: u32,
     /// How many of them run the target, are well, and hold no grant.
     pub done: u32,
-    /// What goes on, in one word: UpToDate, Running, Waiting, Paused, Denied, Invalid.
+    /// What goes on, in one word: UpToDate, Running, Waiting, Paused, Denied, Aborted, Invalid.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,

@@ -48,13 +48,16 @@ pub struct RolloutStatus {
     /// Why the controller has paused it. This stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
+    /// Who has given it up, and why. This stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aborted: Option<String>,
     /// How many nodes it has.
     pub nodes: u32,
     /// How many of them run the payload, are well, and hold no grant.
     pub done: u32,
     /// How many waves are over, of how many: 1/3.
     pub waves: String,
-    /// What goes on, in one word: Finished, Running, Waiting, Paused, Denied, Superseded.
+    /// What goes on, in one word: Finished, Running, Waiting, Paused, Denied, Aborted, Superseded.
     pub state: String,
     /// What goes on, and why no more; for people.
     pub message: String,

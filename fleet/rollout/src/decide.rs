@@ -10,6 +10,14 @@
 //!   is no reason to begin in the morning. Nor is it asked while it is left out.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
 //!   begins. What has begun goes on to its end.
+//! * **Somebody may have it go now**: until a time that they name, windows and blackouts hold nobody back, and the soak of
+//!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
+//! * **Given up**: nothing new begins, ever, and nodes that are at it are asked to go back. That is no failure of the
+//!   payload: nothing is denied. A node with a grant that did not begin keeps it: a request may be on its way.
+//! * **The way back**, where people want it: once the denial is written, nodes of the plan that run the payload are granted
+//!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
+//!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
+//!   back, and the pause that came with the denial does not.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
@@ -24,8 +32,9 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{
-    facts::{Evidence, Seen, Snapshot},
-    ledger::{Grant, Ledger, Limits, Node, Proof},
+    facts::{Back, Evidence, Hurry, Seen, Snapshot, Way},
+    ledger::{Grant, Ledger, Limits, Node, Proof, Role},
+    policy::Closed,
     why::WhyNot,
 };
 
@@ -39,6 +48,10 @@ pub enum Action {
     Grant { node: Node },
     /// Ask the node to begin.
     Begin { uid: String, token: u64, payload: Sha256 },
+    /// Ask the node to have the system of its other slot run again.
+    Return { uid: String, token: u64 },
+    /// Ask the node to end what it began with this grant, and to go back.
+    Abort { uid: String, token: u64 },
     /// Take the grant out of the ledger.
     Free { uid: String, proof: Proof },
     /// Give no more grants until a person says so.
@@ -79,12 +92,14 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let ledger = frees(&snapshot.ledger, &snapshot.nodes, &snapshot.evidence, &mut actions);
     let view = View::new(snapshot, &ledger);
     let stop = view.stop(&mut actions);
-    let hours = snapshot.rules.open(now);
+    let hours = hours(snapshot, now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = snapshot.rules.limits(view.size(), view.down(), now, until);
     let progress = view.progress(now);
-    let held_back = stop.clone().or_else(|| hours.err().map(WhyNot::Closed));
-    let gate = Gate { stop, held_back, unstaged: view.unstaged(), progress };
+    let closed = hours.err().map(WhyNot::Closed);
+    let back = view.back().map(|back| (back, view.persons_pause().or_else(|| closed.clone())));
+    let held_back = stop.clone().or(closed);
+    let gate = Gate { stop, held_back, back, unstaged: view.unstaged(), progress };
 
     let mut next = ledger.clone();
     let mut first: Option<String> = None;
@@ -110,7 +125,8 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
         waiting.push(Waiting { node: node.clone(), why });
     }
     let Progress { passed, soaks, .. } = gate.progress;
-    Decision { actions, limits, waiting, passed, soaks, finished: view.is_over(passed) }
+    let finished = view.is_over(passed) && !view.is_anybody_behind(&actions);
+    Decision { actions, limits, waiting, passed, soaks, finished }
 }
 
 /// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
@@ -133,12 +149,28 @@ pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &m
     ledger
 }
 
+/// Until when nodes may begin; `None` for ever.
+fn hours(snapshot: &Snapshot, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
+    let open = snapshot.rules.open(now);
+    match hurry(snapshot, now) {
+        Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
+        None => open,
+    }
+}
+
+/// Somebody's word that it goes now, while that holds.
+fn hurry(snapshot: &Snapshot, now: Timestamp) -> Option<Hurry> {
+    snapshot.hurry.filter(|hurry| now < hurry.until)
+}
+
 /// What holds nodes back that are not held back by themselves.
 struct Gate {
     /// Nothing new at all.
     stop: Option<WhyNot>,
     /// Nothing begins: that, or the time.
     held_back: Option<WhyNot>,
+    /// Nodes go back; and why none does now.
+    back: Option<(Back, Option<WhyNot>)>,
     /// Somebody has not staged yet.
     unstaged: Option<WhyNot>,
     progress: Progress,
@@ -187,20 +219,68 @@ impl<'a> View<'a> {
     /// Why nothing new begins; and what is done about it, if it is new.
     fn stop(&self, actions: &mut Vec<Action>) -> Option<WhyNot> {
         let snapshot = self.snapshot;
+        if let Some(why) = &snapshot.aborted {
+            // Who comes back because it was asked to is no failure of the payload.
+            let denied = snapshot.denied.clone().map(WhyNot::Denied);
+            return denied.or_else(|| Some(WhyNot::Aborted(why.clone())));
+        }
         if let Some(why) = self.verdict() {
+            let why = snapshot.denied.clone().unwrap_or(why);
             if snapshot.denied.is_none() {
                 actions.push(Action::Deny { payload: snapshot.plan.payload, why: why.clone() });
             }
             if snapshot.paused.is_none() {
                 actions.push(Action::Pause { why: why.clone() });
             }
-            return Some(WhyNot::Denied(snapshot.denied.clone().unwrap_or(why)));
+            return Some(WhyNot::Denied(why));
         }
         if !snapshot.plan.is_whole() {
             return Some(WhyNot::PlanChanged);
         }
         let denied = snapshot.denied.clone().map(WhyNot::Denied);
         denied.or_else(|| snapshot.paused.clone().map(WhyNot::Paused))
+    }
+
+    /// Whether nodes go back: the payload is denied, by a write that everybody sees.
+    fn back(&self) -> Option<Back> {
+        let Snapshot { back, denied, aborted, plan, .. } = self.snapshot;
+        back.filter(|_| denied.is_some() && aborted.is_none() && plan.is_whole())
+    }
+
+    /// Somebody is to go back, now or once the denial is written.
+    fn is_anybody_behind(&self, actions: &[Action]) -> bool {
+        let Snapshot { back, denied, aborted, plan, .. } = self.snapshot;
+        let is_denied = denied.is_some() || actions.iter().any(|action| matches!(action, Action::Deny { .. }));
+        let Some(back) = back.filter(|_| is_denied && aborted.is_none() && plan.is_whole()) else { return false };
+        let planned = plan.nodes().filter_map(|(_, node)| self.seen.get(node.uid.as_str()));
+        let mut on_it = planned.filter(|seen| seen.runs(plan.payload));
+        on_it.any(|seen| !matches!(self.returns(seen, &(back, None)), WhyNot::Stays(_) | WhyNot::Skipped))
+    }
+
+    /// A person's pause. The one that came with the denial says what that says.
+    fn persons_pause(&self) -> Option<WhyNot> {
+        let Snapshot { paused, denied, .. } = self.snapshot;
+        paused.clone().filter(|_| paused != denied).map(WhyNot::Paused)
+    }
+
+    /// Why a node that runs the payload does not go back; `Granted` if nothing but the ledger can hold it back.
+    fn returns(&self, seen: &Seen, (back, held_back): &(Back, Option<WhyNot>)) -> WhyNot {
+        let says = seen.says.as_ref();
+        if self.snapshot.skip.contains(&seen.node.uid) {
+            return WhyNot::Skipped;
+        }
+        if says.is_some_and(|says| says.busy) {
+            return WhyNot::Busy;
+        }
+        let stays = |why: &str| WhyNot::Stays(why.to_owned());
+        if seen.node.role == Role::ControlPlane && !back.control_plane {
+            return stays("it is of the control plane, and nobody asked that this goes back");
+        }
+        match says.map(|says| &says.back) {
+            Some(Way::Open) => held_back.clone().unwrap_or(WhyNot::Granted),
+            Some(Way::Tried(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
+            Some(Way::Closed) | None => stays("its other slot holds no system that was ever confirmed"),
+        }
     }
 
     /// Why the payload is to be denied.
@@ -261,7 +341,8 @@ impl<'a> View<'a> {
                 let since = done.filter_map(|node| Some(self.seen.get(node.uid.as_str())?.says.as_ref()?.since)).max();
                 let Some(since) = since else { return stay(WhyNot::NoCanary { wave: number }, None) };
                 let until = soak.after(since);
-                if now < until {
+                let is_passed_over = hurry(self.snapshot, now).is_some_and(|hurry| hurry.soak == Some(passed));
+                if now < until && !is_passed_over {
                     return stay(WhyNot::Soak { wave: number, until }, Some(until));
                 }
             }
@@ -316,6 +397,12 @@ impl<'a> View<'a> {
             return Some(self.holds(seen, grant, gate, actions));
         }
         let Some(says) = &seen.says else { return Some(WhyNot::Silent) };
+        if says.runs == payload
+            && wave.is_some()
+            && let Some(back) = &gate.back
+        {
+            return Some(self.returns(seen, back));
+        }
         if says.runs == payload {
             let why = if says.busy { WhyNot::Busy } else { WhyNot::NotWell };
             return (!seen.is_well()).then_some(why);
@@ -350,8 +437,26 @@ impl<'a> View<'a> {
         if says.token > token {
             return WhyNot::Overtaken { token, obeyed: says.token };
         }
+        let is_aborted = self.snapshot.aborted.is_some();
+        if says.token == token && is_aborted && says.busy {
+            actions.push(Action::Abort { uid: seen.node.uid.clone(), token });
+            return WhyNot::Aborts { token };
+        }
         if says.token == token {
             return WhyNot::UnderWay { token };
+        }
+        if is_aborted {
+            return WhyNot::AbortedHolder { token };
+        }
+        if says.runs == self.snapshot.plan.payload
+            && let Some(back) = &gate.back
+        {
+            let why = self.returns(seen, back);
+            if why != WhyNot::Granted {
+                return why;
+            }
+            actions.push(Action::Return { uid: seen.node.uid.clone(), token });
+            return WhyNot::Returns { token };
         }
         // It stays charged: a request may be on its way.
         if self.snapshot.skip.contains(&seen.node.uid) {

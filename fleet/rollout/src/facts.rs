@@ -38,6 +38,21 @@ pub struct Says {
     pub token: u64,
     /// Why the rollout's payload does not run, nor will: it was tried and the node came back, or it cannot be staged.
     pub failed: Option<String>,
+    /// Whether it can go back.
+    pub back: Way,
+}
+
+/// Whether a node can go back to the system of its other slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// There is none that was ever confirmed.
+    #[default]
+    Closed,
+    /// It can.
+    Open,
+    /// It was asked to, and runs the payload all the same.
+    Tried(String),
 }
 
 impl Seen {
@@ -66,6 +81,22 @@ pub struct Evidence {
     pub proof: Proof,
 }
 
+/// Somebody's word that nodes begin now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Hurry {
+    /// Until then.
+    pub until: Timestamp,
+    /// The wave, counted from 0, whose soak is passed over. Its nodes must be well all the same.
+    pub soak: Option<usize>,
+}
+
+/// Nodes go back from a payload that is denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Back {
+    /// Those of the control plane, too.
+    pub control_plane: bool,
+}
+
 /// What one decision is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -89,4 +120,10 @@ pub struct Snapshot {
     pub paused: Option<String>,
     /// Why its payload is denied.
     pub denied: Option<String>,
+    /// Whether nodes go back if its payload is denied.
+    pub back: Option<Back>,
+    /// Why people have given it up. It stays so.
+    pub aborted: Option<String>,
+    /// Whether it goes now.
+    pub hurry: Option<Hurry>,
 }

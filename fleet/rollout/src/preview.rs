@@ -3,12 +3,14 @@
 //! The times come from the same ledger and the same policies, in a world where every node takes as long as is said, none
 //! fails, and nobody else is disturbed. So a node may begin later than it says here, and not before.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     decide::{Waiting, decide},
-    facts::Snapshot,
+    facts::{Seen, Snapshot},
     ledger::{Ledger, Node, Refused},
     plan::Plan,
     policy::Rules,
@@ -20,31 +22,77 @@ use crate::{
 pub struct Preview {
     /// The plan; its hash is what is agreed to.
     pub plan: Plan,
-    /// When each node of each wave begins at the earliest; `None` if it never does.
-    pub begins: Vec<Vec<Option<Timestamp>>>,
-    /// When the last soak is over, at the earliest.
-    pub ends: Option<Timestamp>,
+    /// When its nodes begin at the earliest.
+    pub times: Times,
     /// Why nodes do not go now.
     pub waiting: Vec<Waiting>,
 }
 
+/// When a node begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Begins {
+    /// It has begun, or nothing more is expected of it.
+    Already,
+    /// Not before.
+    At(Timestamp),
+    /// Nothing that is allowed ever lets it begin.
+    Never,
+}
+
+/// The earliest times of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// When each node of each wave begins.
+    pub begins: Vec<Vec<Begins>>,
+    /// When the last soak is over; `None` if that never comes.
+    pub ends: Option<Timestamp>,
+}
+
+/// How far a plan is when somebody asks for its times.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// How many nodes the pool has.
+    pub size: u32,
+    /// How many waves are over.
+    pub passed: usize,
+    /// UIDs of nodes that have begun, or of which nothing more is expected.
+    pub begun: &'a BTreeSet<&'a str>,
+}
+
 /// What the plan of this snapshot would do from now on, if each node takes so long.
 pub fn preview(snapshot: &Snapshot, takes: Span, now: Timestamp) -> Preview {
-    let size = u32::try_from(snapshot.nodes.len()).unwrap_or(u32::MAX);
-    let mut clock = Clock { rules: &snapshot.rules, size, takes, ledger: Ledger::default(), ends: Vec::new() };
+    let Snapshot { plan, rules, nodes, passed, .. } = snapshot;
+    let has_begun = |seen: &&Seen| seen.runs(plan.payload) || seen.failure().is_some();
+    let begun = nodes.iter().filter(has_begun).map(|seen| seen.node.uid.as_str());
+    let begun = begun.chain(snapshot.skip.iter().map(String::as_str)).collect();
+    let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let times = times(plan, rules, Progress { size, passed: *passed, begun: &begun }, takes, now);
+    Preview { plan: plan.clone(), times, waiting: decide(snapshot, now).waiting }
+}
+
+/// When the nodes of a plan begin from now on at the earliest, if each takes so long.
+pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, now: Timestamp) -> Times {
+    let mut clock = Clock { rules, size: progress.size, takes, ledger: Ledger::default(), ends: Vec::new() };
     let mut at = Some(now);
     let mut begins = Vec::new();
-    for wave in &snapshot.plan.waves {
+    for (n, wave) in plan.waves.iter().enumerate() {
         let mut times = Vec::new();
         for node in &wave.nodes {
+            if progress.begun.contains(node.uid.as_str()) {
+                times.push(Begins::Already);
+                continue;
+            }
             at = at.and_then(|at| clock.begins(node, at));
-            times.push(at);
+            times.push(at.map_or(Begins::Never, Begins::At));
         }
+        // A soak that is going on has an end that is not known here: not before now. One that did not begin is whole.
+        let soak = wave.soak.filter(|_| n >= progress.passed && times.iter().any(|time| *time != Begins::Already));
         begins.push(times);
         // The wave is over when its last node is.
-        at = at.map(|at| clock.all_end(at)).map(|at| wave.soak.map_or(at, |soak| soak.after(at)));
+        at = at.map(|at| clock.all_end(at)).map(|at| soak.map_or(at, |soak| soak.after(at)));
     }
-    Preview { plan: snapshot.plan.clone(), begins, ends: at, waiting: decide(snapshot, now).waiting }
+    Times { begins, ends: at }
 }
 
 struct Clock<'a> {

@@ -18,6 +18,23 @@ pub enum WhyNot {
     /// The payload is denied.
     #[error("the payload is denied: {0}")]
     Denied(String),
+    /// People have given it up.
+    #[error("the rollout is aborted: {0}")]
+    Aborted(String),
+    /// People have given it up, and it holds a grant without having begun.
+    #[error(
+        "the rollout is aborted, and it holds the grant {token} without having begun: free it by hand, unless it begins"
+    )]
+    AbortedHolder { token: u64 },
+    /// People have given it up, and it is at it.
+    #[error("the rollout is aborted: it is asked to end what it began with the grant {token}")]
+    Aborts { token: u64 },
+    /// It runs a payload that is denied, and does not go back.
+    #[error("it keeps the payload that is denied: {0}")]
+    Stays(String),
+    /// It holds a grant and is to be asked to go back.
+    #[error("it has the grant {token}, and is asked to go back")]
+    Returns { token: u64 },
     /// It came after the plan was made.
     #[error("it is not in the plan: it comes with the next rollout")]
     NotInPlan,
@@ -89,6 +106,11 @@ impl WhyNot {
             Self::PlanChanged => "PlanChanged",
             Self::Paused(_) => "Paused",
             Self::Denied(_) => "PayloadDenied",
+            Self::Aborted(_) => "Aborted",
+            Self::AbortedHolder { .. } => "AbortedWithGrant",
+            Self::Aborts { .. } => "Aborts",
+            Self::Stays(_) => "KeepsDenied",
+            Self::Returns { .. } => "Returns",
             Self::NotInPlan => "NotInPlan",
             Self::Skipped => "Skipped",
             Self::Failed(_) => "Failed",

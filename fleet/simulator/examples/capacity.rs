@@ -16,7 +16,7 @@ use slipway_fleet_simulator::{
 use slipway_rollout::{
     amount::Amount,
     decide::decide,
-    facts::{Says, Seen, Snapshot},
+    facts::{Says, Seen, Snapshot, Way},
     ledger::{Ledger, Node, Rate, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules, Step, Topology},
@@ -65,13 +65,28 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
         busy: false,
         token: 0,
         failed: None,
+        back: Way::Closed,
     };
     let seen = |(n, (_, node)): (usize, (usize, &Node))| Seen { node: node.clone(), says: Some(said(n)) };
     let seen: Vec<Seen> = plan.nodes().enumerate().map(seen).collect();
     let passed = usize::from(done > 0);
     let (ledger, skip) = (Ledger::default(), BTreeSet::new());
     let (elsewhere, evidence, paused, denied) = (Vec::new(), Vec::new(), None, None);
-    Snapshot { plan, passed, rules, nodes: seen, elsewhere, ledger, evidence, skip, paused, denied }
+    Snapshot {
+        plan,
+        passed,
+        rules,
+        nodes: seen,
+        elsewhere,
+        ledger,
+        evidence,
+        skip,
+        paused,
+        denied,
+        back: None,
+        aborted: None,
+        hurry: None,
+    }
 }
 
 /// The grants of this decision are given. `how` says what became of them: asked to begin, at work, or done.

@@ -153,6 +153,9 @@ impl World {
         let name = &machine.name;
         let is_so = match (outcome, op.request.goal) {
             (Outcome::Reached, Goal::Upgrade) => machine.runs() == op.request.payload && machine.is_confirmed(),
+            (Outcome::Reached, Goal::Rollback) => {
+                op.to.as_ref().map(|to| to.slot) == Some(machine.running) && machine.is_confirmed()
+            }
             (Outcome::Reached, _) => {
                 machine.payloads.a == op.request.payload || machine.payloads.b == op.request.payload
             }
@@ -163,7 +166,7 @@ impl World {
         let law = (!is_so).then(|| format!("outcomes: {name} ends with {outcome:?}, and its disk says otherwise"));
         let object = self.api.nodes.get(name);
         let id = op.id().to_string();
-        let is_left = object.filter(|_| op.request.goal == Goal::Upgrade).is_some_and(|object| {
+        let is_left = object.filter(|_| op.request.goal != Goal::Stage).is_some_and(|object| {
             let is_ours = object.state.owner.as_ref() == Some(&id);
             let is_foreign = object.state.owner.is_some() && !is_ours;
             is_ours || (!is_foreign && object.state.unschedulable != object.want)

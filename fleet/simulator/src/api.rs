@@ -49,6 +49,9 @@ pub struct Rollout {
     pub passed: usize,
     pub paused: Option<String>,
     pub denied: Option<String>,
+    pub aborted: Option<String>,
+    /// People want it to go now, until then, and pass over the soak of this wave.
+    pub hurry: Option<(Seconds, Option<usize>)>,
     pub skip: BTreeSet<String>,
     /// Tokens of grants that people want to be free, by UID. Nobody takes them out.
     pub words: BTreeMap<String, u64>,
@@ -98,8 +101,9 @@ impl Api {
 
     /// A rollout is made.
     pub fn begin(&mut self, plan: Plan) {
-        let (paused, denied) = (None, None);
-        let rollout = Rollout { plan, passed: 0, paused, denied, skip: BTreeSet::new(), words: BTreeMap::new() };
+        let (paused, denied, aborted, hurry) = (None, None, None, None);
+        let (skip, words) = (BTreeSet::new(), BTreeMap::new());
+        let rollout = Rollout { plan, passed: 0, paused, denied, aborted, hurry, skip, words };
         self.rollouts.push(Versioned::new(rollout));
     }
 

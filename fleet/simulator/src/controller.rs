@@ -13,7 +13,7 @@ use std::{collections::VecDeque, rc::Rc};
 use slipway_node::goal::Goal;
 use slipway_rollout::{
     decide::{Action, Decision, decide},
-    facts::{Evidence, Seen, Snapshot},
+    facts::{Evidence, Hurry, Seen, Snapshot},
     ledger::{Grant, Ledger, Node, Proof, Refused, Role},
     why::WhyNot,
 };
@@ -199,6 +199,9 @@ impl World {
             skip: rollout.skip.clone(),
             paused: rollout.paused.clone(),
             denied: rollout.denied.clone(),
+            back: self.scenario.pools.get(pool)?.back,
+            aborted: rollout.aborted.clone(),
+            hurry: rollout.hurry.map(|(until, soak)| Hurry { until: stamp(until, 0), soak }),
         })
     }
 
@@ -276,15 +279,26 @@ impl World {
         let (version, of_rollout) = (work.version, work.rollout_version);
         match todo {
             Todo::Decided(Action::Stage { uid, payload }) => {
-                self.asks(&view, &uid, Goal::Stage, payload, None);
+                self.asks(&view, &uid, Goal::Stage, Some(payload), None);
                 None
             }
             Todo::Decided(Action::Begin { uid, token, payload }) => {
                 let limits = work.limits.as_ref()?;
                 let is_open = limits.from <= now && limits.until.is_none_or(|until| now < until);
                 if is_open || self.mutant == Mutant::WindowIgnored {
-                    self.asks(&view, &uid, Goal::Upgrade, payload, Some(token));
+                    self.asks(&view, &uid, Goal::Upgrade, Some(payload), Some(token));
                 }
+                None
+            }
+            Todo::Decided(Action::Return { uid, token }) => {
+                let limits = work.limits.as_ref()?;
+                if limits.from <= now && limits.until.is_none_or(|until| now < until) {
+                    self.asks(&view, &uid, Goal::Rollback, None, Some(token));
+                }
+                None
+            }
+            Todo::Decided(Action::Abort { uid, token }) => {
+                self.asks_to_go_back(&view, &uid, token);
                 None
             }
             Todo::Decided(Action::Grant { node }) => {

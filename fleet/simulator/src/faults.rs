@@ -49,6 +49,10 @@ pub enum Fault {
     /// It is left out, and not any more after that, if at all.
     Skips(Option<Seconds>),
     EditsPolicies(usize),
+    /// The rollout of this pool is given up.
+    GivesUp(usize),
+    /// It is to go now, for so long; and the soak of the wave that it is at is passed over.
+    Hurries(usize, Seconds, bool),
     Cordons,
     Uncordons,
     /// A person frees its grant, without looking whether it is at work.
@@ -91,7 +95,7 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
     let c = random.place(controllers);
     let short = random.from_to(5, 900);
     let long = random.from_to(600, 6 * 3600);
-    match random.below(24) {
+    match random.below(26) {
         0 | 1 => Fault::PowerCut(if random.coin() { short } else { long }),
         2 => Fault::Dies(random.coin().then_some(long)),
         3 | 4 => Fault::Partition(if random.coin() { short } else { long }),
@@ -116,6 +120,8 @@ fn fault(random: &mut Random, pools: usize, controllers: usize) -> Fault {
         }
         21 => Fault::Word,
         22 => Fault::Aborts,
+        23 => Fault::GivesUp(random.place(pools)),
+        24 => Fault::Hurries(random.place(pools), long, random.coin()),
         _ => Fault::Echo,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use slipway_node::goal::Goal;
 use slipway_rollout::{
     facts::Seen,
     ledger::{Ledger, Node, Role},
@@ -20,20 +21,30 @@ use crate::{
 impl World {
     /// A request to begin is sent: only in a window by the clock of who sends it, with the grant that the ledger had,
     /// and not where anything was stopped before that was read.
-    pub fn may_be_asked(&mut self, view: &View, uid: &str, token: u64) {
+    pub fn may_be_asked(&mut self, view: &View, uid: &str, token: u64, goal: Goal) {
         let held = view.snapshot.ledger.held(uid).map(|grant| grant.token);
         self.laws
             .must(held == Some(token), || format!("requests: {uid} is asked to begin with {token}, and has {held:?}"));
         let at = self.now + view.offset;
-        self.laws.must(view.terms.is_open(at), || format!("windows: {uid} is asked to begin at {}", stamp(at, 0)));
-        self.is_not_stopped(view, uid);
+        self.laws.must(is_open(view, at), || format!("windows: {uid} is asked to begin at {}", stamp(at, 0)));
+        self.is_not_stopped(view, uid, goal == Goal::Rollback);
     }
 
     /// Nothing new begins once a payload was denied, a rollout paused, or a node left out, for whoever read that.
-    fn is_not_stopped(&mut self, view: &View, uid: &str) {
+    ///
+    /// Who `returns` does so because of the denial, and only where that is wanted.
+    fn is_not_stopped(&mut self, view: &View, uid: &str, returns: bool) {
         let before = |at: Option<Seconds>| at.is_none_or(|at| at >= view.read);
         let is_denied = !before(self.laws.denied.get(&view.pool).copied());
-        self.laws.must(!is_denied, || format!("denied: {uid} is to begin with a payload that is denied"));
+        self.laws.must(!is_denied || returns, || format!("denied: {uid} is to begin with a payload that is denied"));
+        let says = view.snapshot.nodes.iter().find(|seen| seen.node.uid == uid);
+        let may = says.is_some_and(|seen| {
+            let of = view.snapshot.back.filter(|_| view.snapshot.denied.is_some());
+            of.is_some_and(|of| of.control_plane || seen.node.role == Role::Worker) && seen.runs(NEW)
+        });
+        self.laws.must(may || !returns, || format!("the way back: {uid} is to go back, and nobody wants that"));
+        let is_aborted = !before(self.laws.aborted.get(&view.pool).copied());
+        self.laws.must(!is_aborted, || format!("aborted: {uid} is to begin, and its rollout was given up"));
         let is_paused = !before(self.laws.paused.get(view.pool).copied().flatten());
         self.laws.must(!is_paused, || format!("paused: {uid} is to begin while its rollout is paused"));
         let is_skipped = !before(self.laws.skipped.get(uid).copied());
@@ -62,7 +73,7 @@ impl World {
         self.laws.given = given;
         let size = view.snapshot.nodes.len() as u64;
         self.laws.allowed.insert(token, view.terms.budget(size));
-        self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid);
+        self.is_not_stopped(&std::rc::Rc::clone(view), &node.uid, view.snapshot.denied.is_some());
         if let Some(law) = law {
             self.laws.break_it(law);
         }
@@ -72,7 +83,7 @@ impl World {
     fn refuses(&self, before: &Ledger, write: &Write, node: &Node) -> Option<String> {
         let (view, name) = (&write.view, &node.name);
         let nodes = &view.snapshot.nodes;
-        if !view.terms.is_open(write.made) {
+        if !is_open(view, write.made) {
             return Some(format!("windows: {name} is granted at {}", stamp(write.made, 0)));
         }
         let ill: Vec<&Node> = nodes.iter().filter(|seen| !seen.is_well()).map(|seen| &seen.node).collect();
@@ -98,7 +109,8 @@ impl World {
         if view.terms.zones().is_some_and(|most| zones.len() as u64 > most) {
             return Some(format!("zones: {name} is granted in {zones:?}"));
         }
-        self.overtakes(write, node)
+        // On the way back waves are over, and nothing is staged.
+        if view.snapshot.denied.is_some() { None } else { self.overtakes(write, node) }
     }
 
     /// The plan's order: whoever is before it has gone, or cannot; and the waves before it are over.
@@ -171,16 +183,24 @@ impl World {
     fn has_soaked(&mut self, view: &View, passed: usize) {
         let snapshot = &view.snapshot;
         let now = stamp(self.now, view.offset);
-        for wave in snapshot.plan.waves.iter().take(passed).skip(snapshot.passed) {
+        for (n, wave) in snapshot.plan.waves.iter().enumerate().take(passed).skip(snapshot.passed) {
+            // Somebody wanted it to be passed over when the controller looked; but somebody must have tried it.
+            let wants = snapshot.hurry.filter(|hurry| stamp(view.read, view.offset) < hurry.until);
+            let is_passed_over = wants.is_some_and(|hurry| hurry.soak == Some(n));
             let Some(soak) = wave.soak else { continue };
             let uids: BTreeSet<&str> = wave.nodes.iter().map(|node| node.uid.as_str()).collect();
             let done = snapshot.nodes.iter().filter(|seen| uids.contains(seen.node.uid.as_str()));
             let done: Vec<&Seen> = done.filter(|seen| seen.runs(NEW) && seen.is_well()).collect();
             let is_long = |seen: &&Seen| seen.says.as_ref().is_some_and(|says| soak.after(says.since) <= now);
-            let is_over = !done.is_empty() && done.iter().all(is_long);
+            let is_over = !done.is_empty() && (is_passed_over || done.iter().all(is_long));
             self.laws.must(is_over, || format!("soaks: a wave is over before its canaries were well for {soak}"));
         }
     }
+}
+
+/// Whether nodes may begin then: policies allow it, or somebody's word does.
+fn is_open(view: &View, at: Seconds) -> bool {
+    view.terms.is_open(at) || view.snapshot.hurry.is_some_and(|hurry| stamp(at, 0) < hurry.until)
 }
 
 fn zone(node: &Node) -> String {

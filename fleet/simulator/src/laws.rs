@@ -25,6 +25,7 @@ pub struct Laws {
     pub given: Vec<(usize, Timestamp)>,
     /// Since when nothing new may begin.
     pub denied: BTreeMap<usize, Seconds>,
+    pub aborted: BTreeMap<usize, Seconds>,
     pub paused: Vec<Option<Seconds>>,
     pub skipped: BTreeMap<String, Seconds>,
     /// When something changed the last time.

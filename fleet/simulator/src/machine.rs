@@ -17,7 +17,7 @@ use slipway_node::{
     sequence::Outcome,
     step::Step,
 };
-use slipway_rollout::ledger::Role;
+use slipway_rollout::{facts::Way, ledger::Role};
 
 use crate::{
     clock::{Seconds, stamp},
@@ -225,6 +225,15 @@ impl Machine {
         ended.find(|ended| self.is_tried_once && ended.request.goal == Goal::Upgrade).and_then(why)
     }
 
+    /// Whether it can go back to the system of its other slot. It tries that once.
+    pub fn way(&self) -> Way {
+        let went = self.journal.ended.iter().find(|ended| ended.request.goal == Goal::Rollback);
+        if went.is_some() && self.runs() == Some(NEW) {
+            return Way::Tried("it runs it all the same".to_owned());
+        }
+        if self.env.states[!self.running] == SlotState::Good { Way::Open } else { Way::Closed }
+    }
+
     /// What it says of itself.
     pub fn report(&self) -> Option<Report> {
         let staged = self.facts(0).disk.and_then(|disk| disk.staged());
@@ -236,6 +245,7 @@ impl Machine {
             busy: self.journal.operation.as_ref().is_some_and(|op| op.request.goal != Goal::Stage),
             token: self.journal.token,
             failed: self.failed(),
+            back: self.way(),
         })
     }
 

@@ -7,6 +7,7 @@ use slipway_node::goal::{Goal, Request};
 use slipway_rollout::{
     amount::Amount,
     decide::Decision,
+    facts::Snapshot,
     ledger::{Grant, Ledger, Node},
     policy::{Policy, Rules},
     why::WhyNot,
@@ -27,22 +28,22 @@ const ENDS: Seconds = 3600;
 
 impl World {
     /// A node is asked for something. The request may be lost, late, or come twice.
-    pub fn asks(&mut self, view: &View, uid: &str, goal: Goal, payload: Sha256, token: Option<u64>) {
+    pub fn asks(&mut self, view: &View, uid: &str, goal: Goal, payload: Option<Sha256>, token: Option<u64>) {
         let Some((n, _)) = self.uids.get(uid).copied() else { return };
         if let Some(token) = token {
-            self.may_be_asked(view, uid, token);
+            self.may_be_asked(view, uid, token, goal);
         }
-        let is_named = self.scenario.is_tried_once && goal == Goal::Upgrade;
+        let is_named = self.scenario.is_tried_once && goal != Goal::Stage;
         let id = if is_named {
-            Uuid::from_bytes(Sha256::of(uid.as_bytes()).0[..16].try_into().unwrap_or_default())
+            Uuid::from_bytes(Sha256::of(format!("{uid} {goal:?}").as_bytes()).0[..16].try_into().unwrap_or_default())
         } else {
             Uuid::from_u64_pair(self.random.number(), self.random.number())
         };
         let request = Request {
             id,
             goal,
-            source: "docker://registry.example/os:2".to_owned(),
-            payload: Some(payload),
+            source: if goal.writes() { "docker://registry.example/os:2".to_owned() } else { String::new() },
+            payload,
             preserve: true,
             token,
             // One or two voters cannot be upgraded else.
@@ -65,6 +66,21 @@ impl World {
         let delay =
             if self.goes_wrong(rates.late) { self.random.from_to(3, LATEST) } else { self.random.from_to(0, 2) };
         self.after(delay, Event::Request(name, Box::new(request)));
+    }
+
+    /// A node is asked to end what it began with this grant. The request may be lost, or late.
+    pub fn asks_to_go_back(&mut self, view: &View, uid: &str, token: u64) {
+        let Some((n, _)) = self.uids.get(uid).copied() else { return };
+        let is_aborted = view.snapshot.aborted.is_some();
+        self.laws
+            .must(is_aborted, || format!("aborts: {uid} is asked to go back, and nobody has given the rollout up"));
+        let rates = self.scenario.rates;
+        if self.goes_wrong(rates.lost) {
+            return;
+        }
+        let delay =
+            if self.goes_wrong(rates.late) { self.random.from_to(3, LATEST) } else { self.random.from_to(0, 2) };
+        self.after(delay, Event::GoesBack(self.machines[n].name.clone(), token));
     }
 
     /// A write arrives. It is taken if the object is still the one that it was computed from.
@@ -159,7 +175,8 @@ impl World {
                 work.todo.push_back(Todo::Drop(grant.node.uid.clone()));
             }
         }
-        let is_held_back = view.snapshot.paused.is_some() || view.snapshot.denied.is_some();
+        let Snapshot { paused, denied, aborted, .. } = &view.snapshot;
+        let is_held_back = paused.is_some() || denied.is_some() || aborted.is_some();
         if self.mutant == Mutant::WindowIgnored && !is_held_back {
             let begins = |waiting: &slipway_rollout::decide::Waiting| {
                 let grant = view.snapshot.ledger.held(&waiting.node.uid)?;

@@ -276,6 +276,9 @@ impl World {
                 Outcome::CameBack(_) | Outcome::Left(_) => self.counts.came_back += 1,
             }
         }
+        if op.request.goal == Goal::Rollback && *outcome == Outcome::Reached {
+            self.counts.went_back += 1;
+        }
         self.outcome_is_so(n, op, outcome);
         let machine = &mut self.machines[n];
         machine.disturbed = None;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use slipway_core::boot::env::BootEnv;
-use slipway_node::cordon::NodeState;
+use slipway_node::{cordon::NodeState, sequence::may_turn};
 use slipway_rollout::ledger::{Node, Role};
 
 use crate::{
@@ -46,6 +46,7 @@ impl World {
             }
             Fault::NodeDeleted(_) | Fault::Replaced(_) | Fault::Dies(_) => self.vanishes(n, fault),
             Fault::Pauses(..) | Fault::Skips(_) | Fault::EditsPolicies(_) => self.wish(n, fault),
+            Fault::GivesUp(_) | Fault::Hurries(..) => self.wish(n, fault),
             Fault::Cordons | Fault::Uncordons => self.cordons(n, fault == Fault::Cordons),
             Fault::Word => self.word(n),
             Fault::Aborts => self.aborts(n),
@@ -165,6 +166,14 @@ impl World {
                     self.after(seconds, Event::Unskips(pool, uid));
                 }
             }
+            Fault::GivesUp(pool) => {
+                self.laws.aborted.entry(pool).or_insert(self.now);
+                self.api.edit(pool, |rollout| rollout.aborted = Some("eve: the wrong image".to_owned()));
+            }
+            Fault::Hurries(pool, seconds, soak) => {
+                let until = self.now + seconds;
+                self.api.edit(pool, |rollout| rollout.hurry = Some((until, soak.then_some(rollout.passed))));
+            }
             Fault::EditsPolicies(pool) => {
                 let terms = terms::random(&mut self.random);
                 self.trace.say(self.now, || format!("policies of pool {pool}: {terms}"));
@@ -224,6 +233,22 @@ impl World {
         if self.machines[n].is_up {
             self.machines[n].write(journal);
         }
+    }
+
+    /// The fleet asks the machine of this name to end what it began with this grant.
+    pub fn goes_back(&mut self, name: &str, token: u64) {
+        let Some(n) = self.named(name) else { return };
+        if !self.machines[n].is_up || self.now < self.machines[n].cut_off_until {
+            return;
+        }
+        let mut journal = self.machines[n].journal.clone();
+        let Some(op) = journal.operation.as_mut().filter(|op| op.request.token == Some(token)) else { return };
+        // As the service does it: from some point on there is no way back.
+        if op.abort.is_some() || (op.is_forward() && !may_turn(op)) {
+            return;
+        }
+        op.abort = Some("aborted by fleet".to_owned());
+        self.machines[n].write(journal);
     }
 
     fn echo(&mut self) {

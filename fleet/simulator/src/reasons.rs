@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_rollout::{
     decide::{Decision, decide},
-    facts::{Seen, Snapshot},
-    ledger::Refused,
+    facts::{Seen, Snapshot, Way},
+    ledger::{Refused, Role},
     why::WhyNot,
 };
 
@@ -31,9 +31,13 @@ impl World {
         let freed: BTreeSet<String> = decision.actions.iter().filter_map(freed).collect();
         let held = view.snapshot.ledger.grants.iter().map(|grant| grant.node.uid.as_str());
         let held: BTreeSet<&str> = held.filter(|uid| !freed.contains(*uid)).collect();
+        let Snapshot { back, denied, aborted, plan, .. } = &view.snapshot;
+        let go_back = back.is_some() && denied.is_some() && aborted.is_none() && plan.is_whole();
+        let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
         let wrong = view.snapshot.nodes.iter().find(|seen| {
             let uid = seen.node.uid.as_str();
-            let is_done = seen.runs(NEW) && seen.is_well() && !held.contains(uid);
+            let is_to_go_back = go_back && planned.contains(uid);
+            let is_done = seen.runs(NEW) && seen.is_well() && !held.contains(uid) && !is_to_go_back;
             reasons.get(uid).copied().unwrap_or(0) != u32::from(!is_done)
         });
         let law =
@@ -109,6 +113,17 @@ impl World {
         let is_so = match why {
             WhyNot::Paused(_) => snapshot.paused.is_some(),
             WhyNot::Denied(_) => snapshot.denied.is_some(),
+            WhyNot::Aborted(_) => snapshot.aborted.is_some(),
+            WhyNot::AbortedHolder { token } => {
+                snapshot.aborted.is_some() && snapshot.ledger.held(uid).map(|of| of.token) == Some(*token)
+            }
+            WhyNot::Aborts { .. } => is_ill || is_held_up,
+            WhyNot::Stays(_) => {
+                let may = seen(uid).is_some_and(|seen| {
+                    seen.node.role == Role::Worker || snapshot.back.is_some_and(|of| of.control_plane)
+                });
+                snapshot.denied.is_some() && (!may || machine.is_none_or(|machine| machine.way() != Way::Open))
+            }
             WhyNot::NotInPlan => snapshot.plan.nodes().all(|(_, node)| node.uid != uid),
             WhyNot::Skipped => snapshot.skip.contains(uid),
             WhyNot::Failed(_) => seen(uid).is_some_and(|seen| seen.failure().is_some()),
@@ -133,6 +148,7 @@ impl World {
             // These are done at once, by somebody who is there.
             WhyNot::PlanChanged
             | WhyNot::Begins { .. }
+            | WhyNot::Returns { .. }
             | WhyNot::Granted
             | WhyNot::Overtaken { .. }
             | WhyNot::Staging

@@ -4,6 +4,7 @@ use std::fmt;
 
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
+    facts::Back,
     ledger::{Node, Role},
     plan::Order,
 };
@@ -60,6 +61,8 @@ pub struct Pool {
     pub order: Order,
     /// The node that controller 0 runs on.
     pub own: Option<String>,
+    /// Whether nodes go back if the payload is denied.
+    pub back: Option<Back>,
 }
 
 /// All that the seed says.
@@ -112,7 +115,7 @@ impl Scenario {
         };
         let nodes: Vec<Node> = (0..nodes).map(node).collect();
         let terms = terms::tenth();
-        let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None };
+        let pool = Pool { name: "pool".to_owned(), terms, order: Order::default(), own: None, back: None };
         let quality = vec![Quality::Well; nodes.len()];
         let (seed, rates, faults, calm) = (random.number(), Rates::default(), Vec::new(), 0);
         let (controllers, is_tried_once, pools) = (2, true, vec![pool]);
@@ -193,7 +196,9 @@ fn pools(random: &mut Random, nodes: &[Node]) -> Vec<Pool> {
         let own = random.per_mille(400).then(|| nodes.get(random.place(nodes.len()))).flatten();
         let order = if random.coin() { Order::ControlPlaneFirst } else { Order::ControlPlaneLast };
         let own = own.map(|node| node.uid.clone());
-        pools.push(Pool { name: name.to_owned(), terms: terms::random(random), order, own });
+        let terms = terms::random(random);
+        let back = random.coin().then(|| Back { control_plane: random.coin() });
+        pools.push(Pool { name: name.to_owned(), terms, order, own, back });
     }
     pools
 }
@@ -214,7 +219,11 @@ impl fmt::Display for Scenario {
             self.rates
         )?;
         for pool in &self.pools {
-            writeln!(f, "  pool {}: {:?}, own node {:?}, {}", pool.name, pool.order, pool.own, pool.terms)?;
+            writeln!(
+                f,
+                "  pool {}: {:?}, own node {:?}, {:?}, {}",
+                pool.name, pool.order, pool.own, pool.back, pool.terms
+            )?;
         }
         for (node, quality) in self.nodes.iter().zip(&self.quality) {
             let zone = node.zone.as_deref().unwrap_or("-");

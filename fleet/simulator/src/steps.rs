@@ -3,6 +3,7 @@
 use slipway_core::{boot::slot::SlotState, digest::Sha256};
 use slipway_node::{
     cordon,
+    goal::Goal,
     operation::{Installed, Learned, Operation, Tried},
     quorum::Going,
     step::Step,
@@ -152,6 +153,11 @@ impl World {
         let slot = op.to.as_ref().map(|to| to.slot).ok_or_else(|| failed("nothing is staged"))?;
         let now = self.machines[n].time(self.now);
         let machine = &mut self.machines[n];
+        if op.request.goal == Goal::Rollback {
+            let is_good = machine.env.states[slot] == SlotState::Good;
+            machine.env = machine.env.rolled_back(slot, None);
+            return if is_good { Ok(()) } else { Err(failed("the slot holds no system that was confirmed")) };
+        }
         if machine.env.states[slot] != SlotState::Trial || machine.payloads[slot] != payload {
             return Err(failed("the slot does not hold what it should"));
         }

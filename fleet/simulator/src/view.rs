@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use slipway_core::digest::Sha256;
-use slipway_rollout::facts::{Says, Snapshot};
+use slipway_rollout::facts::{Says, Snapshot, Way};
 
 use crate::{
     clock::{Seconds, stamp},
@@ -21,6 +21,7 @@ pub struct Report {
     pub busy: bool,
     pub token: u64,
     pub failed: Option<String>,
+    pub back: Way,
 }
 
 impl Report {
@@ -34,6 +35,7 @@ impl Report {
             busy: self.busy,
             token: self.token,
             failed: self.failed.clone(),
+            back: self.back.clone(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum Event {
     Guard(usize, u64),
     /// A request arrives at whatever machine has this name.
     Request(String, Box<Request>),
+    /// A node of this name is asked to end what it began with this grant.
+    GoesBack(String, u64),
     /// A controller, in this life of it, reads the ledger; reads the rest, and decides; does the next thing.
     Look(usize, u64),
     Decide(usize, u64),
@@ -82,6 +84,8 @@ pub struct Counts {
     pub crashes: u64,
     pub faults: u64,
     pub denied: u64,
+    /// Nodes that went back from a payload that was denied.
+    pub went_back: u64,
     pub finished: u64,
     pub stuck: u64,
     pub cut_short: u64,
@@ -110,6 +114,7 @@ impl Counts {
         self.crashes += other.crashes;
         self.faults += other.faults;
         self.denied += other.denied;
+        self.went_back += other.went_back;
         self.finished += other.finished;
         self.stuck += other.stuck;
         self.cut_short += other.cut_short;
@@ -252,6 +257,7 @@ impl World {
             Event::Check(n) => self.check(n, false),
             Event::Guard(n, boot) => self.guard(n, boot),
             Event::Request(name, request) => self.hears(&name, *request),
+            Event::GoesBack(name, token) => self.goes_back(&name, token),
             Event::Look(c, life) => self.looks(c, life),
             Event::Decide(c, life) => self.decides(c, life),
             Event::Act(c, life) => self.acts(c, life),

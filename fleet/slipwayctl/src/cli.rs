@@ -1,5 +1,7 @@
 //! The command line.
 
+pub mod fleet;
+
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::TypedValueParser};
@@ -13,8 +15,8 @@ Exit status:
   0  done
   1  it failed: the operation came back, or the node could not do it
   2  the command line, the configuration or a file is wrong
-  3  the node refuses; the word in brackets is stable
-  4  the node cannot be reached, or one side does not trust the other
+  3  the node or the API server refuses; the word in brackets is stable
+  4  it cannot be reached, or one side does not trust the other
   5  --timeout is over, and the operation goes on
 
 Where a call goes:
@@ -25,7 +27,8 @@ Where a call goes:
 Examples:
   slipwayctl status
   slipwayctl --context node-1 upgrade docker://registry.example/os:v2 --wait
-  slipwayctl --socket /run/slipway/node.sock --output json watch";
+  slipwayctl --socket /run/slipway/node.sock --output json watch
+  slipwayctl fleet status";
 
 const AFTER_UPGRADE: &str = "\
 Examples:
@@ -50,7 +53,7 @@ key, and revoked.pem if there is one; it reads them again for each connection.
 To replace a CA, let nodes and clients have both certificates in one file for
 as long as certificates of both are in use.";
 
-/// Asks nodes to stage, upgrade, roll back; watches them; makes certificates to start with
+/// Asks nodes to stage, upgrade, roll back; watches them; shows the fleet; makes certificates to start with
 #[derive(Debug, Parser)]
 #[command(name = "slipwayctl", version, after_help = AFTER, disable_help_subcommand = true)]
 pub struct Cli {
@@ -64,7 +67,7 @@ pub struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Whom to ask")]
 pub struct Target {
-    /// The context, by its name in the configuration
+    /// The context, by its name in the configuration; with `fleet`, in the kubeconfig
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "socket")]
     pub context: Option<String>,
     /// The node's address, instead of the context's; the port is 50000 if there is none
@@ -125,6 +128,7 @@ pub enum Command {
         #[arg(long)]
         no_follow: bool,
     },
+    Fleet(fleet::Fleet),
     /// Make a CA and certificates, and revoke them
     #[command(after_help = AFTER_GEN)]
     Gen {
@@ -140,9 +144,13 @@ pub enum Command {
         what: Config,
     },
     /// Print completions for a shell
-    Completions { shell: Shell },
+    Completions {
+        shell: Shell,
+    },
     /// Write manual pages
-    Man { dir: PathBuf },
+    Man {
+        dir: PathBuf,
+    },
 }
 
 /// What a node is asked for.

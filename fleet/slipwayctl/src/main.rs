@@ -1,10 +1,12 @@
-//! `slipwayctl`: asks the nodes of a cluster to stage, upgrade, roll back; watches them; makes certificates.
+//! `slipwayctl`: asks the nodes of a cluster to stage, upgrade, roll back; watches them; shows the
+//! fleet; makes certificates.
 //!
 //! * [`cli`]: the command line
 //! * [`config`]: the file with contexts, and where a call goes
 //! * [`connect`]: TLS or the Unix socket
 //! * [`failure`]: how it ends, and the exit status
 //! * [`commands`]: what each command does
+//! * [`fleet`]: the rollouts of a cluster, and people's word to them
 //! * [`show`]: answers and events for people, and as JSON
 
 mod cli;
@@ -12,6 +14,7 @@ mod commands;
 mod config;
 mod connect;
 mod failure;
+mod fleet;
 mod show;
 
 use std::process::ExitCode;

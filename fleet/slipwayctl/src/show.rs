@@ -41,6 +41,23 @@ impl Output {
         }
     }
 
+    /// How many columns the terminal has; `None` if there is none, or if this is not for people.
+    pub fn width(&self) -> Option<usize> {
+        let size = || terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
+        self.terminal.then(size)
+    }
+
+    /// Whether colours are wanted: <https://no-color.org>.
+    pub fn has_colours(&self) -> bool {
+        self.terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+
+    /// A screen of the terminal, in place of what is there.
+    pub fn screen(&self, text: &str) -> Result<(), Failure> {
+        self.end_line();
+        put(&format!("\x1b[H\x1b[2J{}\n", text.trim_end()))
+    }
+
     /// One event.
     pub fn event(&self, event: &Event) -> Result<(), Failure> {
         if let (true, Some(What::StepProgress(step))) = (self.terminal, &event.what) {
@@ -89,8 +106,8 @@ fn put(text: &str) -> Result<(), Failure> {
     written.map_err(|e| Failure::Failed(format!("standard output: {e}")))
 }
 
-/// What comes from a node comes onto a terminal: without control characters.
-fn plain(text: &str) -> String {
+/// What comes from elsewhere comes onto a terminal: without control characters.
+pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -5,11 +5,13 @@
 //! Debian's packages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod back;
 mod channels;
 mod failures;
 mod many;
 mod metrics;
 mod node;
+mod program;
 mod releases;
 mod rights;
 mod rollouts;

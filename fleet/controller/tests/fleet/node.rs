@@ -39,7 +39,7 @@ use slipway_node_server::{
     tls::{Files, Trust},
 };
 use slipwayd::{
-    executor::{Happened, Listener, Shared},
+    executor::{Abort, Happened, Listener, Shared},
     health::{Calm, Health, Look},
     machine::{
         installer::Trouble,
@@ -144,6 +144,8 @@ struct State {
     /// When the machine started; earlier than it did, where a test does not wait for time to pass.
     started: Instant,
     skipped: u64,
+    /// Payloads that are no good on this node.
+    bad: BTreeSet<Sha256>,
 }
 
 impl State {
@@ -155,7 +157,15 @@ impl State {
             next: Some(Slot::A),
             blank: false,
         };
-        Self { chronicle, boot: 1, disk, default: Slot::A, started: Instant::now(), skipped: 100 }
+        Self {
+            chronicle,
+            boot: 1,
+            disk,
+            default: Slot::A,
+            started: Instant::now(),
+            skipped: 100,
+            bad: BTreeSet::from([payload("bad")]),
+        }
     }
 
     fn reboot(&mut self) {
@@ -168,10 +178,10 @@ impl State {
         self.disk.next = Some(self.default);
     }
 
-    /// The payload `bad` is never well, and others that the test names.
+    /// The payload `bad` is never well, nor is one that was spoilt on this node, or for all of them.
     fn is_sick(&self) -> bool {
-        let runs = self.disk.payloads[self.disk.running];
-        runs == Some(payload("bad")) || runs.is_some_and(|runs| self.chronicle.sick.lock().unwrap().contains(&runs))
+        let sick = |runs| self.bad.contains(runs) || self.chronicle.sick.lock().unwrap().contains(runs);
+        self.disk.payloads[self.disk.running].as_ref().is_some_and(sick)
     }
 
     fn facts(&self) -> Facts {
@@ -194,6 +204,11 @@ impl State {
             Step::Prove if self.is_sick() => {
                 self.skipped += 300;
                 return Tried::Blocked("it is not well".to_owned());
+            }
+            // What was confirmed is no trial.
+            Step::Activate if op.request.goal == Goal::Rollback => {
+                self.default = op.to.as_ref().map_or(other, |to| to.slot);
+                self.disk.next = Some(self.default);
             }
             Step::Activate => self.disk.next = Some(other),
             Step::Deactivate => self.disk.next = Some(self.default),
@@ -322,6 +337,11 @@ impl StandIn {
         runtime.block_on(self.served.take().unwrap()).unwrap().unwrap();
     }
 
+    /// A payload is no good on this node.
+    pub fn spoil(&self, name: &str) {
+        self.inner.state.lock().unwrap().bad.insert(payload(name));
+    }
+
     /// The payload that runs.
     pub fn runs(&self) -> Sha256 {
         let disk = &self.inner.state.lock().unwrap().disk;
@@ -355,8 +375,14 @@ impl Node for Api {
         asked.map_err(|refused: Refused| refused.into())
     }
 
-    async fn abort(&self, _id: Uuid, _why: String, _as_is: bool, _caller: String) -> Result<(), Error> {
-        Err(Error::NotHere("nobody aborts here".to_owned()))
+    async fn abort(&self, id: Uuid, why: String, _as_is: bool, caller: String) -> Result<(), Error> {
+        let why = format!("aborted by {caller}: {why}");
+        match self.0.shared.abort(id, &why).map_err(|e| Error::Failed(e.to_string()))? {
+            Abort::Journalled => Ok(()),
+            Abort::NotUnderWay => Err(Error::NotUnderWay(id)),
+            Abort::TooLate => Err(Error::TooLate(id)),
+            Abort::TooEarly => Err(Error::TooEarly(id)),
+        }
     }
 
     async fn confirm(&self, _caller: String) -> Result<(), Error> {

@@ -5,7 +5,6 @@ use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command},
     sync::Arc,
     thread::sleep,
     time::Duration,
@@ -36,10 +35,7 @@ use slipway_test_cluster::Server;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{
-    node::{Chronicle, StandIn, payload},
-    releases,
-};
+use crate::node::{Chronicle, StandIn, payload};
 
 /// How long a test waits before it looks again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,18 +48,10 @@ pub struct Site {
     pub runtime: Runtime,
     pub client: Client,
     dir: TempDir,
-    port: u16,
-    token: PathBuf,
-}
-
-/// A controller that runs. It is killed with this.
-pub struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    /// Where nodes listen.
+    pub port: u16,
+    /// The kubeconfig of the controller.
+    pub token: PathBuf,
 }
 
 fn manifests() -> PathBuf {
@@ -170,7 +158,8 @@ impl Site {
         self.runtime.block_on(client(&self.token))
     }
 
-    fn pki(&self) -> PathBuf {
+    /// The certificates of nodes and controller.
+    pub fn pki(&self) -> PathBuf {
         self.dir.path().join("pki")
     }
 
@@ -222,6 +211,13 @@ impl Site {
         })
     }
 
+    /// A Node gets a label.
+    pub fn label(&self, name: &str, key: &str, value: &str) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
+        self.runtime.block_on(nodes.patch(name, &PatchParams::default(), &patch)).unwrap();
+    }
+
     /// Its Node object goes.
     pub fn delete_object(&self, name: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());
@@ -232,22 +228,6 @@ impl Site {
     pub fn serve_again(&mut self, n: usize) {
         let (pki, address) = (self.pki(), SocketAddr::new(address(n), self.port));
         self.nodes[n - 1].serve(&self.runtime, &pki, address);
-    }
-
-    /// Another controller.
-    pub fn controller(&self) -> Running {
-        self.listening_controller().0
-    }
-
-    /// Another controller, and the port at which it answers by HTTP.
-    pub fn listening_controller(&self) -> (Running, u16) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-fleet"));
-        command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
-        command.args(["--interval", "1", "--port", &self.port.to_string()]);
-        command.arg("--plain-http").arg("--authfile").arg(releases::no_credentials());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        command.arg("--listen").arg(format!("127.0.0.1:{port}"));
-        (Running(command.spawn().unwrap()), port)
     }
 
     pub fn make(&self, object: Value) -> kube::Result<()> {

@@ -4,7 +4,7 @@ use jiff::ToSpan;
 use slipway_rollout::{
     amount::Amount,
     decide::{Action, Decision, decide},
-    facts::{Evidence, Says, Seen, Snapshot},
+    facts::{Evidence, Says, Seen, Snapshot, Way},
     ledger::{Node, Proof},
     plan::{Order, Plan},
     policy::{Policy, Rules, Step},
@@ -15,7 +15,7 @@ use slipway_rollout::{
 use crate::{NEW, OLD, control_plane, limits, noon, staged, worker, world};
 
 /// A rollout to these nodes, all of which are staged.
-fn rollout(nodes: &[Node], policy: Policy) -> Snapshot {
+pub fn rollout(nodes: &[Node], policy: Policy) -> Snapshot {
     let rules = Rules::try_from(vec![policy]).unwrap();
     let plan = Plan::new("pool", NEW, nodes.to_vec(), &rules, Order::default(), None);
     // As the plan has them, so that tests can speak of the first.
@@ -24,52 +24,52 @@ fn rollout(nodes: &[Node], policy: Policy) -> Snapshot {
 }
 
 /// Four workers of one zone.
-fn four(policy: Policy) -> Snapshot {
+pub fn four(policy: Policy) -> Snapshot {
     rollout(&["a-1", "a-2", "a-3", "a-4"].map(worker), policy)
 }
 
-fn two_at_once() -> Policy {
+pub fn two_at_once() -> Policy {
     Policy { max_unavailable: Some(Amount::Nodes(2)), ..Policy::default() }
 }
 
-fn canary() -> Policy {
+pub fn canary() -> Policy {
     let steps = vec![Step { nodes: Amount::Nodes(1), soak: Span::minutes(60) }];
     Policy { steps, failure_budget: Some(Amount::Nodes(2)), ..two_at_once() }
 }
 
-fn says(snapshot: &mut Snapshot, n: usize) -> &mut Says {
+pub fn says(snapshot: &mut Snapshot, n: usize) -> &mut Says {
     snapshot.nodes[n].says.as_mut().unwrap()
 }
 
-fn name(snapshot: &Snapshot, n: usize) -> String {
+pub fn name(snapshot: &Snapshot, n: usize) -> String {
     snapshot.nodes[n].node.name.clone()
 }
 
 /// Node `n` runs the payload, and is well since noon.
-fn arrive(snapshot: &mut Snapshot, n: usize) {
+pub fn arrive(snapshot: &mut Snapshot, n: usize) {
     says(snapshot, n).runs = NEW;
 }
 
 /// Node `n` holds a grant. Its token.
-fn hold(snapshot: &mut Snapshot, n: usize) -> u64 {
+pub fn hold(snapshot: &mut Snapshot, n: usize) -> u64 {
     let (ledger, token) = snapshot.ledger.grant(&snapshot.nodes[n].node, &limits(1000, 999), noon()).unwrap();
     snapshot.ledger = ledger;
     token
 }
 
-fn look(snapshot: &Snapshot) -> Decision {
+pub fn look(snapshot: &Snapshot) -> Decision {
     decide(snapshot, noon())
 }
 
 /// The places of the nodes that are granted, as they were seen.
-fn granted(snapshot: &Snapshot) -> Vec<usize> {
+pub fn granted(snapshot: &Snapshot) -> Vec<usize> {
     let place = |node: &Node| snapshot.nodes.iter().position(|seen| seen.node == *node).unwrap();
     let granted = |action: &Action| if let Action::Grant { node } = action { Some(place(node)) } else { None };
     look(snapshot).actions.iter().filter_map(granted).collect()
 }
 
 /// Why node `n` does not go.
-fn why(snapshot: &Snapshot, n: usize) -> String {
+pub fn why(snapshot: &Snapshot, n: usize) -> String {
     let uid = &snapshot.nodes[n].node.uid;
     let decision = look(snapshot);
     decision.waiting.iter().find(|waiting| waiting.node.uid == *uid).map_or_else(String::new, |of| of.why.to_string())
@@ -105,7 +105,7 @@ fn the_first_of_the_plan_go_and_the_others_wait_for_them() {
     assert_eq!(why(&fleet, 0), "it is granted now");
 }
 
-fn outside() -> Policy {
+pub fn outside() -> Policy {
     let zone = Zone::named("UTC").unwrap();
     let window = Window::new(vec![], "12:01".parse().unwrap(), Span::minutes(60), zone).unwrap();
     Policy { name: "late".to_owned(), windows: vec![window], ..two_at_once() }
@@ -141,7 +141,8 @@ fn a_node_with_a_grant_is_asked_until_it_obeys_and_freed_when_it_is_well() {
     assert!(why(&fleet, 0).starts_with("it does not answer, and holds the grant 1: it stays charged"));
     assert_eq!(granted(&fleet), [1]);
     // Back, and ill; then well.
-    let ill = Says { runs: NEW, staged: None, well: false, since: noon(), busy: false, token, failed: None };
+    let ill =
+        Says { runs: NEW, staged: None, well: false, since: noon(), busy: false, token, failed: None, back: Way::Open };
     fleet.nodes[0].says = Some(ill);
     assert_eq!(granted(&fleet), [1]);
     says(&mut fleet, 0).well = true;

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 use slipway_rollout::plan::Order;
 
-use crate::world::{Fate, World, fate, fleet, hours, policies};
+use crate::world::{Fate, World, fate, fleet, hours, policies, words};
 
 fn order() -> impl Strategy<Value = Order> {
     select(vec![Order::ControlPlaneFirst, Order::ControlPlaneLast])
@@ -48,5 +48,21 @@ proptest! {
         let mut world = World::new(&nodes, policies, hours, order, 9);
         prop_assert!(world.run(3000), "{:?}", world.snapshot);
         prop_assert!(world.is_reached());
+    }
+
+    /// People have it go now, and give it up. Whoever is at it goes back, and gives its grant back.
+    #[test]
+    fn with_peoples_words_no_law_is_broken(
+        fleet in fleet(), fates in vec((fate(), 1_u8..5), 8), policies in policies(), hours in hours(), words in words()
+    ) {
+        let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
+        let mut world = World::new(&nodes, policies, hours, Order::default(), 9);
+        world.words = words;
+        let is_over = world.run(400);
+        if is_over {
+            prop_assert!(world.snapshot.ledger.grants.is_empty());
+        } else if world.snapshot.aborted.is_some() {
+            prop_assert!(world.is_at_rest(), "{:?}", world.snapshot);
+        }
     }
 }

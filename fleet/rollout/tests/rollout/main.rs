@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod amount;
+mod back;
 mod decide;
 mod laws;
 mod ledger;
@@ -12,13 +13,14 @@ mod model;
 mod plan;
 mod policy;
 mod window;
+mod words;
 mod world;
 
 use jiff::Timestamp;
 use slipway_core::digest::Sha256;
 use slipway_rollout::{
     amount::Amount,
-    facts::{Says, Seen},
+    facts::{Says, Seen, Way},
     ledger::{Limits, Node, Role},
 };
 
@@ -59,6 +61,15 @@ fn limits(size: u32, max_unavailable: u32) -> Limits {
 
 /// A node that runs the old payload, and has the new one in its other slot.
 fn staged(node: Node) -> Seen {
-    let says = Says { runs: OLD, staged: Some(NEW), well: true, since: noon(), busy: false, token: 0, failed: None };
+    let says = Says {
+        runs: OLD,
+        staged: Some(NEW),
+        well: true,
+        since: noon(),
+        busy: false,
+        token: 0,
+        failed: None,
+        back: Way::Closed,
+    };
     Seen { node, says: Some(says) }
 }

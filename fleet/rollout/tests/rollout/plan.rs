@@ -6,7 +6,7 @@ use slipway_rollout::{
     ledger::{Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules, Step},
-    preview::preview,
+    preview::{Begins, preview},
     span::Span,
     window::{Window, Zone},
 };
@@ -116,12 +116,12 @@ fn a_preview_has_the_earliest_times() {
     let seen = nodes.into_iter().map(staged).collect();
     let snapshot = world::snapshot(plan, rules, seen);
     let preview = preview(&snapshot, Span::minutes(10), noon());
-    let time = |time: &str| Some(at(&format!("2026-06-{time}Z")));
+    let time = |time: &str| Begins::At(at(&format!("2026-06-{time}Z")));
     // The canary; half an hour later two at once; then the control plane, one by one, of which the second comes too late.
     let expected =
         [vec![time("01T22:00")], vec![time("01T22:40"), time("01T22:40")], vec![time("01T22:50"), time("02T22:00")]];
-    assert_eq!(preview.begins, expected);
-    assert_eq!(preview.ends, time("02T22:10"));
+    assert_eq!(preview.times.begins, expected);
+    assert_eq!(preview.times.ends, Some(at("2026-06-02T22:10Z")));
     let says: Vec<_> = preview.waiting.iter().map(|waiting| waiting.why.to_string()).collect();
     assert_eq!(says.len(), 5);
     assert_eq!(says[0], "no window of policy \"\" is open; the next time is 2026-06-01T22:00:00Z");
@@ -133,7 +133,28 @@ fn a_preview_of_what_never_begins_has_no_times() {
     let none = rules(Policy { max_unavailable: Some(Amount::Nodes(0)), ..Policy::default() });
     let plan = Plan::new("pool", NEW, [worker("a-1")], &none, Order::default(), None);
     let preview = preview(&world::snapshot(plan, none, vec![staged(worker("a-1"))]), Span::minutes(10), noon());
-    assert_eq!((preview.begins, preview.ends), (vec![vec![None]], None));
+    assert_eq!((preview.times.begins, preview.times.ends), (vec![vec![Begins::Never]], None));
     let says = "0 of the 1 nodes of pool pool may be unavailable at once; there are: none";
     assert_eq!(preview.waiting[0].why.to_string(), says);
+}
+
+#[test]
+fn a_preview_of_a_rollout_that_is_half_done_has_the_times_of_the_rest() {
+    let policy = Policy { steps: steps(&[(Amount::Nodes(1), 30)]), ..Policy::default() };
+    let nodes: Vec<Node> = ["a-1", "a-2", "a-3"].map(worker).into();
+    let rules = rules(policy);
+    let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
+    let canary = plan.waves[0].nodes[0].uid.clone();
+    let mut seen: Vec<_> = nodes.into_iter().map(staged).collect();
+    let mut snapshot = world::snapshot(plan, rules, seen.clone());
+    let begins = |snapshot: &_| preview(snapshot, Span::minutes(10), noon()).times.begins;
+    let time = |minutes| Begins::At(Span::minutes(minutes).after(noon()));
+    assert_eq!(begins(&snapshot), [vec![Begins::At(noon())], vec![time(40), time(50)]]);
+    // The canary runs it. Since when, a preview does not say: what is left of its soak may be nothing.
+    seen.iter_mut().filter(|seen| seen.node.uid == canary).for_each(|seen| seen.says.as_mut().unwrap().runs = NEW);
+    snapshot.nodes = seen;
+    assert_eq!(begins(&snapshot), [vec![Begins::Already], vec![Begins::At(noon()), time(10)]]);
+    let skipped = snapshot.plan.waves[1].nodes[0].uid.clone();
+    snapshot.skip.insert(skipped);
+    assert_eq!(begins(&snapshot)[1], [Begins::Already, Begins::At(noon())]);
 }

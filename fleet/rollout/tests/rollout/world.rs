@@ -8,7 +8,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use slipway_rollout::{
     amount::Amount,
     decide::{Action, Decision, decide},
-    facts::{Evidence, Says, Seen, Snapshot},
+    facts::{Evidence, Hurry, Says, Seen, Snapshot, Way},
     ledger::{Ledger, Node, Proof, Rate, Refused, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules, Step, Topology},
@@ -32,6 +32,9 @@ pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
         skip: BTreeSet::new(),
         paused: None,
         denied: None,
+        back: None,
+        aborted: None,
+        hurry: None,
     }
 }
 
@@ -133,11 +136,26 @@ struct Body {
     age: u8,
 }
 
+/// What people say in the middle of it, at which look.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Words {
+    /// Give it up.
+    pub aborts: Option<u32>,
+    /// Have it go now, for so many minutes, and pass over the soak of this wave.
+    pub hurries: Option<(u32, i64, Option<usize>)>,
+}
+
+pub fn words() -> impl Strategy<Value = Words> {
+    let hurries = (0_u32..40, 1_i64..2000, option::of(0_usize..3));
+    (option::of(0_u32..60), option::of(hurries)).prop_map(|(aborts, hurries)| Words { aborts, hurries })
+}
+
 /// The fleet, and what is kept of its rollout.
 pub struct World {
     bodies: Vec<Body>,
     gone: Vec<Node>,
     pub snapshot: Snapshot,
+    pub words: Words,
     hours: Hours,
     now: Timestamp,
     /// When grants were given.
@@ -149,7 +167,16 @@ pub struct World {
 impl World {
     pub fn new(nodes: &[(Node, Fate, u8)], policies: Vec<Policy>, hours: Hours, order: Order, own: usize) -> Self {
         let rules = Rules::try_from(with_window(policies, hours)).unwrap();
-        let says = Says { runs: OLD, staged: None, well: true, since: noon(), busy: false, token: 0, failed: None };
+        let says = Says {
+            runs: OLD,
+            staged: None,
+            well: true,
+            since: noon(),
+            busy: false,
+            token: 0,
+            failed: None,
+            back: Way::Closed,
+        };
         let body = |(node, fate, takes): &(Node, Fate, u8)| {
             let silent = if let Fate::Asleep(looks) = fate { *looks } else { 0 };
             Body { node: node.clone(), fate: *fate, takes: *takes, says: says.clone(), left: 0, silent, age: 0 }
@@ -160,6 +187,7 @@ impl World {
             bodies: nodes.iter().map(body).collect(),
             gone: Vec::new(),
             snapshot: snapshot(plan, rules, Vec::new()),
+            words: Words::default(),
             hours,
             now: noon(),
             given: Vec::new(),
@@ -187,6 +215,7 @@ impl World {
         let member_gone = self.looks.is_multiple_of(7);
         let gone = |node: &Node| Evidence { uid: node.uid.clone(), proof: Proof::Gone { member_gone } };
         self.snapshot.evidence = self.gone.iter().map(gone).collect();
+        self.people();
         let decision = decide(&self.snapshot, self.now);
         assert_eq!(decision, decide(&self.snapshot, self.now));
         self.everybody_has_a_reason(&decision);
@@ -198,8 +227,22 @@ impl World {
         let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_some()).count();
         let total = u32::try_from(self.snapshot.plan.nodes().count()).unwrap();
         let is_enough = failed as u64 >= u64::from(self.snapshot.rules.failures(total));
-        assert!(!is_enough || self.snapshot.denied.is_some(), "{failed} failures of {total}, and it goes on");
+        let is_stopped = self.snapshot.denied.is_some() || self.snapshot.aborted.is_some();
+        assert!(!is_enough || is_stopped, "{failed} failures of {total}, and it goes on");
         decision
+    }
+
+    /// They say what they say now.
+    fn people(&mut self) {
+        if self.words.aborts.is_some_and(|look| self.looks > look) {
+            self.snapshot.aborted = Some("eve: the wrong image".to_owned());
+        }
+        if let Some((look, minutes, soak)) = self.words.hurries
+            && self.looks > look
+        {
+            self.words.hurries = None;
+            self.snapshot.hurry = Some(Hurry { until: self.now + minutes.minutes(), soak });
+        }
     }
 
     fn act(&mut self, action: &Action, decision: &Decision) {
@@ -213,13 +256,22 @@ impl World {
                 self.given.push(self.now);
             }
             Action::Begin { uid, token, payload } => self.begin(uid, *token, *payload),
+            Action::Return { uid, token } => self.goes_back(uid, *token),
             Action::Free { uid, proof } => {
                 assert!(self.bodies.iter().all(|body| body.node.uid != *uid || body.left == 0), "it is at work");
                 self.snapshot.ledger = self.snapshot.ledger.free(uid, proof).unwrap();
             }
+            Action::Abort { uid, token } => {
+                assert!(self.snapshot.aborted.is_some());
+                assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, *token);
+                let body = self.body(uid);
+                assert!(body.says.busy && body.says.token == *token);
+                (body.fate, body.left) = (Fate::ComesBack, body.left.min(2));
+            }
             Action::Pause { why } => self.snapshot.paused = Some(why.clone()),
             Action::Deny { payload, why } => {
                 assert_eq!(*payload, NEW);
+                assert!(self.snapshot.aborted.is_none(), "who went back because it was asked to is no failure");
                 self.snapshot.denied = Some(why.clone());
             }
         }
@@ -231,7 +283,7 @@ impl World {
 
     fn begin(&mut self, uid: &str, token: u64, payload: slipway_core::digest::Sha256) {
         assert!(self.is_open(), "it begins outside of the window");
-        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none());
+        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none() && self.snapshot.aborted.is_none());
         assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, token);
         assert_eq!(payload, NEW);
         let body = self.body(uid);
@@ -253,6 +305,30 @@ impl World {
         (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
     }
 
+    fn goes_back(&mut self, uid: &str, token: u64) {
+        assert!(self.is_open(), "it goes back outside of the window");
+        assert_eq!(self.snapshot.ledger.held(uid).unwrap().token, token);
+        self.may_go_back(uid);
+        let body = self.body(uid);
+        assert!(token > body.says.token && body.left == 0);
+        (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
+    }
+
+    /// Only from a payload that is denied, only where people want it, and each once.
+    fn may_go_back(&self, uid: &str) {
+        let back = self.snapshot.back.expect("nobody wants that");
+        assert!(self.snapshot.denied.is_some() && self.snapshot.aborted.is_none());
+        let body = self.bodies.iter().find(|body| body.node.uid == uid).unwrap();
+        assert!(body.node.role == Role::Worker || back.control_plane, "the control plane goes back only if asked");
+        assert!(body.says.runs == NEW && body.says.back == Way::Open, "{} has nothing to go back to", body.node.name);
+    }
+
+    /// Somebody runs the payload who can go back, and may.
+    pub fn is_left_behind(&self) -> bool {
+        let may = |body: &Body| body.node.role == Role::Worker || self.snapshot.back.is_some_and(|of| of.control_plane);
+        self.bodies.iter().any(|body| body.says.runs == NEW && body.says.back == Way::Open && may(body))
+    }
+
     /// Ten minutes, or until the time for which everything waits.
     fn pass(&mut self, decision: &Decision) {
         let is_quiet = decision.actions.is_empty() && self.bodies.iter().all(|body| body.left == 0 && body.silent == 0);
@@ -271,6 +347,9 @@ impl World {
     }
 
     fn is_open(&self) -> bool {
+        if self.snapshot.hurry.is_some_and(|hurry| self.now < hurry.until) {
+            return true;
+        }
         let minute = self.now.as_second().rem_euclid(86_400) / 60;
         self.hours
             .is_none_or(|(start, lasts)| (minute - i64::from(start) * 60).rem_euclid(1440) < i64::from(lasts) * 60)
@@ -278,14 +357,22 @@ impl World {
 
     /// What must be so for a node to be granted, in words of its own.
     fn may_be_granted(&self, node: &Node) {
-        let plan = &self.snapshot.plan;
         let policies: Vec<Policy> = self.snapshot.rules.clone().into();
         assert!(self.is_open(), "outside of the window");
-        assert!(self.snapshot.denied.is_none() && self.snapshot.paused.is_none(), "stopped");
+        assert!(self.snapshot.aborted.is_none(), "given up");
+        if self.snapshot.denied.is_some() {
+            self.may_go_back(&node.uid);
+        } else {
+            assert!(self.snapshot.paused.is_none(), "stopped");
+            self.is_its_turn(node);
+        }
 
         // Who is unavailable once it goes, itself among them.
+        let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.says.well);
         let total = self.bodies.len() as u64;
+        // Others that are ill do not count against one that is ill itself: that takes nothing away.
         let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.says.well || body.says.busy);
+        let ill = ill.filter(|_| !is_ill(&node.uid));
         let held = self.snapshot.ledger.grants.iter().map(|grant| &grant.node);
         let mut out: Vec<&Node> = held.chain(ill.map(|body| &body.node)).collect();
         assert!(!out.iter().any(|other| other.uid == node.uid), "it is out already");
@@ -312,8 +399,11 @@ impl World {
             let lately = self.given.iter().filter(|given| rate.per.after(**given) > self.now).count();
             assert!(lately < rate.count as usize, "over the rate");
         }
+    }
 
-        // The plan: whoever is before it has gone, or cannot.
+    /// The plan: whoever is before it has gone, or cannot.
+    fn is_its_turn(&self, node: &Node) {
+        let plan = &self.snapshot.plan;
         let (wave, _) = plan.nodes().find(|(_, planned)| planned.uid == node.uid).unwrap();
         for (earlier, other) in plan.nodes().take_while(|(_, other)| other.uid != node.uid) {
             let Some(body) = self.bodies.iter().find(|body| body.node.uid == other.uid) else { continue };
@@ -336,10 +426,21 @@ impl World {
             let is_freed = |action: &Action| matches!(action, Action::Free { uid, .. } if *uid == body.node.uid);
             let holds = self.snapshot.ledger.held(&body.node.uid).is_some() && !decision.actions.iter().any(is_freed);
             let is_well = body.silent == 0 && body.says.well && !body.says.busy;
-            let is_done = body.says.runs == NEW && is_well && !holds;
+            let is_to_go_back =
+                self.snapshot.back.is_some() && self.snapshot.denied.is_some() && self.snapshot.aborted.is_none();
+            let is_done = body.says.runs == NEW && is_well && !holds && !is_to_go_back;
             assert_eq!(reasons.len(), usize::from(!is_done), "{}: {reasons:?}", body.node.name);
             assert!(reasons.iter().all(|reason| !reason.is_empty()));
         }
+    }
+
+    /// Nobody is at it, and whoever still holds a grant did not begin with it, is gone, or is ill.
+    pub fn is_at_rest(&self) -> bool {
+        let rests = |body: &Body| {
+            let held = self.snapshot.ledger.held(&body.node.uid);
+            body.left == 0 && held.is_none_or(|grant| grant.token != body.says.token || !body.says.well)
+        };
+        self.bodies.iter().all(rests)
     }
 
     /// All nodes run the payload and are well, and nothing is held.
@@ -367,8 +468,12 @@ impl Body {
             if self.left == 0 {
                 (self.says.busy, self.says.since) = (false, now);
                 match self.fate {
+                    _ if self.says.runs == NEW => {
+                        (self.says.runs, self.says.well, self.says.back) = (OLD, true, Way::Open);
+                        self.says.failed = Some("it went back".to_owned());
+                    }
                     Fate::ComesBack => self.says.failed = Some("it did not become well".to_owned()),
-                    _ => (self.says.runs, self.says.staged) = (NEW, Some(NEW)),
+                    _ => (self.says.runs, self.says.staged, self.says.back) = (NEW, Some(NEW), Way::Open),
                 }
             }
         }

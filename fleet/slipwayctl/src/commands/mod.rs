@@ -12,6 +12,7 @@ use crate::{
     config::resolve,
     connect::{Client, connect},
     failure::Failure,
+    fleet,
     show::Output,
 };
 
@@ -30,6 +31,7 @@ pub async fn run(cli: Cli, output: &Output) -> Result<(), Failure> {
             let after = after.as_deref().map(look::parse_position).transpose()?;
             look::watch(client().await?, after, no_follow, output).await
         }
+        Command::Fleet(of) => fleet::run(&target, of.kubeconfig.as_deref(), of.verb, output).await,
         Command::Gen { dir, what } => generate::run(&dir, what, output),
         Command::Config { what } => contexts::run(&target, what, output),
         Command::Completions { shell } => pages::completions(shell),

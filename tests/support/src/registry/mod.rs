@@ -107,6 +107,7 @@ impl Image {
             cmdline: None,
             kernel_args: None,
             image: None,
+            signed_by: Vec::new(),
         };
         let sums: String = manifest.files.iter().map(|file| format!("{}  {}\n", file.sha256, file.name)).collect();
         let text = serde_json::to_vec(&manifest).unwrap();

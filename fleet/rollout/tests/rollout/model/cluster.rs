@@ -10,7 +10,7 @@ use std::{
 use slipway_rollout::{
     amount::Amount,
     decide::{Action, decide},
-    facts::{Says, Seen, Snapshot},
+    facts::{Says, Seen, Snapshot, Way},
     ledger::{Grant, Ledger, Limits, Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules},
@@ -132,7 +132,16 @@ impl Cluster {
     fn snapshot(&self, state: &State, seen: &[Body]) -> Snapshot {
         let of = |(node, body): (&Node, &Body)| {
             let (runs, busy, token) = (if body.runs { NEW } else { OLD }, body.work.is_some(), body.obeyed);
-            let says = Says { runs, staged: Some(NEW), well: true, since: noon(), busy, token, failed: None };
+            let says = Says {
+                runs,
+                staged: Some(NEW),
+                well: true,
+                since: noon(),
+                busy,
+                token,
+                failed: None,
+                back: Way::Closed,
+            };
             Seen { node: node.clone(), says: Some(says) }
         };
         let nodes = self.nodes.iter().zip(seen).map(of).collect();

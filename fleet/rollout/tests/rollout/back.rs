@@ -1,0 +1,159 @@
+//! The way back from a payload that is denied.
+
+use jiff::ToSpan;
+use proptest::{collection::vec, prelude::*};
+use slipway_rollout::{
+    decide::{Action, decide},
+    facts::{Back, Hurry, Snapshot, Way},
+    ledger::Proof,
+    plan::Order,
+    policy::Policy,
+};
+
+use crate::{
+    OLD, control_plane,
+    decide::{arrive, four, granted, hold, look, outside, rollout, says, two_at_once, why},
+    noon, worker,
+    world::{Fate, World, fate, fleet, hours, policies},
+};
+
+/// The first two of four run it, and it was denied; nodes go back.
+fn denied(policy: Policy) -> Snapshot {
+    let mut fleet = four(policy);
+    let why = "2 of 4 nodes failed".to_owned();
+    (fleet.denied, fleet.paused) = (Some(why.clone()), Some(why));
+    fleet.back = Some(Back { control_plane: false });
+    for n in [0, 1] {
+        arrive(&mut fleet, n);
+        says(&mut fleet, n).back = Way::Open;
+    }
+    fleet
+}
+
+#[test]
+fn nodes_go_back_under_the_same_budget_where_people_want_it() {
+    assert_eq!(granted(&denied(Policy::default())), [0]);
+    let mut fleet = denied(two_at_once());
+    assert_eq!(granted(&fleet), [0, 1]);
+    assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
+    // One more is ill: it counts.
+    says(&mut fleet, 3).well = false;
+    assert_eq!(granted(&fleet), [0]);
+    // One that is ill with the payload goes back all the same: that takes nothing away.
+    says(&mut fleet, 0).well = false;
+    assert_eq!(granted(&fleet), [0]);
+    says(&mut fleet, 0).well = true;
+    says(&mut fleet, 3).well = true;
+    fleet.back = None;
+    assert_eq!((look(&fleet).actions, why(&fleet, 0)), (vec![], String::new()));
+}
+
+#[test]
+fn nobody_goes_back_before_the_denial_is_written() {
+    let mut fleet = denied(two_at_once());
+    (fleet.denied, fleet.paused) = (None, None);
+    says(&mut fleet, 3).failed = Some("no boot".to_owned());
+    assert!(matches!(&look(&fleet).actions[..], [Action::Deny { .. }, Action::Pause { .. }]));
+    // Nor after people have given it up, nor by a plan that was edited.
+    let mut fleet = denied(two_at_once());
+    fleet.aborted = Some("eve: enough".to_owned());
+    assert_eq!(look(&fleet).actions, []);
+    let mut fleet = denied(two_at_once());
+    fleet.plan.waves[0].nodes.swap(0, 3);
+    assert_eq!(look(&fleet).actions, []);
+}
+
+#[test]
+fn a_node_with_a_grant_is_asked_to_go_back_and_freed_when_it_has() {
+    let mut fleet = denied(two_at_once());
+    let token = hold(&mut fleet, 0);
+    let uid = fleet.nodes[0].node.uid.clone();
+    let asked = Action::Return { uid: uid.clone(), token };
+    assert!(look(&fleet).actions.contains(&asked));
+    assert_eq!((why(&fleet, 0), granted(&fleet)), ("it has the grant 1, and is asked to go back".to_owned(), vec![1]));
+    (says(&mut fleet, 0).token, says(&mut fleet, 0).busy) = (token, true);
+    assert!(!look(&fleet).actions.contains(&asked));
+    let back = says(&mut fleet, 0);
+    (back.runs, back.busy, back.back) = (OLD, false, Way::Open);
+    back.failed = Some("it went back".to_owned());
+    assert_eq!(look(&fleet).actions[0], Action::Free { uid, proof: Proof::Well { token } });
+    assert_eq!((why(&fleet, 0), granted(&fleet)), ("it failed: it went back".to_owned(), vec![1]));
+    // It was granted before the denial, and runs the old system: it begins nothing.
+    let mut fleet = denied(two_at_once());
+    hold(&mut fleet, 2);
+    assert_eq!(why(&fleet, 2), "the payload is denied: 2 of 4 nodes failed");
+    assert!(!look(&fleet).actions.iter().any(|action| matches!(action, Action::Begin { .. } | Action::Return { .. })));
+}
+
+#[test]
+fn who_does_not_go_back_says_why() {
+    let nodes = [worker("a-1"), worker("a-2"), control_plane("b-1")];
+    let mut fleet = rollout(&nodes, two_at_once());
+    (fleet.denied, fleet.back) = (Some("bad".to_owned()), Some(Back { control_plane: false }));
+    for n in 0..3 {
+        arrive(&mut fleet, n);
+        says(&mut fleet, n).back = Way::Open;
+    }
+    says(&mut fleet, 0).back = Way::Tried("no boot".to_owned());
+    says(&mut fleet, 1).back = Way::Closed;
+    assert_eq!(granted(&fleet), Vec::<usize>::new());
+    let stays = [
+        "it was asked to go back, and did not: no boot",
+        "its other slot holds no system that was ever confirmed",
+        "it is of the control plane, and nobody asked that this goes back",
+    ];
+    for (n, stays) in stays.into_iter().enumerate() {
+        assert_eq!(why(&fleet, n), format!("it keeps the payload that is denied: {stays}"));
+    }
+    fleet.back = Some(Back { control_plane: true });
+    assert_eq!(granted(&fleet), [2]);
+    fleet.skip.insert(fleet.nodes[2].node.uid.clone());
+    assert_eq!(why(&fleet, 2), "it is left out: somebody said so");
+}
+
+#[test]
+fn windows_and_people_hold_the_way_back_too() {
+    let mut fleet = denied(outside());
+    assert!(why(&fleet, 0).starts_with("no window of policy \"late\" is open"));
+    let token = hold(&mut fleet, 1);
+    assert_eq!(look(&fleet).actions, []);
+    let later = decide(&fleet, noon() + 1.minutes());
+    let uid = fleet.nodes[1].node.uid.clone();
+    assert!(later.actions.contains(&Action::Return { uid, token }));
+    fleet.hurry = Some(Hurry { until: noon() + 1.hours(), soak: None });
+    assert_eq!(granted(&fleet), [0]);
+    fleet.paused = Some("eve: lunch".to_owned());
+    assert_eq!((look(&fleet).actions, why(&fleet, 0)), (vec![], "the rollout is paused: eve: lunch".to_owned()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn on_the_way_back_no_law_is_broken(
+        fleet in fleet(), fates in vec((fate(), 1_u8..5), 8), policies in policies(), hours in hours(), control_plane in any::<bool>()
+    ) {
+        let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
+        let mut world = World::new(&nodes, policies, hours, Order::default(), 9);
+        world.snapshot.back = Some(Back { control_plane });
+        world.run(500);
+    }
+
+    /// Nobody is left behind who can go back.
+    #[test]
+    fn all_who_can_go_back_do(
+        fleet in fleet(), kinds in vec((0_u8..4, 1_u8..5), 8), policies in policies(), control_plane in any::<bool>()
+    ) {
+        let fate = |kind| match kind {
+            0 => Fate::ComesBack,
+            1 => Fate::Deaf(3),
+            _ => Fate::Reaches,
+        };
+        let nodes: Vec<_> =
+            fleet.into_iter().zip(kinds).map(|(node, (kind, takes))| (node, fate(kind), takes)).collect();
+        let mut world = World::new(&nodes, policies, None, Order::default(), 9);
+        world.snapshot.back = Some(Back { control_plane });
+        world.run(1000);
+        prop_assert!(world.snapshot.denied.is_none() || !world.is_left_behind(), "{:?}", world.snapshot);
+    }
+}

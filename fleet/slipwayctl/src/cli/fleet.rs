@@ -1,0 +1,131 @@
+//! The command line of `slipwayctl fleet`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
+use slipway_core::digest::Sha256;
+use slipway_rollout::span::Span;
+
+const AFTER: &str = "\
+Examples:
+  slipwayctl fleet status
+  slipwayctl fleet status --watch
+  slipwayctl fleet plan workers
+  slipwayctl fleet pause workers --reason \"the fair\"
+  slipwayctl fleet skip node-7 --reason \"it is on loan\"
+  slipwayctl --output json fleet status
+
+These commands speak to the API server of Kubernetes, and to no node. It is
+that of --kubeconfig, or of $KUBECONFIG, or of ~/.kube/config; in a pod without
+any of them, that of the pod. --context names one of the kubeconfig's contexts.
+
+To see a plan before it begins: pause the pool, change spec.target, look at the
+plan, and resume with its hash. What runs is that plan.";
+
+/// The fleet: what its rollouts do, and people's word to them
+#[derive(Args, Debug)]
+#[command(after_help = AFTER)]
+pub struct Fleet {
+    /// The kubeconfig
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Whom to ask")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What is done with the fleet.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// The rollouts: each wave and each node, how far it is, and why not further
+    Status {
+        /// These pools; without any, all of them
+        pools: Vec<String>,
+        /// Show it again whenever it changes, until it is interrupted
+        #[arg(long)]
+        watch: bool,
+    },
+    /// The plan of a pool's rollout: its hash, which nodes in which wave, when at the earliest, and what blocks
+    Plan {
+        /// The pool
+        pool: String,
+        /// How long one node takes, for the times that are shown
+        #[arg(long, value_name = "TIME", default_value = "10m", value_parser = span)]
+        takes: Span,
+    },
+    /// Begin nothing new in a pool. What has begun goes on to its end
+    Pause {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        word: Word,
+    },
+    /// Let a paused pool go on
+    Resume {
+        /// The pool
+        pool: String,
+        /// Only if this is the hash of the plan that is followed
+        #[arg(long, value_name = "HASH")]
+        plan: Option<Sha256>,
+    },
+    /// Give the rollout of a pool up: nothing new of it begins, ever, and nodes that are at it are asked to go back
+    Abort {
+        /// The pool
+        pool: String,
+        #[command(flatten)]
+        word: Word,
+    },
+    /// Have the rollout of a pool go now, whatever windows and blackouts say. Budgets, rates, zones and order hold as ever
+    RunNow {
+        /// The pool
+        pool: String,
+        /// For so long
+        #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = span)]
+        lasts: Span,
+        /// Also pass over the soak of the wave that it is at. Its nodes must be well all the same
+        #[arg(long)]
+        skip_soak: bool,
+        #[command(flatten)]
+        word: Word,
+    },
+    /// Leave a node out. Nobody waits for it
+    Skip {
+        /// The name of its Node
+        node: String,
+        /// Its pool; without it, the one whose labels it has
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+        #[command(flatten)]
+        word: Word,
+    },
+    /// Leave a node out no more
+    Unskip {
+        /// The name of its Node
+        node: String,
+    },
+    /// Free the grant of a node that will not say itself that it is well. Be sure that it cannot come back in the middle
+    /// of its upgrade: others go down while it may
+    Unblock {
+        /// The name of its Node
+        node: String,
+        /// The grant's token, if the node has two: it was made again under its name
+        #[arg(long, value_name = "NUMBER")]
+        token: Option<u64>,
+        #[command(flatten)]
+        word: Word,
+    },
+}
+
+/// Who says so, and why. Both stay in the object, and are shown wherever it has an effect.
+#[derive(Args, Clone, Debug)]
+pub struct Word {
+    /// Why, for whoever reads it at night
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub reason: String,
+    /// Who says so
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
+    pub who: String,
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    Span::try_from(text.to_owned()).map_err(|e| e.to_string())
+}

@@ -1,0 +1,152 @@
+//! Objects of the API server, read and changed. A change is a merge patch of what is meant and no more, with the version
+//! that was read: what somebody else has written since is neither lost nor written over.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use kube::{
+    Api, Client, Resource,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+    config::{Config, KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use slipway_fleet_objects::pool::NodePool;
+use tokio::time::timeout;
+
+use super::edit::Edit;
+use crate::failure::Failure;
+
+/// How long the API server may take for one answer.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How often a change is tried while others write the same object: the controller writes the ledger's.
+const TRIES: u32 = 20;
+/// Whose changes these are, in the object's managedFields.
+const MANAGER: &str = "slipwayctl";
+
+/// The cluster.
+pub struct Cluster {
+    client: Client,
+}
+
+impl Cluster {
+    /// The cluster of this kubeconfig and this context of it; of those that kubectl would take, without them.
+    pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, Failure> {
+        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        let config = match kubeconfig {
+            Some(path) => {
+                let read = Kubeconfig::read_from(path).map_err(|e| Failure::file(path, e))?;
+                Config::from_custom_kubeconfig(read, &options).await.map_err(|e| Failure::file(path, e))
+            }
+            None if context.is_some() => Config::from_kubeconfig(&options).await.map_err(no_way),
+            None => Config::infer().await.map_err(no_way),
+        };
+        let mut config = config?;
+        // Somebody waits for the answer: the client would try for minutes.
+        config.default_retry = false;
+        Ok(Self { client: Client::try_from(config).map_err(no_way)? })
+    }
+
+    fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// The object of this name.
+    pub async fn get<K>(&self, name: &str) -> Result<K, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        within(self.all::<K>().get(name)).await
+    }
+
+    /// The same, or `None`.
+    pub async fn find<K>(&self, name: &str) -> Result<Option<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        within(self.all::<K>().get_opt(name)).await
+    }
+
+    /// All objects of a kind.
+    pub async fn list<K>(&self) -> Result<Vec<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        Ok(within(self.all::<K>().list(&ListParams::default())).await?.items)
+    }
+
+    /// Each pool by its name; one that this program does not understand is not to hide the others.
+    pub async fn pools(&self) -> Result<BTreeMap<String, Result<NodePool, String>>, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<NodePool>(&()));
+        let pools = within(api.list(&ListParams::default())).await?.items;
+        let named = |pool: DynamicObject| {
+            let name = pool.metadata.name.clone().unwrap_or_default();
+            let parsed = serde_json::to_value(pool).and_then(serde_json::from_value);
+            (name, parsed.map_err(|e| e.to_string()))
+        };
+        Ok(pools.into_iter().map(named).collect())
+    }
+
+    /// The pool whose labels this node has.
+    pub async fn pool_of(&self, node: &str) -> Result<String, Failure> {
+        let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &nodes);
+        let labels = within(api.get(node)).await?.metadata.labels.unwrap_or_default();
+        let has = |pool: &NodePool| pool.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
+        let pools = self.pools().await?;
+        let names: Vec<String> =
+            pools.values().flatten().filter(|pool| has(pool)).filter_map(|pool| pool.metadata.name.clone()).collect();
+        let refused = |message| Err(Failure::Refused { word: "no-pool".to_owned(), message });
+        match &names[..] {
+            [name] => Ok(name.clone()),
+            [] => refused(format!("the node {node} is in no pool")),
+            _ => refused(format!("the node {node} is in the pools {}: say --pool", names.join(" and "))),
+        }
+    }
+
+    /// Change an object, as `edit` says of what it is now. Whoever writes it at the same time makes it be read again.
+    pub async fn change<K>(&self, name: &str, edit: impl Fn(&Value) -> Result<Edit, Failure>) -> Result<Edit, Failure>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        for _ in 0..TRIES {
+            let object = within(api.get(name)).await?;
+            let version = object.metadata.resource_version.clone();
+            let edit = edit(&object.data)?;
+            let Some(spec) = &edit.spec else { return Ok(edit) };
+            let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
+            match timeout(ANSWER, api.patch(name, &params, &Patch::Merge(patch))).await {
+                Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
+                Ok(answer) => return answer.map(|_| edit).map_err(said),
+                Err(_) => return Err(too_late()),
+            }
+        }
+        Err(Failure::Failed(format!("others have written {name} {TRIES} times meanwhile: nothing was changed")))
+    }
+}
+
+async fn within<T>(ask: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    timeout(ANSWER, ask).await.map_err(|_| too_late())?.map_err(said)
+}
+
+fn no_way(why: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("no way to the API server: {why}"))
+}
+
+fn too_late() -> Failure {
+    Failure::Unreachable(format!("the API server does not answer within {} s", ANSWER.as_secs()))
+}
+
+fn said(error: kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else { return Failure::Unreachable(slipway_node_client::chain(&error)) };
+    let word = match status.code {
+        401 => "unauthorized",
+        403 => "forbidden",
+        404 => "not-found",
+        400 | 422 => "invalid",
+        _ => return Failure::Failed(format!("the API server says {}: {}", status.code, status.message)),
+    };
+    Failure::Refused { word: word.to_owned(), message: status.message.clone() }
+}

@@ -1,0 +1,308 @@
+//! What somebody's word changes in an object. Each function takes the object as it was read, without its metadata, and
+//! answers with the part of `spec` that is to be written. What this program does not know of an entry stays in it.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use slipway_fleet_objects::{rollout::Rollout, word::Word};
+use slipway_rollout::span::Span;
+
+use crate::failure::Failure;
+
+/// What is to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    /// What is merged into `spec`; `None` if it is so already.
+    pub spec: Option<Value>,
+    /// What that means, for people.
+    pub says: String,
+}
+
+impl Edit {
+    fn write(spec: Value, says: String) -> Result<Self, Failure> {
+        Ok(Self { spec: Some(spec), says })
+    }
+
+    fn already(says: String) -> Result<Self, Failure> {
+        Ok(Self { spec: None, says })
+    }
+}
+
+fn refused(word: &str, message: String) -> Result<Edit, Failure> {
+    Err(Failure::Refused { word: word.to_owned(), message })
+}
+
+fn signed(word: &Word) -> Value {
+    json!({ "who": word.who, "why": word.why })
+}
+
+/// Whether this is what was said.
+fn is(value: &Value, word: &Word) -> bool {
+    value["who"] == word.who && value["why"] == word.why
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn entries(object: &Value, list: &str) -> Vec<Value> {
+    object["spec"][list].as_array().cloned().unwrap_or_default()
+}
+
+/// Begin nothing new in a pool.
+pub fn pause(pool: &Value, word: &Word) -> Result<Edit, Failure> {
+    let there = &pool["spec"]["paused"];
+    if is(there, word) {
+        return Edit::already(format!("is paused already; {word}"));
+    }
+    if !there.is_null() {
+        let (who, why) = (text(&there["who"]), text(&there["why"]));
+        return refused("paused", format!("it is paused already, and the reason would be lost; {who}: {why}"));
+    }
+    Edit::write(json!({ "paused": signed(word) }), "nothing new begins; what has begun goes on to its end".to_owned())
+}
+
+/// Let a pool go on.
+pub fn resume(pool: &Value) -> Result<Edit, Failure> {
+    let there = &pool["spec"]["paused"];
+    let status = &pool["status"];
+    let but = if status["state"] == "Denied" { format!("; but {}", text(&status["message"])) } else { String::new() };
+    if there.is_null() {
+        return Edit::already(format!("is not paused{but}"));
+    }
+    let (who, why) = (text(&there["who"]), text(&there["why"]));
+    Edit::write(json!({ "paused": null }), format!("is paused no more; it was by {who}: {why}{but}"))
+}
+
+/// Whether the pool still follows this rollout.
+fn follows(pool: &Value, rollout: &Rollout) -> Result<(), Failure> {
+    let name = rollout.metadata.name.as_deref().unwrap_or_default();
+    if pool["status"]["rollout"] == name {
+        return Ok(());
+    }
+    let message = format!("the pool follows another rollout now, {}: look again", text(&pool["status"]["rollout"]));
+    Err(Failure::Refused { word: "another-rollout".to_owned(), message })
+}
+
+/// Give a rollout up.
+pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failure> {
+    follows(pool, rollout)?;
+    let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
+    let status = rollout.status.clone().unwrap_or_default();
+    if status.state == "Finished" {
+        return refused("finished", format!("{name} is finished: there is nothing to give up"));
+    }
+    let there = &pool["spec"]["abort"];
+    let is_said = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
+    if let Some(why) =
+        status.aborted.or_else(|| is_said.then(|| format!("{}: {}", text(&there["who"]), text(&there["why"]))))
+    {
+        return Edit::already(format!("{name} is given up already; {why}"));
+    }
+    let mut abort = signed(word);
+    abort["rolloutUID"] = json!(uid);
+    Edit::write(json!({ "abort": abort }), format!("{name} is given up; nodes that are at it are asked to go back"))
+}
+
+/// Have a rollout go now, for so long from now on.
+pub fn run_now(
+    pool: &Value,
+    rollout: &Rollout,
+    (lasts, now): (Span, Timestamp),
+    skip_soak: bool,
+    word: &Word,
+) -> Result<Edit, Failure> {
+    follows(pool, rollout)?;
+    let (name, uid) = (rollout.metadata.name.as_deref().unwrap_or_default(), &rollout.metadata.uid);
+    let status = rollout.status.clone().unwrap_or_default();
+    if matches!(status.state.as_str(), "Finished" | "Denied" | "Aborted") {
+        return refused("over", format!("{name} does not go on: {}, {}", status.state, status.message));
+    }
+    let there = &pool["spec"]["runNow"];
+    let is_of_it = uid.as_ref().is_some_and(|uid| there["rolloutUID"] == *uid);
+    let holds = text(&there["until"]).parse().is_ok_and(|until: Timestamp| now < until);
+    if is_of_it && holds && there["who"] != word.who {
+        let (who, why, until) = (text(&there["who"]), text(&there["why"]), text(&there["until"]));
+        return refused(
+            "runs-now",
+            format!("{name} runs now until {until} already, and the reason would be lost; {who}: {why}"),
+        );
+    }
+    let wave = status.passed as usize;
+    let has_soak = rollout.spec.plan.waves.get(wave).is_some_and(|wave| wave.soak.is_some());
+    if skip_soak && !has_soak {
+        return refused("no-soak", format!("wave {} of {name}, at which it is, has no soak", wave + 1));
+    }
+    let until = lasts.after(now);
+    let mut runs = signed(word);
+    (runs["rolloutUID"], runs["until"]) = (json!(uid), json!(until));
+    // What is not said again is taken away: a merge patch would leave it.
+    runs["soakOfWave"] = if skip_soak { json!(wave + 1) } else { Value::Null };
+    let soak = if skip_soak { format!(", and the soak of wave {} is passed over", wave + 1) } else { String::new() };
+    Edit::write(
+        json!({ "runNow": runs }),
+        format!("windows and blackouts hold {name} back no more until {until:.0}{soak}"),
+    )
+}
+
+/// Leave a node out.
+pub fn skip(pool: &Value, node: &str, word: &Word) -> Result<Edit, Failure> {
+    let mut skip = entries(pool, "skip");
+    if let Some(there) = skip.iter().find(|entry| entry["node"] == node) {
+        if is(there, word) {
+            return Edit::already(format!("leaves {node} out already; {word}"));
+        }
+        let (who, why) = (text(&there["who"]), text(&there["why"]));
+        return refused("skipped", format!("{node} is left out already, and the reason would be lost; {who}: {why}"));
+    }
+    let mut entry = signed(word);
+    entry["node"] = json!(node);
+    skip.push(entry);
+    Edit::write(json!({ "skip": skip }), format!("{node} is left out, and nobody waits for it"))
+}
+
+/// Leave a node out no more.
+pub fn unskip(pool: &Value, node: &str) -> Result<Edit, Failure> {
+    let all = entries(pool, "skip");
+    let (out, rest): (Vec<Value>, Vec<Value>) = all.into_iter().partition(|entry| entry["node"] == node);
+    let Some(first) = out.first() else { return Edit::already(format!("does not leave {node} out")) };
+    let (who, why) = (text(&first["who"]), text(&first["why"]));
+    Edit::write(json!({ "skip": rest }), format!("{node} goes along; it was left out by {who}: {why}"))
+}
+
+/// Free the grant of a node.
+pub fn release(ledger: &Value, node: &str, token: Option<u64>, word: &Word) -> Result<Edit, Failure> {
+    let grants = ledger["status"]["grants"].as_array().cloned().unwrap_or_default();
+    let held: Vec<u64> = grants
+        .iter()
+        .filter(|grant| grant["node"]["name"] == node)
+        .filter_map(|grant| grant["token"].as_u64())
+        .filter(|held| token.is_none_or(|token| token == *held))
+        .collect();
+    let token = match (&held[..], token) {
+        ([held], _) => *held,
+        ([], Some(token)) => return refused("no-grant", format!("{node} does not hold the grant {token}")),
+        ([], None) => return refused("no-grant", format!("{node} holds no grant")),
+        (several, _) => {
+            let tokens: Vec<String> = several.iter().map(u64::to_string).collect();
+            let message = format!("{node} holds the grants {}: say --token", tokens.join(" and "));
+            return refused("two-grants", message);
+        }
+    };
+    let mut release = entries(ledger, "release");
+    if release.iter().any(|entry| entry["token"] == token) {
+        return Edit::already(format!("the grant {token} of {node} is to be freed already"));
+    }
+    let mut entry = signed(word);
+    entry["token"] = json!(token);
+    release.push(entry);
+    Edit::write(json!({ "release": release }), format!("the grant {token} of {node} is freed with the next look"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alice() -> Word {
+        Word { who: "alice".to_owned(), why: "the fair".to_owned() }
+    }
+
+    fn word_of(edit: Result<Edit, Failure>) -> String {
+        match edit {
+            Err(Failure::Refused { word, .. }) => word,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pause_is_not_written_over() {
+        let free = json!({ "spec": {} });
+        let edit = pause(&free, &alice()).unwrap();
+        assert_eq!(edit.spec, Some(json!({ "paused": { "who": "alice", "why": "the fair" } })));
+        let paused = json!({ "spec": edit.spec });
+        assert_eq!(pause(&paused, &alice()).unwrap().spec, None);
+        let bob = Word { who: "bob".to_owned(), ..alice() };
+        assert_eq!(word_of(pause(&paused, &bob)), "paused");
+        assert_eq!(resume(&paused).unwrap().spec, Some(json!({ "paused": null })));
+        assert_eq!(resume(&free).unwrap().spec, None);
+    }
+
+    #[test]
+    fn what_others_wrote_of_other_nodes_stays() {
+        let other = json!({ "node": "n1", "who": "bob", "why": "loan", "until": "a field of tomorrow" });
+        let pool = json!({ "spec": { "skip": [other] } });
+        let edit = skip(&pool, "n2", &alice()).unwrap().spec.unwrap();
+        let mine = json!({ "node": "n2", "who": "alice", "why": "the fair" });
+        assert_eq!(edit, json!({ "skip": [other, mine] }));
+        let both = json!({ "spec": edit });
+        assert_eq!(skip(&both, "n2", &alice()).unwrap().spec, None);
+        assert_eq!(word_of(skip(&both, "n1", &alice())), "skipped");
+        assert_eq!(unskip(&both, "n2").unwrap().spec, Some(json!({ "skip": [other] })));
+        assert_eq!(unskip(&pool, "n2").unwrap().spec, None);
+    }
+
+    /// A rollout of one node, in a wave with a soak.
+    fn rollout(state: &str) -> Rollout {
+        let node = json!({ "uid": "u", "name": "n1", "pool": "p", "zone": null, "role": "worker" });
+        let digest = "0".repeat(64);
+        let waves = json!([{ "nodes": [node], "soak": "1h" }]);
+        serde_json::from_value(json!({
+            "apiVersion": "fleet.slipway.dev/v1alpha1", "kind": "Rollout", "metadata": { "name": "p-1", "uid": "one" },
+            "spec": { "image": "i", "plan": { "pool": "p", "payload": digest, "waves": waves, "hash": digest } },
+            "status": { "state": state },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_word_for_one_rollout_is_none_for_the_next() {
+        let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
+        let running = rollout("Running");
+        let abort = |pool: &Value| super::abort(pool, &running, &alice());
+        let spec = abort(&pool(json!({}))).unwrap().spec.unwrap();
+        assert_eq!(spec, json!({ "abort": { "who": "alice", "why": "the fair", "rolloutUID": "one" } }));
+        assert_eq!(abort(&pool(spec)).unwrap().spec, None);
+        let old = json!({ "abort": { "who": "bob", "why": "before", "rolloutUID": "another" } });
+        assert!(abort(&pool(old)).unwrap().spec.is_some());
+        assert_eq!(word_of(abort(&json!({ "spec": {}, "status": { "rollout": "p-2" } }))), "another-rollout");
+        assert_eq!(word_of(super::abort(&pool(json!({})), &rollout("Finished"), &alice())), "finished");
+    }
+
+    #[test]
+    fn it_goes_now_until_a_time() {
+        let now: Timestamp = "2026-06-01T12:00Z".parse().unwrap();
+        let pool = |spec: Value| json!({ "spec": spec, "status": { "rollout": "p-1" } });
+        let run =
+            |pool: &Value, soak, word: &Word| run_now(pool, &rollout("Waiting"), (Span::minutes(60), now), soak, word);
+        let spec = run(&pool(json!({})), true, &alice()).unwrap().spec.unwrap();
+        let until = "2026-06-01T13:00:00Z";
+        let runs = json!({ "who": "alice", "why": "the fair", "rolloutUID": "one", "until": until, "soakOfWave": 1 });
+        assert_eq!(spec, json!({ "runNow": runs }));
+        // Hers may be changed by her, and not by bob while it holds.
+        let again = run(&pool(spec.clone()), false, &alice()).unwrap().spec.unwrap();
+        assert_eq!(again["runNow"]["soakOfWave"], Value::Null);
+        let bob = Word { who: "bob".to_owned(), ..alice() };
+        assert_eq!(word_of(run(&pool(spec.clone()), false, &bob)), "runs-now");
+        let mut over = spec;
+        over["runNow"]["until"] = json!("2026-06-01T12:00:00Z");
+        assert!(run(&pool(over), false, &bob).unwrap().spec.is_some());
+        let denied = run_now(&pool(json!({})), &rollout("Denied"), (Span::minutes(60), now), false, &alice());
+        assert_eq!(word_of(denied), "over");
+    }
+
+    #[test]
+    fn a_word_frees_the_grant_that_is_meant_and_no_other() {
+        let grant = |name: &str, token: u64| json!({ "node": { "name": name }, "token": token });
+        let grants = [grant("n1", 3), grant("n2", 4), grant("n2", 7)];
+        let old = json!({ "token": 1, "who": "bob", "why": "gone" });
+        let ledger = json!({ "spec": { "release": [old] }, "status": { "grants": grants } });
+        let spec = |edit: Result<Edit, Failure>| edit.unwrap().spec.unwrap();
+        let mine = |token: u64| json!({ "token": token, "who": "alice", "why": "the fair" });
+        assert_eq!(spec(release(&ledger, "n1", None, &alice())), json!({ "release": [old, mine(3)] }));
+        assert_eq!(word_of(release(&ledger, "n2", None, &alice())), "two-grants");
+        assert_eq!(spec(release(&ledger, "n2", Some(7), &alice())), json!({ "release": [old, mine(7)] }));
+        assert_eq!(word_of(release(&ledger, "n2", Some(3), &alice())), "no-grant");
+        assert_eq!(word_of(release(&ledger, "n3", None, &alice())), "no-grant");
+        let done = json!({ "spec": { "release": [mine(3)] }, "status": { "grants": grants } });
+        assert_eq!(release(&done, "n1", None, &alice()).unwrap().spec, None);
+    }
+}

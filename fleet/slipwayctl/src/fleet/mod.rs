@@ -1,0 +1,155 @@
+//! `slipwayctl fleet`: what the rollouts of a cluster do, and people's word to them. All of it is read from and written
+//! into objects of the API server; no node is asked.
+//!
+//! ```text
+//! objects ─► report ─┬─► picture, for people at a terminal
+//!                    ├─► lines, for others
+//!                    └─► JSON
+//! object, as it was read ─► edit ─► merge patch with its version: if anybody has written it meanwhile, once more
+//! ```
+//!
+//! * [`cluster`]: objects, read and changed
+//! * [`edit`]: what somebody's word changes in an object
+//! * [`report`]: how far rollouts are, as data
+//! * [`picture`]: the same for people
+//! * [`forecast`]: a plan, when its nodes begin at the earliest, and what blocks
+
+mod cluster;
+mod edit;
+mod forecast;
+mod picture;
+mod report;
+#[cfg(test)]
+mod schema;
+mod watch;
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::json;
+use slipway_fleet_objects::{
+    ledger::{DisruptionLedger, LEDGER},
+    pool::NodePool,
+    rollout::Rollout,
+    word::Word,
+};
+
+use crate::{
+    cli::{
+        Target,
+        fleet::{self, Verb},
+    },
+    failure::Failure,
+    show::Output,
+};
+use cluster::Cluster;
+use edit::Edit;
+
+/// Do what the command line says.
+pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output: &Output) -> Result<(), Failure> {
+    if target.socket.is_some() || target.endpoint.is_some() {
+        let why = "--socket and --endpoint name a node, and `fleet` asks the API server: say --kubeconfig or --context";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    let cluster = Cluster::connect(kubeconfig, target.context.as_deref()).await?;
+    match verb {
+        Verb::Status { pools, watch } => watch::status(&cluster, &pools, watch, output).await,
+        Verb::Plan { pool, takes } => {
+            let forecast = forecast::of(&cluster, &pool, takes, Timestamp::now()).await?;
+            output.answer(&forecast, &forecast.to_string())
+        }
+        Verb::Pause { pool, word } => {
+            let word = said(word);
+            in_pool(&cluster, &pool, output, |spec| edit::pause(spec, &word)).await
+        }
+        Verb::Resume { pool, plan } => {
+            if let Some(plan) = plan {
+                follows(&cluster, &pool, plan).await?;
+            }
+            in_pool(&cluster, &pool, output, edit::resume).await
+        }
+        Verb::Abort { pool, word } => {
+            let (rollout, word) = (rollout_of(&cluster, &pool).await?, said(word));
+            in_pool(&cluster, &pool, output, |spec| edit::abort(spec, &rollout, &word)).await
+        }
+        Verb::RunNow { pool, lasts, skip_soak, word } => {
+            let (rollout, word, now) = (rollout_of(&cluster, &pool).await?, said(word), Timestamp::now());
+            in_pool(&cluster, &pool, output, |spec| edit::run_now(spec, &rollout, (lasts, now), skip_soak, &word)).await
+        }
+        Verb::Skip { node, pool, word } => {
+            let word = said(word);
+            let pool = match pool {
+                Some(pool) => pool,
+                None => cluster.pool_of(&node).await?,
+            };
+            in_pool(&cluster, &pool, output, |spec| edit::skip(spec, &node, &word)).await
+        }
+        Verb::Unskip { node } => unskip(&cluster, &node, output).await,
+        Verb::Unblock { node, token, word } => {
+            let word = said(word);
+            let edit = |ledger: &serde_json::Value| edit::release(ledger, &node, token, &word);
+            let done = cluster.change::<DisruptionLedger>(LEDGER, edit).await?;
+            tell(output, &format!("disruptionledger/{LEDGER}"), &done)
+        }
+    }
+}
+
+fn said(word: fleet::Word) -> Word {
+    Word { who: word.who, why: word.reason }
+}
+
+async fn in_pool(
+    cluster: &Cluster,
+    pool: &str,
+    output: &Output,
+    edit: impl Fn(&serde_json::Value) -> Result<Edit, Failure>,
+) -> Result<(), Failure> {
+    let done = cluster.change::<NodePool>(pool, edit).await?;
+    tell(output, &format!("nodepool/{pool}"), &done)
+}
+
+fn tell(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
+    let changed = done.spec.is_some();
+    output.answer(
+        &json!({ "object": object, "changed": changed, "message": done.says }),
+        &format!("{object}: {}", done.says),
+    )
+}
+
+/// Whether the pool's rollout follows this plan.
+async fn follows(cluster: &Cluster, pool: &str, plan: slipway_core::digest::Sha256) -> Result<(), Failure> {
+    let rollout = rollout_of(cluster, pool).await?;
+    let (hash, name) = (rollout.spec.plan.hash, rollout.metadata.name.unwrap_or_default());
+    if hash == plan {
+        return Ok(());
+    }
+    let message = format!("the pool {pool} follows the plan {hash} of {name}");
+    Err(Failure::Refused { word: "another-plan".to_owned(), message })
+}
+
+/// The rollout that a pool follows.
+async fn rollout_of(cluster: &Cluster, pool: &str) -> Result<Rollout, Failure> {
+    let of: NodePool = cluster.get(pool).await?;
+    let status = of.status.unwrap_or_default();
+    let Some(name) = status.rollout else {
+        let why = if status.message.is_empty() { "no controller has looked at it yet" } else { &status.message };
+        return Err(Failure::Refused { word: "no-plan".to_owned(), message: format!("{pool} follows no plan: {why}") });
+    };
+    cluster.get(&name).await
+}
+
+/// In whichever pool it is left out.
+async fn unskip(cluster: &Cluster, node: &str, output: &Output) -> Result<(), Failure> {
+    let pools = cluster.pools().await?;
+    let is_out = |pool: &&NodePool| pool.spec.skip.iter().any(|skip| skip.node == node);
+    let names: Vec<String> =
+        pools.values().flatten().filter(is_out).filter_map(|pool| pool.metadata.name.clone()).collect();
+    if names.is_empty() {
+        let message = format!("no pool leaves {node} out");
+        return Err(Failure::Refused { word: "not-skipped".to_owned(), message });
+    }
+    for pool in names {
+        in_pool(cluster, &pool, output, |spec| edit::unskip(spec, node)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! How far rollouts are, for people: a picture on a terminal, and plain lines elsewhere, one for each pool, wave and node.
+
+use std::fmt::Write as _;
+
+use super::report::{Mark, Member, Pool, Report, Stage, Wave};
+use crate::show::plain;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Its columns.
+    pub width: usize,
+    /// Whether colours are wanted.
+    pub colours: bool,
+}
+
+/// Nodes that are named one by one; of more it is said how many.
+const NAMED: usize = 20;
+/// How wide the names of waves are, with their stage and the space behind.
+const MARGIN: usize = 22;
+
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "31";
+const BOLD: &str = "1";
+const DIM: &str = "2";
+
+/// Each mark, its sign, its colour, and what it means.
+const SIGNS: [(Mark, char, &str, &str); 8] = [
+    (Mark::Done, '#', GREEN, "done"),
+    (Mark::UnderWay, '>', YELLOW, "under way"),
+    (Mark::Waits, '.', DIM, "waits"),
+    (Mark::Failed, 'x', RED, "failed"),
+    (Mark::Ill, '!', RED, "not well"),
+    (Mark::Silent, '?', RED, "does not answer"),
+    (Mark::LeftOut, '-', DIM, "left out"),
+    (Mark::Gone, '_', DIM, "gone"),
+];
+
+fn sign(mark: Mark) -> (char, &'static str) {
+    SIGNS.iter().find(|(of, ..)| *of == mark).map_or((' ', DIM), |(_, sign, colour, _)| (*sign, *colour))
+}
+
+fn stage(wave: &Wave) -> &'static str {
+    match wave.stage {
+        Stage::Over => "over",
+        Stage::GoesOn => "goes on",
+        Stage::Soaks => "soaks",
+        Stage::Waits => "waits",
+    }
+}
+
+/// Plain lines, whatever their length: nothing is left out.
+pub fn lines(report: &Report) -> String {
+    let mut text = String::new();
+    if report.pools.is_empty() {
+        text.push_str("no NodePool\n");
+    }
+    for pool in &report.pools {
+        let rollout = pool.rollout.as_ref();
+        let of = rollout.map(|of| format!(", rollout {}, plan {}", of.name, of.plan)).unwrap_or_default();
+        let (name, state) = (&pool.name, &pool.state);
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name}  {state}  {} of {} done{of}: {}", pool.done, pool.nodes, plain(&pool.message));
+        remarks(pool).iter().for_each(|remark| _ = writeln!(text, "{name}  {}", plain(remark)));
+        for wave in rollout.iter().flat_map(|of| &of.waves) {
+            let number = wave.number;
+            let soak = wave.soak.map(|soak| format!(", soak {soak}")).unwrap_or_default();
+            let _ = writeln!(text, "{name}  wave {number}  {}{soak}", stage(wave));
+            wave.nodes.iter().for_each(|node| _ = writeln!(text, "{name}  wave {number}  {}", line(node)));
+        }
+        pool.others.iter().for_each(|node| _ = writeln!(text, "{name}  no wave  {}", line(node)));
+    }
+    text
+}
+
+fn line(node: &Member) -> String {
+    plain(&format!("{}  {}  {}", node.name, node.reason, says(node)))
+}
+
+/// Why it does not go, with what is being done on it.
+fn says(node: &Member) -> String {
+    node.step.as_ref().map_or_else(|| node.message.clone(), |step| format!("{step}: {}", node.message))
+}
+
+/// What people should know of a pool beside its state.
+fn remarks(pool: &Pool) -> Vec<String> {
+    let behind = pool.behind.then(|| "no controller has looked since the pool was changed".to_owned());
+    let paused = pool.paused.as_ref().filter(|_| pool.state != "Paused").map(|word| format!("paused by {word}"));
+    let skip = pool.skip.iter().map(|skip| format!("{} is left out by {}", skip.node, skip.word));
+    let now = pool.run_now.as_ref().map(|now| format!("no window holds it back until {:.0}: {}", now.until, now.word));
+    behind.into_iter().chain(paused).chain(now).chain(skip).collect()
+}
+
+/// A picture: a sign for each node, and in words whatever is not as it should be.
+pub fn picture(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    if report.pools.is_empty() {
+        text.push_str("There is no NodePool.\n");
+    }
+    for pool in &report.pools {
+        style.pool(pool, &mut text);
+        text.push('\n');
+    }
+    let nodes = || report.pools.iter().flat_map(all);
+    let used = SIGNS.iter().filter(|(mark, ..)| nodes().any(|node| node.mark == *mark));
+    let legend: Vec<String> = used.map(|(_, sign, _, means)| format!("{sign} {means}")).collect();
+    style.wrap(&legend.join("   "), 0, &mut text);
+    text
+}
+
+/// All nodes of a pool.
+fn all(pool: &Pool) -> impl Iterator<Item = &Member> {
+    let waves = pool.rollout.iter().flat_map(|of| &of.waves).flat_map(|wave| &wave.nodes);
+    waves.chain(&pool.others)
+}
+
+impl Style {
+    fn paint(self, text: &str, colour: &str) -> String {
+        if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn pool(self, pool: &Pool, text: &mut String) {
+        let colour = match pool.state.as_str() {
+            "UpToDate" => GREEN,
+            "Denied" | "Aborted" | "Invalid" => RED,
+            _ => YELLOW,
+        };
+        let (name, state) = (plain(&pool.name), plain(&pool.state));
+        let counts = format!("{} of {} nodes done", pool.done, pool.nodes);
+        let _ = writeln!(text, "{}  {}  {counts}", self.paint(&name, BOLD), self.paint(&state, colour));
+        if let Some(of) = &pool.rollout {
+            self.wrap(&format!("rollout {}, plan {}", of.name, of.plan), 2, text);
+            self.wrap(&format!("image {}", of.image), 2, text);
+        }
+        self.wrap(&pool.message, 2, text);
+        remarks(pool).iter().for_each(|remark| self.wrap(remark, 2, text));
+        for wave in pool.rollout.iter().flat_map(|of| &of.waves) {
+            let soak = wave.soak.map(|soak| format!(" ({soak})")).filter(|_| wave.stage == Stage::Soaks);
+            let title = format!("wave {}  {}{}", wave.number, stage(wave), soak.unwrap_or_default());
+            self.row(&title, &wave.nodes, text);
+        }
+        if !pool.others.is_empty() {
+            self.row("not in the plan", &pool.others, text);
+        }
+        self.reasons(pool, text);
+    }
+
+    /// A sign for each node, in as many lines as that takes.
+    fn row(self, title: &str, nodes: &[Member], text: &mut String) {
+        let room = self.width.saturating_sub(MARGIN + 2).max(10);
+        let mut title = title.to_owned();
+        for some in nodes.chunks(room) {
+            let _ = write!(text, "  {title:<MARGIN$}");
+            // One colour for neighbours of one kind.
+            for same in some.chunk_by(|a, b| a.mark == b.mark) {
+                let (sign, colour) = same.first().map_or((' ', DIM), |node| sign(node.mark));
+                text.push_str(&self.paint(&sign.to_string().repeat(same.len()), colour));
+            }
+            text.push('\n');
+            title.clear();
+        }
+    }
+
+    /// Why nodes are not done: each that needs somebody's eye, and the others by their reason.
+    fn reasons(self, pool: &Pool, text: &mut String) {
+        let mut groups: Vec<(Vec<&Member>, String)> = Vec::new();
+        for node in all(pool).filter(|node| !matches!(node.mark, Mark::Done | Mark::Gone)) {
+            let says = says(node);
+            match groups.iter_mut().find(|(nodes, of)| *of == says && nodes.iter().all(|of| of.mark == node.mark)) {
+                Some((nodes, _)) => nodes.push(node),
+                None => groups.push((vec![node], says)),
+            }
+        }
+        // What goes wrong comes first, then what is under way, then who waits.
+        let weight = |mark: Mark| match mark {
+            Mark::Failed | Mark::Ill | Mark::Silent => 0,
+            Mark::UnderWay => 1,
+            _ => 2,
+        };
+        groups.sort_by_key(|(nodes, _)| nodes.first().map_or(3, |node| weight(node.mark)));
+        let left: usize = groups.iter().skip(NAMED).map(|(nodes, _)| nodes.len()).sum();
+        for (nodes, says) in groups.iter().take(NAMED) {
+            let Some(first) = nodes.first() else { continue };
+            let (sign, colour) = sign(first.mark);
+            let name = match nodes.len() {
+                1 => first.name.clone(),
+                many => format!("{} and {} more", first.name, many - 1),
+            };
+            let before = text.len();
+            self.wrap(&format!("{sign} {name}: {says}"), 2, text);
+            let painted = self.paint(&sign.to_string(), colour);
+            text.replace_range(before + 2..before + 3, &painted);
+        }
+        if left > 0 {
+            let _ = writeln!(text, "    and {left} more nodes; without a terminal each has its line");
+        }
+    }
+
+    /// A sentence in lines that fit; all but the first stand further to the right.
+    fn wrap(self, sentence: &str, margin: usize, text: &mut String) {
+        let room = self.width.max(20);
+        let (mut line, mut width) = (" ".repeat(margin), margin);
+        let mut is_empty = true;
+        let sentence = plain(sentence);
+        for word in sentence.split(' ') {
+            let long = word.chars().count();
+            if !is_empty && width + 1 + long > room {
+                let _ = writeln!(text, "{line}");
+                (line, width, is_empty) = (" ".repeat(margin + 2), margin + 2, true);
+            }
+            if !is_empty {
+                line.push(' ');
+                width += 1;
+            }
+            line.push_str(word);
+            (width, is_empty) = (width + long, false);
+        }
+        let _ = writeln!(text, "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_core::digest::Sha256;
+
+    use super::{super::report::Followed, *};
+
+    fn node(name: &str, mark: Mark, reason: &str, message: &str) -> Member {
+        let (name, reason, message) = (name.to_owned(), reason.to_owned(), message.to_owned());
+        Member { name, mark, reason, message, step: None, token: None }
+    }
+
+    fn wave(number: u32, stage: Stage, nodes: Vec<Member>) -> Wave {
+        Wave { number, stage, soak: None, nodes }
+    }
+
+    fn report() -> Report {
+        let done = |name: &str| node(name, Mark::Done, "Done", "it runs the payload, and is well");
+        let waits = |name: &str| node(name, Mark::Waits, "After", "n4 is before it, and cannot go yet");
+        let mut under_way = node("n4", Mark::UnderWay, "UnderWay", "it is being upgraded, with the grant 6");
+        under_way.step = Some("drain".to_owned());
+        let second = vec![done("n2"), done("n3"), under_way, waits("n5"), waits("n6"), waits("n7")];
+        let third = vec![node("n8", Mark::Failed, "Failed", "it failed: no\x1b[2J boot")];
+        let waves =
+            vec![wave(1, Stage::Over, vec![done("n1")]), wave(2, Stage::GoesOn, second), wave(3, Stage::Waits, third)];
+        let rollout = Followed {
+            name: "workers-1".to_owned(),
+            image: "docker://registry.example/os:2".to_owned(),
+            payload: Sha256([1; 32]),
+            plan: Sha256([2; 32]),
+            denied: None,
+            aborted: None,
+            waves,
+        };
+        let pool = Pool {
+            name: "workers".to_owned(),
+            state: "Running".to_owned(),
+            message: "n4: it is being upgraded, with the grant 6".to_owned(),
+            nodes: 8,
+            done: 3,
+            behind: true,
+            paused: None,
+            run_now: None,
+            skip: Vec::new(),
+            rollout: Some(rollout),
+            others: Vec::new(),
+        };
+        Report { schema: 1, pools: vec![pool] }
+    }
+
+    #[test]
+    fn a_rollout_as_a_picture() {
+        let expected = "\
+workers  Running  3 of 8 nodes done
+  rollout workers-1, plan
+    0202020202020202020202020202020202020202020202020202020202020202
+  image docker://registry.example/os:2
+  n4: it is being upgraded, with the grant 6
+  no controller has looked since the pool was changed
+  wave 1  over          #
+  wave 2  goes on       ##>...
+  wave 3  waits         x
+  x n8: it failed: no [2J boot
+  > n4: drain: it is being upgraded, with the grant 6
+  . n5 and 2 more: n4 is before it, and cannot go yet
+
+# done   > under way   . waits   x failed
+";
+        assert_eq!(picture(&report(), Style { width: 70, colours: false }), expected);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let mut report = report();
+        let many = (0..150).map(|n| node(&format!("m{n}"), Mark::Done, "Done", "")).collect();
+        report.pools[0].rollout.as_mut().unwrap().waves.push(wave(4, Stage::Waits, many));
+        for width in [40, 80, 200] {
+            let text = picture(&report, Style { width, colours: false });
+            let fits = |line: &&str| line.chars().count() <= width || line.trim_start().len() == 64;
+            assert!(text.lines().all(|line| fits(&line)), "{width}: {text}");
+            assert_eq!(text.matches('#').count(), 154, "each node, and the legend");
+        }
+    }
+
+    #[test]
+    fn colours_change_nothing_but_colours() {
+        let style = Style { width: 70, colours: true };
+        let painted = picture(&report(), style);
+        assert!(painted.contains("\x1b[31mx\x1b[0m n8") && painted.contains("\x1b[32m##\x1b[0m"), "{painted:?}");
+        let mut bare = painted.clone();
+        for colour in [GREEN, YELLOW, RED, BOLD, DIM, "0"] {
+            bare = bare.replace(&format!("\x1b[{colour}m"), "");
+        }
+        assert_eq!(bare, picture(&report(), Style { colours: false, ..style }));
+        // What a node says does not: it has no escape of its own.
+        assert!(!bare.contains('\x1b'), "{bare:?}");
+    }
+
+    #[test]
+    fn lines_leave_nothing_out() {
+        let text = lines(&report());
+        let plan = "02".repeat(32);
+        let first = format!("workers  Running  3 of 8 done, rollout workers-1, plan {plan}: n4: it is being upgraded");
+        assert!(text.starts_with(&first), "{text}");
+        assert!(text.contains("\nworkers  wave 2  goes on\n"), "{text}");
+        assert!(text.contains("\nworkers  wave 2  n4  UnderWay  drain: it is being upgraded"), "{text}");
+        assert_eq!(text.lines().count(), 1 + 1 + 3 + 8);
+    }
+}

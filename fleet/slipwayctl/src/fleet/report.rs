@@ -1,0 +1,297 @@
+//! How far rollouts are, as data. Everything in it is what the controller wrote: this program decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use slipway_core::digest::Sha256;
+use slipway_fleet_objects::{
+    pool::{NodePool, RunNow, Skip},
+    rollout::Rollout,
+    upgrade::{NodeUpgrade, NodeUpgradeStatus},
+    word::Word,
+};
+use slipway_rollout::{
+    ledger::{Ledger, Node},
+    plan::Wave as Planned,
+    span::Span,
+};
+
+/// The version of what is printed. It changes only when a key goes away or changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// The answer of `slipwayctl --output json fleet status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The version of this form.
+    pub schema: u32,
+    /// The pools, by name.
+    pub pools: Vec<Pool>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// What goes on, in one word that stays the same: UpToDate, Running, Waiting, Paused, Denied, Aborted, Invalid;
+    /// Unknown if no controller has looked at it yet.
+    pub state: String,
+    /// What goes on, and why no more; for people.
+    pub message: String,
+    /// How many nodes it has.
+    pub nodes: u32,
+    /// How many of them run the target, are well, and hold no grant.
+    pub done: u32,
+    /// No controller has looked since somebody has changed the pool.
+    pub behind: bool,
+    /// Who has paused it, and why.
+    pub paused: Option<Word>,
+    /// Who has it go now, and until when.
+    pub run_now: Option<RunNow>,
+    /// Nodes that people leave out.
+    pub skip: Vec<Skip>,
+    /// The rollout that is followed.
+    pub rollout: Option<Followed>,
+    /// Nodes of the pool that its plan does not have.
+    pub others: Vec<Member>,
+}
+
+/// A rollout that is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Followed {
+    /// Its name.
+    pub name: String,
+    /// The installer image.
+    pub image: String,
+    /// The digest that names the payload.
+    pub payload: Sha256,
+    /// The hash of its plan.
+    pub plan: Sha256,
+    /// Why its payload is tried on no other node.
+    pub denied: Option<String>,
+    /// Who has given it up, and why.
+    pub aborted: Option<String>,
+    /// The waves of its plan.
+    pub waves: Vec<Wave>,
+}
+
+/// One wave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Wave {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Where it is.
+    pub stage: Stage,
+    /// How long all of its nodes must be well before the next wave.
+    pub soak: Option<Span>,
+    /// Its nodes, in the order in which they go.
+    pub nodes: Vec<Member>,
+}
+
+/// Where a wave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It is over.
+    Over,
+    /// Its nodes go.
+    GoesOn,
+    /// Its nodes are done, and must stay well for some time.
+    Soaks,
+    /// An earlier one is not over.
+    Waits,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub mark: Mark,
+    /// Why it does not go, in one word that stays the same; Done if nothing is left to do.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// The step of what is being done on it.
+    pub step: Option<String>,
+    /// The grant that it holds.
+    pub token: Option<u64>,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mark {
+    /// It runs the payload, and is well.
+    Done,
+    /// Something is being done with it.
+    UnderWay,
+    /// It waits.
+    Waits,
+    /// It was tried, and runs something else.
+    Failed,
+    /// It runs the payload and is not well, or what it says does not fit.
+    Ill,
+    /// It does not answer, or is gone and still holds a grant.
+    Silent,
+    /// People leave it out.
+    LeftOut,
+    /// It is in the pool no more.
+    Gone,
+}
+
+/// Where a node is about which the controller says this word.
+fn mark(reason: &str) -> Mark {
+    match reason {
+        "Done" => Mark::Done,
+        "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" => Mark::UnderWay,
+        "Failed" => Mark::Failed,
+        "NotWell" | "Overtaken" | "KeepsDenied" => Mark::Ill,
+        "Silent" | "SilentWithGrant" | "GoneWithGrant" => Mark::Silent,
+        "Skipped" => Mark::LeftOut,
+        _ => Mark::Waits,
+    }
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Sight {
+    /// Pools by name, or why one is not understood.
+    pub pools: BTreeMap<String, Result<NodePool, String>>,
+    /// Rollouts.
+    pub rollouts: Vec<Rollout>,
+    /// Nodes, as the controller told of them.
+    pub upgrades: Vec<NodeUpgrade>,
+    /// The ledger.
+    pub ledger: Ledger,
+}
+
+impl Report {
+    /// Of these pools, or of all if none is named.
+    pub fn new(sight: &Sight, names: &[String]) -> Self {
+        let is_named = |name: &str| names.is_empty() || names.iter().any(|of| of == name);
+        let pools = sight.pools.iter().filter(|(name, _)| is_named(name));
+        let pools = pools.map(|(name, pool)| match pool {
+            Ok(pool) => sight.pool(name, pool),
+            Err(why) => Pool::invalid(name, why),
+        });
+        Self { schema: SCHEMA, pools: pools.collect() }
+    }
+}
+
+impl Pool {
+    fn invalid(name: &str, why: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: "Invalid".to_owned(),
+            message: format!("this program does not understand it: {why}"),
+            nodes: 0,
+            done: 0,
+            behind: false,
+            paused: None,
+            run_now: None,
+            skip: Vec::new(),
+            rollout: None,
+            others: Vec::new(),
+        }
+    }
+}
+
+impl Sight {
+    fn pool(&self, name: &str, pool: &NodePool) -> Pool {
+        let status = pool.status.clone().unwrap_or_default();
+        let is_new = status.state.is_empty();
+        let mut members: BTreeMap<&str, &NodeUpgrade> = BTreeMap::new();
+        for upgrade in self.upgrades.iter().filter(|upgrade| upgrade.spec.pool == name) {
+            members.insert(&upgrade.spec.node_uid, upgrade);
+        }
+        let named = |rollout: &&Rollout| rollout.metadata.name.is_some() && rollout.metadata.name == status.rollout;
+        let rollout = self.rollouts.iter().find(named);
+        let planned: BTreeSet<&str> =
+            rollout.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
+        let others = members.iter().filter(|(uid, _)| !planned.contains(*uid)).map(|(_, upgrade)| member(upgrade));
+        Pool {
+            name: name.to_owned(),
+            state: if is_new { "Unknown".to_owned() } else { status.state.clone() },
+            message: if is_new { "no controller has looked at it yet".to_owned() } else { status.message.clone() },
+            nodes: status.nodes,
+            done: status.done,
+            behind: pool.metadata.generation.unwrap_or(0) > status.observed_generation,
+            paused: pool.spec.paused.clone(),
+            run_now: pool.spec.run_now.clone().filter(|now| rollout.is_some_and(|of| is_of(now, of))),
+            skip: pool.spec.skip.clone(),
+            rollout: rollout.map(|rollout| self.followed(rollout, &members)),
+            others: others.collect(),
+        }
+    }
+
+    fn followed(&self, rollout: &Rollout, members: &BTreeMap<&str, &NodeUpgrade>) -> Followed {
+        let status = rollout.status.clone().unwrap_or_default();
+        let (plan, passed) = (&rollout.spec.plan, status.passed as usize);
+        let waves = plan.waves.iter().enumerate().map(|(n, wave)| {
+            let nodes: Vec<Member> = wave.nodes.iter().map(|node| self.planned(node, members)).collect();
+            Wave {
+                number: u32::try_from(n + 1).unwrap_or(u32::MAX),
+                stage: stage(n, passed, wave, &nodes),
+                soak: wave.soak,
+                nodes,
+            }
+        });
+        Followed {
+            name: rollout.metadata.name.clone().unwrap_or_default(),
+            image: rollout.spec.image.clone(),
+            payload: plan.payload,
+            plan: plan.hash,
+            denied: status.denied.clone(),
+            aborted: status.aborted.clone(),
+            waves: waves.collect(),
+        }
+    }
+
+    /// A node of a plan. One that is gone may still hold a grant.
+    fn planned(&self, node: &Node, members: &BTreeMap<&str, &NodeUpgrade>) -> Member {
+        if let Some(upgrade) = members.get(node.uid.as_str()) {
+            return member(upgrade);
+        }
+        let token = self.ledger.held(&node.uid).map(|grant| grant.token);
+        let (mark, message) = match token {
+            Some(token) => {
+                (Mark::Silent, format!("its Node is not in the pool any more, and it holds the grant {token}"))
+            }
+            None => (Mark::Gone, "its Node is not in the pool any more".to_owned()),
+        };
+        Member { name: node.name.clone(), mark, reason: "Gone".to_owned(), message, step: None, token }
+    }
+}
+
+fn is_of(now: &RunNow, rollout: &Rollout) -> bool {
+    rollout.metadata.uid.as_ref() == Some(&now.rollout_uid)
+}
+
+fn stage(n: usize, passed: usize, wave: &Planned, nodes: &[Member]) -> Stage {
+    let is_settled = |member: &Member| {
+        matches!(member.mark, Mark::Done | Mark::Failed | Mark::LeftOut | Mark::Gone) && member.token.is_none()
+    };
+    match n.cmp(&passed) {
+        std::cmp::Ordering::Less => Stage::Over,
+        std::cmp::Ordering::Greater => Stage::Waits,
+        std::cmp::Ordering::Equal if wave.soak.is_some() && nodes.iter().all(is_settled) => Stage::Soaks,
+        std::cmp::Ordering::Equal => Stage::GoesOn,
+    }
+}
+
+fn member(upgrade: &NodeUpgrade) -> Member {
+    let name = upgrade.metadata.name.clone().unwrap_or_default();
+    let Some(NodeUpgradeStatus { reason, message, step, token, .. }) = upgrade.status.clone() else {
+        let message = "no controller has said anything of it yet".to_owned();
+        return Member { name, mark: Mark::Waits, reason: "Unknown".to_owned(), message, step: None, token: None };
+    };
+    Member { name, mark: mark(&reason), reason, message, step, token }
+}

@@ -1,0 +1,63 @@
+//! What does not work, and how that is said.
+
+use std::{fs, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::{
+    program::{Ended, fleet},
+    site::Site,
+};
+
+#[test]
+fn who_may_not_is_told_so() {
+    let Some(site) = Site::new(0) else { return };
+    site.pool("new", json!({}));
+    let kubelet = site.server.kubeconfig("kubelet");
+    let ended: Ended = fleet(&kubelet, &["pause", "p", "--reason", "a whim"]).output().unwrap().into();
+    let refused = ended.fails(3);
+    assert!(refused.contains("refused (forbidden)"), "{refused}");
+    let refused = site.fleet(&["pause", "nobody", "--reason", "a whim"]).fails(3);
+    assert!(refused.contains("refused (not-found)"), "{refused}");
+    let refused = site.fleet(&["status", "nobody"]).fails(3);
+    assert!(refused.contains("there is no NodePool \"nobody\""), "{refused}");
+    let refused = site.fleet(&["plan", "p"]).fails(3);
+    assert!(refused.contains("refused (no-plan)") && refused.contains("no controller has looked"), "{refused}");
+    let status = site.json(&["status"]);
+    assert_eq!(
+        (status["pools"][0]["state"].clone(), status["pools"][0]["behind"].clone()),
+        (json!("Unknown"), json!(true))
+    );
+    // A failure is JSON, too.
+    let ended = site.fleet(&["plan", "p", "--output", "json"]);
+    let failure: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((ended.code, failure["failure"]["reason"].clone()), (3, json!("no-plan")));
+}
+
+#[test]
+fn an_api_server_that_is_not_there_is_unreachable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config");
+    let cluster = json!({ "server": "http://127.0.0.1:1" });
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "t",
+        "clusters": [{ "name": "t", "cluster": cluster }], "users": [{ "name": "t", "user": {} }],
+        "contexts": [{ "name": "t", "context": { "cluster": "t", "user": "t" } }],
+    });
+    fs::write(&path, config.to_string()).unwrap();
+    let run = |words: &[&str]| -> Ended { fleet(&path, words).output().unwrap().into() };
+    assert!(run(&["status"]).fails(4).contains("unreachable"));
+    assert!(run(&["status", "--context", "other"]).fails(2).contains("other"));
+    let file = path.to_str().unwrap();
+    assert!(run(&["status", "--kubeconfig", file, "--context", "t"]).fails(4).contains("unreachable"));
+    assert!(run(&["status", "--kubeconfig", "nowhere"]).fails(2).contains("nowhere"));
+    assert!(run(&["status", "--socket", "/run/x"]).fails(2).contains("the API server"));
+    let mut bare = Command::new(env!("CARGO_BIN_EXE_slipwayctl"));
+    bare.args(["fleet", "status"]).env_clear().env("HOME", dir.path());
+    let ended: Ended = bare.output().unwrap().into();
+    assert!(ended.fails(2).contains("no way to the API server"));
+    // Who says it is not known.
+    let mut nobody = fleet(&path, &["pause", "p", "--reason", "a whim"]);
+    let ended: Ended = nobody.env_remove("USER").output().unwrap().into();
+    assert!(ended.fails(2).contains("--who"));
+}

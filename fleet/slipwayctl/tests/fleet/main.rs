@@ -1,0 +1,18 @@
+//! `slipwayctl fleet`, the program, against a real API server and etcd, with the controller's own turns and nodes that
+//! speak the real protocol: those of the controller's tests.
+//!
+//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod failures;
+#[allow(dead_code, reason = "the controller's tests use more of it")]
+#[path = "../../../controller/tests/fleet/node.rs"]
+mod node;
+mod program;
+#[allow(dead_code, reason = "the controller's tests use more of it")]
+#[path = "../../../controller/tests/fleet/releases.rs"]
+mod releases;
+#[allow(dead_code, reason = "the controller's tests use more of it")]
+#[path = "../../../controller/tests/fleet/site.rs"]
+mod site;
+mod words;
