@@ -28,6 +28,9 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
     let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), &mut |n| observer.advance(n));
     let pulled = pulled.map_err(|e| failure(&request.source, e.into()))?;
+    if let Some(error) = &pulled.unknown {
+        observer.note(&format!("no signatures were copied: whether there are any is not known: {error}"));
+    }
     Ok(PullReport {
         source: request.source.to_string(),
         to: request.to.to_string(),

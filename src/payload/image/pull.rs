@@ -32,6 +32,8 @@ pub struct Pulled {
     pub kept: u64,
     /// How many came with it.
     pub signatures: usize,
+    /// Why nobody knows whether there are any.
+    pub unknown: Option<ImageError>,
 }
 
 impl<'s> Pull<'s> {
@@ -66,7 +68,8 @@ impl<'s> Pull<'s> {
             File::open(made).and_then(|dir| dir.sync_all()).map_err(|e| io_error(made, e))?;
         }
         let manifest = &self.image.manifest;
-        let mut pulled = Pulled { manifest: Sha256::of(&manifest.bytes), fetched: 0, kept: 0, signatures: 0 };
+        let manifest_digest = Sha256::of(&manifest.bytes);
+        let mut pulled = Pulled { manifest: manifest_digest, fetched: 0, kept: 0, signatures: 0, unknown: None };
         for descriptor in self.blobs() {
             let size = descriptor.size();
             match self.copy(descriptor, &blobs, progress)? {
@@ -76,9 +79,16 @@ impl<'s> Pull<'s> {
         }
         write(&blobs.join(pulled.manifest.to_string()), &manifest.bytes)?;
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
-        for beside in signatures::beside(self.store, &self.image.names())? {
-            self.copy_signatures(&beside, &blobs, &mut listed)?;
-            pulled.signatures += beside.signatures;
+        // A registry that cannot say what it has beside an image still has the image. Who demands a signature has looked
+        // before, and looks again in what was copied.
+        match signatures::beside(self.store, &self.image.names()) {
+            Ok(found) => {
+                for beside in found {
+                    self.copy_signatures(&beside, &blobs, &mut listed)?;
+                    pulled.signatures += beside.signatures;
+                }
+            }
+            Err(error) => pulled.unknown = Some(error),
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
         let index = index(dir, listed)?;

@@ -149,6 +149,25 @@ fn referrers_of_a_registry() {
     pull(&to, "by-tag");
 }
 
+/// It has the image, and cannot say what is about it: who demands no signature gets the image all the same.
+#[test]
+fn a_registry_without_an_answer() {
+    let world = listed();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (layout, image, named) = layout(&world);
+    put_bundle(&layout, &image, &signer.bundle(PREDICATE, &named));
+    let server = with_referrers(&layout.0, &named, &json!("no descriptor"));
+    let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+    let pull = |to: &str, extra: &[&str]| {
+        let to = format!("oci:{}", world.path(to).display());
+        Outcome::of(installer(["pull", &source, &to, "--plain-http", "--progress=none"]).args(extra))
+    };
+    pull("taken", &[]).succeeds().says(&["no signatures were copied: whether there are any is not known"]);
+    inspect(&format!("oci:{}", world.path("taken").display()), &[]).succeeds();
+    pull("refused", &[&signer.trusted()]).exits(2).says(&["not an image index"]);
+    assert!(!world.path("refused").exists(), "written all the same");
+}
+
 /// The bundle that a manifest in a layout refers to.
 fn in_layout(layout: &Layout, manifest: &Value) -> Vec<u8> {
     let manifest: Value =

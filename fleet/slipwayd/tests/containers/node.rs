@@ -105,9 +105,10 @@ impl Node {
         let cmdline = self.containerd.path("cmdline");
         fs::write(&cmdline, format!("quiet slipway.slot=A slipway.disk={guid} slipway.try=0\n")).unwrap();
         let script = format!(
-            "#!/bin/sh\nexport NO_PROXY=127.0.0.1 REGISTRY_AUTH_FILE={}\n\
+            "#!/bin/sh\nexport NO_PROXY=127.0.0.1 REGISTRY_AUTH_FILE={} SLIPWAY_KEYS={}\n\
              exec unshare --mount sh -c 'mount --bind {} /proc/cmdline && exec \"$@\"' sh {installer} \"$@\"\n",
             project().join("tests/support/no-credentials.json").display(),
+            self.keys().display(),
             cmdline.display(),
             installer = project().join("out/installer").display(),
         );
@@ -118,6 +119,18 @@ impl Node {
     /// The node's own installer.
     fn own(&self) -> PathBuf {
         self.containerd.path("installer")
+    }
+
+    fn keys(&self) -> PathBuf {
+        self.containerd.path("keys")
+    }
+
+    /// From now on it takes only what somebody has signed who has signed nothing here.
+    pub fn demands_a_signature(&self) {
+        let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+                   -----END PUBLIC KEY-----\n";
+        fs::create_dir(self.keys()).unwrap();
+        fs::write(self.keys().join("k.pem"), key).unwrap();
     }
 
     /// Run the node's own installer.

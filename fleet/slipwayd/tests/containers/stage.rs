@@ -70,6 +70,22 @@ fn the_node_has_nothing_in_etc() {
     node.is_clear();
 }
 
+/// Whose signatures are demanded, the node knows, and not the image: nothing of it runs.
+#[test]
+fn an_image_that_nobody_has_signed_is_left_alone() {
+    by_both(|node| {
+        let source = node.image("1", Some(HONEST));
+        let before = node.status();
+        node.demands_a_signature();
+        let heard = Heard::default();
+        let why = failed(node.stage(&source, &heard));
+        assert!(why.contains("no signature, and") && why.contains("sha256-"), "{why}");
+        assert!(!heard.notes("writes the slot"), "{heard:?}");
+        assert_eq!(node.status(), before);
+        node.is_clear();
+    });
+}
+
 /// The host's processes and network, mounts of its own, the host's devices, and all capabilities but two.
 #[test]
 fn it_runs_as_machined_runs_it() {
