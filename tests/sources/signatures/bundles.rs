@@ -160,7 +160,7 @@ fn a_registry_without_an_answer() {
     let source = format!("docker://127.0.0.1:{}/os:1", server.port);
     let pull = |to: &str, extra: &[&str]| {
         let to = format!("oci:{}", world.path(to).display());
-        Outcome::of(installer(["pull", &source, &to, "--plain-http", "--progress=none"]).args(extra))
+        Outcome::of(installer(["pull", &source, &to, "--plain-http", "--progress=plain"]).args(extra))
     };
     pull("taken", &[]).succeeds().says(&["no signatures were copied: whether there are any is not known"]);
     inspect(&format!("oci:{}", world.path("taken").display()), &[]).succeeds();
