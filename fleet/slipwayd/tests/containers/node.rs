@@ -276,6 +276,9 @@ fn registry(layout: &Layout) -> Server {
         if name == "secret" {
             return reply(out, 403, &[], b"");
         }
+        if request.target.contains("/referrers/") {
+            return reply(out, 404, &[], b"");
+        }
         let digest = if name.contains(':') { Some(name) } else { found(&root, &name) };
         let blob = digest.and_then(|digest| fs::read(root.join("blobs").join(digest.replace(':', "/"))).ok());
         match blob {
