@@ -109,6 +109,7 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
         }
     }
     status.aborted = course.snapshot.aborted.clone();
+    status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     let waiting = course.waiting();

@@ -175,6 +175,7 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
         skip: wish.skip.clone(),
         paused: wish.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
         denied: status.denied,
+        finished: status.finished,
         back: wish.pool.spec.rollback.as_ref().map(|of| Back { control_plane: of.control_plane }),
         aborted: status.aborted.or_else(|| wish.aborts(rollout)),
         hurry: wish.hurry(rollout),

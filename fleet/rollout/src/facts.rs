@@ -120,6 +120,8 @@ pub struct Snapshot {
     pub paused: Option<String>,
     /// Why its payload is denied.
     pub denied: Option<String>,
+    /// It was finished once, and its payload was not denied until then.
+    pub finished: bool,
     /// Whether nodes go back if its payload is denied.
     pub back: Option<Back>,
     /// Why people have given it up. It stays so.
