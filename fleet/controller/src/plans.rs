@@ -6,7 +6,7 @@
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
@@ -54,6 +54,13 @@ pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a 
     let mut old: Vec<_> = rollouts.iter().filter(is_old).collect();
     old.sort_by_key(|of| (of.metadata.creation_timestamp.clone(), of.metadata.name.clone()));
     old
+}
+
+/// The payloads that rollouts of this pool have denied, by their digests, and why.
+pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a str> {
+    let of_pool = rollouts.iter().filter(|of| of.spec.plan.pool == pool);
+    let why = |of: &'a Rollout| Some((String::from(of.spec.plan.payload), of.status.as_ref()?.denied.as_deref()?));
+    of_pool.filter_map(why).collect()
 }
 
 /// What is followed in this pool, whose nodes are to run `payload`.

@@ -154,12 +154,15 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
+    let denied = plans::denied(name, rollouts);
 
     let mut unclear = BTreeMap::new();
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = seen::uid(node);
-        let (seen, why) = seen::seen(sight.looks.get(uid), seen::member(node, name, &wish.zones), plan.payload, &uids);
+        let look = sight.looks.get(uid);
+        let (mut seen, why) = seen::seen(look, seen::member(node, name, &wish.zones), plan.payload, &uids);
+        seen::closes(&mut seen, look, &denied);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         nodes.push(seen);
     }

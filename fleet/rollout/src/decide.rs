@@ -285,6 +285,7 @@ impl<'a> View<'a> {
         match says.map(|says| &says.back) {
             Some(Way::Open) => held_back.clone().unwrap_or(WhyNot::Granted),
             Some(Way::Tried(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
+            Some(Way::Denied(why)) => stays(&format!("its other slot holds a payload that was denied, too: {why}")),
             Some(Way::Closed) | None => stays("its other slot holds no system that was ever confirmed"),
         }
     }

@@ -51,6 +51,8 @@ pub enum Way {
     Closed,
     /// It can.
     Open,
+    /// It holds a payload that was denied, too.
+    Denied(String),
     /// It was asked to, and runs the payload all the same.
     Tried(String),
 }

@@ -61,3 +61,26 @@ fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
     scene.says(1).health.as_mut().unwrap().state = "well".to_owned();
     assert_eq!(actions(&scene), []);
 }
+
+#[test]
+fn nobody_goes_back_to_a_payload_that_was_denied() {
+    let mut scene = staged(2);
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "target": target }));
+    scene.roll();
+    let (first, other) = (0, 1);
+    assert_eq!(scene.objects.rollouts[other].spec.plan.payload, payload("3"));
+    scene.pool("p", json!({ "rollback": {} }));
+    reaches(&mut scene, 0);
+    // The other slot has a good system: that of another payload.
+    scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload("3").into());
+    scene.objects.rollouts[first].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
+    assert!(matches!(&actions(&scene)[..], [Action::Grant { node }] if node.uid == "uid-0"), "{:?}", actions(&scene));
+    scene.objects.rollouts[other].status = serde_json::from_value(json!({ "denied": "no boot" })).unwrap();
+    assert_eq!(actions(&scene), []);
+    let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
+    assert_eq!(why(&scene, 0), stays);
+    // Another pool's is no business of this one.
+    scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
+    assert_eq!(actions(&scene).len(), 1);
+}

@@ -97,6 +97,11 @@ fn who_does_not_go_back_says_why() {
     says(&mut fleet, 0).back = Way::Tried("no boot".to_owned());
     says(&mut fleet, 1).back = Way::Closed;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
+    let mut denied = fleet.clone();
+    says(&mut denied, 0).back = Way::Denied("it eats files".to_owned());
+    let other =
+        "it keeps the payload that is denied: its other slot holds a payload that was denied, too: it eats files";
+    assert_eq!((granted(&denied), why(&denied, 0)), (vec![], other.to_owned()));
     let stays = [
         "it was asked to go back, and did not: no boot",
         "its other slot holds no system that was ever confirmed",
