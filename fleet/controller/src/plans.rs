@@ -63,6 +63,13 @@ pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a s
     of_pool.filter_map(why).collect()
 }
 
+/// Whether people have given a rollout of this pool up that was neither finished nor put aside.
+pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
+    let uid = pool.spec.abort.as_ref().map(|abort| &abort.rollout_uid);
+    let is_it = |of: &&Rollout| of.metadata.uid.is_some() && of.metadata.uid.as_ref() == uid;
+    rollouts.iter().find(is_it).is_some_and(|of| !matches!(state(of), FINISHED | SUPERSEDED))
+}
+
 /// What is followed in this pool, whose nodes are to run `payload`.
 pub fn followed<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout], ledger: &Ledger) -> Followed<'a> {
     let is_held = ledger.grants.iter().any(|grant| grant.node.pool == pool);

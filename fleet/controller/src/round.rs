@@ -46,7 +46,16 @@ pub struct Round {
     /// Rollouts that are to be made.
     pub new: Vec<Rollout>,
     /// Rollouts that are put aside.
-    pub aside: Vec<Rollout>,
+    pub aside: Vec<Aside>,
+}
+
+/// A rollout that is put aside.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    /// Which.
+    pub rollout: Rollout,
+    /// Why people have given it up, if they have.
+    pub aborted: Option<String>,
 }
 
 /// What follows for one pool.
@@ -105,7 +114,8 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
             let last = plans::last(name, course.wish.payload, &sight.objects.rollouts);
             round.new.extend(plans::next(&course.wish, &course.snapshot.nodes, last, sight.own));
             let old = plans::old(name, course.wish.payload, &sight.objects.rollouts);
-            round.aside.extend(old.into_iter().cloned());
+            let aside = |of: &Rollout| Aside { rollout: of.clone(), aborted: course.wish.aborts(Some(of)) };
+            round.aside.extend(old.into_iter().map(aside));
         }
         round.pools.insert(name.clone(), course);
     }

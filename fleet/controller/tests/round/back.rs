@@ -80,7 +80,57 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     assert_eq!(actions(&scene), []);
     let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
     assert_eq!(why(&scene, 0), stays);
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert_eq!(message, "it eats files; 1 keep it, and say why", "nobody goes back");
     // Another pool's is no business of this one.
     scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
     assert_eq!(actions(&scene).len(), 1);
+    scene.objects.rollouts[other].spec.plan.pool = "p".to_owned();
+    // The other one can.
+    reaches(&mut scene, 1);
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert_eq!(message, "it eats files; nodes go back, and 1 still run it; 1 keep it, and say why");
+}
+
+#[test]
+fn what_people_gave_up_stays_so_although_the_target_changes_at_once() {
+    let mut scene = staged(2);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "abort": abort, "target": target }));
+    let round = scene.round();
+    let [aside] = &round.aside[..] else { panic!("{:?}", round.aside) };
+    let status = report::aside(aside, now());
+    assert_eq!((status.state.as_str(), status.aborted.as_deref()), ("Superseded", Some("eve: the wrong image")));
+    // It was the target again, and nothing of it begins.
+    scene.objects.rollouts[0].status = Some(status);
+    scene.pool("p", json!({}));
+    assert_eq!(actions(&scene), []);
+    assert_eq!(why(&scene, 0), "the rollout is aborted: eve: the wrong image");
+    // Of another one it says nothing.
+    scene.objects.rollouts[0].status = None;
+    let abort = json!({ "rolloutUID": "another", "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": abort, "target": target }));
+    assert_eq!(report::aside(&scene.round().aside[0], now()).aborted, None);
+}
+
+#[test]
+fn a_pool_that_cannot_be_understood_says_that_nobody_acts_on_its_abort() {
+    let mut scene = staged(2);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": abort, "policies": ["gone"] }));
+    let message = |scene: &Scene| {
+        let pool = scene.objects.pools["p"].as_ref().ok();
+        let round = scene.round();
+        report::invalid(pool, 2, &scene.objects.rollouts, round.pools["p"].as_ref().unwrap_err(), now()).message
+    };
+    let waits = "; until that is mended, spec.abort is not acted on: no node is asked to go back";
+    assert_eq!(message(&scene), format!("there is no UpgradePolicy \"gone\"{waits}"));
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "state": "Superseded" })).unwrap();
+    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+    scene.objects.rollouts[0].status = None;
+    scene.pool("p", json!({ "policies": ["gone"] }));
+    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
 }
