@@ -126,7 +126,15 @@ pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failu
     }
     let mut abort = signed(word);
     abort["rolloutUID"] = json!(uid);
-    Edit::write(json!({ "abort": abort }), format!("{name} is given up; nodes that are at it are asked to go back"))
+    let says = if pool["status"]["state"] == "Invalid" {
+        let why = text(&pool["status"]["message"]);
+        format!(
+            "{name} is given up as soon as the pool can be understood; until then no node is asked to go back: {why}"
+        )
+    } else {
+        format!("{name} is given up; nodes that are at it are asked to go back")
+    };
+    Edit::write(json!({ "abort": abort }), says)
 }
 
 /// Have a rollout go now, for so long from now on.
@@ -311,6 +319,11 @@ mod tests {
         assert!(abort(&pool(old)).unwrap().spec.is_some());
         assert_eq!(word_of(abort(&json!({ "spec": {}, "status": { "rollout": "p-2" } }))), "another-rollout");
         assert_eq!(word_of(super::abort(&pool(json!({})), &rollout("Finished"), &alice())), "finished");
+        // In a pool that cannot be understood nobody acts on it yet.
+        let mut invalid = pool(json!({}));
+        (invalid["status"]["state"], invalid["status"]["message"]) = (json!("Invalid"), json!("a policy is missing"));
+        let says = abort(&invalid).unwrap().says;
+        assert!(says.contains("until then no node is asked to go back: a policy is missing"), "{says}");
     }
 
     #[test]
