@@ -6,7 +6,7 @@
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
@@ -54,6 +54,20 @@ pub fn old<'a>(pool: &str, payload: Sha256, rollouts: &'a [Rollout]) -> Vec<&'a 
     let mut old: Vec<_> = rollouts.iter().filter(is_old).collect();
     old.sort_by_key(|of| (of.metadata.creation_timestamp.clone(), of.metadata.name.clone()));
     old
+}
+
+/// The payloads that rollouts of this pool have denied, by their digests, and why.
+pub fn denied<'a>(pool: &str, rollouts: &'a [Rollout]) -> BTreeMap<String, &'a str> {
+    let of_pool = rollouts.iter().filter(|of| of.spec.plan.pool == pool);
+    let why = |of: &'a Rollout| Some((String::from(of.spec.plan.payload), of.status.as_ref()?.denied.as_deref()?));
+    of_pool.filter_map(why).collect()
+}
+
+/// Whether people have given a rollout of this pool up that was neither finished nor put aside.
+pub fn is_given_up(pool: &NodePool, rollouts: &[Rollout]) -> bool {
+    let uid = pool.spec.abort.as_ref().map(|abort| &abort.rollout_uid);
+    let is_it = |of: &&Rollout| of.metadata.uid.is_some() && of.metadata.uid.as_ref() == uid;
+    rollouts.iter().find(is_it).is_some_and(|of| !matches!(state(of), FINISHED | SUPERSEDED))
 }
 
 /// What is followed in this pool, whose nodes are to run `payload`.

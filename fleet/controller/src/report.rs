@@ -12,15 +12,15 @@ use slipway_fleet_objects::{
 use slipway_node_api::v1::StatusResponse;
 use slipway_rollout::{
     decide::{Action, Waiting},
-    facts::Seen,
+    facts::{Seen, Snapshot},
     why::WhyNot,
 };
 
 use crate::{
     nodes::Answer,
-    plans::{FINISHED, SUPERSEDED},
+    plans::{self, FINISHED, SUPERSEDED},
     pools::Problem,
-    round::Course,
+    round::{Aside, Course},
     seen::Look,
 };
 
@@ -70,10 +70,7 @@ pub fn headline(course: &Course) -> Headline {
         _ => None,
     });
     if let Some(why) = snapshot.denied.as_ref().or(denied) {
-        let on_it = snapshot.nodes.iter().filter(|seen| seen.runs(snapshot.plan.payload)).count();
-        let back = snapshot.back.filter(|_| on_it > 0 && snapshot.denied.is_some());
-        let back = back.map(|_| format!("; nodes go back, and {on_it} still run it")).unwrap_or_default();
-        return Headline { state: "Denied", message: short(why.clone() + &back) };
+        return Headline { state: "Denied", message: short(why.clone() + &back(course)) };
     }
     if let Some(why) = &snapshot.aborted {
         return Headline { state: "Aborted", message: short(why.clone()) };
@@ -97,6 +94,24 @@ pub fn headline(course: &Course) -> Headline {
     Headline { state: "Waiting", message: short(message) }
 }
 
+/// How far nodes are on the way back; empty if none is to go.
+fn back(course: &Course) -> String {
+    let Snapshot { back, denied, aborted, plan, nodes, .. } = &course.snapshot;
+    if back.is_none() || denied.is_none() || aborted.is_some() || !plan.is_whole() {
+        return String::new();
+    }
+    let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
+    let on_it = nodes.iter().filter(|seen| seen.runs(plan.payload) && planned.contains(seen.node.uid.as_str()));
+    let waiting = course.waiting();
+    let stays = |seen: &&Seen| {
+        let why = waiting.get(seen.node.uid.as_str()).map(|of| &of.why);
+        matches!(why, Some(WhyNot::Stays(_) | WhyNot::Skipped))
+    };
+    let (stay, go): (Vec<&Seen>, Vec<&Seen>) = on_it.partition(stays);
+    let go = if go.is_empty() { String::new() } else { format!("; nodes go back, and {} still run it", go.len()) };
+    if stay.is_empty() { go } else { format!("{go}; {} keep it, and say why", stay.len()) }
+}
+
 /// What is kept of a rollout, and what people read of it.
 pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
@@ -109,6 +124,7 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
         }
     }
     status.aborted = course.snapshot.aborted.clone();
+    status.finished |= decision.finished && status.denied.is_none() && status.aborted.is_none();
     let plan = &rollout.spec.plan;
     status.passed = status.passed.max(count(decision.passed));
     let waiting = course.waiting();
@@ -123,9 +139,10 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
     status
 }
 
-/// A rollout that is put aside.
-pub fn aside(rollout: &Rollout, now: Timestamp) -> RolloutStatus {
+/// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
+pub fn aside(Aside { rollout, aborted }: &Aside, now: Timestamp) -> RolloutStatus {
     let mut status = rollout.status.clone().unwrap_or_default();
+    status.aborted = status.aborted.or_else(|| aborted.clone());
     let message = "its pool has another target now".to_owned();
     status.conditions = condition::set(&status.conditions, "Finished", false, SUPERSEDED, &message, now);
     (status.state, status.message) = (SUPERSEDED.to_owned(), message);
@@ -171,10 +188,19 @@ pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
     status
 }
 
-/// What people read of a pool in which nothing begins.
-pub fn invalid(pool: Option<&NodePool>, members: usize, problem: &Problem, now: Timestamp) -> NodePoolStatus {
+/// What people read of a pool in which nothing begins. Nobody is asked to go back either: that is said.
+pub fn invalid(
+    pool: Option<&NodePool>,
+    members: usize,
+    rollouts: &[Rollout],
+    problem: &Problem,
+    now: Timestamp,
+) -> NodePoolStatus {
     let mut status = pool.map(old).unwrap_or_default();
-    let message = short(problem.to_string());
+    let waits = pool.is_some_and(|pool| plans::is_given_up(pool, rollouts));
+    let waits =
+        if waits { "; until that is mended, spec.abort is not acted on: no node is asked to go back" } else { "" };
+    let message = short(format!("{problem}{waits}"));
     status.nodes = count(members);
     status.conditions = condition::set(&status.conditions, "Valid", false, problem.word(), &message, now);
     status.conditions = condition::set(&status.conditions, "UpToDate", false, "Invalid", &message, now);

@@ -46,7 +46,16 @@ pub struct Round {
     /// Rollouts that are to be made.
     pub new: Vec<Rollout>,
     /// Rollouts that are put aside.
-    pub aside: Vec<Rollout>,
+    pub aside: Vec<Aside>,
+}
+
+/// A rollout that is put aside.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    /// Which.
+    pub rollout: Rollout,
+    /// Why people have given it up, if they have.
+    pub aborted: Option<String>,
 }
 
 /// What follows for one pool.
@@ -105,7 +114,8 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
             let last = plans::last(name, course.wish.payload, &sight.objects.rollouts);
             round.new.extend(plans::next(&course.wish, &course.snapshot.nodes, last, sight.own));
             let old = plans::old(name, course.wish.payload, &sight.objects.rollouts);
-            round.aside.extend(old.into_iter().cloned());
+            let aside = |of: &Rollout| Aside { rollout: of.clone(), aborted: course.wish.aborts(Some(of)) };
+            round.aside.extend(old.into_iter().map(aside));
         }
         round.pools.insert(name.clone(), course);
     }
@@ -154,12 +164,15 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
     let plan = rollout.map_or_else(none, |rollout| rollout.spec.plan.clone());
     let of_payload = rollouts.iter().filter(|of| of.spec.plan.pool == name && of.spec.plan.payload == plan.payload);
     let uids: Vec<&str> = of_payload.filter_map(|of| of.metadata.uid.as_deref()).collect();
+    let denied = plans::denied(name, rollouts);
 
     let mut unclear = BTreeMap::new();
     let mut nodes = Vec::new();
     for node in members.of(name) {
         let uid = seen::uid(node);
-        let (seen, why) = seen::seen(sight.looks.get(uid), seen::member(node, name, &wish.zones), plan.payload, &uids);
+        let look = sight.looks.get(uid);
+        let (mut seen, why) = seen::seen(look, seen::member(node, name, &wish.zones), plan.payload, &uids);
+        seen::closes(&mut seen, look, &denied);
         unclear.extend(why.map(|why| (uid.to_owned(), why)));
         nodes.push(seen);
     }
@@ -175,6 +188,7 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
         skip: wish.skip.clone(),
         paused: wish.pool.spec.paused.as_ref().map(ToString::to_string).or(status.paused),
         denied: status.denied,
+        finished: status.finished,
         back: wish.pool.spec.rollback.as_ref().map(|of| Back { control_plane: of.control_plane }),
         aborted: status.aborted.or_else(|| wish.aborts(rollout)),
         hurry: wish.hurry(rollout),

@@ -1,5 +1,7 @@
 //! What decisions need of a node.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
@@ -108,6 +110,18 @@ pub fn attempt(status: &StatusResponse, rollout: &str, node: &str) -> usize {
     let id = |n| names::operation(rollout, node, Goal::Stage, n).to_string();
     let has_ended = |n: &usize| status.ended.iter().any(|ended| ended.id == id(*n));
     (0..).find(|n| !has_ended(n)).unwrap_or_default()
+}
+
+/// Close the way back if it leads onto a payload that was denied: `denied` has why, by digest.
+pub fn closes(seen: &mut Seen, look: Option<&Look>, denied: &BTreeMap<String, &str>) {
+    let disk = look.and_then(|look| look.status.as_ref().ok()?.disk.as_ref());
+    let other = disk.and_then(|disk| disk.slots.iter().find(|slot| slot.slot != disk.running)?.payload.as_ref());
+    if let Some(says) = &mut seen.says
+        && says.back == Way::Open
+        && let Some(why) = other.and_then(|other| denied.get(other))
+    {
+        says.back = Way::Denied((*why).to_owned());
+    }
 }
 
 /// A node as decisions see it, and why nothing can be decided from what it says.

@@ -95,8 +95,8 @@ impl Controller {
 
     /// What stays: first of rollouts, then of the ledger. If anybody has written one of them meanwhile, that ends it.
     async fn write(&self, sight: Sight<'_>, round: &Round, (looked, now): (Instant, Timestamp)) -> Result<()> {
-        for rollout in &round.aside {
-            self.write_rollout(rollout, report::aside(rollout, now)).await?;
+        for aside in &round.aside {
+            self.write_rollout(&aside.rollout, report::aside(aside, now)).await?;
         }
         for course in round.pools.values().flatten() {
             if let Some(rollout) = &course.rollout {
@@ -156,7 +156,10 @@ impl Controller {
             let pool = sight.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
             let (status, nodes) = match course {
                 Ok(course) => (report::pool(course, now), report::nodes(course, sight.looks, answers)),
-                Err(problem) => (report::invalid(pool, members.of(name).len(), problem, now), BTreeMap::new()),
+                Err(problem) => {
+                    let rollouts = &sight.objects.rollouts;
+                    (report::invalid(pool, members.of(name).len(), rollouts, problem, now), BTreeMap::new())
+                }
             };
             if pool.and_then(|pool| pool.status.as_ref()) != Some(&status) {
                 said(self.cluster.tell_pool(name, &status).await);

@@ -51,6 +51,9 @@ pub struct RolloutStatus {
     /// Who has given it up, and why. This stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aborted: Option<String>,
+    /// It was finished once, and its payload was not denied until then: it is denied no more. This stays.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
     /// How many nodes it has.
     pub nodes: u32,
     /// How many of them run the payload, are well, and hold no grant.

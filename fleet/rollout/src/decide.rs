@@ -10,6 +10,8 @@
 //!   is no reason to begin in the morning. Nor is it asked while it is left out.
 //! * **Too many failures, or one among the canaries**: the payload is denied and the rollout is paused. Nothing new
 //!   begins. What has begun goes on to its end.
+//! * **What was finished is denied no more**: who leaves the payload later was made to by people. Too many failures still
+//!   hold back what is new.
 //! * **Somebody may have it go now**: until a time that they name, windows and blackouts hold nobody back, and the soak of
 //!   one wave is passed over. Whatever else holds, holds as ever: budgets, rates, zones, order, and what failed.
 //! * **Given up**: nothing new begins, ever, and nodes that are at it are asked to go back. That is no failure of the
@@ -225,6 +227,10 @@ impl<'a> View<'a> {
             return denied.or_else(|| Some(WhyNot::Aborted(why.clone())));
         }
         if let Some(why) = self.verdict() {
+            if snapshot.finished && snapshot.denied.is_none() {
+                let held = || format!("it was finished, and by now {why}");
+                return Some(WhyNot::Paused(snapshot.paused.clone().unwrap_or_else(held)));
+            }
             let why = snapshot.denied.clone().unwrap_or(why);
             if snapshot.denied.is_none() {
                 actions.push(Action::Deny { payload: snapshot.plan.payload, why: why.clone() });
@@ -279,6 +285,7 @@ impl<'a> View<'a> {
         match says.map(|says| &says.back) {
             Some(Way::Open) => held_back.clone().unwrap_or(WhyNot::Granted),
             Some(Way::Tried(why)) => stays(&format!("it was asked to go back, and did not: {why}")),
+            Some(Way::Denied(why)) => stays(&format!("its other slot holds a payload that was denied, too: {why}")),
             Some(Way::Closed) | None => stays("its other slot holds no system that was ever confirmed"),
         }
     }

@@ -51,6 +51,8 @@ pub enum Way {
     Closed,
     /// It can.
     Open,
+    /// It holds a payload that was denied, too.
+    Denied(String),
     /// It was asked to, and runs the payload all the same.
     Tried(String),
 }
@@ -120,6 +122,8 @@ pub struct Snapshot {
     pub paused: Option<String>,
     /// Why its payload is denied.
     pub denied: Option<String>,
+    /// It was finished once, and its payload was not denied until then.
+    pub finished: bool,
     /// Whether nodes go back if its payload is denied.
     pub back: Option<Back>,
     /// Why people have given it up. It stays so.

@@ -83,6 +83,7 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
         skip,
         paused,
         denied,
+        finished: false,
         back: None,
         aborted: None,
         hurry: None,

@@ -49,6 +49,7 @@ pub struct Rollout {
     pub passed: usize,
     pub paused: Option<String>,
     pub denied: Option<String>,
+    pub finished: bool,
     pub aborted: Option<String>,
     /// People want it to go now, until then, and pass over the soak of this wave.
     pub hurry: Option<(Seconds, Option<usize>)>,
@@ -103,7 +104,7 @@ impl Api {
     pub fn begin(&mut self, plan: Plan) {
         let (paused, denied, aborted, hurry) = (None, None, None, None);
         let (skip, words) = (BTreeSet::new(), BTreeMap::new());
-        let rollout = Rollout { plan, passed: 0, paused, denied, aborted, hurry, skip, words };
+        let rollout = Rollout { plan, passed: 0, paused, denied, finished: false, aborted, hurry, skip, words };
         self.rollouts.push(Versioned::new(rollout));
     }
 

@@ -125,7 +125,10 @@ impl World {
         work.limits = Some(decision.limits.clone());
         let passed = Some(decision.passed).filter(|passed| *passed > view.snapshot.passed);
         let todo = decision.actions.iter().cloned().map(Todo::Decided);
-        work.todo = todo.chain(passed.map(Todo::Passed)).collect();
+        let Snapshot { denied, aborted, finished, .. } = &view.snapshot;
+        let is_over = decision.finished && !finished && denied.is_none() && aborted.is_none();
+        let is_over = is_over && !decision.actions.iter().any(|action| matches!(action, Action::Deny { .. }));
+        work.todo = todo.chain(passed.map(Todo::Passed)).chain(is_over.then_some(Todo::Finished)).collect();
         self.mutate(&mut work, &view, &decision);
         work.wait = self.waits(&view, &decision);
         self.is_idle(work.pool, work.todo.is_empty(), &decision);
@@ -199,6 +202,7 @@ impl World {
             skip: rollout.skip.clone(),
             paused: rollout.paused.clone(),
             denied: rollout.denied.clone(),
+            finished: rollout.finished,
             back: self.scenario.pools.get(pool)?.back,
             aborted: rollout.aborted.clone(),
             hurry: rollout.hurry.map(|(until, soak)| Hurry { until: stamp(until, 0), soak }),
@@ -313,6 +317,7 @@ impl World {
             Todo::Decided(Action::Pause { why }) => Some((of_rollout, None, Change::Pause(why))),
             Todo::Decided(Action::Deny { why, .. }) => Some((of_rollout, None, Change::Deny(why))),
             Todo::Passed(passed) => Some((of_rollout, None, Change::Passed(passed))),
+            Todo::Finished => Some((of_rollout, None, Change::Finished)),
             Todo::Drop(uid) => Some((version, Some(dropped(&work.ledger, &uid)), Change::Drop(uid))),
         }
     }

@@ -154,6 +154,8 @@ impl World {
         let view = &write.view;
         match &write.change {
             Change::Deny(_) => {
+                let was_finished = self.api.rollouts[view.pool].object.finished;
+                self.laws.must(!was_finished, || "denied: a rollout that was finished".to_owned());
                 self.counts.denied += 1;
                 self.laws.denied.entry(view.pool).or_insert(self.now);
                 self.is_bad(&std::rc::Rc::clone(view));

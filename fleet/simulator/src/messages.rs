@@ -133,6 +133,7 @@ impl World {
             Change::Pause(why) => rollout.paused = Some(why.clone()),
             Change::Deny(why) => rollout.denied = Some(why.clone()),
             Change::Passed(passed) => rollout.passed = *passed,
+            Change::Finished => rollout.finished = true,
             Change::Grant(_) | Change::Free(..) | Change::Drop(_) => {}
         });
         self.laws.changed = self.now;

@@ -111,7 +111,7 @@ impl World {
             |name: &str| decision.waiting.iter().any(|waiting| waiting.node.name == *name && waiting.node.uid != uid);
         let is_out = |seen: &Seen| snapshot.skip.contains(&seen.node.uid) || seen.failure().is_some();
         let is_so = match why {
-            WhyNot::Paused(_) => snapshot.paused.is_some(),
+            WhyNot::Paused(_) => snapshot.paused.is_some() || snapshot.finished,
             WhyNot::Denied(_) => snapshot.denied.is_some(),
             WhyNot::Aborted(_) => snapshot.aborted.is_some(),
             WhyNot::AbortedHolder { token } => {

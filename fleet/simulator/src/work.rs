@@ -16,6 +16,8 @@ pub enum Todo {
     Decided(Action),
     /// So many waves are over.
     Passed(usize),
+    /// It is over.
+    Finished,
     /// What is never to be: a grant goes, and nobody has proven anything.
     Drop(String),
 }
@@ -30,6 +32,7 @@ pub enum Change {
     Pause(String),
     Deny(String),
     Passed(usize),
+    Finished,
 }
 
 /// A write that is on its way.

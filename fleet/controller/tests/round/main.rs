@@ -3,6 +3,7 @@
 //! Needs: nothing
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod back;
 mod choices;
 mod follow;
 mod scene;

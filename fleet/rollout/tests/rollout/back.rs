@@ -97,6 +97,11 @@ fn who_does_not_go_back_says_why() {
     says(&mut fleet, 0).back = Way::Tried("no boot".to_owned());
     says(&mut fleet, 1).back = Way::Closed;
     assert_eq!(granted(&fleet), Vec::<usize>::new());
+    let mut denied = fleet.clone();
+    says(&mut denied, 0).back = Way::Denied("it eats files".to_owned());
+    let other =
+        "it keeps the payload that is denied: its other slot holds a payload that was denied, too: it eats files";
+    assert_eq!((granted(&denied), why(&denied, 0)), (vec![], other.to_owned()));
     let stays = [
         "it was asked to go back, and did not: no boot",
         "its other slot holds no system that was ever confirmed",
@@ -126,6 +131,33 @@ fn windows_and_people_hold_the_way_back_too() {
     assert_eq!((look(&fleet).actions, why(&fleet, 0)), (vec![], "the rollout is paused: eve: lunch".to_owned()));
 }
 
+#[test]
+fn what_people_do_to_nodes_of_a_finished_rollout_denies_nothing() {
+    let mut fleet = four(two_at_once());
+    fleet.back = Some(Back { control_plane: true });
+    for n in 0..4 {
+        arrive(&mut fleet, n);
+        says(&mut fleet, n).back = Way::Open;
+    }
+    assert!(look(&fleet).finished);
+    (says(&mut fleet, 0).runs, says(&mut fleet, 0).failed) = (OLD, Some("somebody had it go back".to_owned()));
+    assert!(matches!(look(&fleet).actions[0], Action::Deny { .. }));
+    fleet.finished = true;
+    let decision = look(&fleet);
+    assert_eq!((decision.actions, decision.finished), (vec![], true));
+    // One that was left out goes along again. Too many failures hold it back, and say so.
+    says(&mut fleet, 1).runs = OLD;
+    assert_eq!(look(&fleet).actions, []);
+    let held = "the rollout is paused: it was finished, and by now 1 of 4 nodes failed, and 1 are enough";
+    assert!(why(&fleet, 1).starts_with(held), "{}", why(&fleet, 1));
+    fleet.skip.insert(fleet.nodes[0].node.uid.clone());
+    assert_eq!(granted(&fleet), [1]);
+    // What was denied before stays so, and nodes go back.
+    fleet.skip.clear();
+    fleet.denied = Some("bad".to_owned());
+    assert_eq!(granted(&fleet), [2, 3]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -137,6 +169,25 @@ proptest! {
         let mut world = World::new(&nodes, policies, hours, Order::default(), 9);
         world.snapshot.back = Some(Back { control_plane });
         world.run(500);
+    }
+
+    /// Whatever people do to its nodes later: nothing is denied, and nobody else goes back.
+    #[test]
+    fn what_was_finished_is_denied_no_more(
+        fleet in fleet(), fates in vec((fate(), 1_u8..5), 8), policies in policies(), leaves in vec(any::<bool>(), 8)
+    ) {
+        let nodes: Vec<_> = fleet.into_iter().zip(fates).map(|(node, (fate, takes))| (node, fate, takes)).collect();
+        let mut world = World::new(&nodes, policies, None, Order::default(), 9);
+        world.snapshot.back = Some(Back { control_plane: true });
+        world.run(500);
+        if world.snapshot.finished {
+            let tokens = world.snapshot.ledger.epoch;
+            world.leave(&leaves);
+            for looks in 0..20 {
+                world.run(501 + looks);
+            }
+            prop_assert_eq!((&world.snapshot.denied, world.snapshot.ledger.epoch), (&None, tokens));
+        }
     }
 
     /// Nobody is left behind who can go back.

@@ -32,6 +32,7 @@ pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
         skip: BTreeSet::new(),
         paused: None,
         denied: None,
+        finished: false,
         back: None,
         aborted: None,
         hurry: None,
@@ -227,7 +228,9 @@ impl World {
         let failed = self.bodies.iter().filter(|body| body.silent == 0 && body.says.failed.is_some()).count();
         let total = u32::try_from(self.snapshot.plan.nodes().count()).unwrap();
         let is_enough = failed as u64 >= u64::from(self.snapshot.rules.failures(total));
-        let is_stopped = self.snapshot.denied.is_some() || self.snapshot.aborted.is_some();
+        let Snapshot { denied, aborted, finished, .. } = &mut self.snapshot;
+        *finished |= decision.finished && denied.is_none() && aborted.is_none();
+        let is_stopped = denied.is_some() || aborted.is_some() || *finished;
         assert!(!is_enough || is_stopped, "{failed} failures of {total}, and it goes on");
         decision
     }
@@ -272,6 +275,7 @@ impl World {
             Action::Deny { payload, why } => {
                 assert_eq!(*payload, NEW);
                 assert!(self.snapshot.aborted.is_none(), "who went back because it was asked to is no failure");
+                assert!(!self.snapshot.finished, "what people do to nodes later says nothing of the payload");
                 self.snapshot.denied = Some(why.clone());
             }
         }
@@ -312,6 +316,13 @@ impl World {
         let body = self.body(uid);
         assert!(token > body.says.token && body.left == 0);
         (body.says.token, body.says.busy, body.left) = (token, true, body.takes);
+    }
+
+    /// People have these nodes leave the payload, one after the other.
+    pub fn leave(&mut self, which: &[bool]) {
+        for (body, _) in self.bodies.iter_mut().zip(which).filter(|(body, leaves)| **leaves && body.says.runs == NEW) {
+            (body.says.runs, body.says.failed) = (OLD, Some("it ran the payload, and does so no more".to_owned()));
+        }
     }
 
     /// Only from a payload that is denied, only where people want it, and each once.

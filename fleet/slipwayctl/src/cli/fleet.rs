@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
+use clap::{Args, Subcommand};
 use slipway_core::digest::Sha256;
 use slipway_rollout::span::Span;
 
@@ -119,11 +119,17 @@ pub enum Verb {
 #[derive(Args, Clone, Debug)]
 pub struct Word {
     /// Why, for whoever reads it at night
-    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = words)]
     pub reason: String,
     /// Who says so
-    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true, value_parser = words)]
     pub who: String,
+}
+
+/// What says something: not empty, and not of spaces alone.
+fn words(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() { Err("it says nothing".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 fn span(text: &str) -> Result<Span, String> {

@@ -114,7 +114,8 @@ impl Cluster {
         for _ in 0..TRIES {
             let object = within(api.get(name)).await?;
             let version = object.metadata.resource_version.clone();
-            let edit = edit(&object.data)?;
+            let read = serde_json::to_value(&object).map_err(|e| Failure::Failed(e.to_string()))?;
+            let edit = edit(&read)?;
             let Some(spec) = &edit.spec else { return Ok(edit) };
             let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
             match timeout(ANSWER, api.patch(name, &params, &Patch::Merge(patch))).await {

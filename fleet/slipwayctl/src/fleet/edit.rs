@@ -1,8 +1,9 @@
-//! What somebody's word changes in an object. Each function takes the object as it was read, without its metadata, and
+//! What somebody's word changes in an object. Each function takes the object as it was read, and
 //! answers with the part of `spec` that is to be written. What this program does not know of an entry stays in it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{rollout::Rollout, word::Word};
 use slipway_rollout::span::Span;
 
@@ -61,8 +62,12 @@ pub fn pause(pool: &Value, word: &Word) -> Result<Edit, Failure> {
     Edit::write(json!({ "paused": signed(word) }), "nothing new begins; what has begun goes on to its end".to_owned())
 }
 
-/// Let a pool go on.
-pub fn resume(pool: &Value) -> Result<Edit, Failure> {
+/// Let a pool go on; if somebody has agreed to a plan, only if that is what goes on: the one of this hash, which `rollout`
+/// has.
+pub fn resume(pool: &Value, agreed: Option<(Sha256, &Rollout)>) -> Result<Edit, Failure> {
+    if let Some((hash, rollout)) = agreed {
+        goes_on(pool, hash, rollout)?;
+    }
     let there = &pool["spec"]["paused"];
     let status = &pool["status"];
     let but = if status["state"] == "Denied" { format!("; but {}", text(&status["message"])) } else { String::new() };
@@ -71,6 +76,27 @@ pub fn resume(pool: &Value) -> Result<Edit, Failure> {
     }
     let (who, why) = (text(&there["who"]), text(&there["why"]));
     Edit::write(json!({ "paused": null }), format!("is paused no more; it was by {who}: {why}{but}"))
+}
+
+/// Whether what goes on is the plan of this hash.
+fn goes_on(pool: &Value, hash: Sha256, rollout: &Rollout) -> Result<(), Failure> {
+    let refused = |word: &str, message| Err(Failure::Refused { word: word.to_owned(), message });
+    let (plan, name) = (&rollout.spec.plan, rollout.metadata.name.as_deref().unwrap_or_default());
+    if plan.hash != hash {
+        return refused("another-plan", format!("the pool {} follows the plan {} of {name}", plan.pool, plan.hash));
+    }
+    follows(pool, rollout)?;
+    let status = &pool["status"];
+    if pool["metadata"]["generation"].as_i64() != status["observedGeneration"].as_i64() {
+        let message =
+            "the pool was written, and no controller has looked at it since: look at the plan again, and resume";
+        return refused("behind", message.to_owned());
+    }
+    if status["payload"] != String::from(plan.payload) {
+        let message = format!("the pool is to run {}, and that plan brings {}", text(&status["payload"]), plan.payload);
+        return refused("another-plan", message);
+    }
+    Ok(())
 }
 
 /// Whether the pool still follows this rollout.
@@ -100,7 +126,15 @@ pub fn abort(pool: &Value, rollout: &Rollout, word: &Word) -> Result<Edit, Failu
     }
     let mut abort = signed(word);
     abort["rolloutUID"] = json!(uid);
-    Edit::write(json!({ "abort": abort }), format!("{name} is given up; nodes that are at it are asked to go back"))
+    let says = if pool["status"]["state"] == "Invalid" {
+        let why = text(&pool["status"]["message"]);
+        format!(
+            "{name} is given up as soon as the pool can be understood; until then no node is asked to go back: {why}"
+        )
+    } else {
+        format!("{name} is given up; nodes that are at it are asked to go back")
+    };
+    Edit::write(json!({ "abort": abort }), says)
 }
 
 /// Have a rollout go now, for so long from now on.
@@ -222,8 +256,28 @@ mod tests {
         assert_eq!(pause(&paused, &alice()).unwrap().spec, None);
         let bob = Word { who: "bob".to_owned(), ..alice() };
         assert_eq!(word_of(pause(&paused, &bob)), "paused");
-        assert_eq!(resume(&paused).unwrap().spec, Some(json!({ "paused": null })));
-        assert_eq!(resume(&free).unwrap().spec, None);
+        assert_eq!(resume(&paused, None).unwrap().spec, Some(json!({ "paused": null })));
+        assert_eq!(resume(&free, None).unwrap().spec, None);
+    }
+
+    #[test]
+    fn a_plan_is_agreed_to_only_if_it_is_what_goes_on() {
+        let (rollout, zeros) = (rollout("Paused"), "0".repeat(64));
+        let pool = |name: &str, generation: i64, payload: &str| {
+            let status = json!({ "rollout": name, "observedGeneration": 3, "payload": payload });
+            let paused = json!({ "paused": { "who": "alice", "why": "to look first" } });
+            json!({ "metadata": { "generation": generation }, "spec": paused, "status": status })
+        };
+        let resume = |hash: &str, pool: &Value| super::resume(pool, Some((hash.parse().unwrap(), &rollout)));
+        assert_eq!(resume(&zeros, &pool("p-1", 3, &zeros)).unwrap().spec, Some(json!({ "paused": null })));
+        let other = "1".repeat(64);
+        assert_eq!(word_of(resume(&other, &pool("p-1", 3, &zeros))), "another-plan");
+        assert_eq!(word_of(resume(&zeros, &pool("p-2", 3, &zeros))), "another-rollout");
+        // The target was changed, and nobody has looked yet; or the old one's nodes are still at it.
+        assert_eq!(word_of(resume(&zeros, &pool("p-1", 4, &zeros))), "behind");
+        assert_eq!(word_of(resume(&zeros, &pool("p-1", 3, &other))), "another-plan");
+        // A pool that says nothing is none that was looked at.
+        assert_eq!(word_of(resume(&zeros, &json!({ "spec": {}, "status": { "rollout": "p-1" } }))), "another-plan");
     }
 
     #[test]
@@ -265,6 +319,11 @@ mod tests {
         assert!(abort(&pool(old)).unwrap().spec.is_some());
         assert_eq!(word_of(abort(&json!({ "spec": {}, "status": { "rollout": "p-2" } }))), "another-rollout");
         assert_eq!(word_of(super::abort(&pool(json!({})), &rollout("Finished"), &alice())), "finished");
+        // In a pool that cannot be understood nobody acts on it yet.
+        let mut invalid = pool(json!({}));
+        (invalid["status"]["state"], invalid["status"]["message"]) = (json!("Invalid"), json!("a policy is missing"));
+        let says = abort(&invalid).unwrap().says;
+        assert!(says.contains("until then no node is asked to go back: a policy is missing"), "{says}");
     }
 
     #[test]

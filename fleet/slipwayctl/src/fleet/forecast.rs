@@ -32,6 +32,9 @@ pub struct Forecast {
     pub schema: u32,
     /// The pool.
     pub pool: String,
+    /// It may not be the plan of what the pool is to run: the pool was written, and no controller has looked at it since, or
+    /// nodes are still at what an earlier target has begun.
+    pub behind: bool,
     /// The rollout that is followed.
     pub rollout: String,
     /// The installer image.
@@ -112,7 +115,10 @@ pub async fn of(cluster: &Cluster, pool: &str, takes: Span, now: Timestamp) -> R
         .filter(|upgrade| upgrade.spec.pool == pool)
         .map(|upgrade| (upgrade.spec.node_uid.as_str(), upgrade))
         .collect();
-    Ok(Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, now)))
+    let is_seen = of.metadata.generation.unwrap_or(0) == status.observed_generation;
+    let behind =
+        !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
+    Ok(Forecast { behind, ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, now)) })
 }
 
 fn rules(pool: &NodePool, policies: Vec<UpgradePolicy>) -> Result<Rules, Failure> {
@@ -161,6 +167,7 @@ impl Forecast {
         Self {
             schema: SCHEMA,
             pool: pool.to_owned(),
+            behind: false,
             rollout: rollout.metadata.name.clone().unwrap_or_default(),
             image: rollout.spec.image.clone(),
             payload: plan.payload,
@@ -208,6 +215,12 @@ impl fmt::Display for Forecast {
         writeln!(f, "image   {}", plain(&self.image))?;
         writeln!(f, "payload {}", self.payload)?;
         writeln!(f, "plan    {}", self.plan)?;
+        if self.behind {
+            writeln!(
+                f,
+                "behind  it may be the plan of an earlier target: look again when a controller has looked at the pool"
+            )?;
+        }
         for wave in &self.waves {
             let nodes = if wave.nodes.len() == 1 { "node" } else { "nodes" };
             let soak = wave.soak.map(|soak| format!(", then {soak} in which all must be well")).unwrap_or_default();

@@ -63,10 +63,11 @@ pub async fn run(target: &Target, kubeconfig: Option<&Path>, verb: Verb, output:
             in_pool(&cluster, &pool, output, |spec| edit::pause(spec, &word)).await
         }
         Verb::Resume { pool, plan } => {
-            if let Some(plan) = plan {
-                follows(&cluster, &pool, plan).await?;
-            }
-            in_pool(&cluster, &pool, output, edit::resume).await
+            let rollout = match plan {
+                Some(_) => Some(rollout_of(&cluster, &pool).await?),
+                None => None,
+            };
+            in_pool(&cluster, &pool, output, |of| edit::resume(of, plan.zip(rollout.as_ref()))).await
         }
         Verb::Abort { pool, word } => {
             let (rollout, word) = (rollout_of(&cluster, &pool).await?, said(word));
@@ -114,17 +115,6 @@ fn tell(output: &Output, object: &str, done: &Edit) -> Result<(), Failure> {
         &json!({ "object": object, "changed": changed, "message": done.says }),
         &format!("{object}: {}", done.says),
     )
-}
-
-/// Whether the pool's rollout follows this plan.
-async fn follows(cluster: &Cluster, pool: &str, plan: slipway_core::digest::Sha256) -> Result<(), Failure> {
-    let rollout = rollout_of(cluster, pool).await?;
-    let (hash, name) = (rollout.spec.plan.hash, rollout.metadata.name.unwrap_or_default());
-    if hash == plan {
-        return Ok(());
-    }
-    let message = format!("the pool {pool} follows the plan {hash} of {name}");
-    Err(Failure::Refused { word: "another-plan".to_owned(), message })
 }
 
 /// The rollout that a pool follows.

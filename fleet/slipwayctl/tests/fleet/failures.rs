@@ -56,6 +56,13 @@ fn an_api_server_that_is_not_there_is_unreachable() {
     bare.args(["fleet", "status"]).env_clear().env("HOME", dir.path());
     let ended: Ended = bare.output().unwrap().into();
     assert!(ended.fails(2).contains("no way to the API server"));
+    // Who says nothing gives no reason, and is nobody.
+    for words in [["--reason", " "], ["--reason", ""], ["--reason", "\t\n"]] {
+        let mut all = vec!["pause", "p"];
+        all.extend(words);
+        assert!(run(&all).fails(2).contains("it says nothing"));
+    }
+    assert!(run(&["pause", "p", "--reason", "a whim", "--who", " "]).fails(2).contains("it says nothing"));
     // Who says it is not known.
     let mut nobody = fleet(&path, &["pause", "p", "--reason", "a whim"]);
     let ended: Ended = nobody.env_remove("USER").output().unwrap().into();

@@ -60,6 +60,32 @@ fn what_runs_is_the_plan_that_was_looked_at() {
 }
 
 #[test]
+fn nobody_agrees_to_the_plan_of_a_target_that_was_changed() {
+    let Some(site) = Site::new(2) else { return };
+    let paused = json!({ "paused": { "who": "bob", "why": "to look first" } });
+    let controller = site.controller();
+    site.pool_with("new", json!({}), paused);
+    site.until("there is a plan", |site| site.node_status("n2").reason == "Paused");
+    drop(controller);
+    let hash = site.rollouts().remove(0).spec.plan.hash.to_string();
+    assert_eq!(site.json(&["plan", "p"])["behind"], false);
+    let target = json!({ "image": "docker://registry.example/os:newer", "payload": payload("newer") });
+    site.change_pool(json!({ "target": target }));
+    // No controller has looked: the status still names the old plan.
+    assert_eq!(site.json(&["plan", "p"])["behind"], true);
+    let text = site.fleet(&["plan", "p"]).ok();
+    assert!(text.contains("it may be the plan of an earlier target"), "{text}");
+    let refused = site.fleet(&["resume", "p", "--plan", &hash]).fails(3);
+    assert!(refused.contains("refused (behind)"), "{refused}");
+    assert_eq!(spec(&site)["paused"]["who"], "bob");
+    let _controller = site.controller();
+    site.until("there is another plan", |site| site.pool_status().payload == Some(payload("newer")));
+    site.until("it is followed", |site| site.node_status("n2").reason == "Paused" && site.rollouts().len() == 2);
+    site.fleet(&["resume", "p", "--plan", &hash]).fails(3);
+    assert_eq!(spec(&site)["paused"]["who"], "bob");
+}
+
+#[test]
 fn a_pause_and_a_node_that_is_left_out_hold_until_they_are_taken_back() {
     let Some(site) = Site::new(2) else { return };
     let _controller = site.controller();

@@ -1,0 +1,136 @@
+//! Who goes back, and who does not.
+
+use serde_json::json;
+use slipway_fleet::{names, report};
+use slipway_node::goal::Goal;
+use slipway_node_api::v1::{Ended, Outcome};
+use slipway_rollout::decide::Action;
+
+use crate::{
+    scene::{NEW, Scene, now, payload},
+    staged,
+};
+
+/// Node `n` was upgraded by the first rollout, and runs it in slot B. The system of slot A was good.
+fn reaches(scene: &mut Scene, n: usize) {
+    let rollout = scene.objects.rollouts[0].metadata.uid.clone().unwrap();
+    let id = names::operation(&rollout, &format!("uid-{n}"), Goal::Upgrade, 0).to_string();
+    let says = scene.says(n);
+    let disk = says.disk.as_mut().unwrap();
+    (disk.running, disk.slots[1].payload) = ("B".to_owned(), Some(payload(NEW).into()));
+    says.ended = vec![Ended { id, goal: "upgrade".to_owned(), outcome: Some(Outcome::default()), ..Ended::default() }];
+}
+
+/// What a round says of the first rollout is written.
+fn tell(scene: &mut Scene) {
+    let round = scene.round();
+    let status = report::rollout(&scene.objects.rollouts[0], round.pools["p"].as_ref().unwrap(), now());
+    scene.objects.rollouts[0].status = Some(status);
+}
+
+fn actions(scene: &Scene) -> Vec<Action> {
+    scene.round().pools["p"].as_ref().unwrap().decision.actions.clone()
+}
+
+/// Why node `n` does not go.
+fn why(scene: &Scene, n: usize) -> String {
+    let round = scene.round();
+    let waiting = round.pools["p"].as_ref().unwrap().waiting();
+    waiting.get(format!("uid-{n}").as_str()).map(|of| of.why.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn who_leaves_the_payload_of_a_finished_rollout_sends_nobody_back() {
+    let mut scene = staged(2);
+    scene.pool("p", json!({ "rollback": {} }));
+    (0..2).for_each(|n| reaches(&mut scene, n));
+    tell(&mut scene);
+    assert_eq!(scene.objects.rollouts[0].status.as_ref().unwrap().state, "Finished");
+    // A person has it go back, by hand.
+    scene.says(0).disk.as_mut().unwrap().running = "A".to_owned();
+    for _ in 0..3 {
+        assert_eq!(actions(&scene), []);
+        tell(&mut scene);
+    }
+    let status = scene.objects.rollouts[0].status.as_ref().unwrap();
+    assert_eq!((status.denied.as_deref(), status.state.as_str()), (None, "Finished"));
+    assert_eq!(why(&scene, 0), "it failed: it ran the payload, and does so no more");
+    // Meanwhile the other one was ill: that is no reason either.
+    scene.says(1).health.as_mut().unwrap().state = "ill".to_owned();
+    tell(&mut scene);
+    scene.says(1).health.as_mut().unwrap().state = "well".to_owned();
+    assert_eq!(actions(&scene), []);
+}
+
+#[test]
+fn nobody_goes_back_to_a_payload_that_was_denied() {
+    let mut scene = staged(2);
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "target": target }));
+    scene.roll();
+    let (first, other) = (0, 1);
+    assert_eq!(scene.objects.rollouts[other].spec.plan.payload, payload("3"));
+    scene.pool("p", json!({ "rollback": {} }));
+    reaches(&mut scene, 0);
+    // The other slot has a good system: that of another payload.
+    scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload("3").into());
+    scene.objects.rollouts[first].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
+    assert!(matches!(&actions(&scene)[..], [Action::Grant { node }] if node.uid == "uid-0"), "{:?}", actions(&scene));
+    scene.objects.rollouts[other].status = serde_json::from_value(json!({ "denied": "no boot" })).unwrap();
+    assert_eq!(actions(&scene), []);
+    let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";
+    assert_eq!(why(&scene, 0), stays);
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert_eq!(message, "it eats files; 1 keep it, and say why", "nobody goes back");
+    // Another pool's is no business of this one.
+    scene.objects.rollouts[other].spec.plan.pool = "q".to_owned();
+    assert_eq!(actions(&scene).len(), 1);
+    scene.objects.rollouts[other].spec.plan.pool = "p".to_owned();
+    // The other one can.
+    reaches(&mut scene, 1);
+    let message = report::headline(scene.round().pools["p"].as_ref().unwrap()).message;
+    assert_eq!(message, "it eats files; nodes go back, and 1 still run it; 1 keep it, and say why");
+}
+
+#[test]
+fn what_people_gave_up_stays_so_although_the_target_changes_at_once() {
+    let mut scene = staged(2);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "abort": abort, "target": target }));
+    let round = scene.round();
+    let [aside] = &round.aside[..] else { panic!("{:?}", round.aside) };
+    let status = report::aside(aside, now());
+    assert_eq!((status.state.as_str(), status.aborted.as_deref()), ("Superseded", Some("eve: the wrong image")));
+    // It was the target again, and nothing of it begins.
+    scene.objects.rollouts[0].status = Some(status);
+    scene.pool("p", json!({}));
+    assert_eq!(actions(&scene), []);
+    assert_eq!(why(&scene, 0), "the rollout is aborted: eve: the wrong image");
+    // Of another one it says nothing.
+    scene.objects.rollouts[0].status = None;
+    let abort = json!({ "rolloutUID": "another", "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": abort, "target": target }));
+    assert_eq!(report::aside(&scene.round().aside[0], now()).aborted, None);
+}
+
+#[test]
+fn a_pool_that_cannot_be_understood_says_that_nobody_acts_on_its_abort() {
+    let mut scene = staged(2);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+    scene.pool("p", json!({ "abort": abort, "policies": ["gone"] }));
+    let message = |scene: &Scene| {
+        let pool = scene.objects.pools["p"].as_ref().ok();
+        let round = scene.round();
+        report::invalid(pool, 2, &scene.objects.rollouts, round.pools["p"].as_ref().unwrap_err(), now()).message
+    };
+    let waits = "; until that is mended, spec.abort is not acted on: no node is asked to go back";
+    assert_eq!(message(&scene), format!("there is no UpgradePolicy \"gone\"{waits}"));
+    scene.objects.rollouts[0].status = serde_json::from_value(json!({ "state": "Superseded" })).unwrap();
+    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+    scene.objects.rollouts[0].status = None;
+    scene.pool("p", json!({ "policies": ["gone"] }));
+    assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+}
