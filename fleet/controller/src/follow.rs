@@ -1,7 +1,8 @@
 //! What a pool gets that follows a channel.
 //!
 //! All nodes of a pool go to one payload at a time. With floors that is the lowest that any node must go through; who is
-//! above it waits there. A node that does not answer holds nobody back, and nothing is said of it here.
+//! above it waits there. A node that does not answer holds nobody back, and nothing is said of it here. Nor does one that is
+//! skipped, or that has failed at the floor.
 //!
 //! Nobody goes back: a node that runs something newer than the channel's choice is left as it is. So is one that runs what
 //! nobody knows: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a
@@ -41,6 +42,8 @@ pub struct Pool<'a> {
     pub nodes: &'a [&'a core::Node],
     /// What was heard of nodes, by UID.
     pub looks: &'a BTreeMap<String, Look>,
+    /// Names of nodes that people leave out.
+    pub skip: &'a BTreeSet<&'a str>,
     /// The rollouts of all pools.
     pub rollouts: &'a [Rollout],
 }
@@ -51,6 +54,42 @@ impl Pool<'_> {
         let own: Vec<_> = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name).collect();
         let nodes = own.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str());
         (!own.is_empty()).then(|| nodes.collect())
+    }
+
+    /// The lowest image that a node wants which has not failed at it. Where all have failed, that stays in sight.
+    fn votes<'w>(&self, status: &ChannelStatus, latest: &'w Latest, wants: &BTreeMap<&str, &'w Latest>) -> &'w Latest {
+        let votes = self.nodes.iter().filter_map(|node| {
+            let image = *wants.get(seen::uid(node))?;
+            self.failed(node, image.payload).is_none().then_some(image)
+        });
+        // Every version here was read from an image: floors and choice are in their order.
+        let order = |image: &&Latest| {
+            let floor = status.floors.iter().position(|floor| floor.image.as_ref() == Some(*image));
+            floor.unwrap_or(usize::MAX)
+        };
+        votes.min_by_key(order).or_else(|| wants.values().copied().min_by_key(order)).unwrap_or(latest)
+    }
+
+    /// Why a node that wants `image` is left as it is while the pool goes to `target`.
+    fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
+        if runs(self.looks.get(seen::uid(node))) == Some(image.payload) {
+            return format!(
+                "it runs {}, the channel's choice; others of its pool go through {} first",
+                image.version, target.version
+            );
+        }
+        match self.failed(node, image.payload) {
+            Some(why) => format!("it must go through {} first, and failed there: {why}", image.version),
+            None => format!("it waits: others of its pool go through {} first", target.version),
+        }
+    }
+
+    /// Why a node does not run this payload, nor will.
+    fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
+        let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
+        let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
+        let look = self.looks.get(seen::uid(node))?;
+        seen::says(look, &seen::member(node, self.name, ""), payload, &uids).ok()?.failed
     }
 }
 
@@ -76,7 +115,7 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
 
     let mut held = BTreeMap::new();
     let mut wants: BTreeMap<&str, &Latest> = BTreeMap::new();
-    for node in pool.nodes {
+    for node in pool.nodes.iter().filter(|node| !pool.skip.contains(seen::name(node))) {
         let uid = seen::uid(node);
         let Some(runs) = runs(pool.looks.get(uid)) else { continue };
         let version = versions.get(&runs);
@@ -89,11 +128,11 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
             Err(nothing) => _ = held.insert(uid.to_owned(), nothing.to_string()),
         }
     }
-    // Every version here was read from an image: floors and choice are in their order.
-    let order = |image: &&&Latest| status.floors.iter().position(|floor| floor.image.as_ref() == Some(**image));
-    let target = wants.values().min_by_key(|image| order(image).unwrap_or(usize::MAX)).copied().unwrap_or(latest);
-    for (uid, _) in wants.iter().filter(|(_, image)| **image != target) {
-        held.insert((*uid).to_owned(), format!("it waits: others of its pool go through {} first", target.version));
+    let target = pool.votes(&status, latest, &wants);
+    for node in pool.nodes {
+        let uid = seen::uid(node);
+        let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
+        held.insert(uid.to_owned(), pool.waits(node, image, target));
     }
     Ok(Goal { image: target.image.clone(), payload: target.payload, held })
 }

@@ -159,11 +159,12 @@ pub fn wish(
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
-    let followers = Pool { name, nodes: members.of(name), looks, rollouts: &objects.rollouts };
+    let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
+    let followers = Pool { name, nodes: members.of(name), looks, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
     let Goal { image, payload, held } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
-    let is_skipped = |node: &&&core::Node| pool.spec.skip.iter().any(|skip| skip.node == seen::name(node));
+    let is_skipped = |node: &&&core::Node| left_out.contains(seen::name(node));
     let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned());
     let skip = skip.chain(held.keys().cloned()).collect();
     Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, zones })

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use slipway_fleet::report;
+use slipway_node_api::v1::Denied;
 
 use crate::scene::{Scene, payload};
 
@@ -124,7 +125,7 @@ fn a_pool_goes_through_the_floors_together() {
     assert_eq!(planned(&scene), to("1.4.0", &["n0"]));
     scene.roll();
     assert_eq!(said(&scene, 1), "it runs the payload, and is well");
-    assert_eq!(said(&scene, 2), "it waits: others of its pool go through 1.4.0 first");
+    assert_eq!(said(&scene, 2), "it runs 2.0.0, the channel's choice; others of its pool go through 1.4.0 first");
     assert!(said(&scene, 3).starts_with("the channel does not know the version that it runs"), "{}", said(&scene, 3));
     runs(&mut scene, 0, "1.4.0");
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
@@ -132,6 +133,42 @@ fn a_pool_goes_through_the_floors_together() {
     runs(&mut scene, 0, "1.0.0");
     scene.silence(0);
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
+}
+
+#[test]
+fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
+    let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
+    let status = status(&["1.0.0", "1.4.0", "2.0.0"], floors);
+    let mut scene = scene(status, &["1.0.0", "1.4.0", "1.4.0"]);
+    assert_eq!(planned(&scene), to("1.4.0", &["n0"]));
+    let skip = json!([{ "node": "n0", "who": "a", "why": "its disk is old" }]);
+    scene.pool("p", json!({ "target": { "channel": "stable" }, "skip": skip }));
+    // It has its place there, and does not go while it is skipped.
+    assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1", "n2"]));
+    assert!(scene.round().pools["p"].as_ref().unwrap().wish.skip.contains("uid-0"));
+    // The same if its rollout of the floor did not last, or it denies the floor's payload.
+    scene.pool("p", json!({ "target": { "channel": "stable" } }));
+    scene.roll();
+    scene.came_back(0, "the drain was blocked");
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    scene.says(0).ended.clear();
+    let denied = Denied { payload: payload("1.4.0").into(), why: "it was ill".to_owned(), ..Default::default() };
+    scene.says(0).denied = vec![denied];
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    scene.roll();
+    assert_eq!(said(&scene, 0), "it must go through 1.4.0 first, and failed there: it was ill");
+    // Whoever has not failed there still goes through it. The failure counts there.
+    runs(&mut scene, 1, "1.0.0");
+    let round = scene.round();
+    let wish = &round.pools["p"].as_ref().unwrap().wish;
+    assert_eq!((wish.payload, wish.held.contains_key("uid-0")), (payload("1.4.0"), false));
+    // Nor does the pool leave a floor at which all have failed.
+    let failed = scene.says(0).denied.clone();
+    (1..3).for_each(|n| {
+        runs(&mut scene, n, "1.0.0");
+        scene.says(n).denied = failed.clone();
+    });
+    assert_eq!(scene.round().pools["p"].as_ref().unwrap().wish.payload, payload("1.4.0"));
 }
 
 #[test]
