@@ -69,8 +69,11 @@ pub enum Nothing {
     /// It runs that, or something newer.
     #[error("it runs {running}, and the channel's choice is {chosen}: nobody goes back by a channel")]
     NotOlder { running: Version, chosen: Version },
-    /// Floors count, and nobody knows where it stands.
-    #[error("the version that it runs is not known, and the channel has floors")]
+    /// Nobody knows where it stands: it may run something newer, or have floors to go through.
+    #[error(
+        "the channel does not know the version that it runs, and nobody goes back by a channel: name image and payload in \
+         spec.target, until it runs them"
+    )]
     Unknown,
     /// It would have to go through this one.
     #[error("it must go through {floor} first, which is not there or may not be used")]
@@ -195,12 +198,11 @@ impl Choice {
         self.chosen.as_ref().is_some_and(|chosen| chosen.digest == digest) || self.was_good(digest)
     }
 
-    /// What a node gets that runs this version: the first floor above it, or else what was chosen.
+    /// What a node gets that runs this version: the first floor above it, or else what was chosen. Nothing if the version
+    /// is not known.
     pub fn next(&self, running: Option<&Version>) -> Result<Image, Nothing> {
         let chosen = self.chosen.as_ref().ok_or(Nothing::NoChoice)?;
-        let Some(running) = running else {
-            return if self.floors.is_empty() { Ok(chosen.clone()) } else { Err(Nothing::Unknown) };
-        };
+        let running = running.ok_or(Nothing::Unknown)?;
         if *running >= chosen.version {
             return Err(Nothing::NotOlder { running: running.clone(), chosen: chosen.version.clone() });
         }

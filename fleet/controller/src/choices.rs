@@ -243,9 +243,18 @@ fn hold(status: &mut ChannelStatus, latest: Option<Latest>, now: Timestamp) {
         if let Some(open) = open {
             open.until = Some(now);
         }
-        status.held.extend(digest.map(|digest| Held { digest, from: now, until: None }));
+        let held = |of: &Latest| Held {
+            digest: of.digest,
+            version: Some(of.version.clone()),
+            payload: Some(of.payload),
+            from: now,
+            until: None,
+        };
+        status.held.extend(latest.as_ref().map(held));
         let old = status.held.len().saturating_sub(KEPT);
         status.held.drain(..old);
+    } else if let (Some(open), Some(latest)) = (open, &latest) {
+        (open.version, open.payload) = (Some(latest.version.clone()), Some(latest.payload));
     }
     status.latest = latest;
 }

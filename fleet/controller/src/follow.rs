@@ -1,16 +1,24 @@
 //! What a pool gets that follows a channel.
 //!
 //! All nodes of a pool go to one payload at a time. With floors that is the lowest that any node must go through; who is
-//! above it waits there. Nobody goes back: a node that runs something newer than the channel's choice is left as it is.
-//! A node that does not answer holds nobody back, and nothing is said of it here.
+//! above it waits there. A node that does not answer holds nobody back, and nothing is said of it here. Nor does one that is
+//! skipped, or that has failed at the floor.
+//!
+//! Nobody goes back: a node that runs something newer than the channel's choice is left as it is. So is one that runs what
+//! nobody knows: it may be newer. Known is what the channel has found, what it ever took, and what a rollout brought by a
+//! digest that the channel has found. Only a node that the fleet takes over is taken for older, whatever it runs: one of a
+//! pool that had no rollout yet, or one that had a place in a rollout of it and never ran what any rollout brought.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1 as core;
 use semver::Version;
 use slipway_channel::choose::{Choice, Image};
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::channel::{Channel, ChannelStatus, Latest};
+use slipway_fleet_objects::{
+    channel::{Channel, ChannelStatus, Latest},
+    rollout::Rollout,
+};
 
 use crate::seen::{self, Look};
 
@@ -25,13 +33,68 @@ pub struct Goal {
     pub held: BTreeMap<String, String>,
 }
 
-/// What these nodes of a pool are to run. The error is for people.
-pub fn follow(
-    name: &str,
-    channel: &Channel,
-    nodes: &[&core::Node],
-    looks: &BTreeMap<String, Look>,
-) -> Result<Goal, String> {
+/// The pool that follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its nodes.
+    pub nodes: &'a [&'a core::Node],
+    /// What was heard of nodes, by UID.
+    pub looks: &'a BTreeMap<String, Look>,
+    /// Names of nodes that people leave out.
+    pub skip: &'a BTreeSet<&'a str>,
+    /// The rollouts of all pools.
+    pub rollouts: &'a [Rollout],
+}
+
+impl Pool<'_> {
+    /// The nodes that had a place in a rollout of the pool; `None` if it had none yet.
+    fn planned(&self) -> Option<BTreeSet<&str>> {
+        let own: Vec<_> = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name).collect();
+        let nodes = own.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str());
+        (!own.is_empty()).then(|| nodes.collect())
+    }
+
+    /// The lowest image that a node wants which has not failed at it. Where all have failed, that stays in sight.
+    fn votes<'w>(&self, status: &ChannelStatus, latest: &'w Latest, wants: &BTreeMap<&str, &'w Latest>) -> &'w Latest {
+        let votes = self.nodes.iter().filter_map(|node| {
+            let image = *wants.get(seen::uid(node))?;
+            self.failed(node, image.payload).is_none().then_some(image)
+        });
+        // Every version here was read from an image: floors and choice are in their order.
+        let order = |image: &&Latest| {
+            let floor = status.floors.iter().position(|floor| floor.image.as_ref() == Some(*image));
+            floor.unwrap_or(usize::MAX)
+        };
+        votes.min_by_key(order).or_else(|| wants.values().copied().min_by_key(order)).unwrap_or(latest)
+    }
+
+    /// Why a node that wants `image` is left as it is while the pool goes to `target`.
+    fn waits(&self, node: &core::Node, image: &Latest, target: &Latest) -> String {
+        if runs(self.looks.get(seen::uid(node))) == Some(image.payload) {
+            return format!(
+                "it runs {}, the channel's choice; others of its pool go through {} first",
+                image.version, target.version
+            );
+        }
+        match self.failed(node, image.payload) {
+            Some(why) => format!("it must go through {} first, and failed there: {why}", image.version),
+            None => format!("it waits: others of its pool go through {} first", target.version),
+        }
+    }
+
+    /// Why a node does not run this payload, nor will.
+    fn failed(&self, node: &core::Node, payload: Sha256) -> Option<String> {
+        let of = self.rollouts.iter().filter(|of| of.spec.plan.pool == self.name && of.spec.plan.payload == payload);
+        let uids: Vec<&str> = of.filter_map(|of| of.metadata.uid.as_deref()).collect();
+        let look = self.looks.get(seen::uid(node))?;
+        seen::says(look, &seen::member(node, self.name, ""), payload, &uids).ok()?.failed
+    }
+}
+
+/// What the nodes of a pool are to run. The error is for people.
+pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, String> {
     let status = channel.status.clone().unwrap_or_default();
     let Some(latest) = &status.latest else {
         let ready = status.conditions.iter().find(|of| of.type_ == "Ready");
@@ -41,27 +104,35 @@ pub fn follow(
     let choice = choice(&status, latest)?;
     let images = status.floors.iter().filter_map(|floor| floor.image.as_ref()).chain([latest]);
     let images: BTreeMap<Sha256, &Latest> = images.map(|image| (image.digest.0, image)).collect();
-    let versions = versions(&status);
+    let versions = versions(&status, pool.rollouts);
+    let brought: BTreeSet<Sha256> = pool.rollouts.iter().map(|of| of.spec.plan.payload).collect();
+    let planned = pool.planned();
+    let is_taken_over = |uid: &str, runs: &Sha256| {
+        status.floors.is_empty()
+            && !brought.contains(runs)
+            && planned.as_ref().is_none_or(|planned| planned.contains(uid))
+    };
 
     let mut held = BTreeMap::new();
     let mut wants: BTreeMap<&str, &Latest> = BTreeMap::new();
-    for node in nodes {
+    for node in pool.nodes.iter().filter(|node| !pool.skip.contains(seen::name(node))) {
         let uid = seen::uid(node);
-        let Some(runs) = runs(looks.get(uid)) else { continue };
-        if runs == latest.payload {
+        let Some(runs) = runs(pool.looks.get(uid)) else { continue };
+        let version = versions.get(&runs);
+        if runs == latest.payload || (version.is_none() && is_taken_over(uid, &runs)) {
             wants.insert(uid, latest);
             continue;
         }
-        match choice.next(versions.get(&runs)) {
+        match choice.next(version) {
             Ok(image) => _ = images.get(&image.digest).map(|image| wants.insert(uid, image)),
             Err(nothing) => _ = held.insert(uid.to_owned(), nothing.to_string()),
         }
     }
-    // Every version here was read from an image: floors and choice are in their order.
-    let order = |image: &&&Latest| status.floors.iter().position(|floor| floor.image.as_ref() == Some(**image));
-    let target = wants.values().min_by_key(|image| order(image).unwrap_or(usize::MAX)).copied().unwrap_or(latest);
-    for (uid, _) in wants.iter().filter(|(_, image)| **image != target) {
-        held.insert((*uid).to_owned(), format!("it waits: others of its pool go through {} first", target.version));
+    let target = pool.votes(&status, latest, &wants);
+    for node in pool.nodes {
+        let uid = seen::uid(node);
+        let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
+        held.insert(uid.to_owned(), pool.waits(node, image, target));
     }
     Ok(Goal { image: target.image.clone(), payload: target.payload, held })
 }
@@ -79,9 +150,23 @@ fn choice(status: &ChannelStatus, latest: &Latest) -> Result<Choice, String> {
 }
 
 /// The versions of payloads, as far as the channel knows them.
-fn versions(status: &ChannelStatus) -> BTreeMap<Sha256, Version> {
-    let known = status.candidates.iter().filter_map(|of| Some((of.payload?, of.version.as_ref()?.parse().ok()?)));
-    known.collect()
+fn versions(status: &ChannelStatus, rollouts: &[Rollout]) -> BTreeMap<Sha256, Version> {
+    let found = status.candidates.iter().map(|of| (of.digest.0, of.payload, &of.version));
+    let taken = status.held.iter().map(|of| (of.digest.0, of.payload, &of.version));
+    let (mut of_image, mut of_payload) = (BTreeMap::new(), BTreeMap::new());
+    // What was found is newer than what was written of it once.
+    for (digest, payload, version) in taken.chain(found) {
+        let Some(version) = version.as_ref().and_then(|text| text.parse::<Version>().ok()) else { continue };
+        of_payload.extend(payload.map(|payload| (payload, version.clone())));
+        of_image.insert(digest, version);
+    }
+    for of in rollouts {
+        let digest = of.spec.image.rsplit_once("@sha256:").and_then(|(_, hex)| hex.parse::<Sha256>().ok());
+        if let Some(version) = digest.and_then(|digest| of_image.get(&digest)) {
+            of_payload.entry(of.spec.plan.payload).or_insert_with(|| version.clone());
+        }
+    }
+    of_payload
 }
 
 /// The payload that a node runs; `None` if it does not say.

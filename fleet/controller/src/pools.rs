@@ -17,7 +17,7 @@ use slipway_rollout::{
 
 use crate::{
     cluster::Objects,
-    follow::{Goal, follow},
+    follow::{Goal, Pool, follow},
     seen::{self, Look},
 };
 
@@ -159,10 +159,12 @@ pub fn wish(
     let policies =
         pool.spec.policies.iter().map(|name| policy(name, &objects.policies)).collect::<Result<Vec<_>, _>>()?;
     let rules = Rules::try_from(policies).map_err(|e| Problem::PoliciesConflict(e.to_string()))?;
-    let goal = target(&pool.spec, objects, members.of(name), looks);
+    let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
+    let followers = Pool { name, nodes: members.of(name), looks, skip: &left_out, rollouts: &objects.rollouts };
+    let goal = target(&pool.spec, objects, followers);
     let Goal { image, payload, held } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
-    let is_skipped = |node: &&&core::Node| pool.spec.skip.iter().any(|skip| skip.node == seen::name(node));
+    let is_skipped = |node: &&&core::Node| left_out.contains(seen::name(node));
     let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned());
     let skip = skip.chain(held.keys().cloned()).collect();
     Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, zones })
@@ -176,18 +178,13 @@ fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>
     }
 }
 
-fn target(
-    pool: &NodePoolSpec,
-    objects: &Objects,
-    nodes: &[&core::Node],
-    looks: &BTreeMap<String, Look>,
-) -> Result<Goal, String> {
+fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<Goal, String> {
     match pool.target.named() {
         Some(Named::Image(image, payload)) => Ok(Goal { image: image.to_owned(), payload, held: BTreeMap::new() }),
         Some(Named::Channel(name)) => match objects.channels.get(name) {
             None => Err(format!("there is no Channel {name:?}")),
             Some(Err(why)) => Err(format!("the Channel {name:?} cannot be understood: {why}")),
-            Some(Ok(channel)) => follow(name, channel, nodes, looks),
+            Some(Ok(channel)) => follow(name, channel, followers),
         },
         None => Err("spec.target needs image and payload, or channel, and not both".to_owned()),
     }

@@ -132,6 +132,12 @@ pub struct Floor {
 pub struct Held {
     /// The digest of the image.
     pub digest: ImageDigest,
+    /// Its version: who runs it is known by it when the registry has it no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The digest that names the payload in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Sha256>,
     /// Since when.
     pub from: Timestamp,
     /// Until when; absent if it still is.

@@ -181,8 +181,8 @@ fn floors_are_passed_through_and_never_skipped() {
     assert_eq!(next(&choice, "1.0.0").as_deref(), Ok("1.4.0"));
     assert!(next(&choice, "1.4.0").unwrap_err().starts_with("it must go through 2.0.0 first"));
     assert_eq!(next(&choice, "2.0.5").as_deref(), Ok("2.1.0"));
-    // Without any, who does not know where it stands can go.
-    assert_eq!(next(&of(&stable(), &[image("1.0.0")]), "").as_deref(), Ok("1.0.0"));
+    // Nor without any: whoever does not know where a node stands would take it back.
+    assert_eq!(of(&stable(), &[image("1.0.0")]).next(None), Err(Nothing::Unknown));
     assert_eq!(Choice::default().next(None), Err(Nothing::NoChoice));
 }
 

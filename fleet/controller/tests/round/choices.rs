@@ -241,6 +241,18 @@ fn what_is_promoted_was_taken_by_the_other_channel_for_long_enough_whoever_wrote
 }
 
 #[test]
+fn what_was_taken_keeps_its_version_and_its_payload() {
+    let mut board = Board::new(&[("stable", json!({}))]);
+    board.look("stable", Ok(["1.0.0", "2.0.0"].map(|text| image(text, hour(0))).to_vec()), hour(0));
+    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(1));
+    let held = serde_json::to_value(&board.status("stable").held).unwrap();
+    let kept: Vec<_> = held.as_array().unwrap().iter().map(|of| (&of["version"], &of["payload"])).collect();
+    let as_it_was = |text: &str| (json!(text), json!(payload(text)));
+    let (two, one) = (as_it_was("2.0.0"), as_it_was("1.0.0"));
+    assert_eq!(kept, [(&two.0, &two.1), (&one.0, &one.1)]);
+}
+
+#[test]
 fn only_so_much_is_kept_of_what_was_taken() {
     let mut board = Board::new(&[("stable", json!({}))]);
     for n in 0..100 {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use slipway_fleet::report;
+use slipway_node_api::v1::Denied;
 
 use crate::scene::{Scene, payload};
 
@@ -40,6 +41,12 @@ fn runs(scene: &mut Scene, n: usize, version: &str) {
     scene.says(n).disk.as_mut().unwrap().slots[0].payload = Some(payload(version).into());
 }
 
+/// The channel is another one now, or says other things.
+fn says(scene: &mut Scene, status: Value) {
+    let channel = scene.objects.channels.get_mut("stable").unwrap().as_mut().unwrap();
+    channel.status = Some(serde_json::from_value(status).unwrap());
+}
+
 /// The nodes of the rollouts that are to be made.
 fn planned(scene: &Scene) -> Vec<(String, Vec<String>)> {
     let of = |rollout: &slipway_fleet_objects::rollout::Rollout| {
@@ -75,20 +82,93 @@ fn a_pool_goes_to_the_choice_and_nobody_goes_back() {
 }
 
 #[test]
+fn who_runs_what_the_channel_took_once_does_not_go_back_when_the_registry_has_it_no_more() {
+    let mut status = status(&["1.0.0", "2.0.0"], json!([]));
+    let mut taken = latest("2.1.0");
+    (taken["from"], taken["until"]) = ("2026-01-01T00:00:00Z".into(), "2026-02-01T00:00:00Z".into());
+    status["held"] = json!([taken]);
+    let mut scene = scene(status, &["1.0.0", "2.1.0"]);
+    assert_eq!(planned(&scene), to("2.0.0", &["n0"]));
+    scene.roll();
+    assert_eq!(said(&scene, 1), "it runs 2.1.0, and the channel's choice is 2.0.0: nobody goes back by a channel");
+}
+
+#[test]
+fn who_runs_what_a_rollout_brought_does_not_go_back_by_another_channel() {
+    let mut scene = scene(status(&["2.1.0"], json!([])), &["old", "old"]);
+    assert_eq!(planned(&scene), to("2.1.0", &["n0", "n1"]), "nobody has told these anything yet");
+    scene.roll();
+    runs(&mut scene, 0, "2.1.0");
+    // Now it is a channel that knows the same image, and never needed its payload.
+    let mut stable = status(&["2.1.0", "2.0.0"], json!([]));
+    stable["candidates"][0].as_object_mut().unwrap().remove("payload");
+    says(&mut scene, stable);
+    assert_eq!(planned(&scene), to("2.0.0", &["n1"]));
+    let newer = "it runs 2.1.0, and the channel's choice is 2.0.0: nobody goes back by a channel";
+    scene.roll();
+    assert_eq!(said(&scene, 0), newer);
+    // Nor by one that knows nothing of it.
+    says(&mut scene, status(&["1.9.0"], json!([])));
+    assert_eq!(planned(&scene), to("1.9.0", &["n1"]), "it never ran anything that a rollout brought");
+    scene.roll();
+    assert!(said(&scene, 0).contains("name image and payload in spec.target"), "{}", said(&scene, 0));
+    // Who comes later, with what nobody knows, may run something newer.
+    scene.node(2);
+    runs(&mut scene, 2, "made by hand");
+    assert!(said(&scene, 2).contains("name image and payload in spec.target"), "{}", said(&scene, 2));
+}
+
+#[test]
 fn a_pool_goes_through_the_floors_together() {
     let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
     let mut scene = scene(status(&["1.0.0", "1.4.0", "2.0.0"], floors), &["1.0.0", "1.4.0", "2.0.0", "unknown"]);
     assert_eq!(planned(&scene), to("1.4.0", &["n0"]));
     scene.roll();
     assert_eq!(said(&scene, 1), "it runs the payload, and is well");
-    assert_eq!(said(&scene, 2), "it waits: others of its pool go through 1.4.0 first");
-    assert_eq!(said(&scene, 3), "the version that it runs is not known, and the channel has floors");
+    assert_eq!(said(&scene, 2), "it runs 2.0.0, the channel's choice; others of its pool go through 1.4.0 first");
+    assert!(said(&scene, 3).starts_with("the channel does not know the version that it runs"), "{}", said(&scene, 3));
     runs(&mut scene, 0, "1.4.0");
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
     // Who does not answer holds nobody back.
     runs(&mut scene, 0, "1.0.0");
     scene.silence(0);
     assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1"]));
+}
+
+#[test]
+fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
+    let floors = json!([{ "version": "1.4.0", "image": latest("1.4.0") }]);
+    let status = status(&["1.0.0", "1.4.0", "2.0.0"], floors);
+    let mut scene = scene(status, &["1.0.0", "1.4.0", "1.4.0"]);
+    assert_eq!(planned(&scene), to("1.4.0", &["n0"]));
+    let skip = json!([{ "node": "n0", "who": "a", "why": "its disk is old" }]);
+    scene.pool("p", json!({ "target": { "channel": "stable" }, "skip": skip }));
+    // It has its place there, and does not go while it is skipped.
+    assert_eq!(planned(&scene), to("2.0.0", &["n0", "n1", "n2"]));
+    assert!(scene.round().pools["p"].as_ref().unwrap().wish.skip.contains("uid-0"));
+    // The same if its rollout of the floor did not last, or it denies the floor's payload.
+    scene.pool("p", json!({ "target": { "channel": "stable" } }));
+    scene.roll();
+    scene.came_back(0, "the drain was blocked");
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    scene.says(0).ended.clear();
+    let denied = Denied { payload: payload("1.4.0").into(), why: "it was ill".to_owned(), ..Default::default() };
+    scene.says(0).denied = vec![denied];
+    assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
+    scene.roll();
+    assert_eq!(said(&scene, 0), "it must go through 1.4.0 first, and failed there: it was ill");
+    // Whoever has not failed there still goes through it. The failure counts there.
+    runs(&mut scene, 1, "1.0.0");
+    let round = scene.round();
+    let wish = &round.pools["p"].as_ref().unwrap().wish;
+    assert_eq!((wish.payload, wish.held.contains_key("uid-0")), (payload("1.4.0"), false));
+    // Nor does the pool leave a floor at which all have failed.
+    let failed = scene.says(0).denied.clone();
+    (1..3).for_each(|n| {
+        runs(&mut scene, n, "1.0.0");
+        scene.says(n).denied = failed.clone();
+    });
+    assert_eq!(scene.round().pools["p"].as_ref().unwrap().wish.payload, payload("1.4.0"));
 }
 
 #[test]
