@@ -125,11 +125,10 @@ impl Channels {
                 && let Ok(spec) = &known.spec
                 && choices::is_due(name, &all, now)
             {
-                let candidates = known.status.candidates.iter().map(|of| of.found()).collect();
                 due.push((
                     name.clone(),
                     Begun::of(known),
-                    self.look(spec.clone(), candidates, choices::source(name, &all, now)),
+                    self.look(spec.clone(), choices::carried(known), choices::source(name, &all, now)),
                 ));
             }
         }

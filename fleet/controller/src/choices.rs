@@ -88,6 +88,19 @@ fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
     status.candidates.iter().map(Candidate::found).collect()
 }
 
+/// What the next look need not read again. Of another repository or another architecture only the times count: an index has
+/// one digest, and another image and payload for each architecture.
+pub fn carried(known: &Known) -> Vec<candidate::Candidate> {
+    let is_the_same = known.spec.as_ref().is_ok_and(|spec| known.status.looked_into.as_ref() == Some(&place(spec)));
+    let of_another_place = |candidate: candidate::Candidate| candidate::Candidate {
+        says: Err("it was read in another place".to_owned()),
+        payload: None,
+        ..candidate
+    };
+    let all = found(&known.status).into_iter();
+    if is_the_same { all.collect() } else { all.map(of_another_place).collect() }
+}
+
 fn short(message: &str) -> String {
     message.chars().take(LONGEST).collect()
 }

@@ -8,7 +8,7 @@ use slipway_channel::{
     candidate::{Candidate, Says, version},
     spec::Spec,
 };
-use slipway_fleet::choices::{Begun, Failed, Known, is_due, looked, source, status};
+use slipway_fleet::choices::{Begun, Failed, Known, carried, is_due, looked, source, status};
 use slipway_fleet_objects::channel::ChannelStatus;
 
 use crate::scene::{now, payload};
@@ -260,4 +260,15 @@ fn only_so_much_is_kept_of_what_was_taken() {
     }
     let held = &board.status("stable").held;
     assert_eq!((held.len(), held[63].from, held[63].until), (64, hour(99), None));
+}
+
+/// The digest of an index is the same for every architecture.
+#[test]
+fn of_another_architecture_only_the_times_count() {
+    let mut board = Board::new(&[("a", json!({}))]);
+    board.look("a", Ok(vec![image("1.0.0", hour(0))]), hour(0));
+    assert_eq!(carried(&board.0["a"]), [image("1.0.0", hour(0))]);
+    board.edit("a", json!({ "arch": "arm64" }));
+    let [carried] = &carried(&board.0["a"])[..] else { panic!("one image") };
+    assert_eq!((carried.first_seen, carried.payload, carried.says.is_err()), (hour(0), None, true));
 }
