@@ -152,7 +152,7 @@ fn who_is_skipped_or_has_failed_at_a_floor_holds_nobody_there() {
     scene.came_back(0, "the drain was blocked");
     assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
     scene.says(0).ended.clear();
-    let denied = Denied { payload: payload("1.4.0").into(), why: "it was ill".to_owned(), ..Default::default() };
+    let denied = Denied { payload: payload("1.4.0").into(), why: "it was ill".to_owned() };
     scene.says(0).denied = vec![denied];
     assert_eq!(planned(&scene), to("2.0.0", &["n1", "n2"]));
     scene.roll();
