@@ -109,7 +109,7 @@ async fn run(args: Args) -> Result<()> {
     // What is cut short here is begun anew by whoever comes next.
     tokio::select! {
         () = turns => {}
-        ended = serve(listener, Arc::clone(&face)) => ended.context("cannot listen any more")?,
+        never = serve(listener, Arc::clone(&face)) => match never {},
         never = channels.run(interval) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -2,9 +2,13 @@
 //!
 //! It lives as long as rounds end, whatever comes of them: an API server that is down is no reason to start it anew. It is
 //! ready when its last round came to its end.
+//!
+//! Anybody may connect, so nobody gets much: each connection is for one request, has a time and a place. Where all places
+//! are taken, whoever came last gets that of whoever came first: a probe is answered at once, and has no need to wait.
 
 use std::{
-    io,
+    collections::VecDeque,
+    convert::Infallible,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,12 +22,31 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::{AbortHandle, spawn},
+    time::{sleep, timeout},
+};
 
 use crate::metrics::Metrics;
 
 /// A round over 10,000 nodes of which none answers takes half an hour. Nothing takes longer than this.
 pub const LIVES: Duration = Duration::from_secs(2 * 60 * 60);
+/// Connections at once.
+pub const PLACES: usize = 64;
+/// How long a request may take to come.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a connection lasts: its request and the answer.
+const WHOLE: Duration = Duration::from_secs(15);
+/// The longest head of a request, bytes; what HTTP asks of anybody is 8000.
+const LARGEST: usize = 16 << 10;
+/// Before a connection is taken again where that failed: no file descriptor may be left.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What others see of the controller.
 pub struct Face {
@@ -58,13 +81,35 @@ impl Face {
 }
 
 /// Answer `/metrics`, `/healthz` and `/readyz`, for ever.
-pub async fn serve(listener: TcpListener, face: Arc<Face>) -> io::Result<()> {
+pub async fn serve(listener: TcpListener, face: Arc<Face>) -> Infallible {
+    let router = router(face);
+    let mut open = VecDeque::<AbortHandle>::with_capacity(PLACES);
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(AGAIN).await;
+            continue;
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() == PLACES {
+            open.pop_front().iter().for_each(AbortHandle::abort);
+        }
+        open.push_back(spawn(timeout(WHOLE, answer(stream, router.clone()))).abort_handle());
+    }
+}
+
+fn router(face: Arc<Face>) -> Router {
     let (numbers, life, ready) = (Arc::clone(&face), Arc::clone(&face), face);
-    let router = Router::new()
+    Router::new()
         .route("/metrics", get(async move || metrics(&numbers)))
         .route("/healthz", get(async move || told(life.lives(Instant::now()), "no round has ended for two hours")))
-        .route("/readyz", get(async move || told(ready.is_ready(), "the last round failed, or there was none yet")));
-    axum::serve(listener, router).await
+        .route("/readyz", get(async move || told(ready.is_ready(), "the last round failed, or there was none yet")))
+}
+
+/// One request. What a stranger does wrong is of no use to anybody.
+async fn answer(stream: TcpStream, router: Router) {
+    let mut http = http1::Builder::new();
+    http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LARGEST);
+    let _ = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
 }
 
 fn metrics(face: &Face) -> Response {

@@ -13,6 +13,9 @@ use crate::{
     site::{Site, manifest},
 };
 
+/// Files that a controller may open in a test with strangers.
+const FILES: usize = 160;
+
 /// The status and the content of an answer; `None` if nobody answers.
 fn ask(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;

@@ -7,6 +7,8 @@ use std::{
 
 use crate::{releases, site::Site};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_slipway-fleet");
+
 /// A controller that runs. It is killed with this.
 pub struct Running(Child);
 
@@ -25,7 +27,17 @@ impl Site {
 
     /// Another controller, and the port at which it answers by HTTP.
     pub fn listening_controller(&self) -> (Running, u16) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-fleet"));
+        self.run(Command::new(PROGRAM))
+    }
+
+    /// The same, with so few open files.
+    pub fn controller_with_files(&self, files: usize) -> (Running, u16) {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={files}:{files}")).arg(PROGRAM);
+        self.run(command)
+    }
+
+    fn run(&self, mut command: Command) -> (Running, u16) {
         command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
         command.args(["--interval", "1", "--port", &self.port.to_string()]);
         command.arg("--plain-http").arg("--authfile").arg(releases::no_credentials());
