@@ -126,6 +126,7 @@ fn options(args: &AutoUpgradeArgs, config: &UpdateConfig) -> Result<Options, Fai
         auth_file: given.auth_file.or(config.authfile.as_ref().map(Into::into)),
         mirrors: if given.mirrors.is_empty() { mirrors } else { given.mirrors },
         patience: given.patience,
+        deadline: None,
     })
 }
 

@@ -63,6 +63,7 @@ impl RegistryArgs {
             auth_file: self.authfile.clone(),
             mirrors: self.mirror.clone(),
             patience: Patience::default(),
+            deadline: None,
         }
     }
 }

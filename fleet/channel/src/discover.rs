@@ -1,5 +1,6 @@
 //! What is in a registry: tags, digests, and what images say of themselves. By the installer's own way there, with its
-//! credentials, mirrors and TLS. It blocks.
+//! credentials, mirrors and TLS. One client serves all images of a repository: their requests share connections and tokens.
+//! It blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +59,14 @@ pub enum DiscoverError {
         /// So many are looked at.
         limit: usize,
     },
+    /// The time was over before all was read.
+    #[error("the registry was not looked through in time: {why}")]
+    TooLong {
+        /// What was under way.
+        why: String,
+        /// What had been read by then: the next look need not read it again.
+        read: Vec<Candidate>,
+    },
     /// The registry.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -69,6 +78,7 @@ impl DiscoverError {
         match self {
             Self::Name { .. } | Self::Tagged(_) => "RepositoryInvalid",
             Self::TooMany { .. } => "TooManyTags",
+            Self::TooLong { .. } => "TooLong",
             Self::Image(ImageError::NotFound { .. }) => "RepositoryMissing",
             Self::Image(ImageError::Denied { .. }) => "RegistryDenies",
             Self::Image(_) => "RegistryFails",
@@ -76,25 +86,51 @@ impl DiscoverError {
     }
 }
 
+/// The repository of a channel.
+pub struct Repository {
+    registry: Registry,
+    arch: Arch,
+}
+
+impl Repository {
+    /// Of this channel. Nothing is sent yet.
+    pub fn of(spec: &Spec, options: &Options) -> Result<Self, DiscoverError> {
+        Ok(Self { registry: Registry::new(&named(&spec.repository)?, options)?, arch: spec.arch })
+    }
+
+    /// For which architecture images are read.
+    pub(crate) fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// An image of it.
+    pub(crate) fn image(&self, digest: Sha256) -> Registry {
+        self.registry.of_digest(digest)
+    }
+
+    fn read(&self, digest: Sha256) -> Result<Says, ImageError> {
+        let of = Description::of(&self.image(digest), self.arch)?;
+        Ok(Says::of(&of.labels, of.created))
+    }
+}
+
 /// Look into a channel's repository. What `known` has is not read again: an image with the same
 /// digest says the same. Only its tags may be others. What could not be read is tried again.
 pub fn discover(
     spec: &Spec,
-    options: &Options,
+    repository: &Repository,
     limits: Limits,
     known: &[Candidate],
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    let name = named(&spec.repository)?;
-    let tags = Registry::new(&name, options)?.tags()?;
+    let tags = repository.registry.tags()?;
     let tags: Vec<String> = tags.into_iter().filter(|tag| is_wanted(&spec.select, tag)).collect();
     if tags.len() > limits.tags {
         return Err(DiscoverError::TooMany { tags: tags.len(), limit: limits.tags });
     }
     let mut found: BTreeMap<Sha256, BTreeSet<String>> = BTreeMap::new();
     for tag in tags {
-        let image = ImageRef { tag: Some(tag.clone()), ..name.clone() };
-        match Registry::new(&image, options)?.digest() {
+        match repository.registry.tagged_as(&tag).digest() {
             Ok(digest) => drop(found.entry(digest).or_default().insert(tag)),
             // It was taken away since the list was made.
             Err(ImageError::NotFound { .. }) => {}
@@ -106,7 +142,7 @@ pub fn discover(
         let before = known.get(&digest);
         let says = match before.map(|before| &before.says) {
             Some(Ok(says)) => Ok(says.clone()),
-            _ => read(&name, digest, spec.arch, options).map_err(|e| e.to_string()),
+            _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
         Candidate { digest, tags, first_seen, says, payload: before.and_then(|before| before.payload) }
@@ -134,10 +170,4 @@ pub fn named(repository: &str) -> Result<ImageRef, DiscoverError> {
         return Err(DiscoverError::Tagged(repository.to_owned()));
     }
     Ok(name)
-}
-
-fn read(name: &ImageRef, digest: Sha256, arch: Arch, options: &Options) -> Result<Says, ImageError> {
-    let image = ImageRef { tag: None, digest: Some(digest), ..name.clone() };
-    let of = Description::of(&Registry::new(&image, options)?, arch)?;
-    Ok(Says::of(&of.labels, of.created))
 }

@@ -6,13 +6,14 @@ use slipway::payload::registry::Options;
 use crate::{
     candidate::Candidate,
     choose::{Source, choose},
-    discover::{DiscoverError, Limits, discover},
+    discover::{DiscoverError, Limits, Repository, discover},
     payload::payload,
     spec::Spec,
 };
 
 /// What is in the registry now, with the payloads of what may be chosen. An image whose payload cannot be found out is one
-/// that cannot be read: no node could be told what to expect of it.
+/// that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a look that is not
+/// complete by then has found nothing.
 pub fn look(
     spec: &Spec,
     options: &Options,
@@ -21,11 +22,21 @@ pub fn look(
     source: Option<&Source>,
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
-    let mut candidates = discover(spec, options, limits, known, now)?;
+    let repository = Repository::of(spec, options)?;
+    let too_long = |why: &str, read| DiscoverError::TooLong { why: why.to_owned(), read };
+    let mut candidates = discover(spec, &repository, limits, known, now).map_err(|error| match error {
+        DiscoverError::Image(error) if options.is_over() => too_long(&error.to_string(), Vec::new()),
+        error => error,
+    })?;
+    if options.is_over() {
+        candidates.retain(|candidate| candidate.says.is_ok());
+        return Err(too_long(&format!("{} images were read", candidates.len()), candidates));
+    }
     // Each round one more is known, or is no choice any more.
     while let Some(n) = lacks_payload(spec, &candidates, source, now) {
-        match payload(spec, candidates[n].digest, options, limits) {
+        match payload(&repository, candidates[n].digest, limits) {
             Ok(payload) => candidates[n].payload = Some(payload),
+            Err(why) if options.is_over() => return Err(too_long(&why, candidates)),
             Err(why) => candidates[n].says = Err(why),
         }
     }

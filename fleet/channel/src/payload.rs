@@ -13,24 +13,21 @@ use oci_spec::image::Descriptor;
 use slipway::payload::{
     ChecksumPolicy, SourceRef,
     image::{Document, ImageError, ImageSource, ImageStore, Inspection},
-    registry::{Options, Registry},
+    registry::Registry,
 };
-use slipway_core::{digest::Sha256, payload::image_ref::ImageRef};
+use slipway_core::digest::Sha256;
 
-use crate::{
-    discover::{Limits, named},
-    spec::Spec,
-};
+use crate::discover::{Limits, Repository};
 
 /// The digest that names the payload in this image of the channel's repository. No node needs to believe it: each compares
 /// it with what it has fetched.
-pub fn payload(spec: &Spec, digest: Sha256, options: &Options, limits: Limits) -> Result<Sha256, String> {
-    let name = named(&spec.repository).map_err(|e| e.to_string())?;
-    let image = ImageRef { tag: None, digest: Some(digest), ..name };
-    let registry = Registry::new(&image, options).map_err(|e| e.to_string())?;
+pub fn payload(repository: &Repository, digest: Sha256, limits: Limits) -> Result<Sha256, String> {
+    let registry = repository.image(digest);
+    let image = registry.image().clone();
     let left = Arc::new(AtomicU64::new(limits.payload_bytes));
     let store = Box::new(Sparing { registry, left, limit: limits.payload_bytes });
-    let mut source = ImageSource::open(store, SourceRef::Docker(image), spec.arch).map_err(|e| e.to_string())?;
+    let mut source =
+        ImageSource::open(store, SourceRef::Docker(image), repository.arch()).map_err(|e| e.to_string())?;
     let facts = source.facts(ChecksumPolicy::Compared, Inspection::Declared, &mut |_| ());
     facts.map(|facts| facts.manifest().payload_digest()).map_err(|e| format!("{e:#}"))
 }

@@ -1,36 +1,45 @@
 //! Channels, looked into and written.
 //!
 //! Registries are slow and may be hostile. So a look is beside all else, on a thread of its own: at most [`AT_ONCE`] of
-//! them, and after [`PATIENCE`] nobody waits for it any more. What it found is written unless somebody else was faster.
+//! them, and one into each registry. It has [`PATIENCE`] from its own beginning; what is under way then is cut, so that the
+//! thread ends. What it found is written unless somebody else was faster. What it has read is not lost with a look that was
+//! too long: the next one goes on from there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::Arc,
-    time::Duration,
+    mem::take,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::{Value, from_value};
 use slipway::payload::registry::Options;
-use slipway_channel::{candidate::Candidate, choose::Source, discover::Limits, look::look, spec::Spec};
+use slipway_channel::{
+    candidate::Candidate,
+    choose::Source,
+    discover::{DiscoverError, Limits, named},
+    look::look,
+    spec::Spec,
+};
 use slipway_fleet_objects::channel::ChannelStatus;
 use tokio::{
-    sync::Semaphore,
     task::{JoinSet, spawn_blocking},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use crate::{
-    choices::{self, Begun, Failed, Known},
+    choices::{self, Begun, Failed, Known, place},
     cluster::{Cluster, Error, Result},
     events::Told,
+    places::Places,
 };
 
 /// Looks at once.
 pub const AT_ONCE: usize = 4;
-/// For how long a look is waited for.
+/// How long a look may take.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A look that has ended.
@@ -40,12 +49,16 @@ struct Ended {
     outcome: std::result::Result<Vec<Candidate>, Failed>,
 }
 
+/// What looks have read that were too long, by channel: where, and what.
+type Read = BTreeMap<String, (String, Vec<Candidate>)>;
+
 /// The channels of a cluster.
 pub struct Channels {
     cluster: Cluster,
     options: Options,
     limits: Limits,
-    gate: Arc<Semaphore>,
+    places: Arc<Places>,
+    read: Arc<Mutex<Read>>,
 }
 
 /// What a channel is.
@@ -61,7 +74,13 @@ impl Channels {
     /// Looked into as these options of the installer say. Credentials and certificates are read with each look: their
     /// files may change.
     pub fn new(cluster: Cluster, options: Options) -> Self {
-        Self { cluster, options, limits: Limits::default(), gate: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self {
+            cluster,
+            options,
+            limits: Limits::default(),
+            places: Arc::new(Places::new(AT_ONCE)),
+            read: Arc::default(),
+        }
     }
 
     /// Look, and write what follows, for ever.
@@ -119,6 +138,7 @@ impl Channels {
             self.write(name, object, &status, now).await;
         }
         metrics.channels(taken.into_iter());
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| all.contains_key(name));
         let mut due = Vec::new();
         for (name, known) in &all {
             if !under_way.contains(name)
@@ -128,7 +148,7 @@ impl Channels {
                 due.push((
                     name.clone(),
                     Begun::of(known),
-                    self.look(spec.clone(), choices::carried(known), choices::source(name, &all, now)),
+                    self.look(name, spec.clone(), choices::carried(known), choices::source(name, &all, now)),
                 ));
             }
         }
@@ -168,17 +188,28 @@ impl Channels {
     /// A look on a thread of its own.
     fn look(
         &self,
+        name: &str,
         spec: Spec,
         known: Vec<Candidate>,
         source: Option<Source>,
     ) -> impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<> {
-        let (gate, options, limits) = (Arc::clone(&self.gate), self.options.clone(), self.limits);
-        let job = async move {
-            // Nobody closes the gate. A thread that hangs keeps its place: there are never more of them.
-            let place = gate.acquire_owned().await;
+        let (name, options, limits) = (name.to_owned(), self.options.clone(), self.limits);
+        let (places, read) = (Arc::clone(&self.places), Arc::clone(&self.read));
+        let registry = named(&spec.repository).map_or_else(|_| spec.repository.clone(), |name| name.host);
+        async move {
+            // Nobody closes the gate. Who waits for a place loses none of the look's own time.
+            let taken = places.of(&registry).await;
             let job = spawn_blocking(move || {
-                let found = look(&spec, &options, limits, &known, source.as_ref(), Timestamp::now());
-                drop(place);
+                let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                let before = before.filter(|(of, _)| *of == place(&spec)).map(|(_, read)| read);
+                let known = with(known, before.unwrap_or_default());
+                let options = Options { deadline: Some(Instant::now() + PATIENCE), ..options };
+                let mut found = look(&spec, &options, limits, &known, source.as_ref(), Timestamp::now());
+                if let Err(DiscoverError::TooLong { read: new, .. }) = &mut found {
+                    let all = if new.is_empty() { known } else { take(new) };
+                    read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (place(&spec), all));
+                }
+                drop(taken);
                 found
             });
             let failed = |word, why| Err(Failed { word, why });
@@ -187,10 +218,20 @@ impl Channels {
                 Ok(Err(e)) => failed(e.word(), e.to_string()),
                 Err(e) => failed("RegistryFails", format!("the look did not come to its end: {e}")),
             }
-        };
-        async move {
-            let late = || format!("the registry was not looked through within {} s", PATIENCE.as_secs());
-            timeout(PATIENCE, job).await.unwrap_or_else(|_| Err(Failed { word: "TooLong", why: late() }))
         }
     }
+}
+
+/// These, with what the others know of them, and the others. Times of these count.
+fn with(known: Vec<Candidate>, others: Vec<Candidate>) -> Vec<Candidate> {
+    let mut all: BTreeMap<_, _> = others.into_iter().map(|other| (other.digest, other)).collect();
+    for of in known {
+        let both = match all.remove(&of.digest) {
+            Some(other) if of.says.is_err() => Candidate { says: other.says, payload: other.payload, ..of },
+            Some(other) => Candidate { payload: of.payload.or(other.payload), ..of },
+            None => of,
+        };
+        all.insert(both.digest, both);
+    }
+    all.into_values().collect()
 }

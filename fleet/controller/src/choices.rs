@@ -80,7 +80,7 @@ pub struct Failed {
 }
 
 /// Where a look goes: repository and architecture.
-fn place(spec: &Spec) -> String {
+pub fn place(spec: &Spec) -> String {
     format!("{} {}", spec.repository, spec.arch)
 }
 

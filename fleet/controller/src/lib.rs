@@ -28,6 +28,7 @@
 //! * [`round`]: what follows from one look
 //! * [`turn`]: one look, and what follows from it
 //! * [`channels`]: channels, looked into and written
+//! * [`places`]: how many registries are looked into at once
 //! * [`choices`]: what follows for channels from what was found
 //! * [`follow`]: what a pool gets that follows a channel
 //! * [`report`]: what people read
@@ -45,6 +46,7 @@ pub mod follow;
 pub mod metrics;
 pub mod names;
 pub mod nodes;
+pub mod places;
 pub mod plans;
 pub mod pools;
 pub mod report;

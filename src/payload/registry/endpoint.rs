@@ -1,6 +1,6 @@
 //! Requests to one registry or mirror, with authentication and redirects.
 
-use std::fmt;
+use std::{fmt, time::Instant};
 
 use ureq::{
     Agent, Body,
@@ -14,10 +14,11 @@ use ureq::{
 };
 
 use super::{
-    Patience,
+    Options,
     auth::Auth,
     failure::{RequestError, header},
-    meter::MeterConnector,
+    meter::{MeterConnector, TIME_IS_OVER},
+    options::{Patience, is_over},
     retry::RetrySchedule,
     url::{Origin, Url},
 };
@@ -30,11 +31,12 @@ pub struct Endpoints {
     pub list: Vec<Endpoint>,
     pub names: Vec<String>,
     pub patience: Patience,
+    pub deadline: Option<Instant>,
 }
 
 impl Endpoints {
     pub fn schedule(&self) -> RetrySchedule {
-        RetrySchedule::new(self.list.len(), self.patience)
+        RetrySchedule::new(self.list.len(), self.patience, self.deadline)
     }
 }
 
@@ -44,6 +46,7 @@ pub struct Endpoint {
     auth: Auth,
     agent: Agent,
     plain_redirects: bool,
+    deadline: Option<Instant>,
 }
 
 pub struct Request<'a> {
@@ -87,7 +90,9 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(base: Url, auth: Auth, tls: TlsConfig, patience: &Patience, plain_redirects: bool) -> Self {
+    pub fn new(base: Url, auth: Auth, tls: TlsConfig, options: &Options) -> Self {
+        let Options { patience, deadline, plain_http: plain_redirects, .. } = options;
+        let (deadline, plain_redirects) = (*deadline, *plain_redirects);
         let config = Agent::config_builder()
             .http_status_as_error(false)
             // Redirects are followed in `get`, which checks where they lead.
@@ -105,10 +110,10 @@ impl Endpoint {
         let connector =
             ().chain(ConnectProxyConnector::default())
                 .chain(TcpConnector::default())
-                .chain(MeterConnector(patience.pace))
+                .chain(MeterConnector { pace: patience.pace, deadline })
                 .chain(RustlsConnector::default());
         let agent = Agent::with_parts(config, connector, DefaultResolver::default());
-        Endpoint { base, auth, agent, plain_redirects }
+        Endpoint { base, auth, agent, plain_redirects, deadline }
     }
 
     /// For messages: `https://r.io`.
@@ -118,6 +123,9 @@ impl Endpoint {
 
     /// Send a request. Follows redirects and authenticates once.
     pub fn get(&self, request: &Request<'_>) -> Result<Answer, RequestError> {
+        if is_over(self.deadline) {
+            return Err(RequestError::fetch(format!("{}: {TIME_IS_OVER}", self.name())));
+        }
         let first = Url { origin: self.base.origin.clone(), path: format!("{}{}", self.base.path, request.path) };
         let mut authorization = self.auth.header();
         let mut renewed = false;

@@ -1,5 +1,6 @@
 //! Cuts connections that stall or drip. It sits between TCP and TLS and counts bytes while we wait for input. Above TLS
-//! it would see a record of 16 KiB only once the whole record has come.
+//! it would see a record of 16 KiB only once the whole record has come. Here a deadline holds, too, because every byte of
+//! every request comes by: those of TLS and of token services as well.
 
 use std::{
     io,
@@ -11,6 +12,9 @@ use ureq::{
     unversioned::transport::{Buffers, ConnectionDetails, Connector, Either, NextTimeout, Transport},
 };
 
+/// Why nothing is asked any more.
+pub const TIME_IS_OVER: &str = "the time for it is over";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinimumSpeed {
     /// Time spent waiting for input before the speed is judged. Time spent elsewhere, such as on disk writes, does not
@@ -21,13 +25,18 @@ pub struct MinimumSpeed {
 }
 
 #[derive(Debug)]
-pub struct MeterConnector(pub MinimumSpeed);
+pub struct MeterConnector {
+    pub pace: MinimumSpeed,
+    pub deadline: Option<Instant>,
+}
 
 impl<In: Transport> Connector<In> for MeterConnector {
     type Out = Either<In, Metered<In>>;
 
     fn connect(&self, _: &ConnectionDetails<'_>, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
-        Ok(chained.map(|inner| Either::B(Metered { inner, pace: self.0, waited: Duration::ZERO, bytes: 0 })))
+        Ok(chained.map(|inner| {
+            Either::B(Metered { inner, pace: self.pace, deadline: self.deadline, waited: Duration::ZERO, bytes: 0 })
+        }))
     }
 }
 
@@ -35,6 +44,7 @@ impl<In: Transport> Connector<In> for MeterConnector {
 pub struct Metered<T> {
     inner: T,
     pace: MinimumSpeed,
+    deadline: Option<Instant>,
     // Both of the current window.
     waited: Duration,
     bytes: u64,
@@ -44,6 +54,16 @@ impl<T: Transport> Metered<T> {
     fn too_slow(&self) -> Error {
         let (bytes, seconds) = (self.bytes, self.pace.window.as_secs_f32());
         io::Error::new(io::ErrorKind::TimedOut, format!("only {bytes} bytes came in {seconds} s")).into()
+    }
+
+    /// How long a caller waits who would wait so long; the end of the time is an error.
+    fn until_deadline(&self, theirs: Duration) -> Result<Duration, Error> {
+        let Some(deadline) = self.deadline else { return Ok(theirs) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, TIME_IS_OVER).into());
+        }
+        Ok(theirs.min(left))
     }
 }
 
@@ -55,14 +75,15 @@ impl<T: Transport> Transport for Metered<T> {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         // Each request starts a new window: many short answers are not one slow one.
         (self.waited, self.bytes) = (Duration::ZERO, 0);
-        self.inner.transmit_output(amount, timeout)
+        let after = self.until_deadline(*timeout.after)?;
+        self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let begin = Instant::now();
         loop {
             let left = self.pace.window.saturating_sub(self.waited);
-            let theirs = timeout.after.saturating_sub(begin.elapsed());
+            let theirs = self.until_deadline(timeout.after.saturating_sub(begin.elapsed()))?;
             let start = Instant::now();
             // Never zero: the socket would take that for "no timeout".
             let after = Duration::clamp(left, Duration::from_millis(1), theirs.max(Duration::from_millis(1)));
@@ -141,7 +162,7 @@ mod tests {
     fn metered(bytes: usize, after: Duration) -> Metered<Slow> {
         let pace = MinimumSpeed { window: Duration::from_secs(1), least_bytes: 1000 };
         let inner = Slow { after, left: after, bytes, buffers: LazyBuffers::new(1 << 20, 4096) };
-        Metered { inner, pace, waited: Duration::ZERO, bytes: 0 }
+        Metered { inner, pace, deadline: None, waited: Duration::ZERO, bytes: 0 }
     }
 
     #[test]
@@ -161,6 +182,17 @@ mod tests {
         for _ in 0..4 {
             assert!(steady.await_input(NextTimeout::default()).unwrap());
         }
+    }
+
+    #[test]
+    fn what_comes_quickly_enough_is_cut_at_the_deadline_all_the_same() {
+        let mut steady = metered(10_000, Duration::from_millis(100));
+        steady.deadline = Some(Instant::now() + Duration::from_millis(350));
+        let error = (0..9).find_map(|_| steady.await_input(NextTimeout::default()).err()).unwrap();
+        assert!(matches!(error, Error::Timeout(_)) || error.to_string().contains(TIME_IS_OVER), "{error}");
+        assert!(steady.deadline.unwrap() <= Instant::now());
+        let error = steady.transmit_output(1, NextTimeout::default()).unwrap_err();
+        assert!(error.to_string().contains(TIME_IS_OVER), "{error}");
     }
 
     #[test]

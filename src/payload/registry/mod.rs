@@ -73,13 +73,30 @@ impl Registry {
             let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
             let tls = tls_roots::tls_config(&name, options)?;
-            list.push(Endpoint::new(base, auth, tls, &options.patience, options.plain_http));
+            list.push(Endpoint::new(base, auth, tls, options));
         }
         let names = list.iter().map(Endpoint::name).collect();
-        Ok(Registry {
-            image: image.clone(),
-            endpoints: Arc::new(Endpoints { list, names, patience: options.patience }),
-        })
+        let Options { patience, deadline, .. } = *options;
+        Ok(Registry { image: image.clone(), endpoints: Arc::new(Endpoints { list, names, patience, deadline }) })
+    }
+
+    /// Another image of the same repository, over the same connections, with the same credentials and tokens.
+    pub fn tagged_as(&self, tag: &str) -> Self {
+        self.other(Some(tag.to_owned()), None)
+    }
+
+    /// The same by its digest.
+    pub fn of_digest(&self, digest: Sha256) -> Self {
+        self.other(None, Some(digest))
+    }
+
+    fn other(&self, tag: Option<String>, digest: Option<Sha256>) -> Self {
+        Registry { image: ImageRef { tag, digest, ..self.image.clone() }, endpoints: Arc::clone(&self.endpoints) }
+    }
+
+    /// What it names.
+    pub fn image(&self) -> &ImageRef {
+        &self.image
     }
 
     /// For messages: `manifest 1.0 in docker://r.io/x`.

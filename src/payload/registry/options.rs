@@ -1,4 +1,7 @@
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use super::{MinimumSpeed, Mirror};
 
@@ -16,6 +19,21 @@ pub struct Options {
     /// `--mirror HOST=URL`: asked before the registry, in this order.
     pub mirrors: Vec<Mirror>,
     pub patience: Patience,
+    /// When everything must be over: then what is under way is cut, and nothing is tried again. Without it, only what
+    /// brings nothing for too long is.
+    pub deadline: Option<Instant>,
+}
+
+impl Options {
+    /// Whether that time has come.
+    pub fn is_over(&self) -> bool {
+        is_over(self.deadline)
+    }
+}
+
+/// Whether this time has come.
+pub(super) fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
 }
 
 /// When to try again, and when to give up.

@@ -1,10 +1,13 @@
 use std::{
     hash::{BuildHasher as _, RandomState},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::{Patience, failure::RequestError};
+use super::{
+    failure::RequestError,
+    options::{Patience, is_over},
+};
 
 /// Decides which endpoint to ask next for one document or blob, how often, and with which pauses.
 ///
@@ -13,6 +16,7 @@ use super::{Patience, failure::RequestError};
 #[derive(Debug)]
 pub struct RetrySchedule {
     patience: Patience,
+    deadline: Option<Instant>,
     states: Vec<State>,
     current: usize,
     failed_rounds: u32,
@@ -26,9 +30,9 @@ struct State {
 }
 
 impl RetrySchedule {
-    pub fn new(endpoints: usize, patience: Patience) -> Self {
+    pub fn new(endpoints: usize, patience: Patience, deadline: Option<Instant>) -> Self {
         let states = vec![State::default(); endpoints];
-        RetrySchedule { patience, states, current: 0, failed_rounds: 0, bytes_since_failure: 0 }
+        RetrySchedule { patience, deadline, states, current: 0, failed_rounds: 0, bytes_since_failure: 0 }
     }
 
     pub fn endpoint(&self) -> usize {
@@ -45,6 +49,10 @@ impl RetrySchedule {
         let state = &mut self.states[self.current];
         state.given_up = failure.again.is_none();
         state.last = Some(failure);
+        if is_over(self.deadline) {
+            self.failed_rounds += 1;
+            return Err(self.summary(names));
+        }
         let helped = std::mem::take(&mut self.bytes_since_failure) >= self.patience.progress_bytes;
         if helped {
             self.failed_rounds = 0;
@@ -61,7 +69,11 @@ impl RetrySchedule {
         if self.failed_rounds >= self.patience.attempts {
             return Err(self.summary(names));
         }
-        thread::sleep(self.pause());
+        let pause = self.pause();
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now() + pause) {
+            return Err(self.summary(names));
+        }
+        thread::sleep(pause);
         Ok(())
     }
 
@@ -98,7 +110,7 @@ mod tests {
 
     fn rounds(endpoints: usize) -> RetrySchedule {
         let patience = Patience { attempts: 3, first_pause: Duration::ZERO, progress_bytes: 10, ..Patience::default() };
-        RetrySchedule::new(endpoints, patience)
+        RetrySchedule::new(endpoints, patience, None)
     }
 
     fn names() -> Vec<String> {
@@ -148,7 +160,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_within_bounds() {
-        let mut rounds = RetrySchedule::new(1, Patience::default());
+        let mut rounds = RetrySchedule::new(1, Patience::default(), None);
         let second = Duration::from_secs(1);
         for (failed, full) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 16), (40, 16)] {
             rounds.failed_rounds = failed;

@@ -6,6 +6,7 @@
 mod choose;
 mod laws;
 mod pattern;
+mod proxy;
 mod registry;
 
 use std::collections::BTreeSet;

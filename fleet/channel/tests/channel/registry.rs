@@ -1,26 +1,42 @@
 //! What is found in Debian's docker-registry, which skopeo has filled.
 
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway::payload::registry::Options;
 use slipway_channel::{
     candidate::Candidate,
     choose::choose,
-    discover::{DiscoverError, Limits, discover},
+    discover::{self, DiscoverError, Limits, Repository},
     look::look,
     spec::{Select, Spec},
 };
 use slipway_core::kernel::arch::Arch;
 use slipway_test_support::{
     images::Tar,
-    registry::{Debian, Image, plain},
+    registry::{
+        Debian, Image, plain,
+        server::{Server, head, reply},
+    },
     world::noise,
 };
 use tempfile::TempDir;
 
-use crate::{hour, stable};
+use crate::{hour, proxy::Proxy, stable};
 
 fn labelled(labels: Value, annotations: Value) -> Image {
     Image::new().labelled(labels, annotations)
+}
+
+fn discover(
+    spec: &Spec,
+    options: &Options,
+    limits: Limits,
+    known: &[Candidate],
+    now: Timestamp,
+) -> Result<Vec<Candidate>, DiscoverError> {
+    discover::discover(spec, &Repository::of(spec, options)?, limits, known, now)
 }
 
 struct Site {
@@ -197,4 +213,75 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
 
 fn stable_label(version: &str) -> Value {
     json!({ "org.opencontainers.image.version": version, "dev.slipway.channel": "stable" })
+}
+
+#[test]
+fn one_connection_serves_all_tags_and_all_images() {
+    let site = Site::new();
+    for n in 0..8 {
+        let (image, _) = Image::release(&format!("1.{n}.0"), "stable", &n.to_string());
+        site.push(&image, &n.to_string());
+    }
+    let proxy = Proxy::to(site.debian.port);
+    let floors = vec!["1.1.0".parse().unwrap()];
+    let spec = Spec { repository: format!("127.0.0.1:{}/a/b", proxy.port), floors, ..stable() };
+    let all = look(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
+    let read = all.iter().filter(|candidate| candidate.payload.is_some()).count();
+    assert_eq!((all.len(), read), (8, 8), "{all:?}");
+    // A layer that is not read to its end takes its connection with it.
+    let connections = proxy.connections();
+    assert!(connections <= 1 + read, "{connections} connections");
+    let again = look(&spec, &plain(), Limits::default(), &all, None, hour(1)).unwrap();
+    assert_eq!((again == all, proxy.connections() - connections), (true, 1), "eight tags, one connection");
+}
+
+/// A list of tags, and then nothing: or a byte now and then, for ever.
+#[test]
+fn a_look_has_an_end_whatever_the_registry_does() {
+    let sends: [fn(&mut dyn std::io::Write) -> std::io::Result<()>; 2] = [
+        |_| {
+            std::thread::sleep(Duration::from_secs(20));
+            Ok(())
+        },
+        |out| {
+            head(out, 200, &[("Content-Length", "1000000")])?;
+            (0..200).try_for_each(|_| {
+                std::thread::sleep(Duration::from_millis(100));
+                out.write_all(b"{").and_then(|()| out.flush())
+            })
+        },
+    ];
+    for send in sends {
+        let server = Server::new(move |request, out| {
+            let is_list = request.target.ends_with("/tags/list");
+            if is_list { reply(out, 200, &[], br#"{"tags": ["1", "2"]}"#) } else { send(out) }
+        });
+        let spec = Spec { repository: format!("127.0.0.1:{}/a/b", server.port), ..stable() };
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let options = Options { deadline: Some(deadline), ..plain() };
+        let error = look(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
+        assert_eq!(error.word(), "TooLong", "{error}");
+        let late = deadline.elapsed();
+        assert!(late < Duration::from_secs(2), "{late:?} after its time");
+    }
+}
+
+#[test]
+fn what_was_read_in_time_is_not_lost_with_the_look() {
+    let site = Site::new();
+    let (image, _) = Image::release("1.0.0", "stable", "one");
+    site.push(&image, "1.0.0");
+    let slow = labelled(json!({}), json!({}));
+    site.push(&slow, "2");
+    // Of one image nothing comes.
+    let name = format!("/manifests/sha256:{}", slow.name());
+    let proxy = Proxy::that_holds(site.debian.port, &name);
+    let spec = Spec { repository: format!("127.0.0.1:{}/a/b", proxy.port), ..stable() };
+    let options = Options { deadline: Some(Instant::now() + Duration::from_secs(3)), ..plain() };
+    let error = look(&spec, &options, Limits::default(), &[], None, hour(0)).unwrap_err();
+    let DiscoverError::TooLong { read, .. } = &error else { panic!("{error}") };
+    // Images are read in the order of their digests.
+    let before = [&image, &Image::new()].into_iter().filter(|of| of.name() < slow.name()).count();
+    assert_eq!(read.len(), before, "{read:?}");
+    assert!(read.iter().all(|candidate| candidate.says.is_ok()));
 }

@@ -1,5 +1,7 @@
 //! Pools that follow a channel, from a push to the registry to the last node.
 
+use std::net::TcpListener;
+
 use serde_json::json;
 use slipway_fleet_objects::channel::ChannelStatus;
 
@@ -76,6 +78,23 @@ fn a_bad_release_ends_at_its_canary_and_a_person_takes_it_out_of_the_channel() {
     assert_eq!(site.nodes.iter().map(|node| node.upgrades()).sum::<usize>(), 4, "three, and one canary");
 }
 
+/// Beside the others of this file because it needs a site: five channels of a registry that takes connections and never
+/// answers are more than looks that there are at once.
+fn a_registry_that_hangs_keeps_nobody_else_waiting(site: &Site, releases: &Releases) {
+    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
+    let repository = format!("{}/a/b", hangs.local_addr().unwrap());
+    for n in 0..5 {
+        site.channel(&format!("hangs-{n}"), &repository, json!({}));
+    }
+    let _connection = hangs.accept().unwrap();
+    site.channel("late", &releases.repository(), json!({}));
+    site.until("the other registry was looked into", |site| site.channel_status("late").looked_at.is_some());
+    for n in 0..5 {
+        let status = site.channel_status(&format!("hangs-{n}"));
+        assert_eq!(status.looked_at, None, "it waits, or has no answer yet: {status:?}");
+    }
+}
+
 #[test]
 fn a_registry_that_is_down_leaves_the_choice_and_says_why_and_first_sights_stay() {
     let Some(site) = Site::new(0) else { return };
@@ -113,4 +132,5 @@ fn a_registry_that_is_down_leaves_the_choice_and_says_why_and_first_sights_stay(
     site.channel("broken", &releases.repository(), json!({ "range": "latest, please" }));
     let said = |site: &Site| condition(&site.channel_status("broken"), "Ready");
     site.until("it is said", |site| said(site).starts_with("False SpecInvalid"));
+    a_registry_that_hangs_keeps_nobody_else_waiting(&site, &releases);
 }

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use slipway::payload::registry::Options;
-use slipway_channel::{discover::Limits, payload::payload, spec::Spec};
+use slipway_channel::{
+    discover::{Limits, Repository},
+    payload::payload,
+    spec::Spec,
+};
 use slipway_core::digest::Sha256;
 use slipway_test_support::registry::{Debian, Image, plain};
 use tempfile::TempDir;
@@ -18,7 +22,7 @@ pub fn no_credentials() -> PathBuf {
 pub fn payload_of(repository: &str, digest: Sha256) -> Option<Sha256> {
     let options = Options { plain_http: true, auth_file: Some(no_credentials()), ..Options::default() };
     let spec: Spec = serde_json::from_value(json!({ "repository": repository, "select": { "tags": "*" } })).unwrap();
-    payload(&spec, digest, &options, Limits::default()).ok()
+    payload(&Repository::of(&spec, &options).unwrap(), digest, Limits::default()).ok()
 }
 
 /// A registry with releases.
