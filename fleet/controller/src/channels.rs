@@ -25,16 +25,14 @@ use slipway_channel::{
     spec::Spec,
 };
 use slipway_fleet_objects::channel::ChannelStatus;
-use tokio::{
-    task::{JoinSet, spawn_blocking},
-    time::sleep,
-};
+use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::{
     choices::{self, Begun, Failed, Known, place},
     cluster::{Cluster, Error, Result},
     events::Told,
     places::Places,
+    wake::{SOON, Wakes, rest},
 };
 
 /// Looks at once.
@@ -59,6 +57,7 @@ pub struct Channels {
     limits: Limits,
     places: Arc<Places>,
     read: Arc<Mutex<Read>>,
+    wakes: Arc<Wakes>,
 }
 
 /// What a channel is.
@@ -73,13 +72,14 @@ fn known(object: &DynamicObject) -> std::result::Result<Known, serde_json::Error
 impl Channels {
     /// Looked into as these options of the installer say. Credentials and certificates are read with each look: their
     /// files may change.
-    pub fn new(cluster: Cluster, options: Options) -> Self {
+    pub fn new(cluster: Cluster, options: Options, wakes: Arc<Wakes>) -> Self {
         Self {
             cluster,
             options,
             limits: Limits::default(),
             places: Arc::new(Places::new(AT_ONCE)),
             read: Arc::default(),
+            wakes,
         }
     }
 
@@ -103,7 +103,7 @@ impl Channels {
                     under_way.remove(&done.name);
                     ended.push(done);
                 }
-                () = sleep(interval) => {}
+                () = rest(interval, SOON, &self.wakes.channels) => {}
             }
         }
     }
@@ -165,6 +165,10 @@ impl Channels {
             Ok(()) => {}
             Err(Error::Conflict(_)) => return,
             Err(e) => return eprintln!("{e}"),
+        }
+        if (&before.latest, &before.floors) != (&status.latest, &status.floors) {
+            // Pools follow it.
+            self.wakes.turn.notify_one();
         }
         let Some(latest) = status.latest.as_ref().filter(|latest| before.latest.as_ref() != Some(*latest)) else {
             return;

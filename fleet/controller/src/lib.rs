@@ -35,6 +35,8 @@
 //! * [`events`]: what happened, for people
 //! * [`figures`]: what pools are like, counted
 //! * [`metrics`]: numbers for Prometheus
+//! * [`watch`]: changes in the cluster, which start a turn before its time
+//! * [`wake`]: who is woken by them
 //! * [`serve`]: who asks for them, and whether it is well
 
 pub mod channels;
@@ -54,3 +56,5 @@ pub mod round;
 pub mod seen;
 pub mod serve;
 pub mod turn;
+pub mod wake;
+pub mod watch;

@@ -20,17 +20,15 @@ use slipway_fleet::{
     nodes::Nodes,
     serve::{Face, serve},
     turn::{Again, Controller},
+    wake::{SOON, Wakes, rest},
+    watch::watch,
 };
 use slipway_node_client::{Files, PORT};
 use tokio::{
     net::TcpListener,
     runtime::Builder,
     signal::unix::{SignalKind, signal},
-    time::sleep,
 };
-
-/// Between two looks when something was done.
-const SOON: Duration = Duration::from_millis(500);
 
 /// Upgrades the nodes of a cluster, as NodePools and UpgradePolicies say.
 ///
@@ -47,7 +45,7 @@ struct Args {
     /// The node that this runs on: it goes last
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: Option<String>,
-    /// How often to look when nothing happens
+    /// How often to look when nothing is heard: a change in the cluster is looked at within a second or two
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
     /// Where to answer /metrics, /healthz and /readyz, by HTTP and to anybody
@@ -79,13 +77,14 @@ async fn run(args: Args) -> Result<()> {
     let mut config = Config::infer().await.context("no way to the API server")?;
     // A turn is tried again as a whole: the client would wait for minutes by itself.
     config.default_retry = false;
-    let cluster = Cluster::new(Client::try_from(config)?);
+    let (client, wakes) = (Client::try_from(config)?, Arc::<Wakes>::default());
+    let cluster = Cluster::new(client.clone());
     let file = |name: &str| args.pki.join(name);
     let files = Files { ca: file("ca.crt"), certificate: file("tls.crt"), key: file("tls.key") };
     let interval = Duration::from_secs(args.interval);
     let face = Arc::new(Face::new(Arc::clone(cluster.metrics())));
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen at {}", args.listen))?;
-    let channels = Channels::new(cluster.clone(), args.registry.options());
+    let channels = Channels::new(cluster.clone(), args.registry.options(), Arc::clone(&wakes));
     let controller = Controller::new(cluster, Nodes::new(files, args.port), args.node);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let turns = async {
@@ -93,7 +92,8 @@ async fn run(args: Args) -> Result<()> {
             let begun = Instant::now();
             let turn = controller.turn().await;
             let end = if turn.is_ok() { RoundEnd::Done } else { RoundEnd::Failed };
-            face.metrics.round(end, begun.elapsed(), Timestamp::now());
+            let took = begun.elapsed();
+            face.metrics.round(end, took, Timestamp::now());
             face.round(turn.is_ok());
             let pause = match turn {
                 Ok(Again::AtOnce) => SOON,
@@ -103,7 +103,7 @@ async fn run(args: Args) -> Result<()> {
                     interval
                 }
             };
-            sleep(pause).await;
+            rest(pause, took, &wakes.turn).await;
         }
     };
     // What is cut short here is begun anew by whoever comes next.
@@ -111,6 +111,7 @@ async fn run(args: Args) -> Result<()> {
         () = turns => {}
         never = serve(listener, Arc::clone(&face)) => match never {},
         never = channels.run(interval) => match never {},
+        never = watch(client, Arc::clone(&wakes)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

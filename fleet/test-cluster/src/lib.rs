@@ -139,6 +139,21 @@ impl Server {
         }
     }
 
+    /// The API server does nothing any more, and keeps its connections.
+    pub fn stand_still(&self) {
+        self.signal("-STOP");
+    }
+
+    /// It goes on.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let api = self.running.last().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &api]).status().unwrap().success());
+    }
+
     /// Ask until the answer is `Ok`: while it starts, the server does not answer, and then lacks what it makes itself.
     pub fn until<T, E>(&mut self, mut ask: impl FnMut() -> Result<T, E>) -> T {
         loop {

@@ -16,3 +16,4 @@ mod releases;
 mod rights;
 mod rollouts;
 mod site;
+mod watches;

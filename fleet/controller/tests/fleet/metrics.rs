@@ -17,7 +17,7 @@ use crate::{
 const FILES: usize = 160;
 
 /// The status and the content of an answer; `None` if nobody answers.
-fn ask(port: u16, path: &str) -> Option<(u16, String)> {
+pub fn ask(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
@@ -91,8 +91,15 @@ fn the_numbers_are_those_of_the_objects() {
 #[test]
 fn it_is_ready_while_its_rounds_come_to_their_end_and_lives_without_an_api_server() {
     let Some(mut site) = Site::new(0) else { return };
-    let (_controller, port) = site.listening_controller();
+    let (_controller, port) = site.controller_with_files(FILES);
     site.until("it is ready", |_| ask(port, "/readyz").is_some_and(|(status, _)| status == 200));
+    // Strangers who ask for nothing keep nobody from asking, and no round from its end.
+    let idle: Vec<_> = (0..2 * FILES).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let rounds = || numbers(port)["slipway_fleet_rounds_total{result=\"done\"}"];
+    let before = rounds();
+    site.until("two more rounds", |_| rounds() >= before + 2.0);
+    assert!(!numbers(port).contains_key("slipway_fleet_rounds_total{result=\"failed\"}"));
+    drop(idle);
     assert_eq!(ask(port, "/healthz").unwrap(), (200, "ok\n".to_owned()));
     assert_eq!(ask(port, "/other").unwrap().0, 404);
     site.server.end();

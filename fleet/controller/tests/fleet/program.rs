@@ -2,11 +2,14 @@
 
 use std::{
     net::TcpListener,
+    path::Path,
     process::{Child, Command},
 };
 
 use crate::{releases, site::Site};
 
+/// How often controllers look when nothing is heard, seconds.
+const LOOKS: u32 = 1;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_slipway-fleet");
 
 /// A controller that runs. It is killed with this.
@@ -27,19 +30,24 @@ impl Site {
 
     /// Another controller, and the port at which it answers by HTTP.
     pub fn listening_controller(&self) -> (Running, u16) {
-        self.run(Command::new(PROGRAM))
+        self.run(Command::new(PROGRAM), &self.token, LOOKS)
     }
 
     /// The same, with so few open files.
     pub fn controller_with_files(&self, files: usize) -> (Running, u16) {
         let mut command = Command::new("prlimit");
         command.arg(format!("--nofile={files}:{files}")).arg(PROGRAM);
-        self.run(command)
+        self.run(command, &self.token, LOOKS)
     }
 
-    fn run(&self, mut command: Command) -> (Running, u16) {
-        command.env("KUBECONFIG", &self.token).arg("--pki").arg(self.pki());
-        command.args(["--interval", "1", "--port", &self.port.to_string()]);
+    /// The same with these credentials, which looks so seldom when it hears of nothing, seconds.
+    pub fn controller_that_looks(&self, kubeconfig: &Path, interval: u32) -> (Running, u16) {
+        self.run(Command::new(PROGRAM), kubeconfig, interval)
+    }
+
+    fn run(&self, mut command: Command, kubeconfig: &Path, interval: u32) -> (Running, u16) {
+        command.env("KUBECONFIG", kubeconfig).arg("--pki").arg(self.pki());
+        command.args(["--interval", &interval.to_string(), "--port", &self.port.to_string()]);
         command.arg("--plain-http").arg("--authfile").arg(releases::no_credentials());
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         command.arg("--listen").arg(format!("127.0.0.1:{port}"));

@@ -258,6 +258,12 @@ impl Site {
         self.runtime.block_on(pools.patch("p", &PatchParams::default(), &patch)).unwrap();
     }
 
+    /// The pool is to run another payload.
+    pub fn pool_target(&self, target: &str) {
+        let target = json!({ "image": format!("docker://registry.example/os:{target}"), "payload": payload(target) });
+        self.change_pool(json!({ "target": target }));
+    }
+
     /// People write this channel, whose registry is asked once a second.
     pub fn channel(&self, name: &str, repository: &str, more: Value) {
         let mut spec = json!({ "repository": repository, "select": { "label": name }, "interval": "1s" });

@@ -1,0 +1,59 @@
+//! What starts a turn before its time: something has changed that decisions are made from. Whoever is woken looks at
+//! everything anew; that nobody wakes it costs nothing but time.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+/// Between two turns, at least.
+pub const SOON: Duration = Duration::from_millis(500);
+
+/// Who can be woken. However often that happens while somebody is at work, one more turn follows.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    /// Who decides.
+    pub turn: Notify,
+    /// Who looks whether channels are to be looked into.
+    pub channels: Notify,
+}
+
+/// Wait until the next turn: for this long, or until somebody is woken. The last turn took so long; at least half of the time
+/// is rest, whatever happens.
+pub async fn rest(pause: Duration, took: Duration, changed: &Notify) {
+    let least = SOON.max(took).min(pause);
+    sleep(least).await;
+    // That nothing has changed is no error.
+    let _ = timeout(pause - least, changed.notified()).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn what_changes_ends_the_rest_and_never_all_of_it() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let rests = |pause, took, is_woken: bool| {
+            let (changed, begun) = (Notify::new(), Instant::now());
+            if is_woken {
+                (0..100).for_each(|_| changed.notify_one());
+            }
+            runtime.block_on(rest(pause, took, &changed));
+            begun.elapsed()
+        };
+        let (long, short) = (Duration::from_secs(3600), Duration::from_millis(1));
+        let woken = rests(long, short, true);
+        assert!(woken >= SOON && woken < long, "{woken:?}");
+        let after_a_long_turn = rests(long, 2 * SOON, true);
+        assert!(after_a_long_turn >= 2 * SOON, "{after_a_long_turn:?}");
+        assert!(rests(2 * short, long, false) >= 2 * short);
+        assert!(rests(SOON + short, short, false) >= SOON + short);
+    }
+}

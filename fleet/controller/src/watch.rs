@@ -1,0 +1,298 @@
+//! Changes in the cluster, as its API server tells them. They wake the turn, and that is all: what is decided from is read
+//! anew each time, because a stream of changes may be late, cut, or silent for ever, and says nothing of what it has missed.
+//!
+//! What counts is what decisions are made from: what people write, and of Nodes what says that they come, go, or are well.
+//! What this program itself writes into a status counts for nothing, nor does a kubelet's sign of life.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt::Debug,
+    hash::{DefaultHasher, Hash, Hasher as _},
+    mem::take,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    api::{Object, WatchEvent, WatchParams},
+    core::{ApiResource, PartialObjectMeta},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use slipway_fleet_objects::{
+    channel::Channel,
+    ledger::{DisruptionLedger, LEDGER},
+    policy::UpgradePolicy,
+    pool::NodePool,
+    rollout::Rollout,
+    upgrade::NodeUpgrade,
+};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+use crate::wake::Wakes;
+
+/// How long the API server may take to begin.
+const ANSWER: Duration = Duration::from_secs(15);
+/// A stream that says nothing for so long is dead: the API server ends each after 290 s.
+const SILENT: Duration = Duration::from_secs(300);
+/// Before the first attempt after one that failed, and before the last of many.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Whatever the API server has at hand, all of it, and then what changes.
+const ALL: &str = "0";
+
+/// A Node, as far as its changes count.
+type Node = Object<NodeSpec, NodeStatus>;
+
+#[derive(Clone, Debug, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    unschedulable: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeStatus {
+    addresses: Vec<core::NodeAddress>,
+    conditions: Vec<core::NodeCondition>,
+}
+
+/// What counts of an object: the same as long as nothing of it has changed.
+type Mark = u64;
+
+fn mark(of: impl Hash) -> Mark {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What people write of an object of ours has a generation; labels and status do not count for it.
+fn generation(meta: &ObjectMeta) -> Mark {
+    mark((meta.generation, meta.deletion_timestamp.is_some()))
+}
+
+fn of_node(node: &Node) -> Mark {
+    let status = node.status.clone().unwrap_or_default();
+    let addresses: Vec<_> = status.addresses.into_iter().map(|of| (of.type_, of.address)).collect();
+    let ready = status.conditions.into_iter().find(|of| of.type_ == "Ready").map(|of| of.status);
+    mark((&node.metadata.labels, node.spec.unschedulable, addresses, ready))
+}
+
+/// The objects of one kind, as far as a stream has told, by UID.
+#[derive(Debug, Default)]
+struct Known {
+    now: BTreeMap<String, Mark>,
+    /// From before the stream began anew: what is told again has not changed.
+    before: BTreeMap<String, Mark>,
+}
+
+impl Known {
+    /// Whether what is told of an object is new. Its end is `None`.
+    fn changes(&mut self, meta: &ObjectMeta, to: Option<Mark>) -> bool {
+        let uid = meta.uid.clone().unwrap_or_default();
+        let before = self.before.remove(&uid);
+        let last = self.now.remove(&uid).or(before);
+        self.now.extend(to.map(|to| (uid, to)));
+        last != to
+    }
+
+    /// The stream begins anew, with everything.
+    fn again(&mut self) {
+        self.before.extend(take(&mut self.now));
+    }
+}
+
+/// Where a stream goes on.
+#[derive(Debug)]
+struct Course {
+    version: String,
+    known: Known,
+}
+
+/// Why a stream has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// It was cut, or its time was over: it goes on where it was.
+    Cut,
+    /// What has changed since is not known any more, or nobody knows.
+    Lost,
+}
+
+impl Course {
+    fn new() -> Self {
+        Self { version: ALL.to_owned(), known: Known::default() }
+    }
+
+    fn ended(&mut self, end: &End) {
+        if *end == End::Lost {
+            self.version = ALL.to_owned();
+            self.known.again();
+        }
+    }
+
+    /// Whether this is a change.
+    fn told<K>(
+        &mut self,
+        event: WatchEvent<K>,
+        meta: fn(&K) -> &ObjectMeta,
+        mark: fn(&K) -> Mark,
+    ) -> Result<bool, End> {
+        let (object, to) = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let to = mark(&object);
+                (object, Some(to))
+            }
+            WatchEvent::Deleted(object) => (object, None),
+            WatchEvent::Bookmark(bookmark) => {
+                self.version = bookmark.metadata.resource_version;
+                return Ok(false);
+            }
+            WatchEvent::Error(_) => return Err(End::Lost),
+        };
+        let meta = meta(&object);
+        self.version = meta.resource_version.clone().unwrap_or_else(|| ALL.to_owned());
+        Ok(self.known.changes(meta, to))
+    }
+}
+
+/// Streams of all kinds, for ever.
+pub async fn watch(client: Client, wakes: Arc<Wakes>) -> Infallible {
+    let (all, ledger) = (WatchParams::default(), WatchParams::default().fields(&format!("metadata.name={LEDGER}")));
+    let (turn, both): (&[&Notify], &[&Notify]) = (&[&wakes.turn], &[&wakes.turn, &wakes.channels]);
+    let (never, ..) = tokio::join!(
+        ours::<NodePool>(&client, &all, turn),
+        ours::<UpgradePolicy>(&client, &all, turn),
+        ours::<Channel>(&client, &all, both),
+        ours::<Rollout>(&client, &all, turn),
+        ours::<NodeUpgrade>(&client, &all, turn),
+        ours::<DisruptionLedger>(&client, &ledger, turn),
+        nodes(&client, &all, turn),
+    );
+    never
+}
+
+async fn ours<K>(client: &Client, params: &WatchParams, wakes: &[&Notify]) -> Infallible
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api = Api::<K>::all(client.clone());
+    let open = async |version: &str| api.watch_metadata(params, version).await;
+    follow(open, |object: &PartialObjectMeta<K>| &object.metadata, |object| generation(&object.metadata), wakes).await
+}
+
+async fn nodes(client: &Client, params: &WatchParams, wakes: &[&Notify]) -> Infallible {
+    let api = Api::<Node>::all_with(client.clone(), &ApiResource::erase::<core::Node>(&()));
+    follow(async |version: &str| api.watch(params, version).await, |node| &node.metadata, of_node, wakes).await
+}
+
+/// The stream of one kind. When it ends it begins again, after a pause that grows while it lasts no time.
+async fn follow<K, S>(
+    open: impl AsyncFn(&str) -> kube::Result<S>,
+    meta: fn(&K) -> &ObjectMeta,
+    mark: fn(&K) -> Mark,
+    wakes: &[&Notify],
+) -> Infallible
+where
+    S: Stream<Item = kube::Result<WatchEvent<K>>>,
+{
+    let ([least, most], mut course) = (AGAIN, Course::new());
+    let mut pause = least;
+    loop {
+        let begun = Instant::now();
+        let end = stream(&open, &mut course, (meta, mark), wakes).await;
+        course.ended(&end);
+        pause = if begun.elapsed() > most { least } else { (2 * pause).min(most) };
+        sleep(pause).await;
+    }
+}
+
+async fn stream<K, S>(
+    open: impl AsyncFn(&str) -> kube::Result<S>,
+    course: &mut Course,
+    (meta, mark): (fn(&K) -> &ObjectMeta, fn(&K) -> Mark),
+    wakes: &[&Notify],
+) -> End
+where
+    S: Stream<Item = kube::Result<WatchEvent<K>>>,
+{
+    let opened = match timeout(ANSWER, open(&course.version)).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(kube::Error::Api(_))) => return End::Lost,
+        Ok(Err(_)) | Err(_) => return End::Cut,
+    };
+    let mut events = pin!(opened);
+    loop {
+        let event = match timeout(SILENT, events.next()).await {
+            Ok(Some(Ok(event))) => event,
+            // What cannot be read would be sent again.
+            Ok(Some(Err(kube::Error::Api(_) | kube::Error::SerdeError(_)))) => return End::Lost,
+            Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
+        };
+        match course.told(event, meta, mark) {
+            Ok(true) => wakes.iter().for_each(|who| who.notify_one()),
+            Ok(false) => {}
+            Err(end) => return end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::*;
+
+    fn node(event: &str, version: &str, spec: Value, status: Value) -> WatchEvent<Node> {
+        let metadata = json!({ "name": "n", "uid": "u", "resourceVersion": version, "labels": { "pool": "p" } });
+        let object =
+            json!({ "kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status });
+        from_value(json!({ "type": event, "object": object })).unwrap()
+    }
+
+    fn told(course: &mut Course, event: WatchEvent<Node>) -> Result<bool, End> {
+        course.told(event, |node| &node.metadata, of_node)
+    }
+
+    fn ready(is_so: &str, heartbeat: &str) -> Value {
+        let ready = json!({ "type": "Ready", "status": is_so, "lastHeartbeatTime": heartbeat });
+        json!({ "conditions": [ready], "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }] })
+    }
+
+    #[test]
+    fn what_is_decided_from_counts_and_a_sign_of_life_does_not() {
+        let mut course = Course::new();
+        let (one, two) = ("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z");
+        assert_eq!(told(&mut course, node("ADDED", "1", json!({}), ready("True", one))), Ok(true));
+        assert_eq!(told(&mut course, node("MODIFIED", "2", json!({}), ready("True", two))), Ok(false));
+        assert_eq!(told(&mut course, node("MODIFIED", "3", json!({}), ready("False", two))), Ok(true));
+        let cordoned = json!({ "unschedulable": true });
+        assert_eq!(told(&mut course, node("MODIFIED", "4", cordoned.clone(), ready("False", two))), Ok(true));
+        assert_eq!(course.version, "4");
+        // Cut and begun again where it was, then begun anew: what is told again is not new, and what went is.
+        course.ended(&End::Cut);
+        assert_eq!(course.version, "4");
+        course.ended(&End::Lost);
+        assert_eq!(course.version, ALL);
+        assert_eq!(told(&mut course, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
+        assert_eq!(told(&mut course, node("DELETED", "5", json!({}), json!({}))), Ok(true));
+        assert_eq!(told(&mut course, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
+    }
+
+    #[test]
+    fn a_version_that_is_too_old_begins_anew() {
+        let gone = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410,
+            "message": "too old resource version: 1 (2)", "metadata": {} });
+        let event: WatchEvent<Node> = from_value(json!({ "type": "ERROR", "object": gone })).unwrap();
+        assert_eq!(told(&mut Course::new(), event), Err(End::Lost));
+        let mut course = Course::new();
+        let bookmark = json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } });
+        let bookmark = from_value(json!({ "type": "BOOKMARK", "object": bookmark })).unwrap();
+        assert_eq!((told(&mut course, bookmark), course.version.as_str()), (Ok(false), "7"));
+    }
+}
