@@ -26,6 +26,9 @@ pub struct Candidate {
     pub says: Result<Says, String>,
     /// The digest that names the payload in it, where somebody needed it.
     pub payload: Option<Sha256>,
+    /// When this channel took it last. So late it was by the clock of whoever did: an image is not too young again for
+    /// somebody whose clock is behind.
+    pub taken: Option<Timestamp>,
 }
 
 /// What an image says of itself.

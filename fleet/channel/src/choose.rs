@@ -138,6 +138,8 @@ fn may_be_used(spec: &Spec, candidate: &Candidate, source: Option<&Source>, now:
         return Err(Why::Unsigned);
     }
     let version = version.ok_or(Why::NoVersion)?;
+    // Clocks of two controllers differ, and what one has taken the other would give up again, and so on.
+    let now = candidate.taken.map_or(now, |taken| taken.max(now));
     let until = spec.min_age.map(|age| age.after(candidate.first_seen));
     if let Some(until) = until.filter(|until| now < *until) {
         return Err(Why::TooYoung { until });

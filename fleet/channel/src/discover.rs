@@ -145,7 +145,8 @@ pub fn discover(
             _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
-        Candidate { digest, tags, first_seen, says, payload: before.and_then(|before| before.payload) }
+        let (payload, taken) = (before.and_then(|before| before.payload), before.and_then(|before| before.taken));
+        Candidate { digest, tags, first_seen, says, payload, taken }
     };
     Ok(found.into_iter().map(candidate).collect())
 }

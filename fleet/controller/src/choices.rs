@@ -10,10 +10,12 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    mem,
 };
 
 use jiff::Timestamp;
 use semver::Version;
+use serde::Serialize;
 use slipway_channel::{
     candidate,
     choose::{Choice, Image, Source, choose},
@@ -32,6 +34,11 @@ use slipway_rollout::span::Span;
 const KEPT: usize = 64;
 /// The longest message of a condition.
 const LONGEST: usize = 1000;
+/// The largest status, bytes. etcd takes 1.5 MiB for the whole object, whose other half people write: the largest list of
+/// what is denied has a quarter of a MiB.
+const LARGEST: usize = 1 << 20;
+/// How much is kept of a reason where all of them are too much, characters.
+const SHORT: usize = 80;
 
 /// A channel as it was read.
 #[derive(Clone, Debug)]
@@ -85,7 +92,7 @@ pub fn place(spec: &Spec) -> String {
 }
 
 fn found(status: &ChannelStatus) -> Vec<candidate::Candidate> {
-    status.candidates.iter().map(Candidate::found).collect()
+    status.candidates.iter().map(|of| of.found(&status.held)).collect()
 }
 
 /// What the next look need not read again. Of another repository or another architecture only the times count: an index has
@@ -176,7 +183,7 @@ pub fn looked(
         Ok(candidates) => {
             let message = format!("{} images were found", candidates.len());
             status.candidates = candidates.iter().map(|of| Candidate::new(of, None)).collect();
-            status.answered_at = Some(now);
+            (status.answered_at, status.left_out) = (Some(now), 0);
             status.looked_into = known.spec.as_ref().ok().map(place);
             (true, "Answered", message)
         }
@@ -197,7 +204,48 @@ pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Opti
         (Ok(spec), Some(choice)) => take(spec, &choice, &mut status, now),
     };
     status.conditions = condition::set(&status.conditions, "Ready", is_so, word, &short(&message), now);
+    fit(&mut status);
     Some(status)
+}
+
+fn size(of: &impl Serialize) -> usize {
+    serde_json::to_vec(of).map_or(usize::MAX, |bytes| bytes.len())
+}
+
+/// Have a status be no larger than etcd takes: reasons become short, then images are left out, from the end. What is taken and
+/// what is gone through on the way there stays.
+fn fit(status: &mut ChannelStatus) {
+    let all = size(status);
+    // Where something was left out already it is cut as it was then.
+    if all <= LARGEST && status.left_out == 0 {
+        return;
+    }
+    let mut of_images = 0;
+    for of in &mut status.candidates {
+        of_images += size(of);
+        for text in [&mut of.unreadable, &mut of.refused_because].into_iter().flatten() {
+            *text = text.chars().take(SHORT).collect();
+        }
+    }
+    let mut left = LARGEST.saturating_sub(all.saturating_sub(of_images));
+    let floors = status.floors.iter().filter_map(|floor| floor.image.as_ref());
+    let stays: BTreeSet<Sha256> = floors.chain(&status.latest).map(|image| image.digest.0).collect();
+    let (needed, others): (Vec<_>, Vec<_>) =
+        mem::take(&mut status.candidates).into_iter().enumerate().partition(|(_, of)| stays.contains(&of.digest.0));
+    let count = others.len();
+    let mut fits = |of: &(usize, Candidate)| match left.checked_sub(size(&of.1) + 1) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    };
+    needed.iter().for_each(|of| _ = fits(of));
+    let others: Vec<_> = others.into_iter().take_while(fits).collect();
+    status.left_out = status.left_out.saturating_add(u32::try_from(count - others.len()).unwrap_or(u32::MAX));
+    let mut all: Vec<_> = needed.into_iter().chain(others).collect();
+    all.sort_by_key(|(n, _)| *n);
+    status.candidates = all.into_iter().map(|(_, of)| of).collect();
 }
 
 /// Write a choice down. Whether there is an image to take, why in one word, and for people.
@@ -230,6 +278,13 @@ fn take(spec: &Spec, choice: &Choice, status: &mut ChannelStatus, now: Timestamp
         None => {
             // What was taken before stays until then, if it still may be.
             let still = status.latest.clone().filter(|latest| choice.may_be_used(latest.digest.0));
+            // Floors of what is not taken yet are none of it: nodes would go through a version that is above it.
+            let below = still.as_ref().and_then(|still| still.version.parse::<Version>().ok());
+            let is_below = |floor: &Floor| {
+                let floor = floor.version.parse::<Version>().ok();
+                floor.zip(below.as_ref()).is_some_and(|(floor, below)| floor.cmp_precedence(below).is_lt())
+            };
+            status.floors.retain(is_below);
             hold(status, still, now);
             (false, "PayloadUnknown", format!("{} is the choice; its payload is looked up", chosen.version))
         }

@@ -34,7 +34,10 @@ pub enum Error {
     /// Somebody has written it meanwhile, or made it: look again.
     #[error("{0}: somebody else has written it meanwhile")]
     Conflict(String),
-    /// The API server says no, or does not answer.
+    /// The API server says no to this one, and would again.
+    #[error("{what}: {why}")]
+    Refused { what: String, why: String },
+    /// It does not answer, or cannot.
     #[error("{what}: {why}")]
     Failed { what: String, why: String },
 }
@@ -246,7 +249,11 @@ impl Cluster {
                 (Answer::Conflict, Err(Error::Conflict(what.to_owned())))
             }
             Ok(Err(kube::Error::Api(status))) => {
-                (Answer::Refused, Err(failed(format!("the API server says {}: {}", status.code, status.message))))
+                let why = format!("the API server says {}: {}", status.code, status.message);
+                // What it says of itself may pass: 429, and all from 500 on.
+                let is_final = (400..500).contains(&status.code) && status.code != 429;
+                let what = what.to_owned();
+                (Answer::Refused, Err(if is_final { Error::Refused { what, why } } else { failed(why) }))
             }
             Ok(Err(e)) => (Answer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
             Ok(Ok(answer)) => (Answer::Answered, Ok(answer)),

@@ -31,6 +31,8 @@ pub struct Goal {
     pub payload: Sha256,
     /// Why nodes are left as they are, by UID.
     pub held: BTreeMap<String, String>,
+    /// UIDs of those of them that run the channel's choice already, while others go through a floor.
+    pub ahead: BTreeSet<String>,
 }
 
 /// The pool that follows.
@@ -129,12 +131,16 @@ pub fn follow(name: &str, channel: &Channel, pool: Pool<'_>) -> Result<Goal, Str
         }
     }
     let target = pool.votes(&status, latest, &wants);
+    let mut ahead = BTreeSet::new();
     for node in pool.nodes {
         let uid = seen::uid(node);
         let Some(image) = wants.get(uid).filter(|image| **image != target) else { continue };
         held.insert(uid.to_owned(), pool.waits(node, image, target));
+        if runs(pool.looks.get(uid)) == Some(image.payload) {
+            ahead.insert(uid.to_owned());
+        }
     }
-    Ok(Goal { image: target.image.clone(), payload: target.payload, held })
+    Ok(Goal { image: target.image.clone(), payload: target.payload, held, ahead })
 }
 
 /// The channel's choice, as it is written.

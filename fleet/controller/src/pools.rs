@@ -76,6 +76,8 @@ pub struct Wish {
     pub skip: BTreeSet<String>,
     /// Why the channel leaves nodes as they are, by UID; they are also in `skip`.
     pub held: BTreeMap<String, String>,
+    /// UIDs of those of them that run the channel's choice already, while others go through a floor.
+    pub ahead: BTreeSet<String>,
     /// The label that says where a node is.
     pub zones: String,
 }
@@ -90,8 +92,7 @@ impl Wish {
     /// Whether people want this rollout to go now.
     pub fn hurry(&self, rollout: Option<&Rollout>) -> Option<Hurry> {
         let now = self.pool.spec.run_now.as_ref()?;
-        let soak = now.soak_of_wave.and_then(|wave| (wave as usize).checked_sub(1));
-        (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then_some(Hurry { until: now.until, soak })
+        (rollout?.metadata.uid.as_ref() == Some(&now.rollout_uid)).then(|| now.hurry())
     }
 }
 
@@ -162,12 +163,12 @@ pub fn wish(
     let left_out: BTreeSet<&str> = pool.spec.skip.iter().map(|skip| skip.node.as_str()).collect();
     let followers = Pool { name, nodes: members.of(name), looks, skip: &left_out, rollouts: &objects.rollouts };
     let goal = target(&pool.spec, objects, followers);
-    let Goal { image, payload, held } = goal.map_err(Problem::NoTarget)?;
+    let Goal { image, payload, held, ahead } = goal.map_err(Problem::NoTarget)?;
     let zones = rules.zone_label().unwrap_or(ZONE).to_owned();
     let is_skipped = |node: &&&core::Node| left_out.contains(seen::name(node));
     let skip = members.of(name).iter().filter(is_skipped).map(|node| seen::uid(node).to_owned());
     let skip = skip.chain(held.keys().cloned()).collect();
-    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, zones })
+    Ok(Wish { pool: pool.clone(), rules, image, payload, skip, held, ahead, zones })
 }
 
 fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>) -> Result<Policy, Problem> {
@@ -180,7 +181,9 @@ fn policy(name: &str, policies: &BTreeMap<String, Result<UpgradePolicy, String>>
 
 fn target(pool: &NodePoolSpec, objects: &Objects, followers: Pool<'_>) -> Result<Goal, String> {
     match pool.target.named() {
-        Some(Named::Image(image, payload)) => Ok(Goal { image: image.to_owned(), payload, held: BTreeMap::new() }),
+        Some(Named::Image(image, payload)) => {
+            Ok(Goal { image: image.to_owned(), payload, held: BTreeMap::new(), ahead: BTreeSet::new() })
+        }
         Some(Named::Channel(name)) => match objects.channels.get(name) {
             None => Err(format!("there is no Channel {name:?}")),
             Some(Err(why)) => Err(format!("the Channel {name:?} cannot be understood: {why}")),

@@ -155,11 +155,17 @@ fn old(pool: &NodePool) -> NodePoolStatus {
     status
 }
 
-/// How many nodes have the target, and are well. While another payload is followed, nobody has.
+/// How many nodes have the target, and are well; or have the channel's choice already, while others go through a floor. While
+/// another payload is followed, nobody has.
 fn done(course: &Course) -> usize {
     let is_target = course.snapshot.plan.payload == course.wish.payload;
     let waiting = course.waiting();
-    course.snapshot.nodes.iter().filter(|seen| is_target && !waiting.contains_key(seen.node.uid.as_str())).count()
+    let is_ahead = |seen: &Seen| {
+        let uid = seen.node.uid.as_str();
+        course.wish.ahead.contains(uid) && seen.is_well() && course.snapshot.ledger.held(uid).is_none()
+    };
+    let is_done = |seen: &&Seen| !waiting.contains_key(seen.node.uid.as_str()) || is_ahead(seen);
+    course.snapshot.nodes.iter().filter(|_| is_target).filter(is_done).count()
 }
 
 fn is_up_to_date(course: &Course) -> bool {
@@ -171,15 +177,15 @@ pub fn state(course: &Course) -> &'static str {
     if is_up_to_date(course) { "UpToDate" } else { headline(course).state }
 }
 
-/// What people read of a pool.
-pub fn pool(course: &Course, now: Timestamp) -> NodePoolStatus {
+/// What people read of a pool; `refused` is why its next Rollout cannot be made.
+pub fn pool(course: &Course, refused: Option<&str>, now: Timestamp) -> NodePoolStatus {
     let mut status = old(&course.wish.pool);
     let nodes = &course.snapshot.nodes;
     status.nodes = count(nodes.len());
     status.done = count(done(course));
     status.payload = Some(course.wish.payload);
     status.rollout = course.rollout.as_ref().and_then(|of| of.metadata.name.clone());
-    let message = headline(course).message;
+    let message = refused.map_or_else(|| headline(course).message, |why| short(format!("nothing begins: {why}")));
     let is_done = is_up_to_date(course);
     let state = state(course);
     status.conditions = condition::set(&status.conditions, "Valid", true, "Valid", "the pool can be understood", now);

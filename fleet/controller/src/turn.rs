@@ -81,15 +81,23 @@ impl Controller {
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Again::AtOnce;
         }
+        let mut refused = BTreeMap::new();
         for rollout in &round.new {
-            if self.cluster.make_rollout(rollout).await? {
-                eprintln!("made rollout {}", rollout.metadata.name.as_deref().unwrap_or_default());
+            match self.cluster.make_rollout(rollout).await {
+                Ok(true) => eprintln!("made rollout {}", rollout.metadata.name.as_deref().unwrap_or_default()),
+                Ok(false) => {}
+                // That is the pool's own trouble, and the others go on.
+                Err(e @ Error::Refused { .. }) => {
+                    refused.insert(rollout.spec.plan.pool.clone(), e.to_string());
+                    continue;
+                }
+                Err(e) => return Err(e),
             }
             again = Again::AtOnce;
         }
         let epoch = round.ledger.epoch;
         self.cluster.metrics().pools(&figures::of(&round, &members, &looks, &answers), epoch);
-        self.tell(sight, &members, &round, &answers, now).await;
+        self.tell(sight, &members, &round, (&answers, &refused), now).await;
         Ok(again)
     }
 
@@ -149,13 +157,16 @@ impl Controller {
         sight: Sight<'_>,
         members: &Members<'_>,
         round: &Round,
-        answers: &BTreeMap<String, Answer>,
+        (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
         now: Timestamp,
     ) {
         for (name, course) in &round.pools {
             let pool = sight.objects.pools.get(name).and_then(|pool| pool.as_ref().ok());
             let (status, nodes) = match course {
-                Ok(course) => (report::pool(course, now), report::nodes(course, sight.looks, answers)),
+                Ok(course) => {
+                    let why = refused.get(name).map(String::as_str);
+                    (report::pool(course, why, now), report::nodes(course, sight.looks, answers))
+                }
                 Err(problem) => {
                     let rollouts = &sight.objects.rollouts;
                     (report::invalid(pool, members.of(name).len(), rollouts, problem, now), BTreeMap::new())
@@ -171,7 +182,7 @@ impl Controller {
                 said(self.cluster.tell_node(&upgrade(node, name), status, old).await);
             }
         }
-        for told in happened(round, &sight.ledger.status.clone().unwrap_or_default()) {
+        for told in happened(round, &sight.ledger.status.clone().unwrap_or_default(), now) {
             eprintln!("{} {}: {}", told.kind, told.name, told.message);
             said(self.cluster.tell(&told.event(now)).await);
         }
@@ -236,7 +247,7 @@ fn upgrade(node: &core::Node, pool: &str) -> NodeUpgrade {
 }
 
 /// What happened in this round, for people.
-fn happened(round: &Round, before: &Ledger) -> Vec<Told> {
+pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<Told> {
     let mut told = Vec::new();
     let mut of_node = |node: &slipway_rollout::ledger::Node, reason, token: u64, message, is_warning| {
         let (name, uid, which) = (node.name.clone(), node.uid.clone(), token.to_string());
@@ -256,12 +267,12 @@ fn happened(round: &Round, before: &Ledger) -> Vec<Told> {
     for grant in round.ledger.grants.iter().filter(|grant| before.held(&grant.node.uid).is_none()) {
         of_node(&grant.node, "GrantGiven", grant.token, format!("it may begin, with the grant {}", grant.token), false);
     }
-    told.extend(round.pools.values().flatten().flat_map(of_rollout));
+    told.extend(round.pools.values().flatten().flat_map(|course| of_rollout(course, now)));
     told
 }
 
 /// What happened to a rollout.
-fn of_rollout(course: &Course) -> Vec<Told> {
+fn of_rollout(course: &Course, now: Timestamp) -> Vec<Told> {
     let Some(rollout) = &course.rollout else { return Vec::new() };
     let mut told = Vec::new();
     let mut tell = |reason, which, message| {
@@ -288,7 +299,8 @@ fn of_rollout(course: &Course) -> Vec<Told> {
     if let Some(why) = course.snapshot.aborted.as_ref().filter(|_| !was_aborted) {
         tell("RolloutAborted", String::new(), format!("it is given up: {why}"));
     }
-    let word = course.wish.pool.spec.run_now.as_ref().filter(|_| grants && course.snapshot.hurry.is_some());
+    let holds = course.snapshot.hurry.is_some_and(|hurry| now < hurry.until);
+    let word = course.wish.pool.spec.run_now.as_ref().filter(|_| grants && holds);
     if let Some(RunNow { until, word, .. }) = word {
         tell("RunsNow", until.to_string(), format!("windows and blackouts hold nobody back until {until}: {word}"));
     }

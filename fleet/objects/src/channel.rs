@@ -45,8 +45,12 @@ pub struct ChannelSpec(pub Spec);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ChannelStatus {
-    /// Every image that was found, the newest version first.
+    /// The images that were found, the newest version first.
     pub candidates: Vec<Candidate>,
+    /// So many more were found, and are left out: etcd takes no larger object. They are those of the lowest versions, and
+    /// those without one. None of them is taken.
+    #[serde(skip_serializing_if = "is_none")]
+    pub left_out: u32,
     /// What a NodePool that names this channel takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<Latest>,
@@ -71,6 +75,10 @@ pub struct ChannelStatus {
     /// SpecInvalid. Looked: whether the last look was answered; its reasons are Answered, RepositoryInvalid,
     /// RepositoryMissing, RegistryDenies, RegistryFails, TooManyTags, TooLong.
     pub conditions: Vec<Condition>,
+}
+
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An image that was found.
@@ -161,14 +169,15 @@ impl Candidate {
         }
     }
 
-    /// What was found, as decisions take it.
-    pub fn found(&self) -> candidate::Candidate {
+    /// What was found, as decisions take it; `held` is what was taken, and when.
+    pub fn found(&self, held: &[Held]) -> candidate::Candidate {
         let says = match (&self.says, &self.unreadable) {
             (Some(says), None) => Ok(says.clone()),
             (_, why) => Err(why.clone().unwrap_or_else(|| "nobody has written what it says".to_owned())),
         };
         let (digest, tags, first_seen, payload) = (self.digest.0, self.tags.clone(), self.first_seen, self.payload);
-        candidate::Candidate { digest, tags, first_seen, says, payload }
+        let taken = held.iter().filter(|held| held.digest == self.digest).map(|held| held.from).max();
+        candidate::Candidate { digest, tags, first_seen, says, payload, taken }
     }
 }
 

@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
-use slipway_rollout::plan::Order;
+use slipway_rollout::{facts::Hurry, plan::Order};
 
 use crate::word::Word;
 
@@ -155,6 +155,14 @@ pub struct RunNow {
     /// Whose word this is.
     #[serde(flatten)]
     pub word: Word,
+}
+
+impl RunNow {
+    /// The same, as decisions take it.
+    pub fn hurry(&self) -> Hurry {
+        let soak = self.soak_of_wave.and_then(|wave| (wave as usize).checked_sub(1));
+        Hurry { until: self.until, soak }
+    }
 }
 
 /// A node that is left out.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     decide::{Waiting, decide},
-    facts::{Seen, Snapshot},
+    facts::{Hurry, Seen, Snapshot},
     ledger::{Ledger, Node, Refused},
     plan::Plan,
     policy::Rules,
@@ -58,6 +58,8 @@ pub struct Progress<'a> {
     pub passed: usize,
     /// UIDs of nodes that have begun, or of which nothing more is expected.
     pub begun: &'a BTreeSet<&'a str>,
+    /// Whether somebody has it go now.
+    pub hurry: Option<Hurry>,
 }
 
 /// What the plan of this snapshot would do from now on, if each node takes so long.
@@ -67,13 +69,15 @@ pub fn preview(snapshot: &Snapshot, takes: Span, now: Timestamp) -> Preview {
     let begun = nodes.iter().filter(has_begun).map(|seen| seen.node.uid.as_str());
     let begun = begun.chain(snapshot.skip.iter().map(String::as_str)).collect();
     let size = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-    let times = times(plan, rules, Progress { size, passed: *passed, begun: &begun }, takes, now);
+    let times =
+        times(plan, rules, Progress { size, passed: *passed, begun: &begun, hurry: snapshot.hurry }, takes, now);
     Preview { plan: plan.clone(), times, waiting: decide(snapshot, now).waiting }
 }
 
 /// When the nodes of a plan begin from now on at the earliest, if each takes so long.
 pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, now: Timestamp) -> Times {
-    let mut clock = Clock { rules, size: progress.size, takes, ledger: Ledger::default(), ends: Vec::new() };
+    let Progress { size, hurry, .. } = progress;
+    let mut clock = Clock { rules, size, takes, hurry, ledger: Ledger::default(), ends: Vec::new() };
     let mut at = Some(now);
     let mut begins = Vec::new();
     for (n, wave) in plan.waves.iter().enumerate() {
@@ -90,7 +94,10 @@ pub fn times(plan: &Plan, rules: &Rules, progress: Progress<'_>, takes: Span, no
         let soak = wave.soak.filter(|_| n >= progress.passed && times.iter().any(|time| *time != Begins::Already));
         begins.push(times);
         // The wave is over when its last node is.
-        at = at.map(|at| clock.all_end(at)).map(|at| soak.map_or(at, |soak| soak.after(at)));
+        at = at.map(|at| clock.all_end(at)).map(|at| {
+            let is_passed_over = hurry.is_some_and(|hurry| hurry.soak == Some(n) && at < hurry.until);
+            soak.filter(|_| !is_passed_over).map_or(at, |soak| soak.after(at))
+        });
     }
     Times { begins, ends: at }
 }
@@ -99,6 +106,7 @@ struct Clock<'a> {
     rules: &'a Rules,
     size: u32,
     takes: Span,
+    hurry: Option<Hurry>,
     ledger: Ledger,
     /// When which grant ends.
     ends: Vec<(Timestamp, u64)>,
@@ -108,7 +116,10 @@ impl Clock<'_> {
     /// When a node begins, from `at` on.
     fn begins(&mut self, node: &Node, mut at: Timestamp) -> Option<Timestamp> {
         loop {
-            at = self.rules.opens(at)?;
+            // Until then no window holds anybody back.
+            if self.hurry.is_none_or(|hurry| hurry.until <= at) {
+                at = self.rules.opens(at)?;
+            }
             self.end_until(at);
             let limits = self.rules.limits(self.size, Vec::new(), at, None);
             let refused = match self.ledger.give(node, &limits, at) {

@@ -35,6 +35,7 @@ fn an_image() -> impl Strategy<Value = Candidate> {
         first_seen: hour(seen),
         says,
         payload: None,
+        taken: None,
     })
 }
 
@@ -185,6 +186,18 @@ proptest! {
         let (before, after) = (at(*now), at(now + later));
         let version = |choice: &Choice| choice.chosen.as_ref().map(|chosen| chosen.version.clone());
         prop_assert!(version(&after) >= version(&before));
+    }
+
+    /// What one controller has taken the other does not give up because its clock is behind.
+    #[test]
+    fn a_clock_that_is_behind_gives_nothing_up(case in a_case(), behind in 0..100_i64) {
+        let (spec, candidates, source, now) = &case;
+        let mut candidates = alone_in_their_version(candidates);
+        let Some(chosen) = choose(spec, &candidates, Some(source), hour(*now)).chosen else { return Ok(()) };
+        let taken = candidates.iter_mut().find(|of| of.digest == chosen.digest).unwrap();
+        taken.taken = Some(hour(*now));
+        let other = choose(spec, &candidates, Some(source), hour(now - behind));
+        prop_assert_eq!(other.chosen, Some(chosen));
     }
 
     /// Whatever is denied, nothing newer comes of it.

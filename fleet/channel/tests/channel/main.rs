@@ -36,6 +36,7 @@ fn image(text: &str) -> Candidate {
         first_seen: hour(0),
         says: Ok(says),
         payload: None,
+        taken: None,
     }
 }
 

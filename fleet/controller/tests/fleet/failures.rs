@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::{node::payload, site::Site};
+use crate::{
+    node::payload,
+    site::{Site, fleet},
+};
 
 /// How often any node was disturbed.
 fn cordons(site: &Site) -> usize {
@@ -91,4 +94,22 @@ fn a_node_that_was_made_again_under_its_name_is_another_one() {
     site.until_all_run("new");
     assert_eq!(site.chronicle.most_at_once(), 1, "{:?}", site.chronicle.lines());
     assert_eq!(site.nodes.iter().map(|node| node.upgrades()).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn a_rollout_that_the_api_server_refuses_is_its_own_pools_trouble() {
+    let Some(site) = Site::new(2) else { return };
+    site.label("n2", "pool", "other");
+    // Its rollouts would have longer names than there can be.
+    let name = "a".repeat(245);
+    let target = json!({ "image": "docker://registry.example/os:new", "payload": payload("new") });
+    site.make(fleet("NodePool", &name, json!({ "nodeSelector": { "pool": "other" }, "target": target }))).unwrap();
+    let _controller = site.controller();
+    site.pool("new", json!({}));
+    site.until("the other pool is done", |site| site.pool_status().state == "UpToDate");
+    assert_eq!(site.nodes[0].runs(), payload("new"));
+    site.until("it says why", |site| site.status_of(&name).message.contains("the API server says 422"));
+    let status = site.status_of(&name);
+    assert!(status.message.starts_with("nothing begins: rollout aaa"), "{}", status.message);
+    assert_eq!((status.done, site.nodes[1].runs()), (0, payload("old")));
 }

@@ -313,7 +313,11 @@ impl Site {
     }
 
     pub fn pool_status(&self) -> NodePoolStatus {
-        self.get::<NodePool>("p").and_then(|pool| pool.status).unwrap_or_default()
+        self.status_of("p")
+    }
+
+    pub fn status_of(&self, pool: &str) -> NodePoolStatus {
+        self.get::<NodePool>(pool).and_then(|pool| pool.status).unwrap_or_default()
     }
 
     pub fn node_status(&self, name: &str) -> NodeUpgradeStatus {

@@ -1,7 +1,7 @@
 //! Who goes back, and who does not.
 
 use serde_json::json;
-use slipway_fleet::{names, report};
+use slipway_fleet::{names, report, turn::happened};
 use slipway_node::goal::Goal;
 use slipway_node_api::v1::{Ended, Outcome};
 use slipway_rollout::decide::Action;
@@ -133,4 +133,20 @@ fn a_pool_that_cannot_be_understood_says_that_nobody_acts_on_its_abort() {
     scene.objects.rollouts[0].status = None;
     scene.pool("p", json!({ "policies": ["gone"] }));
     assert_eq!(message(&scene), "there is no UpgradePolicy \"gone\"");
+}
+
+#[test]
+fn that_it_goes_now_is_told_while_it_does() {
+    let mut scene = staged(1);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let told = |scene: &Scene| {
+        let before = scene.ledger.status.clone().unwrap_or_default();
+        let all = happened(&scene.round(), &before, now());
+        all.iter().map(|told| told.reason).collect::<Vec<_>>()
+    };
+    let word = |until: &str| json!({ "runNow": { "rolloutUID": uid, "until": until, "who": "eve", "why": "a hole" } });
+    scene.pool("p", word("2026-06-01T12:00:01Z"));
+    assert_eq!(told(&scene), ["GrantGiven", "RunsNow"]);
+    scene.pool("p", word("2026-06-01T12:00:00Z"));
+    assert_eq!(told(&scene), ["GrantGiven"], "its time is over");
 }

@@ -27,7 +27,7 @@ fn spec(more: Value) -> Spec {
 fn image(text: &str, first_seen: Timestamp) -> Candidate {
     let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
     let (digest, of) = (payload(&format!("image {text}")), Some(payload(text)));
-    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of }
+    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of, taken: None }
 }
 
 /// Channels, as they are read and written.
@@ -267,8 +267,76 @@ fn only_so_much_is_kept_of_what_was_taken() {
 fn of_another_architecture_only_the_times_count() {
     let mut board = Board::new(&[("a", json!({}))]);
     board.look("a", Ok(vec![image("1.0.0", hour(0))]), hour(0));
-    assert_eq!(carried(&board.0["a"]), [image("1.0.0", hour(0))]);
+    assert_eq!(carried(&board.0["a"]), [Candidate { taken: Some(hour(0)), ..image("1.0.0", hour(0)) }]);
     board.edit("a", json!({ "arch": "arm64" }));
     let [carried] = &carried(&board.0["a"])[..] else { panic!("one image") };
     assert_eq!((carried.first_seen, carried.payload, carried.says.is_err()), (hour(0), None, true));
+}
+
+#[test]
+fn clocks_that_differ_give_no_choice_up_and_people_who_want_it_older_do() {
+    let mut board = Board::new(&[("stable", json!({ "minAge": "10h" }))]);
+    let all = vec![image("1.0.0", hour(-20)), image("2.0.0", hour(0))];
+    board.look("stable", Ok(all.clone()), hour(1));
+    assert_eq!(board.latest("stable"), Some("1.0.0"));
+    board.write(hour(10));
+    let held = |board: &Board| board.status("stable").held.len();
+    assert_eq!((board.latest("stable"), held(&board)), (Some("2.0.0"), 2));
+    // The other controller's clock is an hour behind; it looks, too.
+    board.write(hour(9));
+    board.look("stable", Ok(all), hour(9));
+    assert_eq!((board.latest("stable"), held(&board)), (Some("2.0.0"), 2));
+    board.edit("stable", json!({ "minAge": "30h" }));
+    board.write(hour(11));
+    assert_eq!((board.latest("stable"), board.why("stable", "2.0.0").0), (Some("1.0.0"), "TooYoung"));
+    board.write(hour(30));
+    assert_eq!(board.latest("stable"), Some("2.0.0"));
+}
+
+#[test]
+fn floors_of_a_choice_whose_payload_is_not_known_are_not_those_of_what_stays() {
+    let mut board = Board::new(&[("stable", json!({ "floors": ["1.0.0", "2.0.0"] }))]);
+    let floors = |board: &Board| board.status("stable").floors.iter().map(|of| of.version.clone()).collect::<Vec<_>>();
+    let known = ["1.0.0", "1.5.0"].map(|text| image(text, hour(0)));
+    board.look("stable", Ok(known.to_vec()), hour(0));
+    assert_eq!((board.latest("stable"), floors(&board)), (Some("1.5.0"), vec!["1.0.0".to_owned()]));
+    let new = Candidate { payload: None, ..image("3.0.0", hour(1)) };
+    let all: Vec<_> = known.into_iter().chain([image("2.0.0", hour(1)), new.clone()]).collect();
+    board.look("stable", Ok(all.clone()), hour(1));
+    assert_eq!(board.condition("stable", "Ready").1, "PayloadUnknown");
+    assert_eq!((board.latest("stable"), floors(&board)), (Some("1.5.0"), vec!["1.0.0".to_owned()]));
+    let payload = Some(payload("3.0.0"));
+    let all = all.into_iter().map(|of| if of == new { Candidate { payload, ..of } } else { of }).collect();
+    board.look("stable", Ok(all), hour(2));
+    assert_eq!((board.latest("stable"), floors(&board).len()), (Some("3.0.0"), 2));
+}
+
+#[test]
+fn a_status_is_no_larger_than_etcd_takes_and_says_what_is_left_out() {
+    let mut board = Board::new(&[("stable", json!({ "floors": ["0.0.1"], "range": "<2" }))]);
+    let long = |n: usize| {
+        let mut of = image(&format!("2.{n}.0-{}", "x".repeat(50)), hour(0));
+        let says = of.says.as_mut().unwrap();
+        says.channels.extend((0..7).map(|n| format!("{n}{}", "\u{1F600}".repeat(15))));
+        says.created = Some("y".repeat(64));
+        of.tags = BTreeSet::from([format!("{n:0>128}")]);
+        of
+    };
+    let unreadable = |n: usize| Candidate { says: Err("\u{1F600}".repeat(500)), ..long(1000 + n) };
+    let mut all: Vec<_> = (0..600).map(long).chain((0..398).map(unreadable)).collect();
+    all.extend([image("0.0.1", hour(0)), image("1.0.0", hour(0))]);
+    board.look("stable", Ok(all), hour(1));
+    let size = |board: &Board| serde_json::to_vec(board.status("stable")).unwrap().len();
+    let status = board.status("stable").clone();
+    assert!(size(&board) <= (1 << 20) + 100, "{}", size(&board));
+    assert!(status.left_out > 0 && status.candidates.len() + status.left_out as usize == 1000, "{}", status.left_out);
+    assert!(status.candidates.len() > 500, "{}", status.candidates.len());
+    // What is taken stays, and so does what is gone through.
+    assert_eq!((board.latest("stable"), board.why("stable", "0.0.1").0), (Some("1.0.0"), "Older"));
+    assert!(status.floors[0].image.is_some());
+    // It is the same when it is written again, and the next look counts anew.
+    board.write(hour(1));
+    assert_eq!(board.status("stable"), &status);
+    board.look("stable", Ok(vec![image("1.0.0", hour(0))]), hour(2));
+    assert_eq!(board.status("stable").left_out, 0);
 }

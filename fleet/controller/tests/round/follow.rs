@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use slipway_fleet::report;
 use slipway_node_api::v1::Denied;
 
-use crate::scene::{Scene, payload};
+use crate::scene::{Scene, now, payload};
 
 fn latest(version: &str) -> Value {
     let digest = payload(&format!("image {version}"));
@@ -188,4 +188,21 @@ fn a_channel_without_an_image_begins_nothing() {
         (problem.word(), problem.to_string().as_str()),
         ("NoTarget", "the Channel \"stable\" has no image: there is no image")
     );
+}
+
+#[test]
+fn who_has_the_choice_already_is_done_while_others_go_through_a_floor() {
+    let floors = json!([{ "version": "2.0.0", "image": latest("2.0.0") }]);
+    let mut scene = scene(status(&["1.0.0", "2.0.0", "3.0.0"], floors), &["1.0.0", "3.0.0", "3.0.0"]);
+    scene.roll();
+    let pool = |scene: &Scene| {
+        let round = scene.round();
+        let status = report::pool(round.pools["p"].as_ref().unwrap(), None, now());
+        (status.payload.unwrap(), status.done, status.nodes, status.state == "UpToDate")
+    };
+    assert_eq!(pool(&scene), (payload("2.0.0"), 2, 3, false));
+    scene.says(2).health.as_mut().unwrap().state = "ill".to_owned();
+    assert_eq!(pool(&scene), (payload("2.0.0"), 1, 3, false), "not if it is not well");
+    runs(&mut scene, 0, "2.0.0");
+    assert_eq!((pool(&scene).0, pool(&scene).3), (payload("3.0.0"), false));
 }

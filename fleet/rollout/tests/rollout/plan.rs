@@ -3,6 +3,7 @@
 use proptest::{prelude::*, sample::select};
 use slipway_rollout::{
     amount::Amount,
+    facts::{Hurry, Snapshot},
     ledger::{Node, Role},
     plan::{Order, Plan},
     policy::{Policy, Rules, Step},
@@ -126,6 +127,29 @@ fn a_preview_has_the_earliest_times() {
     assert_eq!(says.len(), 5);
     assert_eq!(says[0], "no window of policy \"\" is open; the next time is 2026-06-01T22:00:00Z");
     assert!(says[1].starts_with("wave 1 is not over: it waits for a-"), "{}", says[1]);
+}
+
+#[test]
+fn a_preview_of_what_goes_now_waits_for_no_window_until_then() {
+    let policy = Policy {
+        windows: vec![
+            Window::new(vec![], "22:00".parse().unwrap(), Span::minutes(60), Zone::named("UTC").unwrap()).unwrap(),
+        ],
+        steps: steps(&[(Amount::Nodes(1), 30)]),
+        ..Policy::default()
+    };
+    let nodes = ["a-1", "a-2", "a-3"].map(worker);
+    let rules = rules(policy);
+    let plan = Plan::new("pool", NEW, nodes.clone(), &rules, Order::default(), None);
+    let mut snapshot = world::snapshot(plan, rules, nodes.map(staged).to_vec());
+    let begins = |snapshot: &Snapshot| preview(snapshot, Span::minutes(10), noon()).times.begins.concat();
+    let times = |all: [&str; 3]| all.map(|time| Begins::At(at(&format!("2026-06-01T{time}Z"))));
+    snapshot.hurry = Some(Hurry { until: at("2026-06-01T12:20Z"), soak: Some(0) });
+    assert_eq!(begins(&snapshot), times(["12:00", "12:10", "22:00"]));
+    snapshot.hurry = Some(Hurry { until: at("2026-06-01T12:20Z"), soak: None });
+    assert_eq!(begins(&snapshot), times(["12:00", "22:00", "22:10"]));
+    snapshot.hurry = Some(Hurry { until: noon(), soak: Some(0) });
+    assert_eq!(begins(&snapshot), times(["22:00", "22:40", "22:50"]));
 }
 
 #[test]

@@ -10,8 +10,14 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{policy::UpgradePolicy, pool::NodePool, rollout::Rollout, upgrade::NodeUpgrade};
+use slipway_fleet_objects::{
+    policy::UpgradePolicy,
+    pool::{NodePool, RunNow},
+    rollout::Rollout,
+    upgrade::NodeUpgrade,
+};
 use slipway_rollout::{
+    facts::Hurry,
     ledger::Role,
     policy::Rules,
     preview::{self, Begins, Progress},
@@ -115,10 +121,12 @@ pub async fn of(cluster: &Cluster, pool: &str, takes: Span, now: Timestamp) -> R
         .filter(|upgrade| upgrade.spec.pool == pool)
         .map(|upgrade| (upgrade.spec.node_uid.as_str(), upgrade))
         .collect();
+    let hurry = of.spec.run_now.as_ref().filter(|now| Some(&now.rollout_uid) == rollout.metadata.uid.as_ref());
+    let hurry = hurry.map(RunNow::hurry);
     let is_seen = of.metadata.generation.unwrap_or(0) == status.observed_generation;
     let behind =
         !is_seen || status.rollout != rollout.metadata.name || status.payload != Some(rollout.spec.plan.payload);
-    Ok(Forecast { behind, ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, now)) })
+    Ok(Forecast { behind, ..Forecast::new(pool, status.nodes, &rollout, &rules, &upgrades, (takes, hurry, now)) })
 }
 
 fn rules(pool: &NodePool, policies: Vec<UpgradePolicy>) -> Result<Rules, Failure> {
@@ -146,7 +154,7 @@ impl Forecast {
         rollout: &Rollout,
         rules: &Rules,
         upgrades: &BTreeMap<&str, &NodeUpgrade>,
-        (takes, now): (Span, Timestamp),
+        (takes, hurry, now): (Span, Option<Hurry>, Timestamp),
     ) -> Self {
         let plan = &rollout.spec.plan;
         let status = rollout.status.clone().unwrap_or_default();
@@ -157,7 +165,7 @@ impl Forecast {
         };
         let begun: BTreeSet<&str> =
             plan.nodes().map(|(_, node)| node.uid.as_str()).filter(|uid| has_begun(uid)).collect();
-        let progress = Progress { size, passed: status.passed as usize, begun: &begun };
+        let progress = Progress { size, passed: status.passed as usize, begun: &begun, hurry };
         let times = preview::times(plan, rules, progress, takes, now);
         let waves = plan.waves.iter().zip(&times.begins).enumerate().map(|(n, (wave, begins))| Wave {
             number: u32::try_from(n + 1).unwrap_or(u32::MAX),
