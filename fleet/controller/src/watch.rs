@@ -77,6 +77,8 @@ fn generation(meta: &ObjectMeta) -> Mark {
     mark((meta.generation, meta.deletion_timestamp.is_some()))
 }
 
+const NODE: Kind<Node> = Kind { meta: |node| &node.metadata, mark: of_node };
+
 fn of_node(node: &Node) -> Mark {
     let status = node.status.clone().unwrap_or_default();
     let addresses: Vec<_> = status.addresses.into_iter().map(|of| (of.type_, of.address)).collect();
@@ -108,6 +110,12 @@ impl Known {
     }
 }
 
+/// What counts of the objects of one kind.
+struct Kind<K> {
+    meta: fn(&K) -> &ObjectMeta,
+    mark: fn(&K) -> Mark,
+}
+
 /// Where a stream goes on.
 #[derive(Debug)]
 struct Course {
@@ -137,15 +145,10 @@ impl Course {
     }
 
     /// Whether this is a change.
-    fn told<K>(
-        &mut self,
-        event: WatchEvent<K>,
-        meta: fn(&K) -> &ObjectMeta,
-        mark: fn(&K) -> Mark,
-    ) -> Result<bool, End> {
+    fn told<K>(&mut self, event: WatchEvent<K>, kind: &Kind<K>) -> Result<bool, End> {
         let (object, to) = match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                let to = mark(&object);
+                let to = (kind.mark)(&object);
                 (object, Some(to))
             }
             WatchEvent::Deleted(object) => (object, None),
@@ -155,7 +158,7 @@ impl Course {
             }
             WatchEvent::Error(_) => return Err(End::Lost),
         };
-        let meta = meta(&object);
+        let meta = (kind.meta)(&object);
         self.version = meta.resource_version.clone().unwrap_or_else(|| ALL.to_owned());
         Ok(self.known.changes(meta, to))
     }
@@ -183,21 +186,18 @@ where
 {
     let api = Api::<K>::all(client.clone());
     let open = async |version: &str| api.watch_metadata(params, version).await;
-    follow(open, |object: &PartialObjectMeta<K>| &object.metadata, |object| generation(&object.metadata), wakes).await
+    let kind =
+        Kind::<PartialObjectMeta<K>> { meta: |object| &object.metadata, mark: |object| generation(&object.metadata) };
+    follow(open, &kind, wakes).await
 }
 
 async fn nodes(client: &Client, params: &WatchParams, wakes: &[&Notify]) -> Infallible {
     let api = Api::<Node>::all_with(client.clone(), &ApiResource::erase::<core::Node>(&()));
-    follow(async |version: &str| api.watch(params, version).await, |node| &node.metadata, of_node, wakes).await
+    follow(async |version: &str| api.watch(params, version).await, &NODE, wakes).await
 }
 
 /// The stream of one kind. When it ends it begins again, after a pause that grows while it lasts no time.
-async fn follow<K, S>(
-    open: impl AsyncFn(&str) -> kube::Result<S>,
-    meta: fn(&K) -> &ObjectMeta,
-    mark: fn(&K) -> Mark,
-    wakes: &[&Notify],
-) -> Infallible
+async fn follow<K, S>(open: impl AsyncFn(&str) -> kube::Result<S>, kind: &Kind<K>, wakes: &[&Notify]) -> Infallible
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
@@ -205,7 +205,7 @@ where
     let mut pause = least;
     loop {
         let begun = Instant::now();
-        let end = stream(&open, &mut course, (meta, mark), wakes).await;
+        let end = stream(&open, &mut course, kind, wakes).await;
         course.ended(&end);
         pause = if begun.elapsed() > most { least } else { (2 * pause).min(most) };
         sleep(pause).await;
@@ -215,7 +215,7 @@ where
 async fn stream<K, S>(
     open: impl AsyncFn(&str) -> kube::Result<S>,
     course: &mut Course,
-    (meta, mark): (fn(&K) -> &ObjectMeta, fn(&K) -> Mark),
+    kind: &Kind<K>,
     wakes: &[&Notify],
 ) -> End
 where
@@ -234,7 +234,7 @@ where
             Ok(Some(Err(kube::Error::Api(_) | kube::Error::SerdeError(_)))) => return End::Lost,
             Ok(Some(Err(_)) | None) | Err(_) => return End::Cut,
         };
-        match course.told(event, meta, mark) {
+        match course.told(event, kind) {
             Ok(true) => wakes.iter().for_each(|who| who.notify_one()),
             Ok(false) => {}
             Err(end) => return end,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn told(course: &mut Course, event: WatchEvent<Node>) -> Result<bool, End> {
-        course.told(event, |node| &node.metadata, of_node)
+        course.told(event, &NODE)
     }
 
     fn ready(is_so: &str, heartbeat: &str) -> Value {

@@ -9,6 +9,7 @@ mod back;
 mod channels;
 mod failures;
 mod many;
+mod memory;
 mod metrics;
 mod node;
 mod program;

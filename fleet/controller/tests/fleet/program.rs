@@ -22,6 +22,12 @@ impl Drop for Running {
     }
 }
 
+impl Running {
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
 impl Site {
     /// Another controller.
     pub fn controller(&self) -> Running {
