@@ -28,6 +28,9 @@ use crate::metrics::{Answer, Metrics};
 /// How long the API server may take for one answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
+/// Objects in one answer: as many as other clients ask for. An answer is in memory twice, as text and as objects.
+const PAGE: u32 = 500;
+
 /// Why an object could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -134,8 +137,12 @@ impl Cluster {
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
             self.within_list("rollouts", self.all::<Rollout>()),
-            self.within_list("nodes' upgrades", self.all::<NodeUpgrade>()),
-            self.within_list("nodes", self.all::<core::Node>()),
+            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| upgrade.metadata.managed_fields = None),
+            self.lean("nodes", self.all::<core::Node>(), |node| {
+                // Most of a Node, and no decision needs it.
+                node.metadata.managed_fields = None;
+                node.status.iter_mut().for_each(|status| status.images = None);
+            }),
         )?;
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
         Ok(Objects { pools, policies, channels, rollouts, upgrades, nodes })
@@ -235,7 +242,24 @@ impl Cluster {
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        Ok(self.within(what, api.list(&ListParams::default())).await?.items)
+        self.lean(what, api, |_| ()).await
+    }
+
+    /// All objects of a kind as they were at one time, in pages, and without what `spares` takes away.
+    async fn lean<K>(&self, what: &str, api: Api<K>, spares: fn(&mut K)) -> Result<Vec<K>>
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
+        loop {
+            let mut page = self.within(what, api.list(&params)).await?;
+            page.items.iter_mut().for_each(spares);
+            all.append(&mut page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
     }
 
     async fn within<T>(&self, what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
@@ -250,8 +274,8 @@ impl Cluster {
             }
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("the API server says {}: {}", status.code, status.message);
-                // What it says of itself may pass: 429, and all from 500 on.
-                let is_final = (400..500).contains(&status.code) && status.code != 429;
+                // These pass: a list that took too long, too many requests, and all that is the server's own trouble.
+                let is_final = (400..500).contains(&status.code) && !matches!(status.code, 410 | 429);
                 let what = what.to_owned();
                 (Answer::Refused, Err(if is_final { Error::Refused { what, why } } else { failed(why) }))
             }

@@ -6,7 +6,7 @@ use std::{env, fs, time::Instant};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use slipway_fleet_objects::upgrade::NodeUpgrade;
@@ -16,8 +16,8 @@ use crate::{metrics::numbers, site::Site};
 
 /// How many Nodes, if nobody says it.
 const FEW: &str = "100";
-/// How large a Node is that a kubelet has written, bytes: the larger half of it is the names of images.
-const OF_A_NODE: usize = 8 << 10;
+/// Images that a kubelet names, as many as it does: 8 kB, and the larger half of a Node.
+const IMAGES: usize = 50;
 /// Requests of the test at once.
 const AT_ONCE: usize = 16;
 /// What a controller for 10,000 nodes may take, kB.
@@ -29,11 +29,15 @@ fn add(site: &Site, numbers: std::ops::Range<usize>) {
         let mut making = JoinSet::new();
         for n in numbers {
             let nodes: Api<Node> = Api::all(site.client.clone());
-            let annotations = json!({ "images": "x".repeat(OF_A_NODE) });
-            let metadata =
-                json!({ "name": format!("many-{n}"), "labels": { "pool": "p" }, "annotations": annotations });
-            let node = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
-            making.spawn(async move { nodes.create(&PostParams::default(), &node).await.unwrap() });
+            let name = format!("many-{n}");
+            let node = json!({ "metadata": { "name": name, "labels": { "pool": "p" } } });
+            let image = |n: usize| json!({ "names": [format!("registry.example/{n:0>60}"), format!("{n:0>70}")] });
+            let images: Vec<_> = (0..IMAGES).map(image).collect();
+            making.spawn(async move {
+                nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+                let patch = Patch::Merge(json!({ "status": { "images": images } }));
+                nodes.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+            });
             if making.len() == AT_ONCE {
                 making.join_next().await.unwrap().unwrap();
             }

@@ -116,6 +116,25 @@ fn what_people_gave_up_stays_so_although_the_target_changes_at_once() {
 }
 
 #[test]
+fn what_people_gave_up_is_not_begun_while_the_pool_goes_to_another_target() {
+    let mut scene = staged(2);
+    let round = scene.round();
+    scene.ledger.status = Some(round.ledger);
+    let uid = scene.objects.rollouts[0].metadata.uid.clone();
+    let abort = json!({ "rolloutUID": uid, "who": "eve", "why": "the wrong image" });
+    let target = json!({ "image": "docker://registry.example/os:3", "payload": payload("3") });
+    scene.pool("p", json!({ "target": target }));
+    let begins = |scene: &Scene| actions(scene).iter().any(|action| matches!(action, Action::Begin { .. }));
+    assert!(begins(&scene), "what was granted before goes on to its end");
+    scene.pool("p", json!({ "target": target, "abort": abort }));
+    assert_eq!(actions(&scene), []);
+    let round = scene.round();
+    let course = round.pools["p"].as_ref().unwrap();
+    let status = report::rollout(course.rollout.as_ref().unwrap(), course, now());
+    assert_eq!(status.aborted.as_deref(), Some("eve: the wrong image"));
+}
+
+#[test]
 fn a_pool_that_cannot_be_understood_says_that_nobody_acts_on_its_abort() {
     let mut scene = staged(2);
     let uid = scene.objects.rollouts[0].metadata.uid.clone();
