@@ -109,7 +109,11 @@ pub fn discover(
             _ => read(&name, digest, spec.arch, options).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
-        Candidate { digest, tags, first_seen, says, payload: before.and_then(|before| before.payload) }
+        // A signature stays one. Whoever has not signed may do so until the next look.
+        let signed = before.and_then(|before| before.signed.clone());
+        let signed =
+            signed.filter(|signed| spec.signatures.as_ref().is_some_and(|of| of.are_met(Some(signed)).is_ok()));
+        Candidate { digest, tags, first_seen, says, payload: before.and_then(|before| before.payload), signed }
     };
     Ok(found.into_iter().map(candidate).collect())
 }

@@ -8,10 +8,12 @@ use crate::{
     choose::{Source, choose},
     discover::{DiscoverError, Limits, discover},
     payload::payload,
+    signatures::Signatures,
+    signed::signed,
     spec::Spec,
 };
 
-/// What is in the registry now, with the payloads of what may be chosen. An image whose payload cannot be found out is one
+/// What is in the registry now, with signatures and payloads of what may be chosen. An image whose payload cannot be found out is one
 /// that cannot be read: no node could be told what to expect of it.
 pub fn look(
     spec: &Spec,
@@ -23,6 +25,9 @@ pub fn look(
 ) -> Result<Vec<Candidate>, DiscoverError> {
     let mut candidates = discover(spec, options, limits, known, now)?;
     // Each round one more is known, or is no choice any more.
+    while let Some((n, demand)) = lacks_signatures(spec, &candidates, source, now) {
+        candidates[n].signed = Some(signed(spec, demand, candidates[n].digest, options));
+    }
     while let Some(n) = lacks_payload(spec, &candidates, source, now) {
         match payload(spec, candidates[n].digest, options, limits) {
             Ok(payload) => candidates[n].payload = Some(payload),
@@ -30,6 +35,22 @@ pub fn look(
         }
     }
     Ok(candidates)
+}
+
+/// The first that may be needed and was not looked at for signatures, and whose it needs.
+pub fn lacks_signatures<'a>(
+    spec: &'a Spec,
+    candidates: &[Candidate],
+    source: Option<&Source>,
+    now: Timestamp,
+) -> Option<(usize, &'a Signatures)> {
+    let demand = spec.signatures.as_ref()?;
+    let hoped =
+        |of: &Candidate| Candidate { signed: of.signed.clone().or_else(|| Some(demand.by_all())), ..of.clone() };
+    let hoped: Vec<_> = candidates.iter().map(hoped).collect();
+    let choice = choose(spec, &hoped, source, now);
+    let lacks = |of: &Candidate| of.signed.is_none() && choice.waits_for_signatures(of.digest);
+    candidates.iter().position(lacks).map(|n| (n, demand))
 }
 
 /// The first whose payload is needed and not known.
