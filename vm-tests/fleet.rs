@@ -89,7 +89,7 @@ fn follows() {
     }
 
     site.push(bad.path(), VERSION_3);
-    site.expect("Denied 1");
+    site.expect("Denied 0");
     site.cluster
         .expect(&["get", "disruptionledger", "cluster", "-o", "jsonpath=grants: {.status.grants}"], "grants: []");
     let canary = site.canary();
