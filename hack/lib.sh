@@ -177,6 +177,7 @@ node_programs() {
     "$top/fleet/hack/parts" kube
     "$top/fleet/hack/parts" kubelet
     cp "$top"/out/cache/fleet/{kube-apiserver,kubelet,kubectl} "$top/out/node/"
+    strip -o "$top/out/node/slipway-fleet" "$programs/slipway-fleet"
 }
 
 # etcd's client is made from etcd's own messages when it is compiled.

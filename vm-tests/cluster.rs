@@ -112,6 +112,39 @@ impl Cluster {
         }
     }
 
+    /// What `kubectl apply -k` makes of these manifests. This API server is older than the rules in their schemas: it passes
+    /// over them, and kubectl would not.
+    #[track_caller]
+    pub fn applies(&self, manifests: &Path) {
+        let dir = manifests.display().to_string();
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let args = self.with_credentials(&["apply", "--validate=false", "-k", &dir]);
+            let ended = run_to_end(self.program(), args);
+            if ended.code == 0 {
+                return;
+            }
+            // A namespace that was made just now may not be there yet.
+            assert!(Instant::now() < deadline, "{}", ended.stderr);
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// A kubeconfig with a token of this ServiceAccount, for a program on this machine.
+    pub fn service_account(&self, namespace: &str, name: &str) -> PathBuf {
+        let request = self.path("token.json");
+        let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+        fs::write(&request, body.to_string()).expect("a temporary directory has room");
+        let at = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+        let answer = self.kubectl(&["create", "--raw", &at, "-f", &request]);
+        let answer: Value = serde_json::from_str(&answer).expect("an API server prints JSON");
+        let user = json!({ "token": answer["status"]["token"] });
+        let file = PathBuf::from(self.path(&format!("{name}.conf")));
+        fs::write(&file, self.kubeconfig(&format!("127.0.0.1:{}", self.port), &user))
+            .expect("a temporary directory has room");
+        file
+    }
+
     /// Make an object.
     pub fn create(&self, object: &Value) {
         let file = self.path("object.json");
@@ -146,14 +179,13 @@ impl Cluster {
     }
 
     fn credentials(&self, name: &str, server: &str) -> String {
-        let data = |file: String| {
-            let bytes = fs::read(self.path(&file)).expect("openssl wrote it");
-            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes)
-        };
-        let [certificate, key] = ["crt", "key"].map(|ending| data(format!("{name}.{ending}")));
-        let cluster =
-            json!({ "server": format!("https://{server}"), "certificate-authority-data": data("ca.crt".into()) });
-        let user = json!({ "client-certificate-data": certificate, "client-key-data": key });
+        let [certificate, key] = ["crt", "key"].map(|ending| self.data(&format!("{name}.{ending}")));
+        self.kubeconfig(server, &json!({ "client-certificate-data": certificate, "client-key-data": key }))
+    }
+
+    fn kubeconfig(&self, server: &str, user: &Value) -> String {
+        let authority = self.data("ca.crt");
+        let cluster = json!({ "server": format!("https://{server}"), "certificate-authority-data": authority });
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{ "name": "c", "cluster": cluster }],
@@ -161,6 +193,12 @@ impl Cluster {
             "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "c" } }],
         })
         .to_string()
+    }
+
+    /// A file as a kubeconfig has it.
+    fn data(&self, file: &str) -> String {
+        let bytes = fs::read(self.path(file)).expect("openssl wrote it");
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes)
     }
 }
 

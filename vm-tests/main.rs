@@ -41,6 +41,7 @@ mod damaged;
 mod debugger;
 mod factory;
 mod firmware;
+mod fleet;
 mod grow;
 mod image;
 mod in_guest;

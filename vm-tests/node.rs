@@ -69,7 +69,7 @@ pub const NODE_PROGRAMS: [&str; 5] = ["etcd", "containerd", "containerd-shim-run
 /// Seconds a version has to be well in. A guest may be far slower than a machine.
 pub const PROVE: u64 = 1200;
 /// The same for one that never will be: nobody wants to wait for that.
-const PROVE_SICK: u64 = 240;
+pub const PROVE_SICK: u64 = 240;
 /// Says on the console what the node has to do, until that is nothing; how the last thing ended, and whether etcd still
 /// has the lock of an upgrade.
 const NODE_SAYS: &str = r#"#!/bin/bash

@@ -281,10 +281,19 @@ impl Machine {
 
     /// Plug in a network card whose net ends at the host: DHCP gives addresses, and 10.0.2.2 answers. TCP connections to
     /// these ports of 10.0.2.100 end at those of the host's loopback device.
-    pub fn test_net(mut self, servers: &[(u16, u16)]) -> Self {
+    pub fn test_net(self, servers: &[(u16, u16)]) -> Self {
+        self.reached_at("", servers)
+    }
+
+    /// The same, and connections to this address of the host, `127.0.1.1:4000`, end at this port of the machine.
+    pub fn served_net(self, servers: &[(u16, u16)], host: &str, port: u16) -> Self {
+        self.reached_at(&format!(",hostfwd=tcp:{host}-:{port}"), servers)
+    }
+
+    fn reached_at(mut self, served: &str, servers: &[(u16, u16)]) -> Self {
         // A program for each connection: without one QEMU has a single connection for all, and opens it at once.
         let forward = |(at, port): &_| format!(",guestfwd=tcp:10.0.2.100:{at}-cmd:busybox nc 127.0.0.1 {port}");
-        let net = format!("user,id=net,restrict=on{}", servers.iter().map(forward).collect::<String>());
+        let net = format!("user,id=net,restrict=on{served}{}", servers.iter().map(forward).collect::<String>());
         self.only_disks = false;
         self.files.extend(["-netdev".into(), net.into()]);
         self.shape.extend(["-device", "virtio-net-pci,netdev=net,romfile="].map(Into::into));

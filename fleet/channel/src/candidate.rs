@@ -8,6 +8,8 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
+use crate::signatures::Signed;
+
 /// The label or annotation that names an image's channels, separated by commas: `stable` or `beta,alpha`.
 pub const CHANNEL: &str = "dev.slipway.channel";
 /// The label or annotation that has its version.
@@ -26,6 +28,8 @@ pub struct Candidate {
     pub says: Result<Says, String>,
     /// The digest that names the payload in it, where somebody needed it.
     pub payload: Option<Sha256>,
+    /// Who has signed it; `None` if nobody has looked.
+    pub signed: Option<Signed>,
     /// When this channel took it last. So late it was by the clock of whoever did: an image is not too young again for
     /// somebody whose clock is behind.
     pub taken: Option<Timestamp>,

@@ -134,9 +134,6 @@ fn may_be_used(spec: &Spec, candidate: &Candidate, source: Option<&Source>, now:
     if let Some(deny) = spec.deny.iter().find(|deny| deny.means(candidate.digest, version.as_ref())) {
         return Err(Why::Denied(deny.clone()));
     }
-    if spec.signature_required {
-        return Err(Why::Unsigned);
-    }
     let version = version.ok_or(Why::NoVersion)?;
     // Clocks of two controllers differ, and what one has taken the other would give up again, and so on.
     let now = candidate.taken.map_or(now, |taken| taken.max(now));
@@ -146,6 +143,10 @@ fn may_be_used(spec: &Spec, candidate: &Candidate, source: Option<&Source>, now:
     }
     if let Some(promotion) = &spec.promote_from {
         is_promoted(promotion, candidate.digest, source, now)?;
+    }
+    // The last one: nobody looks for signatures of what is not wanted anyway.
+    if let Some(demand) = &spec.signatures {
+        demand.are_met(candidate.signed.as_ref()).map_err(Why::Unsigned)?;
     }
     Ok(version)
 }
@@ -188,6 +189,14 @@ impl Choice {
         let mut needed: BTreeSet<Sha256> = self.chosen.iter().chain(floors).map(|image| image.digest).collect();
         needed.extend(all.map(|candidate| candidate.digest));
         needed
+    }
+
+    /// Whether it matters who has signed this one: a node may be sent there, or it has the version of another one, and only
+    /// one of them is the owner's.
+    pub fn waits_for_signatures(&self, digest: Sha256) -> bool {
+        let floors = self.floors.iter().filter_map(|(_, image)| image.as_ref());
+        let is_double = matches!(self.refused.get(&digest), Some(Why::SameVersion { .. }));
+        is_double || self.chosen.iter().chain(floors).any(|image| image.digest == digest)
     }
 
     /// It is not chosen only because something newer is. What was denied since, or is young again, is not.

@@ -145,8 +145,12 @@ pub fn discover(
             _ => repository.read(digest).map_err(|e| e.to_string()),
         };
         let first_seen = before.map_or(now, |before| before.first_seen);
+        // A signature stays one. Whoever has not signed may do so until the next look.
+        let signed = before.and_then(|before| before.signed.clone());
+        let signed =
+            signed.filter(|signed| spec.signatures.as_ref().is_some_and(|of| of.are_met(Some(signed)).is_ok()));
         let (payload, taken) = (before.and_then(|before| before.payload), before.and_then(|before| before.taken));
-        Candidate { digest, tags, first_seen, says, payload, taken }
+        Candidate { digest, tags, first_seen, says, payload, signed, taken }
     };
     Ok(found.into_iter().map(candidate).collect())
 }

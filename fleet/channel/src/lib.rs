@@ -13,7 +13,9 @@
 //! * [`next`](choose::Choice::next): what a node that runs something older gets, floor by floor
 //! * `discover`: looks into a registry, by the installer's own way (feature `registry`)
 //! * `payload`: which payload is in an image (feature `registry`)
-//! * `look`: one look: what is there, and the payloads of what may be chosen (feature `registry`)
+//! * [`signatures`]: whose signatures a channel demands
+//! * `signed`: who has signed an image (feature `registry`)
+//! * `look`: one look: what is there, with signatures and payloads of what may be chosen (feature `registry`)
 
 pub mod candidate;
 pub mod choose;
@@ -24,5 +26,8 @@ pub mod look;
 pub mod pattern;
 #[cfg(feature = "registry")]
 pub mod payload;
+pub mod signatures;
+#[cfg(feature = "registry")]
+pub mod signed;
 pub mod spec;
 pub mod why;

@@ -8,12 +8,14 @@ use crate::{
     choose::{Source, choose},
     discover::{DiscoverError, Limits, Repository, discover},
     payload::payload,
+    signatures::Signatures,
+    signed::signed,
     spec::Spec,
 };
 
-/// What is in the registry now, with the payloads of what may be chosen. An image whose payload cannot be found out is one
-/// that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a look that is not
-/// complete by then has found nothing.
+/// What is in the registry now, with signatures and payloads of what may be chosen. An image whose payload cannot be found
+/// out is one that cannot be read: no node could be told what to expect of it. Where the options have a deadline, a look that
+/// is not complete by then has found nothing.
 pub fn look(
     spec: &Spec,
     options: &Options,
@@ -33,6 +35,13 @@ pub fn look(
         return Err(too_long(&format!("{} images were read", candidates.len()), candidates));
     }
     // Each round one more is known, or is no choice any more.
+    while let Some((n, demand)) = lacks_signatures(spec, &candidates, source, now) {
+        let signed = signed(&repository, demand, candidates[n].digest);
+        if options.is_over() {
+            return Err(too_long("signatures were looked for", candidates));
+        }
+        candidates[n].signed = Some(signed);
+    }
     while let Some(n) = lacks_payload(spec, &candidates, source, now) {
         match payload(&repository, candidates[n].digest, limits) {
             Ok(payload) => candidates[n].payload = Some(payload),
@@ -41,6 +50,22 @@ pub fn look(
         }
     }
     Ok(candidates)
+}
+
+/// The first that may be needed and was not looked at for signatures, and whose it needs.
+pub fn lacks_signatures<'a>(
+    spec: &'a Spec,
+    candidates: &[Candidate],
+    source: Option<&Source>,
+    now: Timestamp,
+) -> Option<(usize, &'a Signatures)> {
+    let demand = spec.signatures.as_ref()?;
+    let hoped =
+        |of: &Candidate| Candidate { signed: of.signed.clone().or_else(|| Some(demand.by_all())), ..of.clone() };
+    let hoped: Vec<_> = candidates.iter().map(hoped).collect();
+    let choice = choose(spec, &hoped, source, now);
+    let lacks = |of: &Candidate| of.signed.is_none() && choice.waits_for_signatures(of.digest);
+    candidates.iter().position(lacks).map(|n| (n, demand))
 }
 
 /// The first whose payload is needed and not known.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::image_ref::parse_digest};
 use slipway_rollout::span::Span;
 
-use crate::{candidate::version, pattern::Pattern};
+use crate::{candidate::version, pattern::Pattern, signatures::Signatures};
 
 /// How often a registry is asked where nobody says it, minutes.
 const INTERVAL: u32 = 10;
@@ -49,9 +49,9 @@ pub struct Spec {
     /// Only images that were another channel's choice for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promote_from: Option<Promotion>,
-    /// Only images with a signature. Nobody looks at signatures yet, so such a channel chooses nothing.
-    #[serde(default)]
-    pub signature_required: bool,
+    /// Whose signatures an image needs, as cosign makes them. Without it, nobody's. Nodes have a policy of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signatures: Option<Signatures>,
 }
 
 fn amd64() -> Arch {

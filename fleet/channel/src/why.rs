@@ -23,9 +23,9 @@ pub enum Why {
     /// A person says so.
     #[error("{0} is on the channel's deny list")]
     Denied(Deny),
-    /// Nobody can look at signatures yet.
-    #[error("the channel requires a signature, and this version of the fleet cannot verify one")]
-    Unsigned,
+    /// Those who must have signed it have not.
+    #[error("the channel demands signatures: {0}")]
+    Unsigned(String),
     /// It cannot be compared with others.
     #[error(
         "it has no version: neither a label org.opencontainers.image.version nor one tag that is a version, such as 1.2.3"
@@ -62,7 +62,7 @@ impl Why {
             Self::OtherChannel { .. } => "OtherChannel",
             Self::OtherTags { .. } => "OtherTags",
             Self::Denied(_) => "Denied",
-            Self::Unsigned => "Unsigned",
+            Self::Unsigned(_) => "Unsigned",
             Self::NoVersion => "NoVersion",
             Self::Range { .. } => "NotInRange",
             Self::TooYoung { .. } => "TooYoung",

@@ -231,8 +231,12 @@ fn with(known: Vec<Candidate>, others: Vec<Candidate>) -> Vec<Candidate> {
     let mut all: BTreeMap<_, _> = others.into_iter().map(|other| (other.digest, other)).collect();
     for of in known {
         let both = match all.remove(&of.digest) {
-            Some(other) if of.says.is_err() => Candidate { says: other.says, payload: other.payload, ..of },
-            Some(other) => Candidate { payload: of.payload.or(other.payload), ..of },
+            Some(other) if of.says.is_err() => {
+                Candidate { says: other.says, payload: other.payload, signed: other.signed, ..of }
+            }
+            Some(other) => {
+                Candidate { payload: of.payload.or(other.payload), signed: of.signed.or(other.signed), ..of }
+            }
             None => of,
         };
         all.insert(both.digest, both);

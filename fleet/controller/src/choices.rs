@@ -19,7 +19,7 @@ use serde::Serialize;
 use slipway_channel::{
     candidate,
     choose::{Choice, Image, Source, choose},
-    look::lacks_payload,
+    look::{lacks_payload, lacks_signatures},
     spec::Spec,
 };
 use slipway_core::digest::Sha256;
@@ -102,6 +102,7 @@ pub fn carried(known: &Known) -> Vec<candidate::Candidate> {
     let of_another_place = |candidate: candidate::Candidate| candidate::Candidate {
         says: Err("it was read in another place".to_owned()),
         payload: None,
+        signed: None,
         ..candidate
     };
     let all = found(&known.status).into_iter();
@@ -162,9 +163,11 @@ pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool
     pause.after(looked_at) <= now
 }
 
-/// Something may be taken now whose payload nobody has needed yet.
+/// Something may be taken now whose signatures or whose payload nobody has needed yet.
 fn lacks(name: &str, spec: &Spec, status: &ChannelStatus, all: &BTreeMap<String, Known>, now: Timestamp) -> bool {
-    lacks_payload(spec, &found(status), source(name, all, now).as_ref(), now).is_some()
+    let (found, source) = (found(status), source(name, all, now));
+    lacks_payload(spec, &found, source.as_ref(), now).is_some()
+        || lacks_signatures(spec, &found, source.as_ref(), now).is_some()
 }
 
 /// What is known after a look that ended now; `None` if what came of it does not count any more.

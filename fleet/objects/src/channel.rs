@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use slipway_channel::{candidate, choose, spec::Spec, why::Why};
+use slipway_channel::{candidate, choose, signatures::Signed, spec::Spec, why::Why};
 use slipway_core::digest::Sha256;
 
 use crate::image::ImageDigest;
@@ -104,6 +104,9 @@ pub struct Candidate {
     /// The digest that names the payload in it, where somebody needed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Sha256>,
+    /// Who has signed it, of those that the channel asked for; absent if nobody needed to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Signed>,
     /// Why it is not taken, in one word that stays the same; Chosen if it is.
     #[serde(default)]
     pub reason: String,
@@ -164,6 +167,7 @@ impl Candidate {
             says: of.says.as_ref().ok().cloned(),
             unreadable: of.says.as_ref().err().map(|why| why.chars().take(LONGEST).collect()),
             payload: of.payload,
+            signed: of.signed.clone(),
             reason: why.map_or("Chosen", Why::word).to_owned(),
             refused_because: why.map(|why| why.to_string().chars().take(2 * LONGEST).collect()),
         }
@@ -177,7 +181,7 @@ impl Candidate {
         };
         let (digest, tags, first_seen, payload) = (self.digest.0, self.tags.clone(), self.first_seen, self.payload);
         let taken = held.iter().filter(|held| held.digest == self.digest).map(|held| held.from).max();
-        candidate::Candidate { digest, tags, first_seen, says, payload, taken }
+        candidate::Candidate { digest, tags, first_seen, says, payload, signed: self.signed.clone(), taken }
     }
 }
 

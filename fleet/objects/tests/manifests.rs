@@ -9,7 +9,10 @@ use jiff::Timestamp;
 use kube::CustomResourceExt as _;
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
-use slipway_channel::candidate::{Candidate, Says};
+use slipway_channel::{
+    candidate::{Candidate, Says},
+    signatures::Signed,
+};
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     channel::{self, Channel},
@@ -60,12 +63,17 @@ fn explained(at: &str, schema: &Value, bare: &mut Vec<String>) {
     }
 }
 
+/// A public key of somebody.
+const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+    -----END PUBLIC KEY-----\n";
+
 #[test]
 fn what_people_write_of_a_channel_is_what_is_decided_from() {
     let text = json!({
         "repository": "registry.example/os", "select": { "label": "stable" }, "arch": "arm64", "interval": "30m",
         "range": "^1.9", "minAge": "48h", "floors": ["1.4.0"], "deny": ["1.9.3"],
-        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatureRequired": false,
+        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatures": { "keys": [KEY], "threshold": 1 },
     });
     let channel: Channel = serde_json::from_value(json!({ "metadata": {}, "spec": text })).unwrap();
     assert_eq!(channel.spec.0, serde_json::from_value(text.clone()).unwrap());
@@ -84,13 +92,17 @@ fn a_candidate() -> impl Strategy<Value = Candidate> {
         .prop_map(|(version, channels, created)| Says { version, channels, created });
     let says = prop_oneof![says.prop_map(Ok), "[a-z ]{0,9}".prop_map(Err)];
     let tags = proptest::collection::btree_set("v?[0-9.]{1,6}", 0..3);
-    (any::<[u8; 32]>(), tags, 0..9_999_999_999_i64, says, proptest::option::of(any::<[u8; 32]>())).prop_map(
-        |(digest, tags, seen, says, payload)| Candidate {
+    let keys = proptest::collection::btree_set(any::<[u8; 32]>().prop_map(Sha256), 0..3);
+    let signed = (keys, proptest::option::of("[a-z ]{0,9}")).prop_map(|(by, missing)| Signed { by, missing });
+    let signed = proptest::option::of(signed);
+    (any::<[u8; 32]>(), tags, 0..9_999_999_999_i64, says, proptest::option::of(any::<[u8; 32]>()), signed).prop_map(
+        |(digest, tags, seen, says, payload, signed)| Candidate {
             digest: Sha256(digest),
             tags,
             first_seen: Timestamp::from_millisecond(seen).unwrap(),
             says,
             payload: payload.map(Sha256),
+            signed,
             taken: None,
         },
     )

@@ -6,12 +6,14 @@ use serde_json::json;
 use slipway_channel::{
     candidate::{CHANNEL, Candidate, Says, VERSION, version},
     choose::{Choice, Held, Nothing, Source, choose},
+    look::lacks_signatures,
+    signatures::{Signatures, Signed},
     spec::{Deny, Promotion, Select, Spec},
     why::Why,
 };
 use slipway_rollout::span::Span;
 
-use crate::{digest, hour, image, stable};
+use crate::{KEY, OTHER_KEY, digest, hour, image, signatures, stable};
 
 fn hours(hours: u32) -> Span {
     Span::minutes(hours * 60)
@@ -145,12 +147,66 @@ fn nobody_can_tell_two_images_of_one_version_apart() {
     assert_eq!(chosen(&of(&Spec { deny, ..stable() }, &all)).as_deref(), Some("2.0.0"));
 }
 
+/// An image that was signed by all of these.
+fn signed(text: &str, by: &Signatures) -> Candidate {
+    Candidate { signed: Some(by.by_all()), ..image(text) }
+}
+
 #[test]
-fn a_signature_that_nobody_can_look_at_is_none() {
-    let spec = Spec { signature_required: true, ..stable() };
-    let choice = of(&spec, &["1.0.0", "2.0.0"].map(image));
-    assert_eq!(choice.chosen, None);
-    assert!(choice.refused.values().all(|why| *why == Why::Unsigned) && choice.refused.len() == 2);
+fn only_what_enough_keys_have_signed_is_chosen() {
+    let (one, other) = (signatures(&[KEY], 1).unwrap(), signatures(&[OTHER_KEY], 1).unwrap());
+    let (any, both) = (signatures(&[KEY, OTHER_KEY], 1).unwrap(), signatures(&[KEY, OTHER_KEY], 2).unwrap());
+    let missing = Signed { missing: Some("no signature".to_owned()), ..Signed::default() };
+    let all = [
+        image("5.0.0"),
+        Candidate { signed: Some(missing), ..image("4.0.0") },
+        signed("3.0.0", &other),
+        signed("2.0.0", &one),
+        signed("1.0.0", &both),
+    ];
+    let chosen_by = |demand: &Signatures| {
+        let choice = of(&Spec { signatures: Some(demand.clone()), ..stable() }, &all);
+        let why = |name: &str| choice.refused.get(&digest(name)).map_or_else(String::new, Why::to_string);
+        (chosen(&choice).unwrap(), ["5.0.0", "4.0.0", "3.0.0", "2.0.0"].map(why))
+    };
+    let demands = |rest: &str| format!("the channel demands signatures: {rest}");
+    let (version, [unseen, unsigned, by_other, _]) = chosen_by(&one);
+    assert_eq!(version, "2.0.0");
+    assert_eq!(unseen, demands("nobody has looked for its signatures yet"));
+    assert_eq!(unsigned, demands("no signature"));
+    assert_eq!(by_other, demands("none of the channel's keys has signed it"));
+    assert_eq!(chosen_by(&any).0, "3.0.0");
+    let (version, [.., by_one]) = chosen_by(&both);
+    assert_eq!((version.as_str(), by_one), ("1.0.0", demands("1 of the channel's keys have signed it, and 2 must")));
+}
+
+/// Whoever may only push cannot keep a release from being taken by pushing its version once more.
+#[test]
+fn a_version_that_somebody_else_pushes_again_takes_nothing_away() {
+    let demand = signatures(&[KEY], 1).unwrap();
+    let spec = Spec { signatures: Some(demand.clone()), ..stable() };
+    let copy = Candidate { digest: digest("a copy"), ..image("2.0.0") };
+    let mut all = [image("2.0.0"), copy, image("1.0.0")];
+    // Both are looked at, and the one below them is not.
+    assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), Some((0, &demand)));
+    all[0].signed = Some(demand.by_all());
+    assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), Some((1, &demand)));
+    all[1].signed = Some(Signed::default());
+    assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), None);
+    assert_eq!(chosen(&of(&spec, &all)).as_deref(), Some("2.0.0"));
+    // If it is not signed either, the next one is looked at.
+    all[0].signed = Some(Signed::default());
+    assert_eq!(lacks_signatures(&spec, &all, None, hour(0)), Some((2, &demand)));
+}
+
+#[test]
+fn keys_that_cannot_be_used_are_refused_with_the_channel() {
+    let why = |keys: &[&str], threshold| signatures(keys, threshold).unwrap_err().to_string();
+    assert!(why(&["ssh-ed25519 AAAA"], 1).contains("is one public key in PEM form"));
+    assert!(why(&[&format!("{KEY}{OTHER_KEY}")], 1).contains("is one public key in PEM form"));
+    for (keys, threshold) in [(&[KEY][..], 0), (&[KEY], 2), (&[KEY, KEY], 2), (&[], 1), (&[], 0)] {
+        assert!(why(keys, threshold).contains("signatures.threshold is"), "{keys:?} {threshold}");
+    }
 }
 
 #[test]
@@ -234,14 +290,14 @@ fn a_channel_is_read_as_people_write_it() {
     let text = json!({
         "repository": "registry.example/os", "select": { "label": "stable" }, "range": "^1.9", "minAge": "48h",
         "floors": ["1.4.0"], "deny": ["1.9.3", format!("sha256:{}", digest("x"))],
-        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatureRequired": false,
+        "promoteFrom": { "channel": "beta", "after": "168h" }, "signatures": { "keys": [KEY] },
     });
     let spec: Spec = serde_json::from_value(text.clone()).unwrap();
     assert_eq!((spec.deny.len(), spec.floors.len()), (2, 1));
     assert_eq!(serde_json::from_value::<Spec>(serde_json::to_value(&spec).unwrap()).unwrap(), spec);
     let tags = json!({ "repository": "r.io/os", "select": { "tags": "stable-*" } });
     let spec: Spec = serde_json::from_value(tags).unwrap();
-    assert!(matches!(spec.select, Select::Tags(_)) && spec.range.is_none() && !spec.signature_required);
+    assert!(matches!(spec.select, Select::Tags(_)) && spec.range.is_none() && spec.signatures.is_none());
     let mut unknown = text;
     unknown["minage"] = "1h".into();
     assert!(serde_json::from_value::<Spec>(unknown).unwrap_err().to_string().contains("minage"));

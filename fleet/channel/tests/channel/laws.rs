@@ -7,13 +7,14 @@ use semver::Version;
 use slipway_channel::{
     candidate::{Candidate, Says},
     choose::{Choice, Held, Nothing, Source, choose},
+    signatures::Signed,
     spec::{Deny, Promotion, Select, Spec},
     why::Why,
 };
 use slipway_core::digest::Sha256;
 use slipway_rollout::span::Span;
 
-use crate::{digest, hour, stable};
+use crate::{KEY, digest, hour, signatures, stable};
 
 fn a_version() -> impl Strategy<Value = Version> {
     let pre = select(&["", "", "", "-beta.1", "+b"][..]);
@@ -29,12 +30,15 @@ fn an_image() -> impl Strategy<Value = Candidate> {
     });
     let says = prop_oneof![9 => says.prop_map(Ok), 1 => Just(Err("cut".to_owned()))];
     let tag = select(&["latest", "stable-1", "nightly", "1.0.1", "v2.1.0"][..]);
-    (any::<u8>(), 0..60_i64, says, vec(tag, 0..3)).prop_map(|(name, seen, says, tags)| Candidate {
+    let by_us = signatures(&[KEY], 1).unwrap().by_all();
+    let signed = prop_oneof![Just(None), Just(Some(Signed::default())), Just(Some(by_us))];
+    (any::<u8>(), 0..60_i64, says, vec(tag, 0..3), signed).prop_map(|(name, seen, says, tags, signed)| Candidate {
         digest: digest(&name.to_string()),
         tags: tags.into_iter().map(str::to_owned).collect(),
         first_seen: hour(seen),
         says,
         payload: None,
+        signed,
         taken: None,
     })
 }
@@ -61,10 +65,11 @@ fn a_spec() -> impl Strategy<Value = Spec> {
         0..3,
     );
     (select(selects), range, age, vec(a_version(), 0..3), deny, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
-        |(select, range, min_age, floors, deny, promotes, signature_required)| {
+        |(select, range, min_age, floors, deny, promotes, demands)| {
             let after = Span::minutes(24 * 60);
             let promote_from = promotes.then(|| Promotion { channel: "beta".to_owned(), after });
-            Spec { select, range, min_age, floors, deny, promote_from, signature_required, ..stable() }
+            let signatures = demands.then(|| signatures(&[KEY], 1).unwrap());
+            Spec { select, range, min_age, floors, deny, promote_from, signatures, ..stable() }
         },
     )
 }
@@ -123,7 +128,9 @@ fn is_allowed(spec: &Spec, image: &Candidate, source: &Source, now: i64) -> bool
                 .iter()
                 .any(|held| held.digest == image.digest && promotion.after.after(held.from) <= end(held))
     });
-    belongs && !is_denied && is_old && is_promoted && !spec.signature_required
+    // The key of these tests, or none.
+    let is_signed = spec.signatures.is_none() || image.signed.as_ref().is_some_and(|signed| !signed.by.is_empty());
+    belongs && !is_denied && is_old && is_promoted && is_signed
 }
 
 /// Of images with the same version, the first.

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use slipway_channel::{
     candidate::{Candidate, Says, version},
+    signatures::Signatures,
     spec::{Select, Spec},
 };
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
@@ -27,6 +28,19 @@ fn hour(hours: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 + hours * 3600).unwrap()
 }
 
+/// Two public keys, as openssl writes them.
+const KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+    -----END PUBLIC KEY-----\n";
+const OTHER_KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MCowBQYDK2VwAyEAPUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=\n\
+    -----END PUBLIC KEY-----\n";
+
+/// By so many of these keys.
+fn signatures(keys: &[&str], threshold: usize) -> serde_json::Result<Signatures> {
+    serde_json::from_value(serde_json::json!({ "keys": keys, "threshold": threshold }))
+}
+
 /// An image of this version in `stable`, seen at the beginning; its digest is that of the version.
 fn image(text: &str) -> Candidate {
     let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), ..Says::default() };
@@ -36,6 +50,7 @@ fn image(text: &str) -> Candidate {
         first_seen: hour(0),
         says: Ok(says),
         payload: None,
+        signed: None,
         taken: None,
     }
 }
@@ -52,6 +67,6 @@ fn stable() -> Spec {
         floors: vec![],
         deny: vec![],
         promote_from: None,
-        signature_required: false,
+        signatures: None,
     }
 }

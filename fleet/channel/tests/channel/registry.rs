@@ -10,20 +10,22 @@ use slipway_channel::{
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
     look::look,
+    signatures::Signatures,
     spec::{Select, Spec},
 };
 use slipway_core::kernel::arch::Arch;
 use slipway_test_support::{
-    images::Tar,
+    images::{Layout, Tar},
     registry::{
-        Debian, Image, plain,
+        Debian, Image, plain, run,
         server::{Server, head, reply},
     },
+    signing::{Kind, Signer, tag_of},
     world::noise,
 };
 use tempfile::TempDir;
 
-use crate::{hour, proxy::Proxy, stable};
+use crate::{hour, proxy::Proxy, signatures, stable};
 
 fn labelled(labels: Value, annotations: Value) -> Image {
     Image::new().labelled(labels, annotations)
@@ -58,6 +60,26 @@ impl Site {
 
     fn push(&self, image: &Image, tag: &str) {
         self.debian.push(self.dir.path(), image, tag);
+    }
+
+    fn signer(&self, name: &str) -> Signer {
+        Signer::new(self.dir.path(), name, Kind::P256)
+    }
+
+    /// One signature, by this key.
+    fn demand(&self, signer: &Signer) -> Signatures {
+        signatures(&[&std::fs::read_to_string(signer.public()).unwrap()], 1).unwrap()
+    }
+
+    /// In the place of whoever has signed it before.
+    fn sign(&self, image: &Image, signer: &Signer) {
+        let layout = Layout::new(&self.dir.path().join("signatures"));
+        let digest = format!("sha256:{}", image.name());
+        signer.sign_image(&layout, &digest);
+        let tag = tag_of(&digest);
+        let (from, to) = (format!("{}:{tag}", layout.source()), format!("docker://{}:{tag}", self.repository()));
+        let how = ["--insecure-policy", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"];
+        run("skopeo", &[&how[..], &[&from, &to]].concat());
     }
 
     fn spec(&self, select: &Select) -> Spec {
@@ -209,6 +231,44 @@ fn the_payload_of_what_is_chosen_is_read_from_its_checksums() {
     let whole = at(&spec, Limits::default(), &all);
     let why = whole.iter().find_map(|of| of.says.clone().err()).unwrap();
     assert!(why.contains("vmlinuz: missing"), "it was read to its end: {why}");
+}
+
+/// Releases are signed after they were pushed, by openssl, and the signatures lie where cosign puts them.
+#[test]
+fn what_nobody_has_signed_is_not_taken_until_it_is() {
+    let site = Site::new();
+    let (one, other) = (site.signer("one"), site.signer("other"));
+    let (old, old_payload) = Image::release("1.0.0", "stable", "one");
+    let (new, new_payload) = Image::release("2.0.0", "stable", "two");
+    site.push(&old, "1.0.0");
+    site.push(&new, "2.0.0");
+    let demand = site.demand(&one);
+    let spec = Spec { signatures: Some(demand.clone()), ..site.spec(&Select::Label("stable".to_owned())) };
+    let at = |known: &[Candidate]| look(&spec, &plain(), Limits::default(), known, None, hour(0)).unwrap();
+    let chosen = |all: &[Candidate]| choose(&spec, all, None, hour(0)).chosen.map(|image| image.digest);
+    let why = |all: &[Candidate], of: &Image| choose(&spec, all, None, hour(0)).refused[&of.name()].to_string();
+
+    let all = at(&[]);
+    assert_eq!(chosen(&all), None);
+    assert!(why(&all, &new).contains("no signature, and the channel demands one"), "{}", why(&all, &new));
+    site.sign(&old, &one);
+    let all = at(&all);
+    assert_eq!((chosen(&all), found(&all, &old).payload), (Some(old.name()), Some(old_payload)));
+    assert_eq!(found(&all, &new).payload, None, "nobody needs it");
+    // Somebody else's signature is none.
+    site.sign(&new, &other);
+    let all = at(&all);
+    assert_eq!(chosen(&all), Some(old.name()));
+    assert!(why(&all, &new).contains("none of the trusted keys made it"), "{}", why(&all, &new));
+    site.sign(&new, &one);
+    let all = at(&all);
+    assert_eq!((chosen(&all), found(&all, &new).payload), (Some(new.name()), Some(new_payload)));
+    // What was signed once stays so, and is not asked for again. Another key is.
+    let theirs = Spec { signatures: Some(site.demand(&other)), ..spec.clone() };
+    let again = look(&theirs, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
+    assert_eq!(choose(&theirs, &again, None, hour(0)).chosen, None);
+    let signed = found(&again, &new).signed.unwrap();
+    assert!(signed.by.is_empty() && signed.missing.is_some(), "{signed:?}");
 }
 
 fn stable_label(version: &str) -> Value {

@@ -27,7 +27,7 @@ fn spec(more: Value) -> Spec {
 fn image(text: &str, first_seen: Timestamp) -> Candidate {
     let says = Says { version: version(text), channels: BTreeSet::from(["stable".to_owned()]), created: None };
     let (digest, of) = (payload(&format!("image {text}")), Some(payload(text)));
-    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of, taken: None }
+    Candidate { digest, tags: BTreeSet::new(), first_seen, says: Ok(says), payload: of, signed: None, taken: None }
 }
 
 /// Channels, as they are read and written.

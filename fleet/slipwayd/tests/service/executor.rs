@@ -128,6 +128,7 @@ fn an_abort_counts_until_it_is_too_late() {
     while shared.journal().operation.as_ref().unwrap().at != Step::Drain {
         shared.turn(&mut machine).unwrap();
     }
+    assert_eq!(shared.abort(Uuid::new_v4(), "another one").unwrap(), Abort::NotUnderWay);
     assert_eq!(shared.abort(request.id, "aborted by a person").unwrap(), Abort::Journalled);
     run(&shared, &mut machine);
     assert_eq!(outcome(&shared), Outcome::CameBack("aborted by a person".to_owned()));
@@ -138,6 +139,41 @@ fn an_abort_counts_until_it_is_too_late() {
         shared.turn(&mut machine).unwrap();
     }
     assert_eq!(shared.abort(late.id, "no").unwrap(), Abort::TooLate);
+}
+
+/// A world in which somebody aborts while a step runs; what the step hears before and after that.
+struct Aborted<'a> {
+    machine: Machine,
+    shared: &'a Shared<Heard>,
+    id: Uuid,
+    heard: Vec<bool>,
+}
+
+impl World for Aborted<'_> {
+    fn facts(&mut self, op: Option<&Operation>) -> slipway_node::facts::Facts {
+        self.machine.facts(op)
+    }
+
+    fn perform(&mut self, step: Step, op: &Operation, watcher: &dyn Watcher) -> Tried {
+        if step != Step::Stage {
+            return self.machine.perform(step, op, watcher);
+        }
+        self.heard.push(watcher.wants_end());
+        assert_eq!(self.shared.abort(self.id, "enough").unwrap(), Abort::Journalled);
+        self.heard.push(watcher.wants_end());
+        Tried::Blocked("it was ended".to_owned())
+    }
+}
+
+#[test]
+fn a_step_that_runs_hears_that_it_is_to_end() {
+    let dir = tempdir().unwrap();
+    let (shared, request) = (start(&dir), upgrade());
+    let mut world = Aborted { machine: Machine::new(), shared: &shared, id: request.id, heard: Vec::new() };
+    shared.ask(request, &world.facts(None)).unwrap().unwrap();
+    run(&shared, &mut world);
+    assert_eq!(world.heard, [false, true]);
+    assert_eq!(outcome(&shared), Outcome::CameBack("enough".to_owned()));
 }
 
 /// The old system misses a unit for ever: only somebody's word ends it, and counts in the boot in which it is given.

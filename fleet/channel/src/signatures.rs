@@ -1,0 +1,136 @@
+//! Whose signatures a channel demands, and whether an image has enough of them. No I/O: [`signed`](crate::signed) looks.
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject as _};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+/// Whose signatures an image needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Written", rename_all = "camelCase")]
+#[schemars(!try_from, deny_unknown_fields)]
+pub struct Signatures {
+    /// Public keys in PEM form (BEGIN PUBLIC KEY): ECDSA on P-256, RSA of 2048 to 8192 bits, or Ed25519.
+    #[schemars(length(min = 1, max = 16))]
+    pub keys: Vec<Key>,
+    /// By how many different keys an image must be signed. Without it, one.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 16))]
+    pub threshold: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// The same as people write it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    keys: Vec<Key>,
+    #[serde(default = "one")]
+    threshold: usize,
+}
+
+/// A demand that nobody can meet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("signatures.threshold is {need}, and signatures.keys has {have} different keys")]
+pub struct Unmeetable {
+    need: usize,
+    have: usize,
+}
+
+impl TryFrom<Written> for Signatures {
+    type Error = Unmeetable;
+
+    fn try_from(Written { keys, threshold }: Written) -> Result<Self, Unmeetable> {
+        let demand = Self { keys, threshold };
+        match demand.ids().len() {
+            have if (1..=have).contains(&threshold) => Ok(demand),
+            have => Err(Unmeetable { need: threshold, have }),
+        }
+    }
+}
+
+/// A public key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key {
+    pem: String,
+    id: Sha256,
+}
+
+/// A text that is not one public key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an entry of signatures.keys is one public key in PEM form (-----BEGIN PUBLIC KEY-----), and this is {0:?}")]
+pub struct NotAKey(String);
+
+impl Key {
+    /// In PEM form, as it was written.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = NotAKey;
+
+    fn try_from(pem: String) -> Result<Self, NotAKey> {
+        let keys: Result<Vec<_>, _> = SubjectPublicKeyInfoDer::pem_slice_iter(pem.as_bytes()).collect();
+        match keys.as_deref() {
+            Ok([der]) => Ok(Self { id: Sha256::of(der), pem }),
+            _ => Err(NotAKey(pem.chars().take(40).collect())),
+        }
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.pem
+    }
+}
+
+impl JsonSchema for Key {
+    fn schema_name() -> Cow<'static, str> {
+        "Key".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 4096 })
+    }
+}
+
+/// Who has signed an image, of those that its channel asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Signed {
+    /// Keys that made a valid signature, by the SHA-256 of their DER form.
+    #[serde(default)]
+    pub by: BTreeSet<Sha256>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+}
+
+impl Signatures {
+    fn ids(&self) -> BTreeSet<Sha256> {
+        self.keys.iter().map(|key| key.id).collect()
+    }
+
+    /// Signed by everybody who may: what an image may turn out to be that nobody has looked at.
+    pub fn by_all(&self) -> Signed {
+        Signed { by: self.ids(), missing: None }
+    }
+
+    /// Whether this is enough; the error says why not.
+    pub fn are_met(&self, signed: Option<&Signed>) -> Result<(), String> {
+        let Some(signed) = signed else { return Err("nobody has looked for its signatures yet".to_owned()) };
+        match self.ids().intersection(&signed.by).count() {
+            have if have >= self.threshold => Ok(()),
+            0 => Err(signed.missing.clone().unwrap_or_else(|| "none of the channel's keys has signed it".to_owned())),
+            have => Err(format!("{have} of the channel's keys have signed it, and {} must", self.threshold)),
+        }
+    }
+}

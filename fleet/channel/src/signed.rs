@@ -1,0 +1,43 @@
+//! Who has signed an image, by the signatures that lie beside it in its registry. The verifier is the installer's own. It
+//! blocks.
+
+use std::collections::BTreeSet;
+
+use slipway::{
+    payload::{SourceRef, image::ImageSource},
+    trust::{PublicKey, Requirement, check},
+};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    discover::Repository,
+    signatures::{Signatures, Signed},
+};
+
+/// The longest reason that is kept, characters: a registry writes a part of it.
+const LONGEST: usize = 500;
+
+/// Who has signed this image of the channel's repository. A registry that does not answer counts as one without signatures:
+/// the next look asks again.
+pub fn signed(repository: &Repository, demand: &Signatures, digest: Sha256) -> Signed {
+    match signers(repository, demand, digest) {
+        Ok(by) => Signed { by, missing: None },
+        Err(why) => Signed { by: BTreeSet::new(), missing: Some(why.chars().take(LONGEST).collect()) },
+    }
+}
+
+fn signers(repository: &Repository, demand: &Signatures, digest: Sha256) -> Result<BTreeSet<Sha256>, String> {
+    let mut keys = Vec::new();
+    for (n, key) in demand.keys.iter().enumerate() {
+        let name = format!("signatures.keys[{n}]");
+        keys.extend(PublicKey::parse(key.pem().as_bytes(), &name).map_err(|e| format!("{name}: {e}"))?);
+    }
+    let registry = repository.image(digest);
+    let image = registry.image().clone();
+    let source = ImageSource::open(Box::new(registry), SourceRef::Docker(image), repository.arch());
+    let evidence = source.and_then(|source| source.evidence()).map_err(|e| e.to_string())?;
+    // Whoever has signed it is wanted here: how many are enough is decided later.
+    let anybody = Requirement { keys, threshold: 1, identity: None, by: "the channel".to_owned() };
+    let signers = check(&anybody, &evidence).map_err(|e| e.to_string())?;
+    Ok(signers.into_iter().map(|signer| signer.key).collect())
+}
