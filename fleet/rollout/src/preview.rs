@@ -111,7 +111,7 @@ impl Clock<'_> {
             at = self.rules.opens(at)?;
             self.end_until(at);
             let limits = self.rules.limits(self.size, Vec::new(), at, None);
-            let refused = match self.ledger.give(node, &limits, at) {
+            let refused = match self.ledger.give(node, None, &limits, at) {
                 Ok(token) => {
                     self.ends.push((self.takes.after(at), token));
                     return Some(at);

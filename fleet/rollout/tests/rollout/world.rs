@@ -36,6 +36,7 @@ pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
         back: None,
         aborted: None,
         hurry: None,
+        replacing: Default::default(),
     }
 }
 
@@ -251,7 +252,8 @@ impl World {
     fn act(&mut self, action: &Action, decision: &Decision) {
         match action {
             Action::Stage { uid, payload } => self.body(uid).says.staged = Some(*payload),
-            Action::Grant { node } => {
+            Action::Delete { .. } => panic!("nobody is replaced here"),
+            Action::Grant { node, .. } => {
                 self.may_be_granted(node);
                 let (ledger, token) = self.snapshot.ledger.grant(node, &decision.limits, self.now).unwrap();
                 assert!(token > self.snapshot.ledger.epoch && ledger.epoch == token);
