@@ -13,6 +13,7 @@ mod metrics;
 mod node;
 mod program;
 mod releases;
+mod replace;
 mod rights;
 mod rollouts;
 mod site;
