@@ -81,10 +81,8 @@ impl Provider for ClusterApi<'_> {
     async fn delete(&self, found: &Found) -> Result<()> {
         let machines: Api<DynamicObject> =
             Api::namespaced_with(self.cluster.client().clone(), &found.namespace, &found.kind);
-        let same = Preconditions {
-            uid: Some(found.machine.uid.clone()),
-            resource_version: Some(found.version.clone()),
-        };
+        let same =
+            Preconditions { uid: Some(found.machine.uid.clone()), resource_version: Some(found.version.clone()) };
         let how = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
         let what = format!("machine {}", found.machine.name);
         self.cluster.within(&what, machines.delete(&found.name, &how)).await.map(drop)
@@ -119,9 +117,8 @@ fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
     let uid = reference["uid"].as_str().filter(|uid| !uid.is_empty());
     let annotation = |key: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(key));
     let named = annotation(MACHINE).zip(annotation(NAMESPACE));
-    let is_named = named.map(|(name, namespace)| {
-        machine.name.as_ref() == Some(name) && machine.namespace.as_ref() == Some(namespace)
-    });
+    let is_named = named
+        .map(|(name, namespace)| machine.name.as_ref() == Some(name) && machine.namespace.as_ref() == Some(namespace));
     let is_uid = uid.map(|uid| uid == seen::uid(node));
     is_named != Some(false) && is_uid != Some(false) && (is_named.is_some() || is_uid.is_some())
 }
@@ -140,4 +137,60 @@ fn set(machine: &ObjectMeta, namespace: &str) -> std::result::Result<String, Str
         Some(name) => format!("MachineDeployment {namespace}/{name}"),
         None => format!("MachineSet {namespace}/{}", owner.name),
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(annotations: Value) -> core::Node {
+        let meta = json!({ "name": "n1", "uid": "u1", "annotations": annotations });
+        serde_json::from_value(json!({ "metadata": meta })).unwrap()
+    }
+
+    #[test]
+    fn a_node_and_its_machine_name_each_other() {
+        let machine: ObjectMeta = serde_json::from_value(json!({ "name": "m1", "namespace": "a" })).unwrap();
+        let named = json!({ MACHINE: "m1", NAMESPACE: "a" });
+        let refers = |reference: Value| json!({ "status": { "nodeRef": reference } });
+        let is_it =
+            |annotations: &Value, reference: Value| is_of(&node(annotations.clone()), &machine, &refers(reference));
+        assert!(is_it(&named, json!({ "name": "n1" })));
+        assert!(
+            is_it(&named, json!({ "name": "n1", "uid": "u1" }))
+                && is_it(&json!({}), json!({ "name": "n1", "uid": "u1" }))
+        );
+        // A kubelet may write any annotation; names are given again; other clusters have the same ones.
+        assert!(!is_it(&named, json!({ "name": "n2" })) && !is_it(&named, Value::Null));
+        assert!(!is_it(&named, json!({ "name": "n1", "uid": "u2" })));
+        assert!(!is_it(&json!({}), json!({ "name": "n1" })) && !is_it(&json!({}), json!({ "name": "n1", "uid": "" })));
+        for other in [json!({ MACHINE: "m2", NAMESPACE: "a" }), json!({ MACHINE: "m1", NAMESPACE: "b" })] {
+            assert!(!is_it(&other, json!({ "name": "n1", "uid": "u1" })));
+        }
+    }
+
+    #[test]
+    fn only_a_machine_set_makes_another_machine() {
+        let owned = |owner: Value, labels: Value| {
+            let meta = json!({ "name": "m1", "ownerReferences": [owner], "labels": labels });
+            set(&serde_json::from_value(meta).unwrap(), "a")
+        };
+        let owner = |api: &str, kind: &str, controls: bool| json!({ "apiVersion": api, "kind": kind, "name": "s", "uid": "u", "controller": controls });
+        let ours = "cluster.x-k8s.io/v1beta2";
+        assert_eq!(owned(owner(ours, "MachineSet", true), json!({})).unwrap(), "MachineSet a/s");
+        // Its other MachineSets may make the next one.
+        let of = json!({ "cluster.x-k8s.io/deployment-name": "d" });
+        assert_eq!(owned(owner(ours, "MachineSet", true), of).unwrap(), "MachineDeployment a/d");
+        for (api, kind, controls) in [
+            (ours, "MachineSet", false),
+            (ours, "MachinePool", true),
+            ("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlane", true),
+            ("machine.example/v1", "MachineSet", true),
+        ] {
+            owned(owner(api, kind, controls), json!({})).unwrap_err();
+        }
+    }
 }

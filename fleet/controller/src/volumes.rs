@@ -26,7 +26,8 @@ pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTre
     let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for volume in volumes {
         let Some((namespace, name)) = claim(volume) else { continue };
-        let what = format!("volume {} of claim {namespace}/{name}", volume.metadata.name.as_deref().unwrap_or_default());
+        let what =
+            format!("volume {} of claim {namespace}/{name}", volume.metadata.name.as_deref().unwrap_or_default());
         for node in of_nodes(volume, nodes, pods) {
             lost.entry(seen::uid(node)).or_default().push(what.clone());
         }
@@ -117,9 +118,7 @@ impl<'a> Term<'a> {
 /// Whether a requirement holds of this value. One that Kubernetes does not know fits nobody.
 fn holds(of: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let is_in = || value.is_some_and(|value| of.values.iter().flatten().any(|one| one == value));
-    let numbers = || -> Option<(i64, i64)> {
-        Some((value?.parse().ok()?, of.values.as_ref()?.first()?.parse().ok()?))
-    };
+    let numbers = || -> Option<(i64, i64)> { Some((value?.parse().ok()?, of.values.as_ref()?.first()?.parse().ok()?)) };
     match of.operator.as_str() {
         "In" => is_in(),
         "NotIn" => !is_in(),

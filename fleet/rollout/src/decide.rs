@@ -20,8 +20,7 @@
 //!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
 //!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
 //!   back, and the pause that came with the denial does not.
-//! * **Nodes that are replaced** are not staged and not asked: their machine is deleted, while windows are open. They stay
-//!   in the plan, and so does who succeeds them; one that comes up with another payload has failed.
+//! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
@@ -35,9 +34,8 @@ use jiff::Timestamp;
 
 pub use crate::action::{Action, Decision, Waiting, successor};
 use crate::{
-    facts::{Back, Evidence, Hurry, Seen, Snapshot, Way},
+    facts::{Back, Evidence, Seen, Snapshot, Way},
     ledger::{Grant, Ledger, Limits, Node, Proof, Replaces, Role},
-    policy::Closed,
     replace::{self, ByNode, Heirs, Where},
     why::WhyNot,
 };
@@ -54,7 +52,7 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let snapshot = &*replace::with_successors(snapshot, &ledger, &succeeded);
     let view = View::new(snapshot, &ledger);
     let stop = view.stop(&mut actions);
-    let hours = hours(snapshot, now);
+    let hours = snapshot.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = snapshot.rules.limits(view.size(), view.down(), now, until);
     let progress = view.progress(now);
@@ -72,7 +70,9 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
             // In the plan's order: nobody overtakes.
             let granted = match first.clone().map(WhyNot::After) {
                 Some(after) => Err(after),
-                None => grants(snapshot, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone())),
+                None => {
+                    grants(snapshot, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone()))
+                }
             };
             match granted {
                 Ok(replaces) => actions.push(Action::Grant { node: node.clone(), replaces }),
@@ -117,20 +117,6 @@ pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &m
         }
     }
     ledger
-}
-
-/// Until when nodes may begin; `None` for ever.
-fn hours(snapshot: &Snapshot, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
-    let open = snapshot.rules.open(now);
-    match hurry(snapshot, now) {
-        Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
-        None => open,
-    }
-}
-
-/// Somebody's word that it goes now, while that holds.
-fn hurry(snapshot: &Snapshot, now: Timestamp) -> Option<Hurry> {
-    snapshot.hurry.filter(|hurry| now < hurry.until)
 }
 
 /// What holds nodes back that are not held back by themselves.
@@ -330,7 +316,7 @@ impl<'a> View<'a> {
                 let since = done.filter_map(|node| Some(self.seen.get(node.uid.as_str())?.says.as_ref()?.since)).max();
                 let Some(since) = since else { return stay(WhyNot::NoCanary { wave: number }, None) };
                 let until = soak.after(since);
-                let is_passed_over = hurry(self.snapshot, now).is_some_and(|hurry| hurry.soak == Some(passed));
+                let is_passed_over = self.snapshot.hurries(now).is_some_and(|hurry| hurry.soak == Some(passed));
                 if now < until && !is_passed_over {
                     return stay(WhyNot::Soak { wave: number, until }, Some(until));
                 }
@@ -346,7 +332,8 @@ impl<'a> View<'a> {
         let is_replacing = |grant: &&Grant| grant.node.pool == plan.pool && grant.replaces.is_some();
         !self.held.values().any(is_replacing)
             && passed == plan.waves.len()
-            && plan.is_whole() && plan.nodes().all(|(_, node)| self.is_settled(node))
+            && plan.is_whole()
+            && plan.nodes().all(|(_, node)| self.is_settled(node))
     }
 
     /// The node answers, is to have the payload, and has it in no slot.
@@ -355,8 +342,11 @@ impl<'a> View<'a> {
         let says = self.seen.get(uid).and_then(|seen| seen.says.as_ref());
         let payload = self.snapshot.plan.payload;
         let lacks = says.is_some_and(|says| says.runs != payload && says.staged != Some(payload));
-        let lacks = lacks && !self.snapshot.replacing.wanted;
-        lacks && !self.held.contains_key(uid) && !self.snapshot.skip.contains(uid) && self.failure(node).is_none()
+        !self.snapshot.replacing.wanted
+            && lacks
+            && !self.held.contains_key(uid)
+            && !self.snapshot.skip.contains(uid)
+            && self.failure(node).is_none()
     }
 
     fn unstaged(&self) -> Option<WhyNot> {
@@ -486,7 +476,9 @@ impl<'a> View<'a> {
         if self.snapshot.skip.contains(&uid) {
             return WhyNot::Skipped;
         }
-        if let Some(why) = gate.held_back.clone().or_else(|| replace::refuses(self.snapshot, &self.machines, &grant.node)) {
+        if let Some(why) =
+            gate.held_back.clone().or_else(|| replace::refuses(self.snapshot, &self.machines, &grant.node))
+        {
             return why;
         }
         actions.push(Action::Delete { uid, token, machine: replaces.machine.clone() });

@@ -9,7 +9,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     ledger::{Ledger, Node, Proof},
     plan::Plan,
-    policy::Rules,
+    policy::{Closed, Rules},
 };
 
 /// A node of the pool, as it was seen.
@@ -174,6 +174,20 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Until when nodes may begin; `None` for ever.
+    pub fn hours(&self, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
+        let open = self.rules.open(now);
+        match self.hurries(now) {
+            Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
+            None => open,
+        }
+    }
+
+    /// Somebody's word that it goes now, while that holds.
+    pub fn hurries(&self, now: Timestamp) -> Option<Hurry> {
+        self.hurry.filter(|hurry| now < hurry.until)
+    }
+
     /// What the pool is to run, by the pool's name.
     pub fn targets(&self) -> BTreeMap<String, Sha256> {
         let target = self.replacing.target.unwrap_or(self.plan.payload);

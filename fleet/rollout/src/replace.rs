@@ -136,7 +136,11 @@ pub fn successors(snapshot: &Snapshot, ledger: &Ledger) -> BTreeMap<String, Stri
 
 /// The snapshot with each successor in the place of whom it succeeded. One with another payload than the rollout's has
 /// failed. A node whose grant is held stands for itself, unless its successor failed.
-pub fn with_successors<'a>(snapshot: &'a Snapshot, ledger: &Ledger, of: &BTreeMap<String, String>) -> Cow<'a, Snapshot> {
+pub fn with_successors<'a>(
+    snapshot: &'a Snapshot,
+    ledger: &Ledger,
+    of: &BTreeMap<String, String>,
+) -> Cow<'a, Snapshot> {
     if of.is_empty() {
         return Cow::Borrowed(snapshot);
     }
@@ -211,12 +215,7 @@ pub fn refuses(snapshot: &Snapshot, machines: &ByNode<'_>, node: &Node) -> Optio
 /// What a grant for this node says of its replacement; `None` inside if it is not replaced. The error says what it waits for.
 ///
 /// `ledger` has the grants that are held, `now` is the time of the decision.
-pub fn replaces(
-    snapshot: &Snapshot,
-    node: &Node,
-    ledger: &Ledger,
-    now: Timestamp,
-) -> Result<Option<Replaces>, WhyNot> {
+pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestamp) -> Result<Option<Replaces>, WhyNot> {
     let runs = snapshot.nodes.iter().find(|seen| seen.node.uid == node.uid).and_then(|seen| seen.says.as_ref());
     if !snapshot.replacing.wanted || runs.is_none_or(|says| says.runs == snapshot.plan.payload) {
         return Ok(None);

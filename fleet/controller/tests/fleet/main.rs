@@ -17,3 +17,4 @@ mod replace;
 mod rights;
 mod rollouts;
 mod site;
+mod versions;

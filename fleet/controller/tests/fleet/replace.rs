@@ -39,8 +39,7 @@ fn definition() -> Value {
     };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "machines.cluster.x-k8s.io",
-            "annotations": { "api-approved.kubernetes.io": "unapproved, a stand-in of a test" } },
+        "metadata": { "name": "machines.cluster.x-k8s.io" },
         "spec": { "group": "cluster.x-k8s.io", "scope": "Namespaced",
             "names": { "plural": "machines", "singular": "machine", "kind": "Machine", "listKind": "MachineList" },
             "versions": [version("v1beta1", true), version("v1beta2", false)] },
@@ -150,7 +149,7 @@ fn volume_goes(site: &Site) {
     });
 }
 
-/// Machines run out of UIDs: what was made again under a name, or was written since, is not deleted.
+/// What was made again under a name, or was written since, is not deleted.
 fn is_deleted_only_as_found(site: &mut Site) {
     let client = site.controllers_client();
     let cluster = Cluster::new(client.clone());

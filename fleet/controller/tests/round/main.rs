@@ -7,6 +7,7 @@ mod back;
 mod choices;
 mod follow;
 mod scene;
+mod volumes;
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;

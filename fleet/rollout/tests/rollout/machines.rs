@@ -151,8 +151,7 @@ impl World {
             Action::Grant { node, replaces } => {
                 assert!(self.snapshot.denied.is_none() && !self.snapshot.replacing.keeps.contains_key(&node.uid));
                 let ledger = &self.snapshot.ledger;
-                self.snapshot.ledger =
-                    ledger.grant_for(node, replaces.as_ref(), &decision.limits, self.now).unwrap().0;
+                self.snapshot.ledger = ledger.grant_for(node, replaces.as_ref(), &decision.limits, self.now).unwrap().0;
                 let may = if self.replicas > self.nodes { self.budget + 1 } else { self.budget };
                 assert!(self.snapshot.ledger.grants.len() <= may);
             }

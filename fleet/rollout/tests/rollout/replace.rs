@@ -44,8 +44,7 @@ fn turn(fleet: &mut Snapshot) -> (Decision, Vec<String>) {
         match action {
             Action::Grant { node, replaces } => {
                 assert!(replaces.is_some(), "{node:?} is not replaced");
-                fleet.ledger =
-                    fleet.ledger.grant_for(node, replaces.as_ref(), &decision.limits, noon()).unwrap().0;
+                fleet.ledger = fleet.ledger.grant_for(node, replaces.as_ref(), &decision.limits, noon()).unwrap().0;
             }
             Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
             Action::Delete { machine, .. } => deleted.push(machine.clone()),
@@ -131,7 +130,8 @@ fn a_machine_that_was_there_or_is_of_another_set_succeeds_nobody() {
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
     // One that is to go itself.
-    (machines(&mut fleet).last_mut().unwrap().made, machines(&mut fleet).last_mut().unwrap().goes) = (noon() - 1.minutes(), true);
+    (machines(&mut fleet).last_mut().unwrap().made, machines(&mut fleet).last_mut().unwrap().goes) =
+        (noon() - 1.minutes(), true);
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
     machines(&mut fleet).last_mut().unwrap().goes = false;

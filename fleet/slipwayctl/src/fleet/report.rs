@@ -308,3 +308,41 @@ fn member(upgrade: &NodeUpgrade) -> Member {
     };
     Member { name, mark: mark(&reason), reason, message, step, token }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_is_replaced_and_who_came_are_where_the_plan_has_them() {
+        let zeros = "0".repeat(64);
+        let planned =
+            |n: u32| json!({ "uid": format!("u{n}"), "name": format!("n{n}"), "pool": "p", "role": "worker" });
+        let wave = json!({ "nodes": [planned(1), planned(2)] });
+        let plan = json!({ "pool": "p", "payload": zeros, "hash": zeros, "waves": [wave] });
+        let gone = json!({ "nodeUID": "u2", "node": "n2", "reason": "NoSuccessor", "message": "nobody came" });
+        let rollout = json!({ "metadata": { "name": "p-1" }, "spec": { "image": "i", "plan": plan },
+            "status": { "succeeded": { "u1": "u9" }, "replacing": [gone] } });
+        let pool = json!({ "metadata": { "name": "p" }, "spec": { "nodeSelector": {}, "target": { "channel": "c" } },
+            "status": { "state": "Running", "rollout": "p-1" } });
+        let heir = json!({ "metadata": { "name": "n9" }, "spec": { "nodeUID": "u9", "pool": "p" },
+            "status": { "reason": "Done", "message": "it runs it" } });
+        let sight = Sight {
+            pools: BTreeMap::from([("p".to_owned(), Ok(serde_json::from_value(pool).unwrap()))]),
+            rollouts: vec![serde_json::from_value(rollout).unwrap()],
+            upgrades: vec![serde_json::from_value(heir).unwrap()],
+            ledger: Ledger::default(),
+        };
+        let pool = Report::new(&sight, &[]).pools.remove(0);
+        assert!(pool.others.is_empty(), "{:?}", pool.others);
+        let [one, two] = &pool.rollout.as_ref().unwrap().waves[0].nodes[..] else { panic!("two nodes") };
+        assert_eq!(
+            (one.mark, one.name.as_str(), one.message.as_str()),
+            (Mark::Done, "n9", "it runs it (in the place of n1)")
+        );
+        assert_eq!((two.mark, two.name.as_str(), two.reason.as_str()), (Mark::UnderWay, "n2", "NoSuccessor"));
+    }
+}
