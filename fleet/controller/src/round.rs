@@ -113,7 +113,7 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
             for action in &course.decision.actions {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
                 if let Action::Grant { node, replaces } = action
-                    && let Ok((granted, _)) = ledger.grant_for(node, replaces.as_ref(), &course.decision.limits, now)
+                    && let Ok((granted, _)) = ledger.grant_for(node, replaces.as_deref(), &course.decision.limits, now)
                 {
                     ledger = granted;
                 }

@@ -22,7 +22,7 @@ pub enum Action {
         /// Which node.
         node: Node,
         /// How it is replaced; `None` if it is upgraded.
-        replaces: Option<Replaces>,
+        replaces: Option<Box<Replaces>>,
     },
     /// Ask the node to begin.
     Begin { uid: String, token: u64, payload: Sha256 },

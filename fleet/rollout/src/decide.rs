@@ -75,7 +75,9 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
                 }
             };
             match granted {
-                Ok(replaces) => actions.push(Action::Grant { node: node.clone(), replaces }),
+                Ok(replaces) => {
+                    actions.push(Action::Grant { node: node.clone(), replaces: replaces.map(Box::new) });
+                }
                 Err(waits) => why = waits,
             }
         }

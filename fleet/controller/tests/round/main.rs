@@ -8,6 +8,7 @@ mod choices;
 mod follow;
 mod scene;
 mod volumes;
+mod wishes;
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;

@@ -151,7 +151,8 @@ impl World {
             Action::Grant { node, replaces } => {
                 assert!(self.snapshot.denied.is_none() && !self.snapshot.replacing.keeps.contains_key(&node.uid));
                 let ledger = &self.snapshot.ledger;
-                self.snapshot.ledger = ledger.grant_for(node, replaces.as_ref(), &decision.limits, self.now).unwrap().0;
+                self.snapshot.ledger =
+                    ledger.grant_for(node, replaces.as_deref(), &decision.limits, self.now).unwrap().0;
                 let may = if self.replicas > self.nodes { self.budget + 1 } else { self.budget };
                 assert!(self.snapshot.ledger.grants.len() <= may);
             }
@@ -180,7 +181,7 @@ impl World {
 
     /// A minute: machines go, the set makes others, those join and become well.
     fn passes(&mut self) {
-        self.now = self.now + 1.minutes();
+        self.now += 1.minutes();
         let (gone, going) = std::mem::take(&mut self.going).into_iter().partition(|(_, left)| *left == 0);
         self.going = going;
         self.going.iter_mut().for_each(|(_, left)| *left -= 1);

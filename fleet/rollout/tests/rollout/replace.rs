@@ -44,7 +44,7 @@ fn turn(fleet: &mut Snapshot) -> (Decision, Vec<String>) {
         match action {
             Action::Grant { node, replaces } => {
                 assert!(replaces.is_some(), "{node:?} is not replaced");
-                fleet.ledger = fleet.ledger.grant_for(node, replaces.as_ref(), &decision.limits, noon()).unwrap().0;
+                fleet.ledger = fleet.ledger.grant_for(node, replaces.as_deref(), &decision.limits, noon()).unwrap().0;
             }
             Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
             Action::Delete { machine, .. } => deleted.push(machine.clone()),
@@ -289,9 +289,8 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
     let paused = |fleet: &mut Snapshot| fleet.paused = Some("eve: lunch".to_owned());
     let aborted = |fleet: &mut Snapshot| fleet.aborted = Some("eve: the wrong image".to_owned());
     let skipped = |fleet: &mut Snapshot| _ = fleet.skip.insert(uid.clone());
-    let changes: [(&str, &dyn Fn(&mut Snapshot)); 4] =
-        [("WindowClosed", &closed), ("Paused", &paused), ("AbortedWithGrant", &aborted), ("Skipped", &skipped)];
-    for (word, change) in changes {
+    let changes: [&dyn Fn(&mut Snapshot); 4] = [&closed, &paused, &aborted, &skipped];
+    for (change, word) in changes.iter().zip(["WindowClosed", "Paused", "AbortedWithGrant", "Skipped"]) {
         let mut fleet = granted();
         change(&mut fleet);
         let (decision, deleted) = turn(&mut fleet);
