@@ -42,9 +42,11 @@ enum Stage {
     Joins,
 }
 
-fn stage(machine: &Machine, nodes: &BTreeMap<&str, &Seen>, accepts: &[Sha256]) -> Stage {
+fn stage(machine: &Machine, nodes: &BTreeMap<&str, &Seen>, grant: &Grant, accepts: &[Sha256]) -> Stage {
     let Some(node) = &machine.node else { return Stage::Joins };
-    let Some(says) = nodes.get(node.as_str()).and_then(|seen| seen.says.as_ref()) else { return Stage::NotWell };
+    // In another pool it is no loss made good.
+    let here = nodes.get(node.as_str()).filter(|seen| seen.node.pool == grant.node.pool);
+    let Some(says) = here.and_then(|seen| seen.says.as_ref()) else { return Stage::NotWell };
     match accepts.contains(&says.runs) {
         false => Stage::Differs,
         true if says.well && !says.busy => Stage::There,
@@ -86,7 +88,7 @@ pub fn heirs<'a>(
     for (grant, replaces) in held {
         let accepts = accepts(grant, replaces, targets);
         let new = machines.iter().filter(|of| is_new(of, replaces) && !taken.contains(of.uid.as_str()));
-        let first = new.min_by_key(|of| (stage(of, &nodes, &accepts), of.made, &of.uid));
+        let first = new.min_by_key(|of| (stage(of, &nodes, grant, &accepts), of.made, &of.uid));
         if let Some(first) = first {
             taken.insert(&first.uid);
             heirs.insert(grant.token, first);
@@ -108,7 +110,7 @@ pub fn succeeded(
         let replaces = grant.replaces.as_ref()?;
         let heir = heirs.get(&grant.token)?;
         let is_gone = !machines.iter().any(|of| of.uid == replaces.machine);
-        let is_there = stage(heir, &nodes, &accepts(grant, replaces, targets)) == Stage::There;
+        let is_there = stage(heir, &nodes, grant, &accepts(grant, replaces, targets)) == Stage::There;
         let node = heir.node.clone().filter(|_| is_gone && is_there)?;
         let proof = Proof::Succeeded { token: grant.token, machine: heir.uid.clone(), node };
         Some(Evidence { uid: grant.node.uid.clone(), proof })
@@ -127,7 +129,7 @@ pub fn successors(snapshot: &Snapshot, ledger: &Ledger) -> BTreeMap<String, Stri
         let (Some(replaces), Some(heir)) = (&grant.replaces, heirs.get(&grant.token)) else { continue };
         let is_gone = !machines.iter().any(|of| of.uid == replaces.machine);
         let accepts = accepts(grant, replaces, &snapshot.targets());
-        if is_gone && stage(heir, &nodes, &accepts) == Stage::Differs {
+        if is_gone && stage(heir, &nodes, grant, &accepts) == Stage::Differs {
             known.extend(heir.node.clone().map(|node| (grant.node.uid.clone(), node)));
         }
     }
@@ -278,7 +280,7 @@ fn joins(snapshot: &Snapshot, grant: &Grant, replaces: &Replaces, heir: &Machine
     let Some(seen) = nodes.get(node.as_str()) else { return WhyNot::SuccessorElsewhere { token, machine } };
     let name = seen.node.name.clone();
     match &seen.says {
-        Some(says) if stage(heir, &nodes, &accepts(grant, replaces, &snapshot.targets())) == Stage::Differs => {
+        Some(says) if stage(heir, &nodes, grant, &accepts(grant, replaces, &snapshot.targets())) == Stage::Differs => {
             WhyNot::SuccessorDiffers { token, node: name, runs: says.runs }
         }
         _ => WhyNot::SuccessorNotWell { token, node: name },

@@ -209,7 +209,7 @@ fn nodes_are_replaced_one_at_a_time_whoever_is_killed() {
     drop(controller);
     all_rights(&site);
     is_deleted_only_as_found(&mut site);
-    assert_eq!(site.ledger().grants, [grant.clone()], "it is held by nobody's clock");
+    assert_eq!(site.ledger().grants, std::slice::from_ref(&grant), "it is held by nobody's clock");
     let (_one, _other) = (site.controller(), site.controller());
     provider.until(&mut site, "two are replaced", |site| {
         site.nodes.iter().filter(|node| node.runs() == payload("new")).count() == 2 && site.ledger().grants.is_empty()

@@ -135,6 +135,11 @@ fn a_machine_that_was_there_or_is_of_another_set_succeeds_nobody() {
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 1);
     machines(&mut fleet).last_mut().unwrap().goes = false;
+    // One that went into another pool.
+    fleet.nodes.last_mut().unwrap().node.pool = "other".to_owned();
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    fleet.nodes.last_mut().unwrap().node.pool = "pool".to_owned();
     turn(&mut fleet);
     assert_eq!(fleet.ledger.grants.len(), 0);
 }
