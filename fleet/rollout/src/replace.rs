@@ -76,6 +76,10 @@ pub fn heirs<'a>(
     machines: &'a [Machine],
     targets: &BTreeMap<String, Sha256>,
 ) -> Heirs<'a> {
+    let mut heirs = Heirs::new();
+    if machines.is_empty() {
+        return heirs;
+    }
     let nodes = by_uid(nodes);
     let there: BTreeSet<&str> = machines.iter().map(|machine| machine.uid.as_str()).collect();
     let mut held: Vec<(&Grant, &Replaces)> =
@@ -84,7 +88,6 @@ pub fn heirs<'a>(
     held.sort_by_key(|(grant, replaces)| (there.contains(replaces.machine.as_str()), grant.token));
     // A machine that is to go itself succeeds nobody.
     let mut taken: BTreeSet<&str> = held.iter().map(|(_, replaces)| replaces.machine.as_str()).collect();
-    let mut heirs = BTreeMap::new();
     for (grant, replaces) in held {
         let accepts = accepts(grant, replaces, targets);
         let new = machines.iter().filter(|of| is_new(of, replaces) && !taken.contains(of.uid.as_str()));
@@ -105,6 +108,9 @@ pub fn succeeded(
     targets: &BTreeMap<String, Sha256>,
 ) -> Vec<Evidence> {
     let heirs = heirs(ledger, nodes, machines, targets);
+    if heirs.is_empty() {
+        return Vec::new();
+    }
     let nodes = by_uid(nodes);
     let proof = |grant: &Grant| {
         let replaces = grant.replaces.as_ref()?;
