@@ -382,7 +382,8 @@ impl World {
 
         // Who is unavailable once it goes, itself among them.
         let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.says.well);
-        let total = self.bodies.len() as u64;
+        // As many as were seen: one may vanish while the same decision is carried out.
+        let total = self.snapshot.nodes.len() as u64;
         // Others that are ill do not count against one that is ill itself: that takes nothing away.
         let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.says.well || body.says.busy);
         let ill = ill.filter(|_| !is_ill(&node.uid));
