@@ -78,6 +78,11 @@ impl Cluster {
         Self { client, metrics: Arc::default() }
     }
 
+    /// How it is reached.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// What it counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
@@ -262,7 +267,7 @@ impl Cluster {
         }
     }
 
-    async fn within<T>(&self, what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    pub(crate) async fn within<T>(&self, what: &str, ask: impl Future<Output = kube::Result<T>>) -> Result<T> {
         let failed = |why: String| Error::Failed { what: what.to_owned(), why };
         let (counts, answer) = match timeout(ANSWER, ask).await {
             Err(_) => {

@@ -25,6 +25,9 @@
 //! * [`seen`]: what decisions need of a node
 //! * [`pools`]: what decisions need of a pool
 //! * [`plans`]: which rollout is followed, and when there is a new one
+//! * [`machines`]: machines of nodes, where nodes are replaced: found, and deleted
+//! * [`volumes`]: what a node would lose with its machine
+//! * [`stock`]: both, as they are now
 //! * [`round`]: what follows from one look
 //! * [`turn`]: one look, and what follows from it
 //! * [`channels`]: channels, looked into and written
@@ -45,6 +48,7 @@ pub mod cluster;
 pub mod events;
 pub mod figures;
 pub mod follow;
+pub mod machines;
 pub mod metrics;
 pub mod names;
 pub mod nodes;
@@ -55,6 +59,8 @@ pub mod report;
 pub mod round;
 pub mod seen;
 pub mod serve;
+pub mod stock;
 pub mod turn;
+pub mod volumes;
 pub mod wake;
 pub mod watch;

@@ -88,9 +88,15 @@ pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str
     }
     let planned: BTreeSet<&str> =
         last.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
+    let heirs: BTreeSet<&str> = last
+        .iter()
+        .filter_map(|of| of.status.as_ref())
+        .flat_map(|of| of.succeeded.values())
+        .map(String::as_str)
+        .collect();
     let is_new = |seen: &&Seen| {
         let uid = seen.node.uid.as_str();
-        !seen.runs(wish.payload) && !planned.contains(uid) && !wish.held.contains_key(uid)
+        !seen.runs(wish.payload) && !planned.contains(uid) && !heirs.contains(uid) && !wish.held.contains_key(uid)
     };
     let may_go = |seen: &Seen| {
         let waits_for_nothing = last.is_none() || (seen.failure().is_none() && !wish.skip.contains(&seen.node.uid));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use slipway_fleet_objects::{
     condition,
     pool::{NodePool, NodePoolStatus},
-    rollout::{Rollout, RolloutStatus},
+    rollout::{Replacing, Rollout, RolloutStatus},
     upgrade::NodeUpgradeStatus,
 };
 use slipway_node_api::v1::StatusResponse;
@@ -46,8 +46,9 @@ fn count(of: usize) -> u32 {
 
 /// Something is being done with the node.
 fn goes_on(why: &WhyNot) -> bool {
-    use WhyNot::{Aborts, Begins, Granted, Returns, Staging, UnderWay};
-    matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging)
+    use WhyNot::{Aborts, Begins, Deletes, Granted, MachineGoes, Returns, Staging, SuccessorJoins, UnderWay};
+    let is_asked = matches!(why, UnderWay { .. } | Begins { .. } | Returns { .. } | Aborts { .. } | Granted | Staging);
+    is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
 /// Why this node does not go, with what its own service says.
@@ -129,7 +130,12 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
     status.passed = status.passed.max(count(decision.passed));
     let waiting = course.waiting();
     let there: BTreeSet<&str> = course.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
-    let is_done = |uid: &str| there.contains(uid) && !waiting.contains_key(uid);
+    // Who is replaced is done when its successor is.
+    let is_there = |uid: &str| there.contains(uid) && !waiting.contains_key(uid);
+    let heir = |uid: &str| decision.succeeded.get(uid).filter(|_| !waiting.contains_key(uid));
+    let is_done = |uid: &str| is_there(uid) || heir(uid).is_some_and(|heir| is_there(heir));
+    status.succeeded = decision.succeeded.clone();
+    status.replacing = replacing(course);
     status.nodes = count(plan.nodes().count());
     status.done = count(plan.nodes().filter(|(_, node)| is_done(&node.uid)).count());
     status.waves = format!("{}/{}", status.passed, plan.waves.len());
@@ -137,6 +143,20 @@ pub fn rollout(rollout: &Rollout, course: &Course, now: Timestamp) -> RolloutSta
     status.conditions = condition::set(&status.conditions, "Finished", state == FINISHED, state, &message, now);
     (status.state, status.message) = (state.to_owned(), message);
     status
+}
+
+/// Nodes that hold grants to be replaced, and where they are.
+fn replacing(course: &Course) -> Vec<Replacing> {
+    let is_replaced = |waiting: &&Waiting| {
+        course.snapshot.ledger.held(&waiting.node.uid).is_some_and(|grant| grant.replaces.is_some())
+    };
+    let of = |waiting: &Waiting| Replacing {
+        node_uid: waiting.node.uid.clone(),
+        node: waiting.node.name.clone(),
+        reason: waiting.why.word().to_owned(),
+        message: sentence(course, waiting),
+    };
+    course.decision.waiting.iter().filter(is_replaced).map(of).collect()
 }
 
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.
@@ -169,7 +189,10 @@ fn done(course: &Course) -> usize {
 }
 
 fn is_up_to_date(course: &Course) -> bool {
-    course.snapshot.plan.payload == course.wish.payload && done(course) == course.snapshot.nodes.len()
+    let uids: BTreeSet<&str> = course.snapshot.nodes.iter().map(|seen| seen.node.uid.as_str()).collect();
+    // Whose machine is gone, and whose successor is not there, is no node of the pool.
+    let is_replaced = replacing(course).iter().any(|of| !uids.contains(of.node_uid.as_str()));
+    !is_replaced && course.snapshot.plan.payload == course.wish.payload && done(course) == uids.len()
 }
 
 /// What goes on in a pool, in one word.
@@ -222,7 +245,10 @@ pub fn nodes<'a>(
 ) -> BTreeMap<&'a str, NodeUpgradeStatus> {
     let waiting = course.waiting();
     let waves = course.snapshot.plan.nodes().map(|(wave, node)| (node.uid.as_str(), count(wave + 1)));
-    let waves: BTreeMap<&str, u32> = waves.collect();
+    let mut waves: BTreeMap<&str, u32> = waves.collect();
+    for (uid, heir) in &course.decision.succeeded {
+        waves.extend(waves.get(uid.as_str()).copied().map(|wave| (heir.as_str(), wave)));
+    }
     let of = |seen: &'a Seen| {
         let uid = seen.node.uid.as_str();
         let waiting = waiting.get(uid).map(|waiting| (waiting.why.word(), sentence(course, waiting)));

@@ -5,12 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use slipway_core::digest::Sha256;
-use slipway_fleet_objects::{ledger::DisruptionLedger, rollout::Rollout};
+use slipway_fleet_objects::{
+    ledger::DisruptionLedger,
+    pool::Strategy,
+    rollout::{Rollout, RolloutStatus},
+};
 use slipway_rollout::{
-    decide::{Action, Decision, Waiting, decide, frees},
-    facts::{Back, Evidence, Seen, Snapshot},
+    decide::{Action, Decision, Waiting, decide, frees, successor},
+    facts::{Back, Evidence, Replacing, Seen, Snapshot},
     ledger::{Ledger, Node, Proof, Role},
     plan::Plan,
+    replace,
     why::WhyNot,
 };
 
@@ -19,6 +24,7 @@ use crate::{
     plans::{self, Followed},
     pools::{Members, Problem, Wish, wish},
     seen::{self, Look},
+    stock::Stock,
 };
 
 /// What was seen.
@@ -30,6 +36,8 @@ pub struct Sight<'a> {
     pub objects: &'a Objects,
     /// The nodes, by UID.
     pub looks: &'a BTreeMap<String, Look>,
+    /// Machines and volumes, where nodes are replaced.
+    pub stock: &'a Stock,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
 }
@@ -91,17 +99,21 @@ pub fn to_look<'a>(objects: &'a Objects, members: &Members<'_>, ledger: &Ledger)
 
 /// What follows from one look.
 pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
+    let wishes = sight.objects.pools.keys().map(|name| (name, wish(name, sight.objects, members, sight.looks)));
+    let wishes: Vec<(&String, Result<Wish, Problem>)> = wishes.collect();
+    let targets = wishes.iter().filter_map(|(name, wish)| Some(((*name).clone(), wish.as_ref().ok()?.payload)));
     let mut freed = Vec::new();
-    let mut ledger = freed_ledger(sight, members, &mut freed);
+    let mut ledger = freed_ledger(sight, members, &targets.collect(), &mut freed);
+    let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let mut round =
         Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
-    for name in sight.objects.pools.keys() {
-        let course = wish(name, sight.objects, members, sight.looks).map(|wish| {
-            let course = course(wish, name, sight, members, &ledger, now);
+    for (name, wish) in wishes {
+        let course = wish.map(|wish| {
+            let course = course(wish, name, sight, members, (&ledger, &succeeded), now);
             for action in &course.decision.actions {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
-                if let Action::Grant { node } = action
-                    && let Ok((granted, _)) = ledger.grant(node, &course.decision.limits, now)
+                if let Action::Grant { node, replaces } = action
+                    && let Ok((granted, _)) = ledger.grant_for(node, replaces.as_deref(), &course.decision.limits, now)
                 {
                     ledger = granted;
                 }
@@ -125,7 +137,12 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
 
 /// The ledger without what is free, whatever pool it belongs to; and not behind what nodes obeyed: of a ledger that was
 /// made anew they would obey nothing.
-fn freed_ledger(sight: Sight<'_>, members: &Members<'_>, freed: &mut Vec<Action>) -> Ledger {
+fn freed_ledger(
+    sight: Sight<'_>,
+    members: &Members<'_>,
+    targets: &BTreeMap<String, Sha256>,
+    freed: &mut Vec<Action>,
+) -> Ledger {
     let read = sight.ledger.status.clone().unwrap_or_default();
     let mut nodes = Vec::new();
     for node in &sight.objects.nodes {
@@ -133,7 +150,9 @@ fn freed_ledger(sight: Sight<'_>, members: &Members<'_>, freed: &mut Vec<Action>
         // Whatever the payload is: health and token are the same.
         nodes.push(seen::seen(sight.looks.get(seen::uid(node)), seen::member(node, pool, ""), Sha256([0; 32]), &[]).0);
     }
-    let mut ledger = frees(&read, &nodes, &evidence(sight, &read), freed);
+    let mut evidence = evidence(sight, &read);
+    evidence.extend(replace::succeeded(&read, &nodes, &sight.stock.machines().unwrap_or_default(), targets));
+    let mut ledger = frees(&read, &nodes, &evidence, freed);
     let obeyed = nodes.iter().filter_map(|seen| Some(seen.says.as_ref()?.token)).max().unwrap_or(0);
     ledger.epoch = ledger.epoch.max(obeyed);
     ledger
@@ -157,7 +176,14 @@ fn evidence(sight: Sight<'_>, ledger: &Ledger) -> Vec<Evidence> {
     evidence
 }
 
-fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledger: &Ledger, now: Timestamp) -> Course {
+fn course(
+    wish: Wish,
+    name: &str,
+    sight: Sight<'_>,
+    members: &Members<'_>,
+    (ledger, succeeded): (&Ledger, &BTreeMap<String, String>),
+    now: Timestamp,
+) -> Course {
     let rollouts = &sight.objects.rollouts;
     let Followed { rollout, leaves } = plans::followed(name, wish.payload, rollouts, ledger);
     let none = || Plan::new(name, wish.payload, [], &wish.rules, wish.pool.spec.order, None);
@@ -177,6 +203,7 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
         nodes.push(seen);
     }
     let status = rollout.and_then(|rollout| rollout.status.clone()).unwrap_or_default();
+    let replacing = replacing(&wish, sight.stock, &status, succeeded, &plan);
     let snapshot = Snapshot {
         plan,
         passed: status.passed as usize,
@@ -192,12 +219,35 @@ fn course(wish: Wish, name: &str, sight: Sight<'_>, members: &Members<'_>, ledge
         back: wish.pool.spec.rollback.as_ref().map(|of| Back { control_plane: of.control_plane }),
         aborted: status.aborted.or_else(|| wish.aborts(rollout)),
         hurry: wish.hurry(rollout),
+        replacing,
     };
     let mut decision = decide(&snapshot, now);
     if leaves {
         leave(&mut decision);
     }
     Course { wish, rollout: rollout.cloned(), snapshot, decision, unclear }
+}
+
+/// What is known of nodes that are replaced. Whose grant is freed in this round has a successor as of now.
+fn replacing(
+    wish: &Wish,
+    stock: &Stock,
+    status: &RolloutStatus,
+    succeeded: &BTreeMap<String, String>,
+    plan: &Plan,
+) -> Replacing {
+    let Wish { pool, payload, .. } = wish;
+    let allows = pool.spec.replace.as_ref().is_some_and(|replace| replace.allow_local_volumes);
+    let planned: BTreeSet<&str> = plan.nodes().map(|(_, node)| node.uid.as_str()).collect();
+    let new = succeeded.iter().filter(|(uid, _)| planned.contains(uid.as_str()));
+    let new = new.map(|(uid, heir)| (uid.clone(), heir.clone()));
+    Replacing {
+        wanted: pool.spec.strategy == Strategy::Replace,
+        target: Some(*payload),
+        machines: stock.machines(),
+        keeps: if allows { BTreeMap::new() } else { stock.keeps.clone() },
+        succeeded: status.succeeded.clone().into_iter().chain(new).collect(),
+    }
 }
 
 /// Nodes of the control plane that are not in this pool, and are not well.

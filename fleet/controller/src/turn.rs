@@ -25,12 +25,15 @@ use slipway_rollout::{
 use crate::{
     cluster::{Cluster, Error, Objects, Result},
     events::Told,
-    figures, names,
+    figures,
+    machines::{ClusterApi, Provider as _},
+    names,
     nodes::{Answer, Ask, Nodes},
     pools::Members,
     report,
     round::{Course, Round, Sight, round, to_look},
     seen::{self, Look},
+    stock::Stock,
 };
 
 /// For how long a look may be acted on.
@@ -65,9 +68,10 @@ impl Controller {
         let objects = self.cluster.objects().await?;
         let members = Members::new(&objects);
         let read = ledger.status.clone().unwrap_or_default();
+        let stock = Stock::look(&self.cluster, &objects, &read).await;
         let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
         let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
-        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, own };
+        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own };
         let (looked, now) = (Instant::now(), Timestamp::now());
         let round = round(sight, &members, now);
         match self.write(sight, &round, (looked, now)).await {
@@ -77,7 +81,8 @@ impl Controller {
             Err(e) => return Err(e),
         }
         let mut again = if round.ledger == read { Again::Later } else { Again::AtOnce };
-        let answers = self.ask(&objects, &looks, &round).await;
+        let mut answers = self.ask(&objects, &looks, &round).await;
+        answers.extend(self.delete(&stock, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Again::AtOnce;
         }
@@ -187,6 +192,27 @@ impl Controller {
             said(self.cluster.tell(&told.event(now)).await);
         }
     }
+
+    /// Have machines deleted. The grant is looked at again at last: who freed it by hand means that nothing begins.
+    async fn delete(&self, stock: &Stock, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
+        let mut answers = BTreeMap::new();
+        for action in round.pools.values().flatten().flat_map(|course| &course.decision.actions) {
+            let Action::Delete { uid, token, machine } = action else { continue };
+            let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= FRESH) else { continue };
+            let ledger = self.cluster.ledger().await?.status.unwrap_or_default();
+            if ledger.held(uid).is_none_or(|grant| grant.token != *token) {
+                continue;
+            }
+            let answer = match ClusterApi::new(&self.cluster).delete(found).await {
+                Ok(()) => Answer::New,
+                // It is not what it was: look again.
+                Err(Error::Conflict(_)) => Answer::Known,
+                Err(e) => Answer::Refused(e.to_string()),
+            };
+            answers.insert(uid.clone(), answer);
+        }
+        Ok(answers)
+    }
 }
 
 /// Nobody waits for what people are told: the next look tells it anew.
@@ -259,6 +285,7 @@ pub fn happened(round: &Round, before: &Ledger, now: Timestamp) -> Vec<Told> {
         let (why, is_warning) = match proof {
             Proof::Well { .. } => ("the node is well".to_owned(), false),
             Proof::Gone { .. } => ("the Node is gone".to_owned(), true),
+            Proof::Succeeded { .. } => ("its successor is well".to_owned(), false),
             Proof::Word { who, why } => (format!("{who} says so: {why}"), true),
         };
         let message = format!("the grant {} is free: {why}", grant.token);

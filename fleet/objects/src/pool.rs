@@ -43,6 +43,12 @@ pub struct NodePoolSpec {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub policies: Vec<String>,
+    /// How its nodes get the target: upgraded in place, or replaced.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// How nodes are replaced, where the strategy is Replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace: Option<Replace>,
     /// Whether nodes of the control plane go before the others, or after them.
     #[serde(default)]
     pub order: Order,
@@ -74,6 +80,34 @@ pub struct NodePoolSpec {
     #[serde(default)]
     #[schemars(length(max = 1024))]
     pub skip: Vec<Skip>,
+}
+
+/// How nodes get the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Strategy {
+    /// Each node is asked to upgrade itself.
+    #[default]
+    InPlace,
+    /// The machine of each node is deleted, and whoever made it makes another one, whose template names the target already.
+    Replace,
+}
+
+/// How nodes are replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Replace {
+    /// Whose machines they are.
+    pub provider: Provider,
+    /// Replace nodes also where volumes would be lost that are on their disks.
+    pub allow_local_volumes: bool,
+}
+
+/// Whose machines nodes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Provider {
+    /// Machines of cluster.x-k8s.io, in this API server.
+    #[default]
+    ClusterAPI,
 }
 
 /// What nodes are to run: image and payload, or channel.

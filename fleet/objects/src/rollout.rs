@@ -1,5 +1,7 @@
 //! One plan, and how far it is.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -54,6 +56,12 @@ pub struct RolloutStatus {
     /// It was finished once, and its payload was not denied until then: it is denied no more. This stays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
+    /// Who came in whose place: the UID of a Node, by the UID that the plan has. This stays.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub succeeded: BTreeMap<String, String>,
+    /// Nodes whose machines go, or are gone, and whose successors are not there yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replacing: Vec<Replacing>,
     /// How many nodes it has.
     pub nodes: u32,
     /// How many of them run the payload, are well, and hold no grant.
@@ -66,4 +74,19 @@ pub struct RolloutStatus {
     pub message: String,
     /// Finished: whether nothing is left to do; its reasons are the words of state.
     pub conditions: Vec<Condition>,
+}
+
+/// A node that is being replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacing {
+    /// The UID that the plan has.
+    #[serde(rename = "nodeUID")]
+    pub node_uid: String,
+    /// Its name.
+    pub node: String,
+    /// Why it is not done, in one word that stays the same.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
 }

@@ -20,6 +20,7 @@
 //!   in the plan's order, and asked to have the system of their other slot run again. That is held to the same ledger,
 //!   windows and budgets; waves and soaks are over, and nothing is staged. A node is asked once. A person's pause holds it
 //!   back, and the pause that came with the denial does not.
+//! * **Nodes that are replaced** are not asked: their machine is deleted, while windows are open, and others succeed them.
 //! * Every node that is not done has a reason, and no node that is done has one.
 //!
 //! A canary is bad if it fails, or if it runs the payload, holds no grant any more, and is ill before its soak is over. A
@@ -30,71 +31,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use slipway_core::digest::Sha256;
 
+pub use crate::action::{Action, Decision, Waiting, successor};
 use crate::{
-    facts::{Back, Evidence, Hurry, Seen, Snapshot, Way},
-    ledger::{Grant, Ledger, Limits, Node, Proof, Role},
-    policy::Closed,
+    facts::{Back, Evidence, Seen, Snapshot, Way},
+    ledger::{Grant, Ledger, Limits, Node, Proof, Replaces, Role},
+    replace::{self, ByNode, Heirs, Where},
     why::WhyNot,
 };
-
-/// Something to do. Each may be done twice.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// Have the node write the payload into its other slot.
-    Stage { uid: String, payload: Sha256 },
-    /// Write the grant into the ledger, if it allows that with the limits of this decision.
-    Grant { node: Node },
-    /// Ask the node to begin.
-    Begin { uid: String, token: u64, payload: Sha256 },
-    /// Ask the node to have the system of its other slot run again.
-    Return { uid: String, token: u64 },
-    /// Ask the node to end what it began with this grant, and to go back.
-    Abort { uid: String, token: u64 },
-    /// Take the grant out of the ledger.
-    Free { uid: String, proof: Proof },
-    /// Give no more grants until a person says so.
-    Pause { why: String },
-    /// Try this payload on no other node.
-    Deny { payload: Sha256, why: String },
-}
-
-/// A node that is not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
-    /// Which.
-    pub node: Node,
-    /// Why.
-    pub why: WhyNot,
-}
-
-/// What was decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
-    /// What is to be done, in this order.
-    pub actions: Vec<Action>,
-    /// What every grant among them is held to.
-    pub limits: Limits,
-    /// Why nodes do not go, in the plan's order.
-    pub waiting: Vec<Waiting>,
-    /// How many waves are over.
-    pub passed: usize,
-    /// Until when the nodes of the next one must stay well, if all of them are done.
-    pub soaks: Option<Timestamp>,
-    /// Nothing is left to do.
-    pub finished: bool,
-}
 
 /// What is to be done now, and why not more.
 pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
     let mut actions = Vec::new();
-    let ledger = frees(&snapshot.ledger, &snapshot.nodes, &snapshot.evidence, &mut actions);
+    let machines = snapshot.replacing.machines.as_deref().unwrap_or_default();
+    let successors = replace::succeeded(&snapshot.ledger, &snapshot.nodes, machines, &snapshot.targets());
+    let evidence: Vec<Evidence> = snapshot.evidence.iter().cloned().chain(successors).collect();
+    let ledger = frees(&snapshot.ledger, &snapshot.nodes, &evidence, &mut actions);
+    let mut succeeded = replace::successors(snapshot, &ledger);
+    succeeded.extend(actions.iter().filter_map(successor));
+    let snapshot = &*replace::with_successors(snapshot, &ledger, &succeeded);
     let view = View::new(snapshot, &ledger);
     let stop = view.stop(&mut actions);
-    let hours = hours(snapshot, now);
+    let hours = snapshot.hours(now);
     let until = hours.as_ref().ok().copied().flatten();
     let limits = snapshot.rules.limits(view.size(), view.down(), now, until);
     let progress = view.progress(now);
@@ -110,25 +68,37 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
         let Some(mut why) = view.why(wave, node, &gate, &mut actions) else { continue };
         if why == WhyNot::Granted {
             // In the plan's order: nobody overtakes.
-            why = match first.clone().map(WhyNot::After) {
-                Some(after) => after,
-                None => match next.give(node, &limits, now) {
-                    Ok(_) => WhyNot::Granted,
-                    Err(refused) => {
-                        first = Some(node.name.clone());
-                        WhyNot::Refused(refused)
-                    }
-                },
+            let granted = match first.clone().map(WhyNot::After) {
+                Some(after) => Err(after),
+                None => {
+                    grants(snapshot, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone()))
+                }
             };
-        }
-        if why == WhyNot::Granted {
-            actions.push(Action::Grant { node: node.clone() });
+            match granted {
+                Ok(replaces) => {
+                    actions.push(Action::Grant { node: node.clone(), replaces: replaces.map(Box::new) });
+                }
+                Err(waits) => why = waits,
+            }
         }
         waiting.push(Waiting { node: node.clone(), why });
     }
     let Progress { passed, soaks, .. } = gate.progress;
     let finished = view.is_over(passed) && !view.is_anybody_behind(&actions);
-    Decision { actions, limits, waiting, passed, soaks, finished }
+    Decision { actions, limits, waiting, passed, soaks, succeeded, finished }
+}
+
+/// One more grant, and how its node is replaced, if it is.
+fn grants(
+    snapshot: &Snapshot,
+    node: &Node,
+    limits: &Limits,
+    ledger: &mut Ledger,
+    now: Timestamp,
+) -> Result<Option<Replaces>, WhyNot> {
+    let replaces = replace::replaces(snapshot, node, ledger, now)?;
+    ledger.give(node, replaces.as_ref(), limits, now).map_err(WhyNot::Refused)?;
+    Ok(replaces)
 }
 
 /// The ledger without what is free, and the actions that make it so. Whether a pool has a rollout makes no difference: a
@@ -149,20 +119,6 @@ pub fn frees(ledger: &Ledger, nodes: &[Seen], evidence: &[Evidence], actions: &m
         }
     }
     ledger
-}
-
-/// Until when nodes may begin; `None` for ever.
-fn hours(snapshot: &Snapshot, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
-    let open = snapshot.rules.open(now);
-    match hurry(snapshot, now) {
-        Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
-        None => open,
-    }
-}
-
-/// Somebody's word that it goes now, while that holds.
-fn hurry(snapshot: &Snapshot, now: Timestamp) -> Option<Hurry> {
-    snapshot.hurry.filter(|hurry| now < hurry.until)
 }
 
 /// What holds nodes back that are not held back by themselves.
@@ -191,22 +147,36 @@ struct View<'a> {
     snapshot: &'a Snapshot,
     seen: BTreeMap<&'a str, &'a Seen>,
     held: BTreeMap<&'a str, &'a Grant>,
+    heirs: Heirs<'a>,
+    machines: ByNode<'a>,
 }
 
 impl<'a> View<'a> {
     fn new(snapshot: &'a Snapshot, ledger: &'a Ledger) -> Self {
         let seen = snapshot.nodes.iter().map(|seen| (seen.node.uid.as_str(), seen)).collect();
         let held = ledger.grants.iter().map(|grant| (grant.node.uid.as_str(), grant)).collect();
-        Self { snapshot, seen, held }
+        let machines = snapshot.replacing.machines.as_deref().unwrap_or_default();
+        let heirs = replace::heirs(ledger, &snapshot.nodes, machines, &snapshot.targets());
+        Self { snapshot, seen, held, heirs, machines: replace::by_node(snapshot) }
     }
 
+    /// How many nodes there are; one that is replaced and who succeeds it are one.
     fn size(&self) -> u32 {
-        u32::try_from(self.seen.len()).unwrap_or(u32::MAX)
+        let gone = self.held.values().filter(|of| of.replaces.is_some() && of.node.pool == self.snapshot.plan.pool);
+        let gone = gone.filter(|of| !self.seen.contains_key(of.node.uid.as_str())).count();
+        let there = self.snapshot.nodes.iter().filter(|seen| !self.succeeds(seen)).count();
+        u32::try_from(there + gone).unwrap_or(u32::MAX)
+    }
+
+    /// The grant of another node stands for it.
+    fn succeeds(&self, seen: &Seen) -> bool {
+        self.heirs.values().any(|heir| heir.node.as_ref() == Some(&seen.node.uid))
     }
 
     /// Nodes that are not well.
     fn down(&self) -> Vec<Node> {
-        let ill = self.snapshot.nodes.iter().filter(|seen| !seen.is_well()).map(|seen| &seen.node);
+        let ill = self.snapshot.nodes.iter().filter(|seen| !seen.is_well() && !self.succeeds(seen));
+        let ill = ill.map(|seen| &seen.node);
         ill.chain(&self.snapshot.elsewhere).cloned().collect()
     }
 
@@ -348,7 +318,7 @@ impl<'a> View<'a> {
                 let since = done.filter_map(|node| Some(self.seen.get(node.uid.as_str())?.says.as_ref()?.since)).max();
                 let Some(since) = since else { return stay(WhyNot::NoCanary { wave: number }, None) };
                 let until = soak.after(since);
-                let is_passed_over = hurry(self.snapshot, now).is_some_and(|hurry| hurry.soak == Some(passed));
+                let is_passed_over = self.snapshot.hurries(now).is_some_and(|hurry| hurry.soak == Some(passed));
                 if now < until && !is_passed_over {
                     return stay(WhyNot::Soak { wave: number, until }, Some(until));
                 }
@@ -361,7 +331,11 @@ impl<'a> View<'a> {
     /// All waves are over, and nothing of the plan is open any more.
     fn is_over(&self, passed: usize) -> bool {
         let plan = &self.snapshot.plan;
-        passed == plan.waves.len() && plan.is_whole() && plan.nodes().all(|(_, node)| self.is_settled(node))
+        let is_replacing = |grant: &&Grant| grant.node.pool == plan.pool && grant.replaces.is_some();
+        !self.held.values().any(is_replacing)
+            && passed == plan.waves.len()
+            && plan.is_whole()
+            && plan.nodes().all(|(_, node)| self.is_settled(node))
     }
 
     /// The node answers, is to have the payload, and has it in no slot.
@@ -370,7 +344,11 @@ impl<'a> View<'a> {
         let says = self.seen.get(uid).and_then(|seen| seen.says.as_ref());
         let payload = self.snapshot.plan.payload;
         let lacks = says.is_some_and(|says| says.runs != payload && says.staged != Some(payload));
-        lacks && !self.held.contains_key(uid) && !self.snapshot.skip.contains(uid) && self.failure(node).is_none()
+        !self.snapshot.replacing.wanted
+            && lacks
+            && !self.held.contains_key(uid)
+            && !self.snapshot.skip.contains(uid)
+            && self.failure(node).is_none()
     }
 
     fn unstaged(&self) -> Option<WhyNot> {
@@ -398,7 +376,10 @@ impl<'a> View<'a> {
         let uid = node.uid.as_str();
         let payload = self.snapshot.plan.payload;
         let Some(seen) = self.seen.get(uid) else {
-            return self.held.get(uid).map(|grant| WhyNot::Gone { token: grant.token });
+            return self.held.get(uid).map(|grant| match &grant.replaces {
+                Some(replaces) => self.replaced(grant, replaces, gate, actions),
+                None => WhyNot::Gone { token: grant.token },
+            });
         };
         if let Some(grant) = self.held.get(uid) {
             return Some(self.holds(seen, grant, gate, actions));
@@ -427,7 +408,11 @@ impl<'a> View<'a> {
         if says.busy {
             return Some(WhyNot::Busy);
         }
-        if says.staged != Some(payload) {
+        if self.snapshot.replacing.wanted {
+            if let Some(refused) = replace::refuses(self.snapshot, &self.machines, node) {
+                return Some(refused);
+            }
+        } else if says.staged != Some(payload) {
             actions.push(Action::Stage { uid: uid.to_owned(), payload });
             return Some(WhyNot::Staging);
         }
@@ -440,6 +425,9 @@ impl<'a> View<'a> {
     /// Why a node that holds a grant is not done; it is asked to begin, if it was not yet.
     fn holds(&self, seen: &Seen, grant: &Grant, gate: &Gate, actions: &mut Vec<Action>) -> WhyNot {
         let token = grant.token;
+        if let Some(replaces) = &grant.replaces {
+            return self.replaced(grant, replaces, gate, actions);
+        }
         let Some(says) = &seen.says else { return WhyNot::SilentHolder { token } };
         if says.token > token {
             return WhyNot::Overtaken { token, obeyed: says.token };
@@ -475,5 +463,27 @@ impl<'a> View<'a> {
         let (uid, payload) = (seen.node.uid.clone(), self.snapshot.plan.payload);
         actions.push(Action::Begin { uid, token, payload });
         WhyNot::Begins { token }
+    }
+
+    /// Why a node that holds a grant to be replaced is not done; its machine is deleted, if it was not yet.
+    fn replaced(&self, grant: &Grant, replaces: &Replaces, gate: &Gate, actions: &mut Vec<Action>) -> WhyNot {
+        let (uid, token) = (grant.node.uid.clone(), grant.token);
+        if let Where::Waits(why) = replace::whereabouts(self.snapshot, grant, replaces, &self.heirs) {
+            return why;
+        }
+        // As long as nobody knows that it goes, a request may be on its way: it stays charged.
+        if self.snapshot.aborted.is_some() {
+            return WhyNot::AbortedHolder { token };
+        }
+        if self.snapshot.skip.contains(&uid) {
+            return WhyNot::Skipped;
+        }
+        if let Some(why) =
+            gate.held_back.clone().or_else(|| replace::refuses(self.snapshot, &self.machines, &grant.node))
+        {
+            return why;
+        }
+        actions.push(Action::Delete { uid, token, machine: replaces.machine.clone() });
+        WhyNot::Deletes { token, machine: replaces.name.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! What is seen of the nodes, and of what people want. What was not seen is `None`, and never good news.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use slipway_core::digest::Sha256;
 use crate::{
     ledger::{Ledger, Node, Proof},
     plan::Plan,
-    policy::Rules,
+    policy::{Closed, Rules},
 };
 
 /// A node of the pool, as it was seen.
@@ -99,6 +99,45 @@ pub struct Back {
     pub control_plane: bool,
 }
 
+/// A machine that is a node, or will be: what its provider says of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its UID.
+    pub uid: String,
+    /// Its name, for people.
+    pub name: String,
+    /// The UID of its Node; `None` if it has none.
+    pub node: Option<String>,
+    /// Who makes another one when it goes; the error says why nobody does.
+    pub set: Result<String, String>,
+    /// When it was made, by the clock of the API server. Seconds are enough.
+    pub made: Timestamp,
+    /// It is being deleted.
+    pub goes: bool,
+}
+
+/// What is known of nodes that are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Replacing {
+    /// Nodes of this pool are replaced, not upgraded.
+    pub wanted: bool,
+    /// What the pool is to run by now, if that is not the plan's payload.
+    pub target: Option<Sha256>,
+    /// All machines, read after the ledger; the error says why nobody knows them.
+    pub machines: Result<Vec<Machine>, String>,
+    /// What nodes would lose, by UID.
+    pub keeps: BTreeMap<String, String>,
+    /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
+    pub succeeded: BTreeMap<String, String>,
+}
+
+impl Default for Replacing {
+    fn default() -> Self {
+        let machines = Err("nobody has looked at machines".to_owned());
+        Self { wanted: false, target: None, machines, keeps: BTreeMap::new(), succeeded: BTreeMap::new() }
+    }
+}
+
 /// What one decision is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -130,4 +169,28 @@ pub struct Snapshot {
     pub aborted: Option<String>,
     /// Whether it goes now.
     pub hurry: Option<Hurry>,
+    /// Whether nodes are replaced, and what is known of that.
+    pub replacing: Replacing,
+}
+
+impl Snapshot {
+    /// Until when nodes may begin; `None` for ever.
+    pub fn hours(&self, now: Timestamp) -> Result<Option<Timestamp>, Closed> {
+        let open = self.rules.open(now);
+        match self.hurries(now) {
+            Some(Hurry { until, .. }) => Ok(open.unwrap_or(Some(until)).map(|closes| closes.max(until))),
+            None => open,
+        }
+    }
+
+    /// Somebody's word that it goes now, while that holds.
+    pub fn hurries(&self, now: Timestamp) -> Option<Hurry> {
+        self.hurry.filter(|hurry| now < hurry.until)
+    }
+
+    /// What the pool is to run, by the pool's name.
+    pub fn targets(&self) -> BTreeMap<String, Sha256> {
+        let target = self.replacing.target.unwrap_or(self.plan.payload);
+        BTreeMap::from([(self.plan.pool.clone(), target)])
+    }
 }

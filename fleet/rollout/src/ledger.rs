@@ -6,6 +6,8 @@
 //! * It is freed by three things: the node itself, well and with this grant's token; proof that the node is gone; or a
 //!   person, with a reason.
 //! * Tokens rise strictly, also over grants that were freed. A node obeys no token that is not above its last one.
+//! * A node that is replaced stays charged until another machine of the same set is well with the payload. That its own
+//!   machine is gone frees nothing. Sets make machines for nobody in particular: a machine counts for one grant only.
 //! * A node is its UID. One that was made again under the same name is another one.
 //! * A node that is not well and holds no grant is unavailable all the same, and counts. Such a node may be upgraded
 //!   itself while others are ill, too: that takes nothing away, and may mend it.
@@ -20,6 +22,7 @@ use std::{
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
 
 use crate::{amount::Amount, span::Span};
 
@@ -57,6 +60,26 @@ pub struct Grant {
     pub token: u64,
     /// When it was given. For people, and for nothing else: no grant ends by time.
     pub since: Timestamp,
+    /// The node is replaced by another one; absent if it is upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Replaces>,
+}
+
+/// What a node is replaced with: a machine that whoever made its own makes again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Replaces {
+    /// The digest of the payload that the successor is to run.
+    pub payload: Sha256,
+    /// The UID of the machine that is deleted.
+    pub machine: String,
+    /// The name of that machine, for people.
+    pub name: String,
+    /// Who makes the successor.
+    pub set: String,
+    /// Successors were made later than this: nobody was there, as the grant was given, who may not succeed somebody.
+    pub newest: Timestamp,
+    /// UIDs of machines that were made later, and are no successors: they succeed another node.
+    pub others: Vec<String>,
 }
 
 /// A grant that was given, whether it is still held or not: what rates count.
@@ -155,6 +178,15 @@ pub enum Proof {
     Well { token: u64 },
     /// The API server has no Node with this UID any more. For the control plane: nor has etcd its member.
     Gone { member_gone: bool },
+    /// Of a node that is replaced: its machine is gone, and the Node of another one of the same set is well with the payload.
+    Succeeded {
+        /// The grant's number.
+        token: u64,
+        /// The UID of the successor's machine. It succeeds nobody else.
+        machine: String,
+        /// The UID of the successor's Node.
+        node: String,
+    },
     /// A person says so.
     Word { who: String, why: String },
 }
@@ -172,6 +204,12 @@ pub enum NotFreed {
     /// The node is gone, and may come back to etcd.
     #[error("its Node is gone, and etcd still lists its member: remove that first")]
     MemberThere,
+    /// The node is replaced.
+    #[error("it is replaced: it stays charged until its successor is well with the payload")]
+    Replaced,
+    /// The node is upgraded.
+    #[error("it is upgraded, and nobody succeeds it")]
+    NotReplaced,
     /// Nobody would know why.
     #[error("whoever frees a grant says who they are, and why")]
     NoReason,
@@ -186,18 +224,35 @@ impl Ledger {
     /// The ledger with one more grant, and that grant's token. The caller writes it if, and only if, the object is still
     /// the one that this was computed from.
     pub fn grant(&self, node: &Node, limits: &Limits, now: Timestamp) -> Result<(Self, u64), Refused> {
+        self.grant_for(node, None, limits, now)
+    }
+
+    /// The same for a node that is replaced, if it is.
+    pub fn grant_for(
+        &self,
+        node: &Node,
+        replaces: Option<&Replaces>,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<(Self, u64), Refused> {
         let mut ledger = self.clone();
-        let token = ledger.give(node, limits, now)?;
+        let token = ledger.give(node, replaces, limits, now)?;
         Ok((ledger, token))
     }
 
     /// The same in place. What is refused changes nothing.
-    pub(crate) fn give(&mut self, node: &Node, limits: &Limits, now: Timestamp) -> Result<u64, Refused> {
+    pub(crate) fn give(
+        &mut self,
+        node: &Node,
+        replaces: Option<&Replaces>,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<u64, Refused> {
         self.may_go(node, limits, now)?;
         let highest = self.grants.iter().map(|grant| grant.token).fold(self.epoch, u64::max);
         let token = highest.checked_add(1).ok_or(Refused::Spent)?;
         self.epoch = token;
-        self.grants.push(Grant { node: node.clone(), token, since: now });
+        self.grants.push(Grant { node: node.clone(), token, since: now, replaces: replaces.cloned() });
         let counts = |given: &Given| limits.rates.iter().any(|rate| rate.per.after(given.at) > now);
         self.given.retain(|given| given.pool != node.pool || counts(given));
         if !limits.rates.is_empty() {
@@ -270,11 +325,14 @@ impl Ledger {
 
     /// The same in place. What does not free it changes nothing.
     pub(crate) fn take(&mut self, uid: &str, proof: &Proof) -> Result<(), NotFreed> {
-        let grant = self.held(uid).ok_or(NotFreed::NoGrant)?;
+        let grant = self.held(uid).ok_or(NotFreed::NoGrant)?.clone();
         match proof {
-            Proof::Well { token } if *token != grant.token => {
+            Proof::Well { token } | Proof::Succeeded { token, .. } if *token != grant.token => {
                 return Err(NotFreed::AnotherToken { token: *token, granted: grant.token });
             }
+            // It never obeyed it, and that it is gone is what was meant.
+            Proof::Well { .. } | Proof::Gone { .. } if grant.replaces.is_some() => return Err(NotFreed::Replaced),
+            Proof::Succeeded { machine, .. } => self.succeeds(&grant, machine)?,
             Proof::Gone { member_gone: false } if grant.node.role == Role::ControlPlane => {
                 return Err(NotFreed::MemberThere);
             }
@@ -286,6 +344,17 @@ impl Ledger {
         // The token is not given again.
         self.epoch = self.epoch.max(grant.token);
         self.grants.retain(|grant| grant.node.uid != uid);
+        Ok(())
+    }
+
+    /// A machine succeeds the node of this grant, and no other one of its set.
+    fn succeeds(&mut self, grant: &Grant, machine: &str) -> Result<(), NotFreed> {
+        let replaces = grant.replaces.as_ref().ok_or(NotFreed::NotReplaced)?;
+        for other in self.grants.iter_mut().filter_map(|other| other.replaces.as_mut()) {
+            if other.set == replaces.set && !other.others.iter().any(|uid| uid == machine) {
+                other.others.push(machine.to_owned());
+            }
+        }
         Ok(())
     }
 }

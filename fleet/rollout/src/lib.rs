@@ -18,10 +18,13 @@
 //! * [`policy`]: what people allow, and how several policies hold together
 //! * [`plan`]: which nodes, in which wave, in which order, with a hash
 //! * [`facts`]: what is seen of nodes and wishes
+//! * [`replace`]: nodes that are replaced: by whom, and why not
 //! * [`why`]: why a node does not go, as a sentence
+//! * [`action`]: what was decided
 //! * [`decide`]: from what is seen to what is to be done
 //! * [`preview`]: a plan with its earliest times, and what blocks it
 
+pub mod action;
 pub mod amount;
 pub mod decide;
 pub mod facts;
@@ -29,6 +32,7 @@ pub mod ledger;
 pub mod plan;
 pub mod policy;
 pub mod preview;
+pub mod replace;
 pub mod span;
 pub mod why;
 pub mod window;

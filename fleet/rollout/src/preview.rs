@@ -122,7 +122,7 @@ impl Clock<'_> {
             }
             self.end_until(at);
             let limits = self.rules.limits(self.size, Vec::new(), at, None);
-            let refused = match self.ledger.give(node, &limits, at) {
+            let refused = match self.ledger.give(node, None, &limits, at) {
                 Ok(token) => {
                     self.ends.push((self.takes.after(at), token));
                     return Some(at);

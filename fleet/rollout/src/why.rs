@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
 
 use crate::{ledger::Refused, policy::Closed};
 
@@ -67,6 +68,45 @@ pub enum WhyNot {
     /// There is no such node any more.
     #[error("its Node is gone, and it holds the grant {token} until that is proven, for etcd's member, too")]
     Gone { token: u64 },
+    /// Nobody may replace it.
+    #[error("it is not replaced: {0}")]
+    NotReplaced(String),
+    /// It would lose volumes.
+    #[error("it is not replaced: {0}; move that elsewhere, or set spec.replace.allowLocalVolumes")]
+    LocalVolumes(String),
+    /// Nobody knows the machines.
+    #[error("machines cannot be read: {0}")]
+    NoMachines(String),
+    /// It holds a grant, and its machine is to be deleted.
+    #[error("it has the grant {token}, and its machine {machine} is deleted")]
+    Deletes { token: u64, machine: String },
+    /// Its machine goes.
+    #[error("its machine {machine} is being deleted, with the grant {token}: its provider drains the node first")]
+    MachineGoes { token: u64, machine: String },
+    /// Nobody came.
+    #[error(
+        "its machine {machine} is gone, and {set} has not made another one: the grant {token} stays until that is well, \
+         or is freed by hand"
+    )]
+    NoSuccessor { token: u64, machine: String, set: String },
+    /// Somebody comes.
+    #[error("its successor, machine {machine}, has no Node yet; the grant is {token}")]
+    SuccessorJoins { token: u64, machine: String },
+    /// Somebody came who is not in the pool.
+    #[error(
+        "its successor, machine {machine}, has a Node that is not in this pool: have the template give it the labels; the \
+         grant is {token}"
+    )]
+    SuccessorElsewhere { token: u64, machine: String },
+    /// Somebody came who is not well.
+    #[error("its successor {node} does not answer, or is not well; the grant is {token}")]
+    SuccessorNotWell { token: u64, node: String },
+    /// Somebody came with something else.
+    #[error(
+        "its successor {node} runs another payload, {runs}: have the template name the right image; the grant {token} stays \
+         until a machine comes that is well with it, or is freed by hand"
+    )]
+    SuccessorDiffers { token: u64, node: String, runs: Sha256 },
     /// It runs the payload.
     #[error("it runs the payload, and is not well")]
     NotWell,
@@ -121,6 +161,16 @@ impl WhyNot {
             Self::Granted => "Granted",
             Self::Overtaken { .. } => "Overtaken",
             Self::Gone { .. } => "GoneWithGrant",
+            Self::NotReplaced(_) => "NotReplaced",
+            Self::LocalVolumes(_) => "LocalVolumes",
+            Self::NoMachines(_) => "NoMachines",
+            Self::Deletes { .. } => "Deletes",
+            Self::MachineGoes { .. } => "MachineGoes",
+            Self::NoSuccessor { .. } => "NoSuccessor",
+            Self::SuccessorJoins { .. } => "SuccessorJoins",
+            Self::SuccessorElsewhere { .. } => "SuccessorElsewhere",
+            Self::SuccessorNotWell { .. } => "SuccessorNotWell",
+            Self::SuccessorDiffers { .. } => "SuccessorDiffers",
             Self::NotWell => "NotWell",
             Self::Busy => "Busy",
             Self::Staging => "Staging",

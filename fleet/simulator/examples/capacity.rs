@@ -87,6 +87,7 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
         back: None,
         aborted: None,
         hurry: None,
+        replacing: Default::default(),
     }
 }
 
@@ -94,7 +95,7 @@ fn snapshot(nodes: usize, staged: bool, done: usize, now: Timestamp) -> Snapshot
 fn go_on(snapshot: &mut Snapshot, how: &str, now: Timestamp) {
     let decision = decide(snapshot, now);
     for action in &decision.actions {
-        if let slipway_rollout::decide::Action::Grant { node } = action {
+        if let slipway_rollout::decide::Action::Grant { node, .. } = action {
             snapshot.ledger = snapshot.ledger.grant(node, &decision.limits, now).unwrap().0;
         }
     }

@@ -115,6 +115,7 @@ impl World {
                 let exists = self.api.exists(uid);
                 self.laws.must(!exists, || format!("frees: {uid} is said to be gone, and is there"));
             }
+            Proof::Succeeded { .. } => self.laws.must(false, || format!("frees: nobody succeeds {uid} here")),
             Proof::Well { .. } => {
                 let is_at_work = self.laws.at_work.iter().any(|n| {
                     self.machines[*n].disturbed.as_ref().is_some_and(|(of, with)| of == uid && *with == token)

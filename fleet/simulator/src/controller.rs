@@ -206,6 +206,7 @@ impl World {
             back: self.scenario.pools.get(pool)?.back,
             aborted: rollout.aborted.clone(),
             hurry: rollout.hurry.map(|(until, soak)| Hurry { until: stamp(until, 0), soak }),
+            replacing: Default::default(),
         })
     }
 
@@ -305,11 +306,13 @@ impl World {
                 self.asks_to_go_back(&view, &uid, token);
                 None
             }
-            Todo::Decided(Action::Grant { node }) => {
+            Todo::Decided(Action::Grant { node, .. }) => {
                 let granted = work.ledger.grant(&node, work.limits.as_ref()?, now);
                 self.counts.refused += u64::from(granted.is_err());
                 granted.ok().map(|(ledger, _)| (version, Some(ledger), Change::Grant(node)))
             }
+            // No pool replaces its nodes here.
+            Todo::Decided(Action::Delete { .. }) => None,
             Todo::Decided(Action::Free { uid, proof }) => {
                 let freed = work.ledger.free(&uid, &proof).ok()?;
                 Some((version, Some(freed), Change::Free(uid, proof)))

@@ -200,7 +200,7 @@ impl World {
 fn on_top(ledger: &Ledger, node: &Node, write: &Write) -> Ledger {
     let mut ledger = ledger.clone();
     ledger.epoch += 1;
-    ledger.grants.push(Grant { node: node.clone(), token: ledger.epoch, since: stamp(write.made, 0) });
+    ledger.grants.push(Grant { node: node.clone(), token: ledger.epoch, since: stamp(write.made, 0), replaces: None });
     ledger
 }
 

@@ -146,13 +146,8 @@ impl World {
             WhyNot::Soak { .. } => return Fair::Comes,
             WhyNot::Refused(refused) => return self.is_refused(refused, decision),
             // These are done at once, by somebody who is there.
-            WhyNot::PlanChanged
-            | WhyNot::Begins { .. }
-            | WhyNot::Returns { .. }
-            | WhyNot::Granted
-            | WhyNot::Overtaken { .. }
-            | WhyNot::Staging
-            | WhyNot::AllStaged { .. } => false,
+            // None of the others holds a node for long; and nobody is replaced here.
+            _ => false,
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }

@@ -337,6 +337,13 @@ impl StandIn {
         runtime.block_on(self.served.take().unwrap()).unwrap().unwrap();
     }
 
+    /// This is what it runs, from its first day on.
+    pub fn installed(&self, name: &str) {
+        let disk = &mut self.inner.state.lock().unwrap().disk;
+        let running = disk.running;
+        disk.payloads[running] = Some(payload(name));
+    }
+
     /// A payload is no good on this node.
     pub fn spoil(&self, name: &str) {
         self.inner.state.lock().unwrap().bad.insert(payload(name));

@@ -65,13 +65,15 @@ pub fn manifest(name: &str) -> Value {
 
 /// Every object of the manifests, in the order of the kustomization.
 pub fn objects() -> Vec<Value> {
-    let read = |name: &str| fs::read_to_string(manifests().join(name)).unwrap();
-    let kustomization: Value = serde_saphyr::from_str(&read("kustomization.yaml")).unwrap();
+    let kustomization = manifest("kustomization.yaml");
     let files = kustomization["resources"].as_array().unwrap();
-    let texts = files.iter().map(|file| read(file.as_str().unwrap()));
-    texts
-        .flat_map(|text| text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect::<Vec<_>>())
-        .collect()
+    files.iter().flat_map(|file| manifest_of(file.as_str().unwrap())).collect()
+}
+
+/// The objects of one file of the manifests.
+pub fn manifest_of(name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(manifests().join(name)).unwrap();
+    text.split("\n---\n").map(|one| serde_saphyr::from_str(one).unwrap()).collect()
 }
 
 pub async fn client(kubeconfig: &Path) -> Client {
@@ -84,6 +86,11 @@ pub async fn client(kubeconfig: &Path) -> Client {
 impl Site {
     /// With so many nodes, `n1` and on, that run the payload `old`. `None` if there is no API server.
     pub fn new(nodes: usize) -> Option<Self> {
+        Self::with_room(nodes, nodes)
+    }
+
+    /// The same, with certificates for more nodes, up to `room`.
+    pub fn with_room(nodes: usize, room: usize) -> Option<Self> {
         if !slipway_test_cluster::is_here() {
             return None;
         }
@@ -92,7 +99,7 @@ impl Site {
         let client = runtime.block_on(client(&server.kubeconfig("admin")));
         let namespaces: Api<Namespace> = Api::all(client.clone());
         server.until(|| runtime.block_on(namespaces.get("default")));
-        let (dir, port) = (TempDir::new().unwrap(), free_port(nodes));
+        let (dir, port) = (TempDir::new().unwrap(), free_port(room));
         let mut site = Self {
             nodes: Vec::new(),
             chronicle: Arc::default(),
@@ -105,16 +112,29 @@ impl Site {
         };
         site.install();
         site.token = site.service_account();
-        site.certificates(nodes);
+        site.certificates(room);
         for n in 1..=nodes {
-            site.add_node(n);
+            site.add_node(n, "old");
         }
         Some(site)
     }
 
     /// What `kubectl apply -k` would do.
     fn install(&mut self) {
-        for object in objects() {
+        self.apply(objects());
+        // The kinds are served some time after they are known.
+        let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
+        let (pools, upgrades): (Api<NodePool>, Api<NodeUpgrade>) =
+            (Api::all(self.client.clone()), Api::all(self.client.clone()));
+        let (runtime, server) = (&self.runtime, &mut self.server);
+        server.until(|| runtime.block_on(ledgers.list(&ListParams::default())));
+        server.until(|| runtime.block_on(pools.list(&ListParams::default())));
+        server.until(|| runtime.block_on(upgrades.list(&ListParams::default())));
+    }
+
+    /// Objects of any kind are made.
+    pub fn apply(&mut self, objects: Vec<Value>) {
+        for object in objects {
             let object: DynamicObject = serde_json::from_value(object).unwrap();
             let types = object.types.clone().unwrap();
             let api = self.api_of(&types.api_version, &types.kind, object.metadata.namespace.as_deref());
@@ -125,14 +145,6 @@ impl Site {
                 made => made,
             });
         }
-        // The kinds are served some time after they are known.
-        let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
-        let (pools, upgrades): (Api<NodePool>, Api<NodeUpgrade>) =
-            (Api::all(self.client.clone()), Api::all(self.client.clone()));
-        let (runtime, server) = (&self.runtime, &mut self.server);
-        server.until(|| runtime.block_on(ledgers.list(&ListParams::default())));
-        server.until(|| runtime.block_on(pools.list(&ListParams::default())));
-        server.until(|| runtime.block_on(upgrades.list(&ListParams::default())));
     }
 
     pub fn api_of(&self, api: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -187,11 +199,13 @@ impl Site {
         }
     }
 
-    fn add_node(&mut self, n: usize) {
+    /// One more node, which runs this.
+    pub fn add_node(&mut self, n: usize, runs: &str) {
         let name = format!("n{n}");
         self.add_object(n);
         let kubeconfig = self.server.kubelet(&name);
         let mut node = StandIn::new(&name, self.dir.path(), &kubeconfig, Arc::clone(&self.chronicle));
+        node.installed(runs);
         node.serve(&self.runtime, &self.pki(), SocketAddr::new(address(n), self.port));
         self.nodes.push(node);
     }

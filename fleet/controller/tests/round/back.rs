@@ -75,7 +75,11 @@ fn nobody_goes_back_to_a_payload_that_was_denied() {
     // The other slot has a good system: that of another payload.
     scene.says(0).disk.as_mut().unwrap().slots[0].payload = Some(payload("3").into());
     scene.objects.rollouts[first].status = serde_json::from_value(json!({ "denied": "it eats files" })).unwrap();
-    assert!(matches!(&actions(&scene)[..], [Action::Grant { node }] if node.uid == "uid-0"), "{:?}", actions(&scene));
+    assert!(
+        matches!(&actions(&scene)[..], [Action::Grant { node, .. }] if node.uid == "uid-0"),
+        "{:?}",
+        actions(&scene)
+    );
     scene.objects.rollouts[other].status = serde_json::from_value(json!({ "denied": "no boot" })).unwrap();
     assert_eq!(actions(&scene), []);
     let stays = "it keeps the payload that is denied: its other slot holds a payload that was denied, too: no boot";

@@ -8,6 +8,8 @@ mod choices;
 mod follow;
 mod scene;
 mod serve;
+mod volumes;
+mod wishes;
 
 use scene::{NEW, Scene, payload};
 use serde_json::json;

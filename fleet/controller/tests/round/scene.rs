@@ -11,6 +11,7 @@ use slipway_fleet::{
     pools::Members,
     round::{Round, Sight, round},
     seen::Look,
+    stock::Stock,
 };
 use slipway_fleet_objects::ledger::DisruptionLedger;
 use slipway_node::goal::Goal;
@@ -31,6 +32,7 @@ pub struct Scene {
     pub ledger: DisruptionLedger,
     pub objects: Objects,
     pub looks: BTreeMap<String, Look>,
+    pub stock: Stock,
 }
 
 impl Scene {
@@ -45,7 +47,7 @@ impl Scene {
             nodes: Vec::new(),
         };
         let ledger = DisruptionLedger::new("cluster", Default::default());
-        let mut scene = Self { ledger, objects, looks: BTreeMap::new() };
+        let mut scene = Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default() };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
         scene
@@ -106,7 +108,8 @@ impl Scene {
 
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
-        let sight = Sight { ledger: &self.ledger, objects: &self.objects, looks: &self.looks, own: None };
+        let (ledger, objects, looks, stock) = (&self.ledger, &self.objects, &self.looks, &self.stock);
+        let sight = Sight { ledger, objects, looks, stock, own: None };
         round(sight, &members, now())
     }
 

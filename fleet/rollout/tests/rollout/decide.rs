@@ -64,7 +64,7 @@ pub fn look(snapshot: &Snapshot) -> Decision {
 /// The places of the nodes that are granted, as they were seen.
 pub fn granted(snapshot: &Snapshot) -> Vec<usize> {
     let place = |node: &Node| snapshot.nodes.iter().position(|seen| seen.node == *node).unwrap();
-    let granted = |action: &Action| if let Action::Grant { node } = action { Some(place(node)) } else { None };
+    let granted = |action: &Action| if let Action::Grant { node, .. } = action { Some(place(node)) } else { None };
     look(snapshot).actions.iter().filter_map(granted).collect()
 }
 

@@ -36,6 +36,7 @@ pub fn snapshot(plan: Plan, rules: Rules, nodes: Vec<Seen>) -> Snapshot {
         back: None,
         aborted: None,
         hurry: None,
+        replacing: Default::default(),
     }
 }
 
@@ -251,7 +252,8 @@ impl World {
     fn act(&mut self, action: &Action, decision: &Decision) {
         match action {
             Action::Stage { uid, payload } => self.body(uid).says.staged = Some(*payload),
-            Action::Grant { node } => {
+            Action::Delete { .. } => panic!("nobody is replaced here"),
+            Action::Grant { node, .. } => {
                 self.may_be_granted(node);
                 let (ledger, token) = self.snapshot.ledger.grant(node, &decision.limits, self.now).unwrap();
                 assert!(token > self.snapshot.ledger.epoch && ledger.epoch == token);
@@ -380,7 +382,8 @@ impl World {
 
         // Who is unavailable once it goes, itself among them.
         let is_ill = |uid: &str| self.bodies.iter().any(|body| body.node.uid == uid && !body.says.well);
-        let total = self.bodies.len() as u64;
+        // As many as were seen: one may vanish while the same decision is carried out.
+        let total = self.snapshot.nodes.len() as u64;
         // Others that are ill do not count against one that is ill itself: that takes nothing away.
         let ill = self.bodies.iter().filter(|body| body.silent > 0 || !body.says.well || body.says.busy);
         let ill = ill.filter(|_| !is_ill(&node.uid));

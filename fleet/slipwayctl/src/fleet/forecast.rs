@@ -161,7 +161,9 @@ impl Forecast {
         let reason = |uid: &str| upgrades.get(uid).and_then(|of| of.status.as_ref()).map(|of| of.reason.as_str());
         let has_begun = |uid: &str| {
             let is_gone = !upgrades.contains_key(uid);
-            is_gone || matches!(reason(uid), Some("Done" | "NotWell" | "UnderWay" | "Begins" | "Failed" | "Skipped"))
+            let is_replaced = status.replacing.iter().any(|of| of.node_uid == uid);
+            let has_begun = ["Done", "NotWell", "UnderWay", "Begins", "Failed", "Skipped"];
+            is_gone || is_replaced || reason(uid).is_some_and(|reason| has_begun.contains(&reason))
         };
         let begun: BTreeSet<&str> =
             plan.nodes().map(|(_, node)| node.uid.as_str()).filter(|uid| has_begun(uid)).collect();

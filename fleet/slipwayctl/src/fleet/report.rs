@@ -7,7 +7,7 @@ use serde::Serialize;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
     pool::{NodePool, RunNow, Skip},
-    rollout::Rollout,
+    rollout::{Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
     word::Word,
 };
@@ -151,9 +151,10 @@ pub enum Mark {
 fn mark(reason: &str) -> Mark {
     match reason {
         "Done" => Mark::Done,
-        "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" => Mark::UnderWay,
+        "UnderWay" | "Begins" | "Granted" | "Staging" | "Aborts" | "Returns" | "Deletes" | "MachineGoes"
+        | "SuccessorJoins" | "SuccessorNotWell" | "NoSuccessor" => Mark::UnderWay,
         "Failed" => Mark::Failed,
-        "NotWell" | "Overtaken" | "KeepsDenied" => Mark::Ill,
+        "NotWell" | "Overtaken" | "KeepsDenied" | "SuccessorDiffers" | "SuccessorElsewhere" => Mark::Ill,
         "Silent" | "SilentWithGrant" | "GoneWithGrant" => Mark::Silent,
         "Skipped" => Mark::LeftOut,
         _ => Mark::Waits,
@@ -216,7 +217,10 @@ impl Sight {
         let rollout = self.rollouts.iter().find(named);
         let planned: BTreeSet<&str> =
             rollout.iter().flat_map(|of| of.spec.plan.nodes()).map(|(_, node)| node.uid.as_str()).collect();
-        let others = members.iter().filter(|(uid, _)| !planned.contains(*uid)).map(|(_, upgrade)| member(upgrade));
+        let succeeded = rollout.and_then(|of| of.status.as_ref()).map(|status| &status.succeeded);
+        let heirs: BTreeSet<&str> = succeeded.iter().flat_map(|of| of.values()).map(String::as_str).collect();
+        let others = members.iter().filter(|(uid, _)| !planned.contains(*uid) && !heirs.contains(*uid));
+        let others = others.map(|(_, upgrade)| member(upgrade));
         Pool {
             name: name.to_owned(),
             state: if is_new { "Unknown".to_owned() } else { status.state.clone() },
@@ -236,7 +240,7 @@ impl Sight {
         let status = rollout.status.clone().unwrap_or_default();
         let (plan, passed) = (&rollout.spec.plan, status.passed as usize);
         let waves = plan.waves.iter().enumerate().map(|(n, wave)| {
-            let nodes: Vec<Member> = wave.nodes.iter().map(|node| self.planned(node, members)).collect();
+            let nodes: Vec<Member> = wave.nodes.iter().map(|node| self.planned(node, members, &status)).collect();
             Wave {
                 number: u32::try_from(n + 1).unwrap_or(u32::MAX),
                 stage: stage(n, passed, wave, &nodes),
@@ -255,8 +259,17 @@ impl Sight {
         }
     }
 
-    /// A node of a plan. One that is gone may still hold a grant.
-    fn planned(&self, node: &Node, members: &BTreeMap<&str, &NodeUpgrade>) -> Member {
+    /// A node of a plan, or who came in its place. One that is gone may still hold a grant.
+    fn planned(&self, node: &Node, members: &BTreeMap<&str, &NodeUpgrade>, status: &RolloutStatus) -> Member {
+        if let Some(of) = status.replacing.iter().find(|of| of.node_uid == node.uid) {
+            let token = self.ledger.held(&node.uid).map(|grant| grant.token);
+            let (reason, message) = (of.reason.clone(), of.message.clone());
+            return Member { name: node.name.clone(), mark: mark(&reason), reason, message, step: None, token };
+        }
+        if let Some(upgrade) = status.succeeded.get(&node.uid).and_then(|heir| members.get(heir.as_str())) {
+            let heir = member(upgrade);
+            return Member { message: format!("{} (in the place of {})", heir.message, node.name), ..heir };
+        }
         if let Some(upgrade) = members.get(node.uid.as_str()) {
             return member(upgrade);
         }
@@ -294,4 +307,42 @@ fn member(upgrade: &NodeUpgrade) -> Member {
         return Member { name, mark: Mark::Waits, reason: "Unknown".to_owned(), message, step: None, token: None };
     };
     Member { name, mark: mark(&reason), reason, message, step, token }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_is_replaced_and_who_came_are_where_the_plan_has_them() {
+        let zeros = "0".repeat(64);
+        let planned =
+            |n: u32| json!({ "uid": format!("u{n}"), "name": format!("n{n}"), "pool": "p", "role": "worker" });
+        let wave = json!({ "nodes": [planned(1), planned(2)] });
+        let plan = json!({ "pool": "p", "payload": zeros, "hash": zeros, "waves": [wave] });
+        let gone = json!({ "nodeUID": "u2", "node": "n2", "reason": "NoSuccessor", "message": "nobody came" });
+        let rollout = json!({ "metadata": { "name": "p-1" }, "spec": { "image": "i", "plan": plan },
+            "status": { "succeeded": { "u1": "u9" }, "replacing": [gone] } });
+        let pool = json!({ "metadata": { "name": "p" }, "spec": { "nodeSelector": {}, "target": { "channel": "c" } },
+            "status": { "state": "Running", "rollout": "p-1" } });
+        let heir = json!({ "metadata": { "name": "n9" }, "spec": { "nodeUID": "u9", "pool": "p" },
+            "status": { "reason": "Done", "message": "it runs it" } });
+        let sight = Sight {
+            pools: BTreeMap::from([("p".to_owned(), Ok(serde_json::from_value(pool).unwrap()))]),
+            rollouts: vec![serde_json::from_value(rollout).unwrap()],
+            upgrades: vec![serde_json::from_value(heir).unwrap()],
+            ledger: Ledger::default(),
+        };
+        let pool = Report::new(&sight, &[]).pools.remove(0);
+        assert!(pool.others.is_empty(), "{:?}", pool.others);
+        let [one, two] = &pool.rollout.as_ref().unwrap().waves[0].nodes[..] else { panic!("two nodes") };
+        assert_eq!(
+            (one.mark, one.name.as_str(), one.message.as_str()),
+            (Mark::Done, "n9", "it runs it (in the place of n1)")
+        );
+        assert_eq!((two.mark, two.name.as_str(), two.reason.as_str()), (Mark::UnderWay, "n2", "NoSuccessor"));
+    }
 }

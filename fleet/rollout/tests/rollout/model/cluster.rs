@@ -170,7 +170,7 @@ impl Cluster {
                 state.begins.insert((self.number(&uid), token));
                 None
             }
-            Action::Grant { node } => {
+            Action::Grant { node, .. } => {
                 let limits = controller.limits.as_ref()?;
                 controller.read.grant(&node, limits, noon()).ok().map(|(ledger, _)| ledger)
             }

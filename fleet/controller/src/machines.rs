@@ -1,0 +1,196 @@
+//! Machines of nodes: found, and deleted.
+//!
+//! [`ClusterApi`] reads objects of cluster.x-k8s.io, in the version that the API server prefers, and deletes them. What
+//! follows is theirs: cordon, drain with PodDisruptionBudgets, the infrastructure, the Node. A MachineSet makes a machine
+//! for each that is gone, from its template.
+
+use std::{collections::BTreeMap, future::Future};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1 as core,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams, Preconditions},
+    core::ApiResource,
+    discovery,
+};
+use serde_json::Value;
+use slipway_rollout::facts::Machine;
+
+use crate::{
+    cluster::{Cluster, Error, Result},
+    seen,
+};
+
+const GROUP: &str = "cluster.x-k8s.io";
+/// On a Node: the name and the namespace of its Machine.
+const MACHINE: &str = "cluster.x-k8s.io/machine";
+const NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
+/// On a Machine: the MachineDeployment that its MachineSet is of.
+const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
+
+/// A machine, as it was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What decisions need of it.
+    pub machine: Machine,
+    /// Where it is.
+    pub namespace: String,
+    /// Its name there.
+    pub name: String,
+    /// Which writing of it was read.
+    pub version: String,
+    kind: ApiResource,
+}
+
+/// Whose machines nodes are. Who succeeds whom follows from what is found: [`slipway_rollout::replace`].
+pub trait Provider {
+    /// Every machine, with its Node among these.
+    fn find(&self, nodes: &[core::Node]) -> impl Future<Output = Result<Vec<Found>>> + Send;
+    /// Delete a machine, if it is still the one that was found, and nobody has written it since.
+    fn delete(&self, found: &Found) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Machines of cluster.x-k8s.io in the same API server.
+#[derive(Clone, Copy)]
+pub struct ClusterApi<'a> {
+    cluster: &'a Cluster,
+}
+
+impl<'a> ClusterApi<'a> {
+    /// Of this cluster.
+    pub fn new(cluster: &'a Cluster) -> Self {
+        Self { cluster }
+    }
+}
+
+impl Provider for ClusterApi<'_> {
+    async fn find(&self, nodes: &[core::Node]) -> Result<Vec<Found>> {
+        let client = self.cluster.client();
+        let group = self.cluster.within("the kinds of cluster.x-k8s.io", discovery::group(client, GROUP)).await?;
+        let none = || Error::Failed { what: GROUP.to_owned(), why: "the API server knows no Machine".to_owned() };
+        let (kind, _) = group.recommended_kind("Machine").ok_or_else(none)?;
+        let machines: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+        let machines = self.cluster.within("machines", machines.list(&ListParams::default())).await?;
+        Ok(machines.items.iter().filter_map(|object| found(object, nodes, &kind)).collect())
+    }
+
+    async fn delete(&self, found: &Found) -> Result<()> {
+        let machines: Api<DynamicObject> =
+            Api::namespaced_with(self.cluster.client().clone(), &found.namespace, &found.kind);
+        let same =
+            Preconditions { uid: Some(found.machine.uid.clone()), resource_version: Some(found.version.clone()) };
+        let how = DeleteParams { preconditions: Some(same), ..DeleteParams::default() };
+        let what = format!("machine {}", found.machine.name);
+        self.cluster.within(&what, machines.delete(&found.name, &how)).await.map(drop)
+    }
+}
+
+/// A Machine as decisions see it. One without a UID or a time never was in an API server.
+fn found(object: &DynamicObject, nodes: &[core::Node], kind: &ApiResource) -> Option<Found> {
+    let meta = &object.metadata;
+    let (name, namespace) = (meta.name.clone()?, meta.namespace.clone()?);
+    let made = Timestamp::from_second(meta.creation_timestamp.as_ref()?.0.as_second()).ok()?;
+    let node = nodes.iter().find(|node| is_of(node, meta, &object.data));
+    let machine = Machine {
+        uid: meta.uid.clone()?,
+        name: format!("{namespace}/{name}"),
+        node: node.map(|node| seen::uid(node).to_owned()),
+        set: set(meta, &namespace),
+        made,
+        goes: meta.deletion_timestamp.is_some(),
+    };
+    Some(Found { machine, namespace, name, version: meta.resource_version.clone()?, kind: kind.clone() })
+}
+
+/// Whether this Node is the Machine's. The Machine must name it: a Node's own annotation may be written by its kubelet.
+/// Names are given again, and other clusters have the same ones: so the Node must name the Machine, or the Machine the UID
+/// of the Node; and neither may name somebody else.
+fn is_of(node: &core::Node, machine: &ObjectMeta, data: &Value) -> bool {
+    let reference = &data["status"]["nodeRef"];
+    if reference["name"].as_str() != Some(seen::name(node)) {
+        return false;
+    }
+    let uid = reference["uid"].as_str().filter(|uid| !uid.is_empty());
+    let annotation = |key: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let named = annotation(MACHINE).zip(annotation(NAMESPACE));
+    let is_named = named
+        .map(|(name, namespace)| machine.name.as_ref() == Some(name) && machine.namespace.as_ref() == Some(namespace));
+    let is_uid = uid.map(|uid| uid == seen::uid(node));
+    is_named != Some(false) && is_uid != Some(false) && (is_named.is_some() || is_uid.is_some())
+}
+
+/// Who makes another machine when this one goes. A MachineDeployment may have another of its MachineSets make it.
+fn set(machine: &ObjectMeta, namespace: &str) -> std::result::Result<String, String> {
+    let owners = machine.owner_references.iter().flatten();
+    let owner: Option<&OwnerReference> = owners.into_iter().find(|owner| owner.controller == Some(true));
+    let owner = owner.ok_or("nobody would make another machine: its Machine has no controller")?;
+    let is_ours = owner.api_version.split_once('/').is_some_and(|(group, _)| group == GROUP);
+    if !is_ours || owner.kind != "MachineSet" {
+        return Err(format!("nobody is known to make another machine: its Machine belongs to a {}", owner.kind));
+    }
+    let labels: Option<&BTreeMap<String, String>> = machine.labels.as_ref();
+    Ok(match labels.and_then(|labels| labels.get(DEPLOYMENT)) {
+        Some(name) => format!("MachineDeployment {namespace}/{name}"),
+        None => format!("MachineSet {namespace}/{}", owner.name),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(annotations: Value) -> core::Node {
+        let meta = json!({ "name": "n1", "uid": "u1", "annotations": annotations });
+        serde_json::from_value(json!({ "metadata": meta })).unwrap()
+    }
+
+    #[test]
+    fn a_node_and_its_machine_name_each_other() {
+        let machine: ObjectMeta = serde_json::from_value(json!({ "name": "m1", "namespace": "a" })).unwrap();
+        let named = json!({ MACHINE: "m1", NAMESPACE: "a" });
+        let refers = |reference: Value| json!({ "status": { "nodeRef": reference } });
+        let is_it =
+            |annotations: &Value, reference: Value| is_of(&node(annotations.clone()), &machine, &refers(reference));
+        assert!(is_it(&named, json!({ "name": "n1" })));
+        assert!(
+            is_it(&named, json!({ "name": "n1", "uid": "u1" }))
+                && is_it(&json!({}), json!({ "name": "n1", "uid": "u1" }))
+        );
+        // A kubelet may write any annotation; names are given again; other clusters have the same ones.
+        assert!(!is_it(&named, json!({ "name": "n2" })) && !is_it(&named, Value::Null));
+        assert!(!is_it(&named, json!({ "name": "n1", "uid": "u2" })));
+        assert!(!is_it(&json!({}), json!({ "name": "n1" })) && !is_it(&json!({}), json!({ "name": "n1", "uid": "" })));
+        for other in [json!({ MACHINE: "m2", NAMESPACE: "a" }), json!({ MACHINE: "m1", NAMESPACE: "b" })] {
+            assert!(!is_it(&other, json!({ "name": "n1", "uid": "u1" })));
+        }
+    }
+
+    #[test]
+    fn only_a_machine_set_makes_another_machine() {
+        let owned = |owner: Value, labels: Value| {
+            let meta = json!({ "name": "m1", "ownerReferences": [owner], "labels": labels });
+            set(&serde_json::from_value(meta).unwrap(), "a")
+        };
+        let owner = |api: &str, kind: &str, controls: bool| json!({ "apiVersion": api, "kind": kind, "name": "s", "uid": "u", "controller": controls });
+        let ours = "cluster.x-k8s.io/v1beta2";
+        assert_eq!(owned(owner(ours, "MachineSet", true), json!({})).unwrap(), "MachineSet a/s");
+        // Its other MachineSets may make the next one.
+        let of = json!({ "cluster.x-k8s.io/deployment-name": "d" });
+        assert_eq!(owned(owner(ours, "MachineSet", true), of).unwrap(), "MachineDeployment a/d");
+        for (api, kind, controls) in [
+            (ours, "MachineSet", false),
+            (ours, "MachinePool", true),
+            ("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlane", true),
+            ("machine.example/v1", "MachineSet", true),
+        ] {
+            owned(owner(api, kind, controls), json!({})).unwrap_err();
+        }
+    }
+}

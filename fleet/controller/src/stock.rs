@@ -1,0 +1,73 @@
+//! Machines and volumes as they are now, where nodes are replaced. Elsewhere nobody asks for them: no right is needed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use kube::{Api, api::ListParams};
+use slipway_fleet_objects::pool::Strategy;
+use slipway_rollout::{facts::Machine, ledger::Ledger};
+
+use crate::{
+    cluster::{Cluster, Objects, Result},
+    machines::{ClusterApi, Found, Provider as _},
+    seen, volumes,
+};
+
+/// What was found.
+#[derive(Debug)]
+pub struct Stock {
+    /// The machines, or why they are not known.
+    pub found: std::result::Result<Vec<Found>, String>,
+    /// What nodes would lose, by UID.
+    pub keeps: BTreeMap<String, String>,
+}
+
+impl Default for Stock {
+    fn default() -> Self {
+        Self { found: Err("nobody has looked at machines".to_owned()), keeps: BTreeMap::new() }
+    }
+}
+
+/// Whether anybody is replaced.
+fn is_needed(objects: &Objects, ledger: &Ledger) -> bool {
+    let mut pools = objects.pools.values().flatten();
+    pools.any(|pool| pool.spec.strategy == Strategy::Replace) || ledger.grants.iter().any(|of| of.replaces.is_some())
+}
+
+impl Stock {
+    /// Look, if anybody is replaced.
+    pub async fn look(cluster: &Cluster, objects: &Objects, ledger: &Ledger) -> Self {
+        if !is_needed(objects, ledger) {
+            return Self::default();
+        }
+        let found = ClusterApi::new(cluster).find(&objects.nodes).await.map_err(|e| e.to_string());
+        let keeps = keeps(cluster, objects).await.unwrap_or_else(|e| {
+            // Nobody knows, so everybody may lose something.
+            let unknown = format!("nobody knows what it would lose: {e}");
+            objects.nodes.iter().map(|node| (seen::uid(node).to_owned(), unknown.clone())).collect()
+        });
+        Self { found, keeps }
+    }
+
+    /// The machines as decisions see them.
+    pub fn machines(&self) -> std::result::Result<Vec<Machine>, String> {
+        self.found.as_ref().map(|all| all.iter().map(|found| found.machine.clone()).collect()).map_err(Clone::clone)
+    }
+
+    /// The machine with this UID.
+    pub fn found(&self, uid: &str) -> Option<&Found> {
+        self.found.as_ref().ok()?.iter().find(|found| found.machine.uid == uid)
+    }
+}
+
+async fn keeps(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
+    let all = ListParams::default();
+    let of_cluster: Api<PersistentVolume> = Api::all(cluster.client().clone());
+    let volumes = cluster.within("volumes", of_cluster.list(&all)).await?.items;
+    let mut pods = Vec::new();
+    if volumes::needs_pods(&volumes) {
+        let of_cluster: Api<Pod> = Api::all(cluster.client().clone());
+        pods = cluster.within("pods", of_cluster.list(&all)).await?.items;
+    }
+    Ok(volumes::keeps(&objects.nodes, &volumes, &pods))
+}

@@ -1,0 +1,131 @@
+//! What a node would lose with its machine: volumes that are on its own disks.
+//!
+//! A volume is a node's if its node affinity fits this one Node and no other, whatever it says of zones and regions: a disk
+//! of a zone is reached from a successor in the same zone. It counts if it has a claim, or had one: also while no pod uses
+//! it. A volume of the host without an affinity is that of each node on which a pod uses it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Pod};
+
+use crate::seen;
+
+/// The label of a Node in which its own name is.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// A pod's claim, by its namespace and name.
+type Claim<'a> = (&'a str, String);
+
+/// Whether pods must be known, too.
+pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
+    volumes.iter().any(|volume| is_on_host(volume) && terms(volume).is_none() && claim(volume).is_some())
+}
+
+/// What nodes would lose, by their UID; who would lose nothing is not in it.
+pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTreeMap<String, String> {
+    let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for volume in volumes {
+        let Some((namespace, name)) = claim(volume) else { continue };
+        let what =
+            format!("volume {} of claim {namespace}/{name}", volume.metadata.name.as_deref().unwrap_or_default());
+        for node in of_nodes(volume, nodes, pods) {
+            lost.entry(seen::uid(node)).or_default().push(what.clone());
+        }
+    }
+    let sentence = |what: Vec<String>| format!("it would lose {}", what.join(", "));
+    lost.into_iter().map(|(uid, what)| (uid.to_owned(), sentence(what))).collect()
+}
+
+/// The nodes on whose disks it is.
+fn of_nodes<'a>(volume: &PersistentVolume, nodes: &'a [Node], pods: &[Pod]) -> Vec<&'a Node> {
+    let Some(terms) = terms(volume) else {
+        if !is_on_host(volume) {
+            return Vec::new();
+        }
+        let uses = |node: &&Node| {
+            let mut on_it = pods.iter().filter(|pod| host(pod) == Some(seen::name(node)));
+            on_it.any(|pod| claims(pod).iter().any(|of| Some((of.0, of.1.as_str())) == claim(volume)))
+        };
+        return nodes.iter().filter(uses).collect();
+    };
+    let terms: Vec<Term<'_>> = terms.iter().map(Term::new).collect();
+    // Whoever is in its zone reaches it.
+    if terms.iter().any(Term::is_anywhere) {
+        return Vec::new();
+    }
+    let fits: Vec<&Node> = nodes.iter().filter(|node| terms.iter().any(|term| term.fits(node))).collect();
+    if fits.len() == 1 || is_on_host(volume) { fits } else { Vec::new() }
+}
+
+fn is_on_host(volume: &PersistentVolume) -> bool {
+    volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some())
+}
+
+fn terms(volume: &PersistentVolume) -> Option<&[NodeSelectorTerm]> {
+    let affinity = volume.spec.as_ref()?.node_affinity.as_ref()?;
+    Some(&affinity.required.as_ref()?.node_selector_terms)
+}
+
+fn claim(volume: &PersistentVolume) -> Option<(&str, &str)> {
+    let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    Some((claim.namespace.as_deref()?, claim.name.as_deref()?))
+}
+
+fn host(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// The claims that a pod uses: those that it names, and those that are made for it.
+fn claims(pod: &Pod) -> Vec<Claim<'_>> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    let named = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(of), _) => Some(of.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
+        (None, None) => None,
+    });
+    named.map(|claim| (namespace, claim)).collect()
+}
+
+/// What one term asks of a node, beside where it is.
+struct Term<'a> {
+    labels: Vec<&'a NodeSelectorRequirement>,
+    fields: Vec<&'a NodeSelectorRequirement>,
+}
+
+impl<'a> Term<'a> {
+    fn new(term: &'a NodeSelectorTerm) -> Self {
+        let is_place = |key: &str| key.ends_with("/zone") || key.ends_with("/region");
+        let labels = term.match_expressions.iter().flatten().filter(|of| !is_place(&of.key));
+        Self { labels: labels.collect(), fields: term.match_fields.iter().flatten().collect() }
+    }
+
+    fn is_anywhere(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    fn fits(&self, node: &Node) -> bool {
+        let labels = node.metadata.labels.as_ref();
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        // A Node that has no such label is still the one of its name.
+        let label = |key: &str| label(key).or_else(|| (key == HOSTNAME).then(|| seen::name(node)));
+        let field = |key: &str| (key == "metadata.name").then(|| seen::name(node));
+        self.labels.iter().all(|of| holds(of, label(&of.key))) && self.fields.iter().all(|of| holds(of, field(&of.key)))
+    }
+}
+
+/// Whether a requirement holds of this value. One that Kubernetes does not know fits nobody.
+fn holds(of: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let is_in = || value.is_some_and(|value| of.values.iter().flatten().any(|one| one == value));
+    let numbers = || -> Option<(i64, i64)> { Some((value?.parse().ok()?, of.values.as_ref()?.first()?.parse().ok()?)) };
+    match of.operator.as_str() {
+        "In" => is_in(),
+        "NotIn" => !is_in(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => numbers().is_some_and(|(value, than)| value > than),
+        "Lt" => numbers().is_some_and(|(value, than)| value < than),
+        _ => false,
+    }
+}

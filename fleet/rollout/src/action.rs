@@ -1,0 +1,75 @@
+//! What was decided, as data.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use slipway_core::digest::Sha256;
+
+use crate::{
+    ledger::{Limits, Node, Proof, Replaces},
+    why::WhyNot,
+};
+
+/// Something to do. Each may be done twice.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Have the node write the payload into its other slot.
+    Stage { uid: String, payload: Sha256 },
+    /// Write the grant into the ledger, if it allows that with the limits of this decision.
+    Grant {
+        /// Which node.
+        node: Node,
+        /// How it is replaced; `None` if it is upgraded.
+        replaces: Option<Box<Replaces>>,
+    },
+    /// Ask the node to begin.
+    Begin { uid: String, token: u64, payload: Sha256 },
+    /// Ask the node to have the system of its other slot run again.
+    Return { uid: String, token: u64 },
+    /// Ask the node to end what it began with this grant, and to go back.
+    Abort { uid: String, token: u64 },
+    /// Have the node's machine deleted: this one, if the grant is still held.
+    Delete { uid: String, token: u64, machine: String },
+    /// Take the grant out of the ledger.
+    Free { uid: String, proof: Proof },
+    /// Give no more grants until a person says so.
+    Pause { why: String },
+    /// Try this payload on no other node.
+    Deny { payload: Sha256, why: String },
+}
+
+/// A node that is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Which.
+    pub node: Node,
+    /// Why.
+    pub why: WhyNot,
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What is to be done, in this order.
+    pub actions: Vec<Action>,
+    /// What every grant among them is held to.
+    pub limits: Limits,
+    /// Why nodes do not go, in the plan's order.
+    pub waiting: Vec<Waiting>,
+    /// How many waves are over.
+    pub passed: usize,
+    /// Until when the nodes of the next one must stay well, if all of them are done.
+    pub soaks: Option<Timestamp>,
+    /// Who succeeded whom of the plan: UIDs of Nodes, by the UID that the plan has.
+    pub succeeded: BTreeMap<String, String>,
+    /// Nothing is left to do.
+    pub finished: bool,
+}
+
+/// Who succeeded whom, if that is what frees a grant.
+pub fn successor(action: &Action) -> Option<(String, String)> {
+    let Action::Free { uid, proof: Proof::Succeeded { node, .. } } = action else { return None };
+    Some((uid.clone(), node.clone()))
+}

@@ -1,0 +1,310 @@
+//! Nodes that are replaced: who goes, who succeeds them, and what stays charged.
+
+use jiff::{Timestamp, ToSpan};
+use slipway_rollout::{
+    amount::Amount,
+    decide::{Action, Decision, decide},
+    facts::{Evidence, Machine, Snapshot},
+    ledger::{Ledger, NotFreed, Proof, Role},
+    policy::Policy,
+};
+
+use crate::{
+    NEW, OLD, control_plane,
+    decide::{canary, four, outside, rollout, two_at_once, why},
+    noon, staged, worker,
+};
+
+const THIRD: slipway_core::digest::Sha256 = slipway_core::digest::Sha256([3; 32]);
+
+pub fn machine(name: &str, node: Option<&str>, made: Timestamp) -> Machine {
+    let (uid, name) = (format!("machine-{name}"), format!("default/{name}"));
+    let set = Ok("MachineDeployment default/md".to_owned());
+    Machine { uid, name, node: node.map(str::to_owned), set, made, goes: false }
+}
+
+/// This rollout replaces its nodes. None of them has staged anything.
+pub fn replaced(mut fleet: Snapshot) -> Snapshot {
+    let of = |seen: &slipway_rollout::facts::Seen| machine(&seen.node.name, Some(&seen.node.uid), noon() - 1.hours());
+    fleet.replacing.machines = Ok(fleet.nodes.iter().map(of).collect());
+    fleet.replacing.wanted = true;
+    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().staged = None);
+    fleet
+}
+
+fn machines(fleet: &mut Snapshot) -> &mut Vec<Machine> {
+    fleet.replacing.machines.as_mut().unwrap()
+}
+
+/// What a controller does: it decides, writes, and has machines deleted. The names of those.
+fn turn(fleet: &mut Snapshot) -> (Decision, Vec<String>) {
+    let decision = decide(fleet, noon());
+    let mut deleted = Vec::new();
+    for action in &decision.actions {
+        match action {
+            Action::Grant { node, replaces } => {
+                assert!(replaces.is_some(), "{node:?} is not replaced");
+                fleet.ledger = fleet.ledger.grant_for(node, replaces.as_deref(), &decision.limits, noon()).unwrap().0;
+            }
+            Action::Free { uid, proof } => fleet.ledger = fleet.ledger.free(uid, proof).unwrap(),
+            Action::Delete { machine, .. } => deleted.push(machine.clone()),
+            Action::Deny { why, .. } => fleet.denied = Some(why.clone()),
+            Action::Pause { why } => fleet.paused = Some(why.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+    fleet.replacing.succeeded = decision.succeeded.clone();
+    fleet.passed = decision.passed;
+    (decision, deleted)
+}
+
+/// This machine and its Node are gone.
+fn goes(fleet: &mut Snapshot, uid: &str) {
+    let at = machines(fleet).iter().position(|machine| machine.uid == uid).unwrap();
+    let node = machines(fleet).remove(at).node;
+    fleet.nodes.retain(|seen| Some(&seen.node.uid) != node.as_ref());
+}
+
+/// A machine comes, and its Node runs this.
+fn comes(fleet: &mut Snapshot, name: &str, runs: slipway_core::digest::Sha256) {
+    let mut seen = staged(worker(name));
+    (seen.says.as_mut().unwrap().runs, seen.says.as_mut().unwrap().staged) = (runs, None);
+    machines(fleet).push(machine(name, Some(&seen.node.uid), noon() - 1.minutes()));
+    fleet.nodes.push(seen);
+}
+
+fn reason(decision: &Decision, name: &str) -> &'static str {
+    let of = decision.waiting.iter().find(|waiting| waiting.node.name == name);
+    of.map_or("Done", |waiting| waiting.why.word())
+}
+
+#[test]
+fn one_after_the_other_goes_and_stays_charged_until_its_successor_is_well() {
+    let mut fleet = replaced(four(Policy::default()));
+    let (first, _) = turn(&mut fleet);
+    let name = fleet.ledger.grants[0].node.name.clone();
+    assert_eq!((reason(&first, &name), fleet.ledger.grants.len()), ("Granted", 1));
+    let (decision, deleted) = turn(&mut fleet);
+    assert_eq!((&deleted[..], reason(&decision, &name)), (&[format!("machine-{name}")][..], "Deletes"));
+    // It is asked for until it is seen: the first request may be lost, or the controller dead.
+    assert_eq!(turn(&mut fleet).1, deleted);
+    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().goes = true;
+    let (decision, again) = turn(&mut fleet);
+    assert_eq!((again.len(), reason(&decision, &name)), (0, "MachineGoes"));
+    goes(&mut fleet, &deleted[0]);
+    let uid = fleet.ledger.grants[0].node.uid.clone();
+    fleet.evidence = vec![Evidence { uid: uid.clone(), proof: Proof::Gone { member_gone: true } }];
+    assert_eq!(reason(&turn(&mut fleet).0, &name), "NoSuccessor");
+    machines(&mut fleet).push(machine("x-1", None, noon() - 1.minutes()));
+    assert_eq!(reason(&turn(&mut fleet).0, &name), "SuccessorJoins");
+    machines(&mut fleet).pop();
+    comes(&mut fleet, "x-1", NEW);
+    let node = fleet.nodes.pop().unwrap();
+    assert_eq!(reason(&turn(&mut fleet).0, &name), "SuccessorElsewhere");
+    fleet.nodes.push(node);
+    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    assert_eq!(reason(&turn(&mut fleet).0, &name), "SuccessorNotWell");
+    assert_eq!((fleet.ledger.grants.len(), fleet.ledger.epoch), (1, 1), "one grant all the time");
+    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = true;
+    let (decision, _) = turn(&mut fleet);
+    assert_eq!(decision.succeeded[&uid], "uid-x-1");
+    assert!(fleet.ledger.held(&uid).is_none() && fleet.ledger.epoch == 2, "{:?}", fleet.ledger);
+}
+
+#[test]
+fn a_machine_that_was_there_or_is_of_another_set_succeeds_nobody() {
+    let mut fleet = replaced(four(Policy::default()));
+    turn(&mut fleet);
+    let replaces = fleet.ledger.grants[0].replaces.clone().unwrap();
+    assert_eq!((replaces.others.len(), replaces.newest), (0, noon() - 1.hours()));
+    goes(&mut fleet, &replaces.machine);
+    // Others of the set run it by now, for whatever reason.
+    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().runs = NEW);
+    comes(&mut fleet, "x-1", NEW);
+    machines(&mut fleet).last_mut().unwrap().set = Ok("MachineSet default/other".to_owned());
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    // An old one that nobody had seen.
+    machines(&mut fleet).last_mut().unwrap().set = Ok(replaces.set.clone());
+    machines(&mut fleet).last_mut().unwrap().made = noon() - 1.hours();
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    // One that is to go itself.
+    (machines(&mut fleet).last_mut().unwrap().made, machines(&mut fleet).last_mut().unwrap().goes) =
+        (noon() - 1.minutes(), true);
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    machines(&mut fleet).last_mut().unwrap().goes = false;
+    // One that went into another pool.
+    fleet.nodes.last_mut().unwrap().node.pool = "other".to_owned();
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    fleet.nodes.last_mut().unwrap().node.pool = "pool".to_owned();
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 0);
+}
+
+#[test]
+fn one_machine_succeeds_one_node_and_the_oldest_grant_is_first() {
+    let mut fleet = replaced(four(two_at_once()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    assert_eq!(deleted.len(), 2);
+    deleted.iter().for_each(|uid| goes(&mut fleet, uid));
+    comes(&mut fleet, "x-1", NEW);
+    let before = fleet.ledger.clone();
+    let (decision, _) = turn(&mut fleet);
+    let freed = decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();
+    assert_eq!((freed, before.grants[1].token), (1, fleet.ledger.grants[0].token), "the older one is free");
+    assert!(fleet.ledger.grants[0].replaces.as_ref().unwrap().others.contains(&"machine-x-1".to_owned()));
+    let (decision, _) = turn(&mut fleet);
+    let name = fleet.ledger.grants[0].node.name.clone();
+    assert_eq!(reason(&decision, &name), "NoSuccessor");
+    // Nobody makes another one: a person says so, and the rollout goes on.
+    let word = Proof::Word { who: "eve".to_owned(), why: "the set was scaled down".to_owned() };
+    fleet.evidence = vec![Evidence { uid: fleet.ledger.grants[0].node.uid.clone(), proof: word }];
+    turn(&mut fleet);
+    assert!(fleet.ledger.grants.iter().all(|grant| grant.node.name != name));
+}
+
+#[test]
+fn the_proof_speaks_of_this_grant() {
+    let mut fleet = replaced(four(Policy::default()));
+    turn(&mut fleet);
+    let grant = fleet.ledger.grants[0].clone();
+    let (uid, token) = (grant.node.uid.as_str(), grant.token);
+    let succeeded = |token| Proof::Succeeded { token, machine: "m".to_owned(), node: "n".to_owned() };
+    let refused = |ledger: &Ledger, proof: &Proof| ledger.free(uid, proof).unwrap_err();
+    assert_eq!(refused(&fleet.ledger, &succeeded(7)), NotFreed::AnotherToken { token: 7, granted: token });
+    assert_eq!(refused(&fleet.ledger, &Proof::Gone { member_gone: true }), NotFreed::Replaced);
+    assert_eq!(refused(&fleet.ledger, &Proof::Well { token }), NotFreed::Replaced);
+    fleet.ledger.grants[0].replaces = None;
+    assert_eq!(refused(&fleet.ledger, &succeeded(token)), NotFreed::NotReplaced);
+}
+
+#[test]
+fn a_canary_that_comes_up_with_another_payload_stops_it_and_stays_charged() {
+    let mut fleet = replaced(four(canary()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    let name = fleet.ledger.grants[0].node.name.clone();
+    goes(&mut fleet, &deleted[0]);
+    comes(&mut fleet, "x-1", THIRD);
+    let (decision, _) = turn(&mut fleet);
+    let denied = fleet.denied.clone().unwrap();
+    let said = format!("it came in the place of {name}, and runs another payload: {THIRD}");
+    assert_eq!(denied, format!("the canary x-1 failed: {said}"));
+    assert_eq!((reason(&decision, &name), reason(&decision, "x-1")), ("SuccessorDiffers", "Failed"));
+    assert_eq!(turn(&mut fleet).1.len() + fleet.ledger.grants.len(), 1, "nothing begins, and it is charged");
+    // The template is mended, and the wrong machine deleted by hand: the next one frees it. The payload stays denied.
+    goes(&mut fleet, "machine-x-1");
+    comes(&mut fleet, "x-2", NEW);
+    let (decision, deleted) = turn(&mut fleet);
+    assert_eq!((fleet.ledger.grants.len(), deleted.len(), reason(&decision, "x-2")), (0, 0, "Done"));
+    assert_eq!(decision.succeeded.values().collect::<Vec<_>>(), ["uid-x-2"]);
+}
+
+#[test]
+fn a_successor_with_what_the_pool_is_to_run_by_now_is_no_failure() {
+    let mut fleet = replaced(four(Policy::default()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    goes(&mut fleet, &deleted[0]);
+    comes(&mut fleet, "x-1", THIRD);
+    fleet.replacing.target = Some(THIRD);
+    turn(&mut fleet);
+    assert_eq!((fleet.denied.clone(), fleet.ledger.grants.iter().any(|of| of.token == 1)), (None, false));
+}
+
+#[test]
+fn canaries_that_were_replaced_soak_and_fall_ill_as_others_do() {
+    let mut fleet = replaced(four(canary()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    goes(&mut fleet, &deleted[0]);
+    comes(&mut fleet, "x-1", NEW);
+    turn(&mut fleet);
+    let (decision, _) = turn(&mut fleet);
+    assert!(decision.soaks.is_some() && fleet.ledger.grants.is_empty(), "{decision:?}");
+    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    turn(&mut fleet);
+    assert_eq!(fleet.denied.as_deref(), Some("the canary x-1 runs it, and is not well"));
+}
+
+#[test]
+fn who_may_not_be_replaced_is_left_alone_and_says_why() {
+    let nodes = [worker("a-1"), worker("a-2"), worker("a-3"), control_plane("a-4")];
+    let at_once = Policy { max_unavailable: Some(Amount::Nodes(3)), ..Policy::default() };
+    let mut fleet = replaced(rollout(&nodes, at_once));
+    let at = |name: &str| fleet.nodes.iter().position(|seen| seen.node.name == name).unwrap();
+    let (one, two, three, four) = (at("a-1"), at("a-2"), at("a-3"), at("a-4"));
+    fleet.replacing.keeps.insert("uid-a-1".to_owned(), "it would lose volume v".to_owned());
+    machines(&mut fleet)[two].set = Err("nobody would make another machine: it has no controller".to_owned());
+    machines(&mut fleet)[three].node = None;
+    let (decision, _) = turn(&mut fleet);
+    assert!(fleet.ledger.grants.is_empty(), "{decision:?}");
+    let words = ["a-1", "a-2", "a-3", "a-4"].map(|name| reason(&decision, name));
+    assert_eq!(words, ["LocalVolumes", "NotReplaced", "NotReplaced", "NotReplaced"]);
+    assert!(why(&fleet, one).starts_with("it is not replaced: it would lose volume v; move that"));
+    assert_eq!(why(&fleet, two), "it is not replaced: nobody would make another machine: it has no controller");
+    assert_eq!(fleet.nodes[four].node.role, Role::ControlPlane);
+    // Two machines for one Node: nobody knows which one it is.
+    machines(&mut fleet)[three].node = Some("uid-a-4".to_owned());
+    machines(&mut fleet)[two].node = Some("uid-a-4".to_owned());
+    assert!(turn(&mut fleet).0.actions.is_empty());
+    fleet.replacing.machines = Err("the API server says 403".to_owned());
+    assert_eq!(reason(&turn(&mut fleet).0, "a-2"), "NoMachines");
+    // The local volume is moved away.
+    let mut fleet = replaced(rollout(&[worker("a-1"), worker("a-2")], Policy::default()));
+    turn(&mut fleet);
+    let uid = fleet.ledger.grants[0].node.uid.clone();
+    // It came back after the grant: nothing is deleted, and the grant stays.
+    fleet.replacing.keeps.insert(uid.clone(), "it would lose volume v".to_owned());
+    assert_eq!((turn(&mut fleet).1.len(), fleet.ledger.grants.len()), (0, 1));
+    fleet.replacing.keeps.clear();
+    assert_eq!(turn(&mut fleet).1.len(), 1);
+}
+
+#[test]
+fn nobody_is_granted_right_after_another_machine_was_made() {
+    // Times have seconds: nobody is granted right after another machine was made.
+    let mut young = replaced(four(Policy::default()));
+    machines(&mut young)[0].made = noon() - 1.seconds();
+    assert!(turn(&mut young).0.actions.is_empty() && why(&young, 0).ends_with("just now"), "{}", why(&young, 0));
+}
+
+#[test]
+fn the_control_plane_is_never_replaced() {
+    let mut fleet = replaced(rollout(&[control_plane("a-1")], Policy::default()));
+    let (decision, _) = turn(&mut fleet);
+    assert_eq!((reason(&decision, "a-1"), fleet.ledger.grants.len()), ("NotReplaced", 0));
+    assert!(why(&fleet, 0).contains("of the control plane"));
+}
+
+#[test]
+fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
+    let granted = || {
+        let mut fleet = replaced(four(Policy::default()));
+        turn(&mut fleet);
+        fleet
+    };
+    let uid = granted().ledger.grants[0].node.uid.clone();
+    let name = granted().ledger.grants[0].node.name.clone();
+    let closed = |fleet: &mut Snapshot| fleet.rules = four(outside()).rules;
+    let paused = |fleet: &mut Snapshot| fleet.paused = Some("eve: lunch".to_owned());
+    let aborted = |fleet: &mut Snapshot| fleet.aborted = Some("eve: the wrong image".to_owned());
+    let skipped = |fleet: &mut Snapshot| _ = fleet.skip.insert(uid.clone());
+    let changes: [&dyn Fn(&mut Snapshot); 4] = [&closed, &paused, &aborted, &skipped];
+    for (change, word) in changes.iter().zip(["WindowClosed", "Paused", "AbortedWithGrant", "Skipped"]) {
+        let mut fleet = granted();
+        change(&mut fleet);
+        let (decision, deleted) = turn(&mut fleet);
+        assert_eq!((deleted.len(), fleet.ledger.grants.len(), reason(&decision, &name)), (0, 1, word));
+    }
+    // The strategy was changed: what was granted is what is done, and no node is asked to upgrade itself with it.
+    let mut fleet = granted();
+    fleet.replacing.wanted = false;
+    fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().staged = Some(NEW));
+    assert_eq!(turn(&mut fleet).1.len(), 1);
+    assert!(fleet.nodes.iter().all(|seen| seen.runs(OLD)));
+}
