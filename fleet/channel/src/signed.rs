@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use slipway::{
     payload::{SourceRef, image::ImageSource},
-    trust::{PublicKey, Requirement, check},
+    trust::{Evidence, PublicKey, Requirement, check},
 };
 use slipway_core::digest::Sha256;
 
@@ -36,6 +36,8 @@ fn signers(repository: &Repository, demand: &Signatures, digest: Sha256) -> Resu
     let image = registry.image().clone();
     let source = ImageSource::open(Box::new(registry), SourceRef::Docker(image), repository.arch());
     let evidence = source.and_then(|source| source.evidence()).map_err(|e| e.to_string())?;
+    // What a channel goes by, version and labels, may stand in the index: who signed only a manifest did not sign that.
+    let evidence = Evidence { images: vec![digest], ..evidence };
     // Whoever has signed it is wanted here: how many are enough is decided later.
     let anybody = Requirement { keys, threshold: 1, identity: None, by: "the channel".to_owned() };
     let signers = check(&anybody, &evidence).map_err(|e| e.to_string())?;

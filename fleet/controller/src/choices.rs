@@ -203,7 +203,13 @@ pub fn status(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> Opti
     status.observed_generation = *generation;
     let (is_so, word, message) = match (spec, choice(name, all, now)) {
         (Err(why), _) => (false, "SpecInvalid", format!("the channel cannot be understood: {why}")),
-        (Ok(spec), None) => (false, "NotLooked", format!("{} was not looked into yet", spec.repository)),
+        (Ok(spec), None) => {
+            // What was taken before may be of another place, where nobody has looked for signatures.
+            if spec.signatures.is_some() {
+                hold(&mut status, None, now);
+            }
+            (false, "NotLooked", format!("{} was not looked into yet", spec.repository))
+        }
         (Ok(spec), Some(choice)) => take(spec, &choice, &mut status, now),
     };
     status.conditions = condition::set(&status.conditions, "Ready", is_so, word, &short(&message), now);

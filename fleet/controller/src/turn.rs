@@ -68,8 +68,9 @@ impl Controller {
         let objects = self.cluster.objects().await?;
         let members = Members::new(&objects);
         let read = ledger.status.clone().unwrap_or_default();
-        let stock = Stock::look(&self.cluster, &objects, &read).await;
         let looks = self.nodes.look(&to_look(&objects, &members, &read)).await;
+        // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
+        let stock = Stock::look(&self.cluster, &objects, &read).await;
         let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
         let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own };
         let (looked, now) = (Instant::now(), Timestamp::now());
@@ -196,7 +197,9 @@ impl Controller {
     /// Have machines deleted. The grant is looked at again at last: who freed it by hand means that nothing begins.
     async fn delete(&self, stock: &Stock, round: &Round, looked: Instant) -> Result<BTreeMap<String, Answer>> {
         let mut answers = BTreeMap::new();
-        for action in round.pools.values().flatten().flat_map(|course| &course.decision.actions) {
+        // Like nodes, machines are asked for by a rollout that is there.
+        let courses = round.pools.values().flatten().filter(|course| course.rollout.is_some());
+        for action in courses.flat_map(|course| &course.decision.actions) {
             let Action::Delete { uid, token, machine } = action else { continue };
             let Some(found) = stock.found(machine).filter(|_| looked.elapsed() <= FRESH) else { continue };
             let ledger = self.cluster.ledger().await?.status.unwrap_or_default();

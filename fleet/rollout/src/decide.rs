@@ -168,16 +168,19 @@ impl<'a> View<'a> {
         u32::try_from(there + gone).unwrap_or(u32::MAX)
     }
 
-    /// The grant of another node stands for it.
+    /// The grant of another node of this pool stands for it.
     fn succeeds(&self, seen: &Seen) -> bool {
-        self.heirs.values().any(|heir| heir.node.as_ref() == Some(&seen.node.uid))
+        let pool = &self.snapshot.plan.pool;
+        let charged = self.held.values().filter(|grant| grant.node.pool == *pool);
+        let mut heirs = charged.filter_map(|grant| self.heirs.get(&grant.token));
+        heirs.any(|heir| heir.node.as_ref() == Some(&seen.node.uid))
     }
 
     /// Nodes that are not well.
     fn down(&self) -> Vec<Node> {
         let ill = self.snapshot.nodes.iter().filter(|seen| !seen.is_well() && !self.succeeds(seen));
         let ill = ill.map(|seen| &seen.node);
-        ill.chain(&self.snapshot.elsewhere).cloned().collect()
+        ill.chain(&self.snapshot.elsewhere).cloned().chain(replace::pending(self.snapshot, &self.heirs)).collect()
     }
 
     /// Why this node failed, if it counts.
@@ -474,6 +477,9 @@ impl<'a> View<'a> {
         // As long as nobody knows that it goes, a request may be on its way: it stays charged.
         if self.snapshot.aborted.is_some() {
             return WhyNot::AbortedHolder { token };
+        }
+        if let Some(why) = replace::is_of_another_time(self.snapshot, grant, replaces) {
+            return why;
         }
         if self.snapshot.skip.contains(&uid) {
             return WhyNot::Skipped;

@@ -215,6 +215,43 @@ fn machine<'a>(snapshot: &Snapshot, machines: &ByNode<'a>, node: &Node) -> Resul
     Ok((first, set))
 }
 
+/// Machines of this pool's sets that have no Node yet and succeed nobody: they take the place of some that went, whoever
+/// had them go. Each counts as a node that is not well.
+pub fn pending(snapshot: &Snapshot, heirs: &Heirs<'_>) -> Vec<Node> {
+    let machines = snapshot.replacing.machines.as_deref().unwrap_or_default();
+    if !snapshot.replacing.wanted {
+        return Vec::new();
+    }
+    let nodes = by_uid(&snapshot.nodes);
+    let is_ours = |of: &&Machine| of.node.as_ref().is_some_and(|node| nodes.contains_key(node.as_str()));
+    let sets: BTreeSet<&str> = machines.iter().filter(is_ours).filter_map(|of| of.set.as_deref().ok()).collect();
+    let comes = machines.iter().filter(|of| {
+        let is_of_set = of.set.as_ref().is_ok_and(|set| sets.contains(set.as_str()));
+        is_of_set && of.node.is_none() && !of.goes && heirs.values().all(|heir| heir.uid != of.uid)
+    });
+    let node = |of: &Machine| Node {
+        uid: of.uid.clone(),
+        name: of.name.clone(),
+        pool: snapshot.plan.pool.clone(),
+        zone: None,
+        role: Role::Worker,
+    };
+    comes.map(node).collect()
+}
+
+/// Why a grant whose machine was not deleted yet begins nothing any more: what it was given for is over.
+pub fn is_of_another_time(snapshot: &Snapshot, grant: &Grant, replaces: &Replaces) -> Option<WhyNot> {
+    let (token, plan) = (grant.token, &snapshot.plan);
+    let runs = snapshot.nodes.iter().find(|seen| seen.node.uid == grant.node.uid).and_then(|seen| seen.says.as_ref());
+    let why = match () {
+        () if grant.node.pool != plan.pool => format!("of the pool {}", grant.node.pool),
+        () if replaces.payload != plan.payload => "for another payload".to_owned(),
+        () if runs.is_some_and(|says| says.runs == plan.payload) => "and runs the payload already".to_owned(),
+        () => return None,
+    };
+    Some(WhyNot::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: free it by hand")))
+}
+
 /// Why nobody may replace this node, however much is allowed.
 pub fn refuses(snapshot: &Snapshot, machines: &ByNode<'_>, node: &Node) -> Option<WhyNot> {
     machine(snapshot, machines, node).err()
@@ -239,7 +276,11 @@ pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestam
     }
     // Those that may succeed others that are held, and do not yet: they may succeed this one, too.
     let held: Vec<&Replaces> = ledger.grants.iter().filter_map(|grant| grant.replaces.as_ref()).collect();
-    let is_open = |of: &&&Machine| held.iter().any(|replaces| is_new(of, replaces));
+    // One that is well succeeds whom it came for, and nobody who goes later.
+    let nodes = by_uid(&snapshot.nodes);
+    let is_well =
+        |of: &Machine| of.node.as_ref().is_some_and(|node| nodes.get(node.as_str()).is_some_and(|of| of.is_well()));
+    let is_open = |of: &&&Machine| !is_well(of) && held.iter().any(|replaces| is_new(of, replaces));
     let open: BTreeSet<&str> = of_set.iter().filter(is_open).map(|of| of.uid.as_str()).collect();
     let oldest = of_set.iter().filter(|of| open.contains(of.uid.as_str())).map(|of| of.made).min();
     let before = oldest.and_then(|made| made.checked_sub(SignedDuration::from_secs(1)).ok());

@@ -235,6 +235,12 @@ impl Machine {
     }
 
     /// What it says of itself.
+    /// Whether it has gone back, as it was asked to.
+    pub fn has_gone_back(&self) -> bool {
+        let mut ended = self.journal.ended.iter();
+        ended.any(|ended| ended.request.goal == Goal::Rollback && ended.outcome == Outcome::Reached)
+    }
+
     pub fn report(&self) -> Option<Report> {
         let staged = self.facts(0).disk.and_then(|disk| disk.staged());
         self.is_up.then(|| Report {

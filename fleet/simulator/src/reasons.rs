@@ -49,8 +49,8 @@ impl World {
         self.laws.must(!is_lower, || "waves: a wave that was over is not any more".to_owned());
     }
 
-    /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, or is
-    /// gone.
+    /// A rollout that is said to be over is: each of its nodes runs the payload for good, failed, was left out, has
+    /// gone back, or is gone.
     pub fn reports_what_is_so(&mut self, view: &View, decision: &Decision) {
         if !decision.finished {
             return;
@@ -61,7 +61,9 @@ impl World {
             let is_out = !self.api.exists(&node.uid) || view.snapshot.skip.contains(&node.uid);
             let is_done = machine.runs() == Some(NEW) && machine.is_confirmed();
             let has_failed = machine.report().is_none_or(|report| report.failed.is_some());
-            !is_out && !is_done && !has_failed && !machine.is_dead
+            // Who went back, before people gave the rollout up, is seen on the payload in what it said before that.
+            let is_back = view.snapshot.aborted.is_some() && machine.has_gone_back();
+            !is_out && !is_done && !has_failed && !is_back && !machine.is_dead
         });
         let law =
             not_so.map(|(_, node)| format!("reports: the rollout is said to be over, and {} is not done", node.name));

@@ -13,7 +13,7 @@ use slipway_channel::{
     signatures::Signatures,
     spec::{Select, Spec},
 };
-use slipway_core::kernel::arch::Arch;
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 use slipway_test_support::{
     images::{Layout, Tar},
     registry::{
@@ -73,8 +73,12 @@ impl Site {
 
     /// In the place of whoever has signed it before.
     fn sign(&self, image: &Image, signer: &Signer) {
+        self.sign_digest(image.name(), signer);
+    }
+
+    fn sign_digest(&self, digest: Sha256, signer: &Signer) {
         let layout = Layout::new(&self.dir.path().join("signatures"));
-        let digest = format!("sha256:{}", image.name());
+        let digest = format!("sha256:{digest}");
         signer.sign_image(&layout, &digest);
         let tag = tag_of(&digest);
         let (from, to) = (format!("{}:{tag}", layout.source()), format!("docker://{}:{tag}", self.repository()));
@@ -269,6 +273,28 @@ fn what_nobody_has_signed_is_not_taken_until_it_is() {
     assert_eq!(choose(&theirs, &again, None, hour(0)).chosen, None);
     let signed = found(&again, &new).signed.unwrap();
     assert!(signed.by.is_empty() && signed.missing.is_some(), "{signed:?}");
+}
+
+/// Whoever may only push cannot have what was signed taken as another version, or into another channel, by an index of
+/// their own: there stands what the channel goes by.
+#[test]
+fn what_was_signed_counts_in_no_other_index() {
+    let site = Site::new();
+    let one = site.signer("one");
+    let labels = json!({ "org.opencontainers.image.version": "1.0.0", "dev.slipway.channel": "beta" });
+    let old = labelled(labels.clone(), json!({}));
+    let forged = labelled(labels, stable_label("9.9.9"));
+    assert_eq!(old.manifest, forged.manifest);
+    site.push(&old, "1.0.0");
+    site.push(&forged, "9.9.9");
+    site.sign_digest(Sha256::of(&old.manifest), &one);
+    let spec = site.spec(&Select::Label("stable".to_owned()));
+    let spec = Spec { signatures: Some(site.demand(&one)), ..spec };
+    let all = look(&spec, &plain(), Limits::default(), &[], None, hour(0)).unwrap();
+    let choice = choose(&spec, &all, None, hour(0));
+    let why = choice.refused.get(&forged.name()).map(ToString::to_string);
+    assert_eq!(choice.chosen, None);
+    assert!(why.as_ref().is_some_and(|why| why.contains("it is for another image")), "{why:?}");
 }
 
 fn stable_label(version: &str) -> Value {

@@ -141,6 +141,12 @@ fn a_registry_that_fails_leaves_the_choice_and_what_people_write_holds_all_the_s
     board.edit("stable", json!({ "repository": "registry.example/other" }));
     board.look("stable", Err(down()), hour(3));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").1), (Some("1.0.0"), "NotLooked"));
+    // Where signatures are demanded, nobody takes what was not looked at for them.
+    let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----";
+    let signatures = json!({ "keys": [key] });
+    board.edit("stable", json!({ "repository": "registry.example/other", "signatures": signatures }));
+    board.write(hour(3));
+    assert_eq!(board.latest("stable"), None);
     board.look("stable", Ok(vec![]), hour(4));
     assert_eq!((board.latest("stable"), board.condition("stable", "Ready").2), (None, "there is no image"));
 }

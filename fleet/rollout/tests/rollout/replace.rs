@@ -265,6 +265,56 @@ fn who_may_not_be_replaced_is_left_alone_and_says_why() {
     assert_eq!(turn(&mut fleet).1.len(), 1);
 }
 
+/// Who went by itself is nobody's grant. The machine that comes in its place is one that is not well.
+#[test]
+fn a_machine_that_comes_for_nobody_counts() {
+    let mut fleet = replaced(four(Policy::default()));
+    machines(&mut fleet).push(machine("x-1", None, noon() - 1.minutes()));
+    turn(&mut fleet);
+    assert!(fleet.ledger.grants.is_empty() && why(&fleet, 0).contains("default/x-1"), "{}", why(&fleet, 0));
+    // One of another set is nobody here, and one that goes comes no more.
+    machines(&mut fleet).last_mut().unwrap().set = Ok("MachineDeployment default/other".to_owned());
+    turn(&mut fleet);
+    assert_eq!(fleet.ledger.grants.len(), 1);
+}
+
+/// Somebody scales up while a grant is held: that machine makes good for one node, and not for each that goes later.
+#[test]
+fn who_was_well_before_a_grant_succeeds_nobody_of_it() {
+    let mut fleet = replaced(four(Policy::default()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    machines(&mut fleet).iter_mut().find(|of| of.uid == deleted[0]).unwrap().goes = true;
+    comes(&mut fleet, "x-1", NEW);
+    fleet.rules = four(two_at_once()).rules;
+    turn(&mut fleet);
+    let second = fleet.ledger.grants[1].clone();
+    goes(&mut fleet, &second.replaces.unwrap().machine);
+    turn(&mut fleet);
+    assert!(fleet.ledger.held(&second.node.uid).is_some(), "{:?}", fleet.ledger);
+}
+
+#[test]
+fn a_grant_of_another_time_deletes_nothing() {
+    let mut fleet = replaced(four(Policy::default()));
+    turn(&mut fleet);
+    let (uid, name) = (fleet.ledger.grants[0].node.uid.clone(), fleet.ledger.grants[0].node.name.clone());
+    let other = |fleet: &mut Snapshot| fleet.ledger.grants[0].replaces.as_mut().unwrap().payload = THIRD;
+    let pool = |fleet: &mut Snapshot| fleet.ledger.grants[0].node.pool = "q".to_owned();
+    let by_hand = |fleet: &mut Snapshot| {
+        let seen = fleet.nodes.iter_mut().find(|seen| seen.node.uid == uid).unwrap();
+        seen.says.as_mut().unwrap().runs = NEW;
+    };
+    let changes: [&dyn Fn(&mut Snapshot); 3] = [&other, &pool, &by_hand];
+    for change in changes {
+        let mut changed = fleet.clone();
+        change(&mut changed);
+        let (decision, deleted) = turn(&mut changed);
+        assert_eq!((deleted.len(), reason(&decision, &name)), (0, "NotReplaced"));
+    }
+    assert_eq!(turn(&mut fleet).1.len(), 1, "and as it is it does");
+}
+
 #[test]
 fn nobody_is_granted_right_after_another_machine_was_made() {
     // Times have seconds: nobody is granted right after another machine was made.
