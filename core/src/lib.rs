@@ -26,7 +26,6 @@ extern crate std;
 
 pub mod boot;
 pub mod config;
-pub mod digest;
 pub mod disk;
 pub mod kernel;
 pub mod media;
@@ -39,3 +38,5 @@ pub mod text;
 mod toml;
 pub mod units;
 pub mod yaml;
+
+pub use slipway_boot::digest;

@@ -26,7 +26,7 @@ use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
 use slipway_core::{
     digest::{Sha256, Sums},
     disk::fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
-    media::live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium},
+    media::live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium, disk_guid},
     payload::manifest::SHA256SUMS,
     units::{Extent, MIB, SectorSize},
 };
@@ -118,7 +118,7 @@ impl Iso<'_> {
         file.set_len(ESP_BYTES)?;
         let image =
             FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
-        let serial = self.medium.id.guid().as_fields().0;
+        let serial = disk_guid(self.medium.id).as_fields().0;
         let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
         // Its address on the ISO is not known yet. It would only matter in the hidden-sectors field, which UEFI does
         // not use.
@@ -177,7 +177,7 @@ impl Iso<'_> {
         args.push(self.medium.volume_id());
         args.push(format!("--modification-date={date}00"));
         args.extend(["--set_all_file_dates".to_owned(), format!("={}", self.time)]);
-        args.extend(["--gpt_disk_guid".to_owned(), self.medium.id.guid().to_string()]);
+        args.extend(["--gpt_disk_guid".to_owned(), disk_guid(self.medium.id).to_string()]);
         if self.assets.bios.is_some() {
             args.extend(["-b".to_owned(), format!("{DIR}/{ELTORITO}")]);
             args.extend(

@@ -2,6 +2,7 @@
 
 pub mod format;
 pub mod live;
-pub mod medium_id;
 pub mod ovf;
 pub mod profile;
+
+pub use slipway_boot::medium_id;

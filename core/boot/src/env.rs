@@ -6,11 +6,10 @@
 
 use crate::prelude::*;
 
-use serde::{Deserialize, Serialize};
 
-pub use super::refused::{Fault, Refused};
-use super::slot::{PerSlot, Slot, SlotState};
-use crate::{boot::env_block::EnvBlock, digest::Sha256, media::medium_id::MediumId};
+pub use crate::refused::{Fault, Refused};
+use crate::slot::{PerSlot, Slot, SlotState};
+use crate::{digest::Sha256, env_block::EnvBlock, medium_id::MediumId};
 
 /// Both copies, as paths on the ESP.
 pub const PATHS: [&str; 2] = ["slipway/boot.env", "slipway/boot2.env"];
@@ -22,7 +21,8 @@ const MAX_SEQ: u64 = 999_999_999;
 const MAX_BAD: usize = 4;
 
 /// One copy of the boot state. Times are seconds since 1970 UTC.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct BootEnv {
     /// Goes up by one with every change the installer makes.
     pub seq: u64,
@@ -39,7 +39,7 @@ pub struct BootEnv {
     /// The slot activated last; with its state this tells how the trial ended.
     pub last_trial: Option<Slot>,
     /// The slot that GRUB was to start and did not, and why. It counts until the installer changes the slot's state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "Option::is_none"))]
     pub refused: Option<Refused>,
     /// Systems (files and kernel command line) that failed their trial or were rolled back, latest first. An upgrade
     /// refuses them by default. Earlier versions wrote the digest of the payload's files, which still counts.
@@ -48,13 +48,13 @@ pub struct BootEnv {
     pub format_ephemeral: bool,
     /// The live medium that last installed this disk unattended. It is kept through upgrades and rollbacks, so that a
     /// medium left in the machine boots the disk and never installs again.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "data", serde(skip_serializing_if = "Option::is_none"))]
     pub medium: Option<MediumId>,
     /// Both copies were lost and rebuilt from the slots' markers, so `medium` is not known.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "core::ops::Not::not"))]
     pub rebuilt: bool,
-    /// The number of the last entry of the history that took effect ([`crate::boot::history`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The number of the last entry of the history that took effect.
+    #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "Option::is_none"))]
     pub history: Option<u32>,
 }
 
@@ -152,13 +152,22 @@ impl BootEnv {
         copies[Self::which(copies)?].as_ref()
     }
 
-    const fn which(copies: &[Option<BootEnv>; 2]) -> Option<usize> {
+    /// Which copy counts.
+    pub const fn which(copies: &[Option<BootEnv>; 2]) -> Option<usize> {
         match copies {
             [Some(first), Some(second)] if second.seq > first.seq => Some(1),
             [Some(_), _] => Some(0),
             [None, Some(_)] => Some(1),
             [None, None] => None,
         }
+    }
+
+    /// The slot that is to be tried, and the state in which that try is spent. The number stays the same.
+    pub fn spent(&self) -> Option<(Slot, Self)> {
+        let trial = self.once?;
+        let mut spent = BootEnv { once: None, ..self.clone() };
+        spent.states[trial] = SlotState::Tried;
+        Some((trial, spent))
     }
 
     /// The order in which to write a new state to the copies.
@@ -211,7 +220,8 @@ impl BootEnv {
         })
     }
 
-    pub(crate) fn installed_by(&self, medium: MediumId) -> Self {
+    /// The live medium that installed the disk.
+    pub fn installed_by(&self, medium: MediumId) -> Self {
         self.changed(|next| next.medium = Some(medium))
     }
 
@@ -292,7 +302,8 @@ fn parse_seq(text: &str) -> Option<u64> {
 }
 
 /// A slot's marker, `slot.env`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Marker {
     /// `good` once the slot is freshly installed or confirmed.
     pub state: SlotState,

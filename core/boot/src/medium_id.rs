@@ -7,15 +7,13 @@ use crate::prelude::*;
 
 use core::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
-
 use crate::digest::{Sha256, Sums};
 
 /// ID of a live medium: 64 bits, written as 16 lower-case hex digits. Equal content has an equal ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "data", serde(try_from = "String", into = "String"))]
+#[cfg_attr(feature = "data", schemars(with = "String"))]
 pub struct MediumId(pub u64);
 
 impl MediumId {
@@ -23,13 +21,6 @@ impl MediumId {
     pub fn new(content: &Sums, seed: Option<&str>) -> Self {
         let digest = Sha256::of(format!("{}{}", content.render(), seed.unwrap_or_default()).as_bytes());
         MediumId(digest.0[..8].iter().fold(0, |id, byte| id << 8 | u64::from(*byte)))
-    }
-
-    /// Disk GUID for the partition table of an ISO, derived from the ID: version 8 (RFC 9562).
-    pub fn guid(self) -> Uuid {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&Sha256::of(self.to_string().as_bytes()).0[..16]);
-        Uuid::new_v8(bytes)
     }
 }
 

@@ -24,6 +24,23 @@ impl EnvBlock {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// Gives a key this value, where it stands, or at the end.
+    pub fn set(&mut self, key: &str, value: &str) {
+        // The last one counts. Earlier ones would only take up room.
+        self.0.retain({
+            let last = self.0.iter().rposition(|(k, _)| k == key);
+            let mut at = 0;
+            move |(k, _)| {
+                at += 1;
+                k != key || Some(at - 1) == last
+            }
+        });
+        match self.0.iter_mut().find(|(k, _)| k == key) {
+            Some((_, old)) => value.clone_into(old),
+            None => self.0.push((key.to_owned(), value.to_owned())),
+        }
+    }
+
     /// Parse as GRUB does (`grub_envblk_iterate`). `None` without the header: GRUB's "invalid environment block".
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(HEADER)?;

@@ -2,10 +2,9 @@
 
 use core::{fmt, ops::Not, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-
 /// Slot A or B: the partition BOOT-A or BOOT-B with its content. `!slot` is the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub enum Slot {
     /// BOOT-A, partition 3.
     A,
@@ -49,8 +48,9 @@ impl FromStr for Slot {
 }
 
 /// The state of a slot in boot.env.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "data", serde(rename_all = "lowercase"))]
 pub enum SlotState {
     /// Holds nothing bootable, or is being written.
     Empty,
@@ -101,13 +101,14 @@ impl FromStr for SlotState {
 }
 
 /// A value for each slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct PerSlot<T> {
     /// Value of slot A.
-    #[serde(rename = "A")]
+    #[cfg_attr(feature = "data", serde(rename = "A"))]
     pub a: T,
     /// Value of slot B.
-    #[serde(rename = "B")]
+    #[cfg_attr(feature = "data", serde(rename = "B"))]
     pub b: T,
 }
 

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use serde::{Deserialize, Serialize};
 
-use super::slot::Slot;
+use crate::slot::Slot;
 
 /// What GRUB records when it was to start a slot, as a trial or as the default, and could not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Refused {
     /// The slot that was to boot.
     pub slot: Slot,
@@ -16,8 +16,9 @@ pub struct Refused {
 }
 
 /// Why GRUB did not start a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "data", serde(rename_all = "lowercase"))]
 pub enum Fault {
     /// A file does not match its digest: damage on the disk, for which the system is not to blame.
     Digest,

@@ -1,12 +1,12 @@
-//! The boot rule of `assets/grub/grub.cfg` as a function. GRUB runs its own script, so a change to one needs the same
-//! change to the other.
+//! The boot rule: which slot the next boot starts. The loader goes by this code ([`crate::run`]), and the installer foresees
+//! with it. GRUB runs a script of its own, `assets/grub/grub.cfg`, so a change to one needs the same change to the other.
 
 use crate::prelude::*;
 
-use serde::{Deserialize, Serialize};
-
-use super::slot::{PerSlot, Slot, SlotState};
-use crate::boot::env::{BootEnv, Marker};
+use crate::{
+    env::{BootEnv, Marker},
+    slot::{PerSlot, Slot, SlotState},
+};
 
 /// What the boot rule finds in a slot.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,8 @@ pub struct SlotView {
 }
 
 /// What the next boot starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct NextBoot {
     /// The slot, or none if nothing can boot.
     pub slot: Option<Slot>,
@@ -28,35 +29,68 @@ pub struct NextBoot {
     pub why: String,
 }
 
-/// Predict the next boot. It cannot foresee a kernel panic, or a firmware that fails to save boot.env: then GRUB skips
-/// the trial.
+/// The slots that may boot while nothing is to be tried, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The slot to boot.
+    pub first: Slot,
+    /// The slot to boot if that one does not start. None if nothing says that it is good.
+    pub second: Option<Slot>,
+}
+
+impl Order {
+    /// By the boot state. A trial that it has armed does not count here: see [`BootEnv::spent`].
+    pub fn by_env(env: &BootEnv) -> Self {
+        let (default, other) = (env.default, !env.default);
+        match (env.states[default], env.states[other]) {
+            // The other slot may boot only if it is good. Without it, the default is tried whatever its state.
+            (_, state) if state != SlotState::Good => Order { first: default, second: None },
+            (SlotState::Good, _) => Order { first: default, second: Some(other) },
+            // The default is not good, but the other slot is.
+            _ => Order { first: other, second: Some(default) },
+        }
+    }
+
+    /// By the slots' markers: both copies of the boot state are lost.
+    pub fn by_markers(markers: &PerSlot<Option<Marker>>) -> Self {
+        let good = PerSlot::new(|s| markers[s].as_ref().filter(|marker| marker.state == SlotState::Good).map(|m| m.seq));
+        let (first, second) = match (good.a, good.b) {
+            // Both are good: the one with the higher sequence number was the default last.
+            (Some(a), Some(b)) if b > a => (Slot::B, Some(Slot::A)),
+            // Nothing says which slot was good: one that verifies.
+            (Some(_), Some(_)) | (None, None) => (Slot::A, Some(Slot::B)),
+            (Some(_), None) => (Slot::A, None),
+            (None, Some(_)) => (Slot::B, None),
+        };
+        Order { first, second }
+    }
+
+    /// The slots, in this order.
+    pub fn slots(self) -> impl Iterator<Item = Slot> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+}
+
+/// Predict the next boot. It cannot foresee a kernel panic, or a firmware that fails to save boot.env: then the trial is
+/// skipped.
 pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
     let Some(env) = env else {
         return without_env(slots);
     };
     let mut failed = String::new();
-    if let Some(trial) = env.once {
+    let spent = env.spent();
+    if let Some((trial, _)) = spent {
         if !env.check || slots[trial].verifies {
             return NextBoot { slot: Some(trial), trial: true, why: format!("slot {trial} is to be tried once") };
         }
         failed = format!("slot {trial} was due for a trial but does not verify; ");
     }
-    // A trial that does not start costs GRUB one reboot. By then it has cleared `once` and marked the slot `tried`.
-    let state = |slot| match env.once {
-        Some(trial) if trial == slot => SlotState::Tried,
-        _ => env.states[slot],
-    };
+    // A trial that does not start is spent all the same.
+    let env = spent.as_ref().map_or(env, |(_, spent)| spent);
     let (default, other) = (env.default, !env.default);
-    let order = match (state(default), state(other)) {
-        // The other slot may boot only if it is good. Without it, the default is tried whatever its state.
-        (_, s) if s != SlotState::Good => vec![default],
-        (SlotState::Good, _) => vec![default, other],
-        // The default is not good, but the other slot is.
-        _ => vec![other, default],
-    };
-    for slot in order {
+    for slot in Order::by_env(env).slots() {
         if !env.check || slots[slot].verifies {
-            let why = match (slot == default, state(default)) {
+            let why = match (slot == default, env.states[default]) {
                 (true, _) => format!("{failed}slot {slot} is the default"),
                 (false, SlotState::Good) => {
                     format!("{failed}the default, slot {default}, does not verify; slot {slot} is good")
@@ -66,26 +100,19 @@ pub fn next_boot(env: Option<&BootEnv>, slots: &PerSlot<SlotView>) -> NextBoot {
             return NextBoot { slot: Some(slot), trial: false, why };
         }
     }
-    let why =
-        format!("{failed}slot {default} is the default but does not verify, slot {other} is {}", state(other).plain());
+    let why = format!(
+        "{failed}slot {default} is the default but does not verify, slot {other} is {}",
+        env.states[other].plain()
+    );
     NextBoot { slot: None, trial: false, why }
 }
 
 fn without_env(slots: &PerSlot<SlotView>) -> NextBoot {
-    let good = PerSlot::new(|s| {
-        let marker = slots[s].marker.as_ref()?;
-        (marker.state == SlotState::Good).then_some(marker.seq)
-    });
-    let order = match (good.a, good.b) {
-        // Both are good: the one with the higher sequence number was the default last.
-        (Some(a), Some(b)) if b > a => vec![Slot::B, Slot::A],
-        (Some(_), Some(_)) | (None, None) => vec![Slot::A, Slot::B],
-        (Some(_), None) => vec![Slot::A],
-        (None, Some(_)) => vec![Slot::B],
-    };
-    let slot = order.into_iter().find(|s| slots[*s].verifies);
+    let markers = PerSlot::new(|s| slots[s].marker.clone());
+    let slot = Order::by_markers(&markers).slots().find(|s| slots[*s].verifies);
+    let good = |s: Slot| markers[s].as_ref().is_some_and(|marker| marker.state == SlotState::Good);
     let why = match slot {
-        Some(s) if good[s].is_some() => {
+        Some(s) if good(s) => {
             format!("both copies of the boot state are lost; slot {s} is marked good and verifies")
         }
         Some(s) => format!("both copies of the boot state are lost and no slot is marked good; slot {s} verifies"),

@@ -5,13 +5,13 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 use core::{fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 /// A SHA-256 digest (FIPS 180-4), printed as 64 lower-case hex digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "data", serde(try_from = "String", into = "String"))]
+#[cfg_attr(feature = "data", schemars(with = "String"))]
 pub struct Sha256(pub [u8; 32]);
 
 impl Sha256 {

@@ -1,0 +1,36 @@
+//! The boot state, and the rule that goes by it.
+//!
+//! Below [`slipway_core`](../slipway_core/index.html), because the UEFI loader runs this very code and has room for little
+//! else. What `installer status` foresees, what the model check and the crash sweep walk through, and what the loader does
+//! are one text.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`slot`] | the slots and their states |
+//! | [`env`], [`env_block`], [`refused`] | `boot.env` and its copies, a slot's marker, and the format of both |
+//! | [`esp`] | where both copies lie on the ESP |
+//! | [`rule`] | which slot the next boot starts |
+//! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
+//! | [`slot_cfg`] | what a slot boots with |
+//! | [`digest`] | SHA-256, and lists of digests |
+//! | [`medium_id`] | the ID of a live medium, which the boot state remembers |
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[macro_use]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod digest;
+pub mod env;
+pub mod env_block;
+pub mod esp;
+pub mod medium_id;
+mod prelude;
+pub mod refused;
+pub mod rule;
+pub mod run;
+pub mod slot;
+pub mod slot_cfg;

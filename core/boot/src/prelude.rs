@@ -1,0 +1,8 @@
+//! What `std` would bring into scope by itself.
+
+pub(crate) use alloc::{
+    borrow::ToOwned,
+    boxed::Box,
+    string::{String, ToString},
+    vec::Vec,
+};

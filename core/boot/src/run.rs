@@ -1,0 +1,135 @@
+//! A boot by the rule: what the UEFI loader does, with the firmware behind [`Machine`].
+//!
+//! The order of these writes and starts is the loader's safety argument:
+//!
+//! 1. A try is spent before the slot is touched: both copies of the boot state, `boot.env` first, because it wins a tie. The
+//!    slot is tried only if that is read back. Otherwise a trial that hangs would be tried again and again.
+//! 2. A slot that does not start gives way to the next one in the same run. Nothing has been given up until then.
+//! 3. Why it did not start is noted, where no boot depends on the sector that this note could destroy.
+
+use crate::prelude::*;
+
+use crate::{
+    env::{BootEnv, Fault, Marker, Refused},
+    env_block::EnvBlock,
+    rule::Order,
+    slot::{PerSlot, Slot, SlotState},
+};
+
+/// A slot to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The slot.
+    pub slot: Slot,
+    /// Whether it is a trial.
+    pub trial: bool,
+    /// Whether its files are compared with their digests.
+    pub check: bool,
+}
+
+/// The machine that boots.
+pub trait Machine {
+    /// The content of a copy of the boot state ([`crate::env::PATHS`]), from the medium; `None` if it cannot be read.
+    fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>>;
+    /// Writes one sector over a copy, and flushes it. Whether that worked is seen by reading it.
+    fn write_copy(&mut self, copy: usize, sector: &[u8]);
+    /// The content of a slot's marker.
+    fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>>;
+    /// Starts a slot. Comes back only if it does not start.
+    fn start(&mut self, start: Start) -> Fault;
+    /// A line for whoever looks.
+    fn say(&mut self, line: &str);
+}
+
+/// Boots. Comes back only if no slot can be booted.
+pub fn run(machine: &mut impl Machine) {
+    let mut state = State::read(machine);
+    if let Some((trial, spent)) = state.env().and_then(BootEnv::spent) {
+        state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
+        state = State::read(machine);
+        let recorded = |env: &BootEnv| env.once.is_none() && env.states[trial] == SlotState::Tried;
+        if state.env().is_some_and(recorded) {
+            let fault = machine.start(Start { slot: trial, trial: true, check: spent.check });
+            state.refuse(machine, Refused { slot: trial, fault });
+            machine.say(&format!("trial of slot {trial} failed, booting the default"));
+            state = State::read(machine);
+        } else {
+            machine.say(&format!("boot.env cannot be written: not trying slot {trial}"));
+        }
+    }
+    let order = state.env().map_or_else(
+        || {
+            machine.say("both copies of boot.env are lost, reading the slots' own markers");
+            Order::by_markers(&PerSlot::new(|slot| Marker::parse(&machine.read_marker(slot)?)))
+        },
+        Order::by_env,
+    );
+    // Without a boot state nothing says that a slot need not verify.
+    let check = state.env().is_none_or(|env| env.check);
+    for slot in order.slots() {
+        if slot != order.first {
+            machine.say(&format!("falling back to slot {slot}"));
+        }
+        let fault = machine.start(Start { slot, trial: false, check });
+        // A default may be passed over at every boot: only the first refusal is noted.
+        if state.env().is_some_and(|env| env.refused.is_none()) {
+            state.refuse(machine, Refused { slot, fault });
+            state = State::read(machine);
+        }
+    }
+    machine.say("no slot can be booted");
+}
+
+const fn key(slot: Slot) -> &'static str {
+    match slot {
+        Slot::A => "a",
+        Slot::B => "b",
+    }
+}
+
+/// Both copies, as they are on the medium.
+struct State {
+    blocks: [Option<EnvBlock>; 2],
+    envs: [Option<BootEnv>; 2],
+}
+
+impl State {
+    fn read(machine: &mut impl Machine) -> Self {
+        let copies = [0, 1].map(|copy| machine.read_copy(copy));
+        let envs = [0, 1].map(|copy| copies[copy].as_deref().and_then(BootEnv::parse));
+        State { blocks: [0, 1].map(|copy| EnvBlock::parse(copies[copy].as_deref()?)), envs }
+    }
+
+    /// The copy that counts.
+    fn env(&self) -> Option<&BootEnv> {
+        BootEnv::pick(&self.envs)
+    }
+
+    /// Writes the copy that counts over both, with these values. What else it says stays as it is.
+    fn write(&self, machine: &mut impl Machine, values: &[(&str, &str)]) {
+        let Some(mut block) = BootEnv::which(&self.envs).and_then(|copy| self.blocks[copy].clone()) else {
+            return;
+        };
+        for (key, value) in values {
+            block.set(key, value);
+        }
+        // Without room for it nothing is written, and what is read next says so.
+        if let Some(sector) = block.render_sector() {
+            machine.write_copy(0, sector.as_bytes());
+            machine.write_copy(1, sector.as_bytes());
+        }
+    }
+
+    /// Notes why a slot did not start. Only where both copies say the same, so that a sector which this write destroys is no
+    /// loss.
+    fn refuse(&self, machine: &mut impl Machine, refused: Refused) {
+        if let [Some(first), Some(second)] = &self.envs
+            && first == second
+        {
+            self.write(machine, &[("refused", &refused.to_string())]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
