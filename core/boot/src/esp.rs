@@ -3,8 +3,6 @@
 //! The loader reads and writes these sectors by their place. A file system driver would write the directory with them, and
 //! could answer a read from its own memory.
 
-use crate::prelude::*;
-
 use crate::env_block::SECTOR_BLOCK_BYTES;
 
 /// Reads from the partition: byte offset, buffer. False if that cannot be read.
@@ -24,7 +22,7 @@ const END_OF_CHAIN: u32 = 0x0fff_fff8;
 /// The byte offset of each copy ([`crate::env::PATHS`]) in the partition. `None` for one that is not there, or is not a file of
 /// one sector.
 pub fn copies(read: &mut Read) -> [Option<u64>; 2] {
-    let found = || {
+    let mut found = || {
         let volume = Volume::open(read)?;
         let directory = volume.search(read, volume.root, DIRECTORY)?;
         if directory.attr & ATTR_DIRECTORY == 0 {
@@ -61,10 +59,10 @@ impl Volume {
         }
         let sector = u64::from(u16::from_le_bytes([b[11], b[12]]));
         let per_cluster = u64::from(b[13]);
-        if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() {
+        let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
+        if !matches!(sector, 512 | 1024 | 2048 | 4096) || !per_cluster.is_power_of_two() || reserved == 0 {
             return None;
         }
-        let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
         let (total, fat_sectors) = (u64::from(le32(&b, 32)), u64::from(le32(&b, 36)));
         let data = reserved + u64::from(b[16]) * fat_sectors;
         let clusters = u32::try_from(total.saturating_sub(data) / per_cluster).ok()?;
@@ -128,6 +126,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::prelude::*;
 
     /// A volume with one FAT, whose root directory holds `slipway` in its second cluster. Clusters of one sector.
     fn volume() -> Vec<u8> {

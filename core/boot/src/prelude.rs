@@ -2,7 +2,6 @@
 
 pub(crate) use alloc::{
     borrow::ToOwned,
-    boxed::Box,
     string::{String, ToString},
     vec::Vec,
 };

@@ -114,9 +114,12 @@ impl State {
             block.set(key, value);
         }
         // Without room for it nothing is written, and what is read next says so.
-        if let Some(sector) = block.render_sector() {
-            machine.write_copy(0, sector.as_bytes());
-            machine.write_copy(1, sector.as_bytes());
+        let Some(sector) = block.render_sector() else { return };
+        for copy in 0..self.blocks.len() {
+            // Only over what is a copy: a damaged directory may lead anywhere.
+            if self.blocks[copy].is_some() {
+                machine.write_copy(copy, sector.as_bytes());
+            }
         }
     }
 

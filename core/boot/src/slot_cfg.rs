@@ -8,6 +8,8 @@ use crate::{env_block::EnvBlock, slot::Slot};
 pub const SLOT_CFG: &str = "slot.cfg";
 /// Digests of what a boot loader loads, as a path in the slot.
 pub const BOOT_SHA256: &str = "boot.sha256";
+/// A unified kernel image, as a path in the slot. Where there is one, it boots instead of kernel and initramfs.
+pub const UKI: &str = "uki.efi";
 
 /// `slot.cfg`.
 #[derive(Clone, Debug, PartialEq, Eq)]

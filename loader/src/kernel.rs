@@ -1,0 +1,30 @@
+//! Starts a slot with a kernel and an initramfs as files. Only where Secure Boot is off: what the firmware would verify then is
+//! the kernel alone.
+
+use alloc::format;
+
+use crate::{
+    image::Image,
+    initrd::Offer,
+    slot::{Refusal, SlotFiles},
+};
+use slipway_boot::{digest::Sums, run::Start};
+
+/// Starts it. Comes back only if it does not start.
+pub fn start(files: &mut SlotFiles, sums: Option<&Sums>, start: Start) -> Refusal {
+    match prepare(files, sums, start) {
+        Ok((image, _offer)) => image.start(),
+        Err(refusal) => refusal,
+    }
+}
+
+fn prepare(files: &mut SlotFiles, sums: Option<&Sums>, start: Start) -> Result<(Image, Offer), Refusal> {
+    let cfg = files.cfg(sums)?;
+    let line = cfg.command_line(start.slot, start.trial).ok_or_else(|| Refusal::load("slot.cfg: odd arguments"))?;
+    let initramfs = files.large(&cfg.initrd, sums)?;
+    let kernel = files.large(&cfg.kernel, sums)?;
+    let image = Image::load(&kernel, files.partition, &cfg.kernel)?.with_options(&line)?;
+    let offer = Offer::new(initramfs)
+        .map_err(|e| Refusal::load(format!("the initramfs cannot be handed to the kernel: {}", e.status())))?;
+    Ok((image, offer))
+}

@@ -1,0 +1,59 @@
+//! Slipway's boot loader for UEFI: the boot rule, with the firmware as the machine.
+//!
+//! It lies on the ESP of an installed disk. It reads the boot state from there, spends a try, and starts a slot of the same
+//! disk. A slot that does not start gives way to the other one in the same run. The rule itself is in `slipway-boot`, where
+//! the installer has it from, too.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`console`] | lines for whoever looks |
+//! | [`disk`] | finds the partitions of the disk that the loader was started from |
+//! | [`env`] | the boot state's two sectors, read and written by their place |
+//! | [`slot`] | reads the files of a slot, and compares them with their digests |
+//! | [`kernel`] | starts a kernel with an initramfs and a command line |
+//! | [`uki`] | starts a unified kernel image |
+//! | [`variable`] | Secure Boot, and what the loader tells the system |
+//! | [`boot`] | all of these as the machine of the boot rule |
+//!
+//! All `unsafe` of the loader is in [`initrd`], [`image`] and [`disk`]; each block says why it is sound.
+#![no_main]
+#![no_std]
+
+extern crate alloc;
+
+mod boot;
+mod console;
+mod disk;
+mod env;
+mod image;
+mod initrd;
+mod kernel;
+mod slot;
+mod uki;
+mod variable;
+
+use core::time::Duration;
+
+use uefi::{boot as services, prelude::*, runtime};
+
+use crate::{boot::Firmware, console::say};
+
+/// How long the loader may take. Then the firmware resets the machine. The kernel ends this watch when it takes over.
+const WATCHDOG_SECONDS: usize = 300;
+/// Nobody may be there to press a key: a disk that cannot boot now may be reached later.
+const RETRY: Duration = Duration::from_secs(30);
+
+#[entry]
+fn main() -> Status {
+    // A firmware without a watchdog boots all the same.
+    let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
+    match Firmware::of_this_disk() {
+        Ok(mut firmware) => {
+            slipway_boot::run::run(&mut firmware);
+            say("trying again in 30 s");
+        }
+        Err(why) => say(&alloc::format!("{why}; trying again in 30 s")),
+    }
+    services::stall(RETRY);
+    runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None)
+}

@@ -1,0 +1,27 @@
+//! Starts a slot with a unified kernel image: kernel, initramfs and command line in one signed file. Its own command line
+//! counts, so what the system has to know of this boot goes by a variable.
+
+use crate::{
+    image::{self, Image},
+    slot::{Refusal, SlotFiles},
+    variable,
+};
+use slipway_boot::{digest::Sums, run::Start, slot_cfg::UKI};
+use uefi::Handle;
+
+/// Starts it. Comes back only if it does not start.
+pub fn start(files: &mut SlotFiles, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Refusal {
+    let prepared = files.large(UKI, sums).and_then(|bytes| {
+        // A program that somebody has signed for another purpose is no system.
+        if !image::is_unified(&bytes) {
+            return Err(Refusal::load("uki.efi is no unified kernel image"));
+        }
+        let image = Image::load(&bytes, files.partition, UKI)?;
+        variable::tell(start, disk)?;
+        Ok(image)
+    });
+    match prepared {
+        Ok(image) => image.start(),
+        Err(refusal) => refusal,
+    }
+}
