@@ -32,7 +32,7 @@ need() {
 }
 
 need_rust() {
-    command -v cargo >/dev/null || die "cargo is missing: install Rust 1.89 or later (https://rustup.rs)"
+    command -v cargo >/dev/null || die "cargo is missing: install Rust 1.91 or later (https://rustup.rs)"
     need cc:gcc /usr/include/stdlib.h:libc6-dev
 }
 
@@ -71,9 +71,39 @@ static_build() {
     built=$top/target/$target/release
 }
 
-# GRUB's images for these architectures, in out/assets: boot_assets ARCH…
+# Beside Rust itself its core library for this target is needed, which rustup brings.
+need_uefi_target() {
+    need_rust
+    [[ ! -d $(rustc --print target-libdir --target "$1") ]] || return 0
+    say "installing Rust's libraries for $1"
+    rustup target add "$1" >&2 || die "Rust has no libraries for $1: rustup target add $1"
+}
+
+# The UEFI loader for an architecture, as the file $loader: build_loader ARCH. Messages of panics name source files: not by
+# this machine's paths.
+build_loader() {
+    local target flags
+    case $1 in
+    amd64) target=x86_64-unknown-uefi ;;
+    arm64) target=aarch64-unknown-uefi ;;
+    *) die "there is no loader for $1" ;;
+    esac
+    need_uefi_target "$target"
+    flags=("--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" "--remap-path-prefix=$top=/src")
+    # A path may have a space.
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
+        cargo build --quiet --release --locked --manifest-path "$top/loader/Cargo.toml" --target "$target" \
+        --target-dir "$top/target/loader"
+    loader=$top/target/loader/$target/release/slipway-loader.efi
+    [[ $(stat -c %s "$loader") -lt $loader_limit_bytes ]] || die "the loader for $1 has $(stat -c %s "$loader") bytes"
+}
+
+# Of the loader: it is in memory twice while it is verified, and an ESP may be small. Bytes.
+loader_limit_bytes=128000
+
+# GRUB's images and the loader for these architectures, in out/assets: boot_assets ARCH…
 boot_assets() {
-    local arch targets modules version list
+    local arch targets modules version list loader
     need grub-mkimage:grub-common dpkg-query:dpkg
     for arch; do
         targets=$("$top/assets/build" --packages "$arch")
@@ -88,7 +118,8 @@ boot_assets() {
             mapfile -t list < <(awk -v "version=$version" '{ print $2 "=" version }' <<<"$targets")
             [[ -d $modules ]] || unpack_grub "$arch" "$modules" "${list[@]}"
         fi
-        "$top/assets/build" --modules "$modules" "$top/out/assets" "$arch"
+        build_loader "$arch"
+        "$top/assets/build" --loader "$loader" --modules "$modules" "$top/out/assets" "$arch"
     done
 }
 

@@ -1,4 +1,4 @@
-//! The boot assets: GRUB's images, made when the container image is built, and how they are patched for one disk.
+//! The boot assets: GRUB's images and the loader, made when the container image is built, and how they are patched for one disk.
 
 use std::{
     fs,
@@ -6,6 +6,7 @@ use std::{
 };
 
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     digest::{Sha256, Sums},
     disk::gpt::BOOT_CODE_BYTES,
     kernel::arch::Arch,
@@ -14,6 +15,8 @@ use slipway_core::{
 };
 
 pub const ASSETS_ENV: &str = "SLIPWAY_ASSETS";
+/// Slipway's own loader among the assets. On the ESP it has the name that every loader has there.
+const LOADER: &str = "loader.efi";
 const IMAGE_DIR: &str = "/usr/share/slipway/assets";
 
 #[derive(Debug, thiserror::Error)]
@@ -100,21 +103,25 @@ impl AssetDir {
 }
 
 impl Assets {
-    pub fn load(arch: Arch) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::find(arch)?, arch)
+    pub fn load(arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
+        Self::of(&AssetDir::find(arch)?, arch, loader)
     }
 
-    pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
-        Self::of(&AssetDir::open(dir)?, arch)
+    pub fn load_from(dir: &Path, arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
+        Self::of(&AssetDir::open(dir)?, arch, loader)
     }
 
-    fn of(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
+    fn of(dir: &AssetDir, arch: Arch, loader: EfiLoader) -> Result<Self, AssetError> {
         let bios = || {
             let (boot, core) = (dir.checked("boot.img")?, dir.checked("core.img")?);
             BiosAssets::new(boot, core).map_err(|e| dir.bad("", e))
         };
         let bios = arch.has_bios().then(bios).transpose()?;
-        Ok(Assets { efi: dir.checked(arch.efi_image())?, bios })
+        let efi = match loader {
+            EfiLoader::Grub => arch.efi_image(),
+            EfiLoader::Slipway => LOADER,
+        };
+        Ok(Assets { efi: dir.checked(efi)?, bios })
     }
 }
 

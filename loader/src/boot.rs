@@ -1,6 +1,9 @@
 //! The machine of the boot rule: the firmware, and the disk that the loader is from.
 
-use alloc::{string::{String, ToString}, vec::Vec};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
 
 use slipway_boot::{
     env::Fault,
@@ -10,7 +13,7 @@ use slipway_boot::{
 };
 
 use crate::{
-    console::say,
+    console::{self, say},
     disk::{Disk, ESP},
     env::Copies,
     kernel,
@@ -75,5 +78,20 @@ impl Machine for Firmware {
 
     fn say(&mut self, line: &str) {
         say(line);
+    }
+
+    fn is_asked(&mut self) -> bool {
+        console::key().is_some()
+    }
+
+    fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot> {
+        say("release the key");
+        if !console::released() {
+            return None;
+        }
+        for (slot, state) in offered {
+            say(&alloc::format!("slot {slot} ({state}): press {slot} within 30 s to boot it, this time only"));
+        }
+        console::pressed(&offered.iter().map(|(slot, _)| *slot).collect::<Vec<_>>())
     }
 }

@@ -81,7 +81,9 @@ fn path_of(partition: Handle, name: &str) -> Option<Vec<u8>> {
 
 /// Whether a program is a unified kernel image, by the names of its sections.
 pub fn is_unified(bytes: &[u8]) -> bool {
-    [".linux", ".initrd", ".cmdline"].iter().all(|name| sections(bytes).is_some_and(|all| all.iter().any(|s| s == name)))
+    [".linux", ".initrd", ".cmdline"]
+        .iter()
+        .all(|name| sections(bytes).is_some_and(|all| all.iter().any(|s| s == name)))
 }
 
 /// The names of a PE file's sections.

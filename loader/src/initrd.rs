@@ -5,11 +5,8 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::{ffi::c_void, ptr, slice};
 
-use uefi::{
-    Handle, Identify, Status, boot,
-    proto::device_path::DevicePath,
-};
 use uefi::proto::media::load_file::LoadFile2;
+use uefi::{Handle, Identify, Status, boot, proto::device_path::DevicePath};
 use uefi_raw::{
     Boolean,
     protocol::{device_path::DevicePathProtocol, media::LoadFile2Protocol},
@@ -39,22 +36,18 @@ pub struct Offer {
 impl Offer {
     /// Offers an initramfs.
     pub fn new(content: Vec<u8>) -> uefi::Result<Self> {
-        let provider = Provider {
-            protocol: LoadFile2Protocol { load_file },
-            content: content.as_ptr(),
-            bytes: content.len(),
-        };
+        let provider =
+            Provider { protocol: LoadFile2Protocol { load_file }, content: content.as_ptr(), bytes: content.len() };
         let provider = Box::into_raw(Box::new(provider));
         // SAFETY: both interfaces live until `drop` has taken them back: the path for ever, the provider until it is freed
         // there. They have the layouts that their GUIDs promise.
-        let installed = unsafe {
+        unsafe {
             boot::install_protocol_interface(None, &DevicePath::GUID, PATH.as_ptr().cast()).and_then(|handle| {
                 let offer = Offer { handle, provider, _content: content };
                 boot::install_protocol_interface(Some(handle), &LoadFile2::GUID, provider.cast_const().cast())?;
                 Ok(offer)
             })
-        };
-        installed
+        }
     }
 }
 

@@ -35,6 +35,7 @@ use clap::{
 
 use crate::payload::{LayoutRef, SourceRef, registry::Mirror};
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     kernel::arch::Arch,
     media::format::ImageKind,
     report::FailureKind,
@@ -370,6 +371,9 @@ pub struct SystemArgs {
     /// Value of the kernel argument talos.config; leave it empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
+    /// What boots the disk under UEFI. Under BIOS it is GRUB [default: grub].
+    #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
+    pub efi_loader: Option<EfiLoader>,
     /// Architecture of the machine.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,

@@ -15,6 +15,7 @@ use crate::{
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     disk::meta::parse_tag,
     kernel::arch::Arch,
     media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
@@ -79,6 +80,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
                 payload_only: None,
             },
             meta: input(meta.collect())?,
+            efi_loader: EfiLoader::Grub,
             arch: profile.arch,
         },
     })

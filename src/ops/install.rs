@@ -88,7 +88,7 @@ pub struct Toolbox {
 impl Toolbox {
     /// Called before the disk is opened, so that a missing tool leaves it untouched.
     pub fn open(request: &Request) -> Result<Self, Failure> {
-        let assets = Assets::load(request.system.arch).or_fail(FailureKind::Environment)?;
+        let assets = Assets::load(request.system.arch, request.system.efi_loader).or_fail(FailureKind::Environment)?;
         let settled = request.with(Ids::none(0));
         if [Part::State, Part::Ephemeral].iter().any(|part| settled.formats(*part)) {
             Tool::MkfsXfs.find().or_fail(FailureKind::Dependency)?;

@@ -49,7 +49,7 @@ pub use select_disk::{NotTheOne, the_one};
 pub use trust::{NoRule, TrustRequest, TrustSetupError};
 
 use std::{
-    fs,
+    fs, io,
     time::{Duration, SystemTime},
 };
 
@@ -61,9 +61,20 @@ use crate::{
     probe::ProbeError,
 };
 
-/// Of the running kernel.
+/// What the UEFI loader says about this boot (`loader/src/variable.rs`).
+const BOOT_VARIABLE: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
+
+/// Of the running kernel. A unified kernel image brings its own, which is signed. What the boot rule has to say is in a
+/// variable of the firmware then, and stands behind it here.
 pub fn kernel_cmdline() -> Result<String, Failure> {
-    fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)
+    let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;
+    match fs::read(BOOT_VARIABLE) {
+        // The variable's attributes come first, in four bytes.
+        Ok(value) => Ok(format!("{} {}", line.trim_end(), String::from_utf8_lossy(value.get(4..).unwrap_or_default()))),
+        // GRUB leaves none, and BIOS has none.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(line),
+        Err(e) => Err(e).context(BOOT_VARIABLE).or_fail(FailureKind::Environment),
+    }
 }
 
 /// Seconds since 1970 UTC.

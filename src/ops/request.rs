@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::anyhow;
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
     kernel::arch::Arch,
@@ -104,6 +105,8 @@ pub struct SystemRequest {
     pub bootable_mbr: bool,
     pub kernel_args: KernelArgsRequest,
     pub meta: Vec<(u8, Vec<u8>)>,
+    /// What boots the disk under UEFI.
+    pub efi_loader: EfiLoader,
     pub arch: Arch,
 }
 

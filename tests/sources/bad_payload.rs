@@ -11,6 +11,7 @@ use slipway::{
     probe,
 };
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest},
@@ -248,7 +249,7 @@ fn a_file_too_large_for_fat() {
         medium: None,
         by: String::new(),
     };
-    let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64).unwrap();
+    let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64, EfiLoader::Grub).unwrap();
     let facts = probe::disk_facts(&disk).unwrap();
     let refusals = plan::install(&request, &facts, &payload, &probe::asset_facts(&boot, Arch::Amd64)).unwrap_err();
     let text = refusals.to_string();

@@ -6,7 +6,6 @@
 
 use crate::prelude::*;
 
-
 pub use crate::refused::{Fault, Refused};
 use crate::slot::{PerSlot, Slot, SlotState};
 use crate::{digest::Sha256, env_block::EnvBlock, medium_id::MediumId};

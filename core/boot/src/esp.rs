@@ -140,7 +140,8 @@ mod tests {
         v[82..90].copy_from_slice(b"FAT32   ");
         v[510..512].copy_from_slice(&[0x55, 0xaa]);
         let fat = reserved * 512;
-        for (cluster, next) in [(2, 3_u32), (3, END_OF_CHAIN), (4, END_OF_CHAIN), (5, END_OF_CHAIN), (9, END_OF_CHAIN)] {
+        for (cluster, next) in [(2, 3_u32), (3, END_OF_CHAIN), (4, END_OF_CHAIN), (5, END_OF_CHAIN), (9, END_OF_CHAIN)]
+        {
             v[fat + cluster * 4..][..4].copy_from_slice(&next.to_le_bytes());
         }
         let at = |cluster: usize| (reserved + fat_sectors as usize + cluster - 2) * 512;

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-
 use crate::slot::Slot;
 
 /// What GRUB records when it was to start a slot, as a trial or as the default, and could not.

@@ -53,7 +53,8 @@ impl Order {
 
     /// By the slots' markers: both copies of the boot state are lost.
     pub fn by_markers(markers: &PerSlot<Option<Marker>>) -> Self {
-        let good = PerSlot::new(|s| markers[s].as_ref().filter(|marker| marker.state == SlotState::Good).map(|m| m.seq));
+        let good =
+            PerSlot::new(|s| markers[s].as_ref().filter(|marker| marker.state == SlotState::Good).map(|m| m.seq));
         let (first, second) = match (good.a, good.b) {
             // Both are good: the one with the higher sequence number was the default last.
             (Some(a), Some(b)) if b > a => (Slot::B, Some(Slot::A)),

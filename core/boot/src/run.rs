@@ -39,11 +39,18 @@ pub trait Machine {
     fn start(&mut self, start: Start) -> Fault;
     /// A line for whoever looks.
     fn say(&mut self, line: &str);
+    /// Whether somebody has pressed a key, and so wants to choose.
+    fn is_asked(&mut self) -> bool;
+    /// Offers these slots, each with a word for its state. The one that is chosen, if anybody chooses: nobody may be there.
+    fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot>;
 }
 
 /// Boots. Comes back only if no slot can be booted.
 pub fn run(machine: &mut impl Machine) {
     let mut state = State::read(machine);
+    if machine.is_asked() {
+        by_hand(machine, &state);
+    }
     if let Some((trial, spent)) = state.env().and_then(BootEnv::spent) {
         state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
         state = State::read(machine);
@@ -78,6 +85,20 @@ pub fn run(machine: &mut impl Machine) {
         }
     }
     machine.say("no slot can be booted");
+}
+
+/// A slot by somebody's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one that
+/// would have been now. Comes back if nothing is chosen, or what was chosen does not start.
+fn by_hand(machine: &mut impl Machine, state: &State) {
+    let word = |slot: Slot| match state.env().map(|env| env.states[slot]) {
+        Some(SlotState::Empty) => None,
+        Some(state) => Some((slot, state.plain())),
+        None => Some((slot, "not known to be good")),
+    };
+    let offered: Vec<_> = Slot::BOTH.into_iter().filter_map(word).collect();
+    if let Some(slot) = machine.choose(&offered).filter(|slot| offered.iter().any(|(known, _)| known == slot)) {
+        machine.start(Start { slot, trial: false, check: state.env().is_none_or(|env| env.check) });
+    }
 }
 
 const fn key(slot: Slot) -> &'static str {

@@ -1,5 +1,6 @@
 //! The boot state, the slots, and the rule that picks the slot to boot.
 
+pub mod efi_loader;
 pub mod history;
 pub mod running;
 pub mod trial;

@@ -55,7 +55,7 @@ impl Scenario {
                 regions.entry(self.region(at)).or_default().insert(at);
             }
         }
-        let most = if thorough() { usize::MAX } else { 5 };
+        let most = if thorough() { usize::MAX } else { 3 };
         let some = |sectors: BTreeSet<u64>| {
             let stride = sectors.len().div_ceil(most);
             let ends = [sectors.first().copied(), sectors.last().copied()].into_iter().flatten().collect::<Vec<_>>();

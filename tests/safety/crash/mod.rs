@@ -1,7 +1,7 @@
 //! Power cuts and I/O errors during every verb, at every instant: the real probe, planner and executor on a recording
 //! disk, every disk a cut could leave judged by independent code.
 //!
-//! `SLIPWAY_CRASH_STATES` sets how many states are visited, over all verbs together (default 7,000);
+//! `SLIPWAY_CRASH_STATES` sets how many states are visited, over all verbs together (default 3,000);
 //! `hack/crash --states N` runs any number, from 100,000 on also every fault.
 
 mod cuts;

@@ -9,6 +9,7 @@ use slipway::{
     probe,
 };
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     kernel::arch::Arch,
     payload::manifest::KernelArgs,
     plan::{self, Ids, InstallRequest, Plan},
@@ -35,7 +36,7 @@ impl Observer for Silent {
 /// The boot assets that hack/build made.
 pub fn assets() -> Assets {
     let dir = crate::project().join("out/assets/amd64");
-    Assets::load_from(&dir, Arch::Amd64).expect("boot assets: run hack/test, which builds them")
+    Assets::load_from(&dir, Arch::Amd64, EfiLoader::Grub).expect("boot assets: run hack/test, which builds them")
 }
 
 /// A payload of a few ten KiB with the right headers; its content depends on `n`.

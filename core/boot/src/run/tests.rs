@@ -31,6 +31,9 @@ struct Medium {
     cut_at: Option<usize>,
     written: usize,
     started: Vec<Start>,
+    /// Somebody is there, and chooses this.
+    hand: Option<Slot>,
+    offered: Vec<(Slot, &'static str)>,
     said: Vec<String>,
 }
 
@@ -47,6 +50,8 @@ impl Medium {
             cut_at: None,
             written: 0,
             started: vec![],
+            hand: None,
+            offered: vec![],
             said: vec![],
         }
     }
@@ -118,6 +123,15 @@ impl Machine for Medium {
     fn say(&mut self, line: &str) {
         self.said.push(line.to_owned());
     }
+
+    fn is_asked(&mut self) -> bool {
+        self.hand.is_some()
+    }
+
+    fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot> {
+        self.offered = offered.to_vec();
+        self.hand
+    }
 }
 
 fn armed() -> BootEnv {
@@ -183,6 +197,23 @@ fn without_a_boot_state_the_markers_decide_and_nothing_is_written() {
     assert_eq!(medium.written, 0);
     medium.verifies.b = false;
     assert_eq!(medium.boot(), None, "slot A is not marked good");
+}
+
+#[test]
+fn a_slot_that_is_chosen_boots_once_and_nothing_is_written() {
+    let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
+    medium.hand = Some(Slot::B);
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: false, check: true }));
+    assert_eq!(medium.offered, [(Slot::A, "good"), (Slot::B, "untried")]);
+    assert_eq!(medium.written, 0);
+    // It does not start: the rule goes on as if nobody had been there.
+    medium.verifies.b = false;
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
+    let empty = BootEnv::installed(1);
+    let mut medium = Medium::new([&empty, &empty], per_slot(true, true));
+    medium.hand = Some(Slot::B);
+    assert_eq!(medium.boot().unwrap().slot, Slot::A, "an empty slot is not offered");
+    assert_eq!(medium.offered, [(Slot::A, "good")]);
 }
 
 fn states() -> impl Strategy<Value = BootEnv> {
