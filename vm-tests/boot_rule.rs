@@ -185,7 +185,7 @@ fn start(firmware: Firmware, image: &Image) -> Console {
 
 /// Both copies of the boot state say that slot B was tried and is not to be tried again; all else is as
 /// it was set.
-fn assert_try_is_spent(image: &Image, armed: &[String], console: &str) {
+pub fn assert_try_is_spent(image: &Image, armed: &[String], console: &str) {
     let spent = armed.iter().map(|line| match line.as_str() {
         "once=B" => "once=",
         "b=trial" => "b=tried",

@@ -50,6 +50,7 @@ mod keyboard;
 mod kubernetes;
 mod larger_disk;
 mod live;
+mod loader;
 mod machined;
 mod medium;
 mod node;
