@@ -12,6 +12,7 @@ pub mod output;
 mod pace;
 mod progress;
 mod signals;
+mod signing;
 pub mod terminal;
 mod tracker;
 mod trust;
@@ -23,6 +24,7 @@ pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
 pub use tracker::{Interruption, Tracker, name_of};
+pub use signing::SigningArgs;
 pub use trust::TrustArgs;
 pub use values::PlatformArg;
 

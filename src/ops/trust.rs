@@ -144,7 +144,7 @@ fn named(source: &SourceRef) -> String {
 }
 
 /// All keys of these files. One that two files hold is one key.
-fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
+pub(super) fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
     let mut keys = Vec::<PublicKey>::new();
     for path in files {
         let text = read(path).or_fail(FailureKind::Input)?;
@@ -172,7 +172,7 @@ fn in_dir(dir: &Path) -> Result<Vec<PathBuf>, TrustSetupError> {
     Ok(keys)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TrustSetupError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, TrustSetupError> {
     let failed = |source| TrustSetupError::Unreadable { path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > MAX_KEY_BYTES {
