@@ -24,7 +24,7 @@ use crate::{
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell,
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell, sign::SignError,
         signing::SigningSetupError,
     },
     payload::{PayloadError, image::ImageError},
@@ -170,7 +170,7 @@ fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "man" | "completions") => false,
+        Some("pull" | "checksum" | "sign" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -230,6 +230,12 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
+        (matches!(cause.downcast_ref(), Some(SignError::Elsewhere(_))), Known::new(Id::UnsupportedOther).remedy("; ")),
+        (matches!(cause.downcast_ref(), Some(SignError::Identity(_))), Known::new(Id::Usage)),
+        (
+            matches!(cause.downcast_ref(), Some(SignError::NoChecksums(_))),
+            Known::new(Id::PayloadWithoutChecksums).remedy(": "),
+        ),
         (cause.is::<SigningSetupError>(), Known::new(Id::SigningKey)),
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),

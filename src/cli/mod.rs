@@ -23,8 +23,8 @@ pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs,
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
+pub use signing::{SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
-pub use signing::SigningArgs;
 pub use trust::TrustArgs;
 pub use values::PlatformArg;
 
@@ -173,6 +173,12 @@ pub enum Verb {
     /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
     /// Checksums find damage; they do not prove who made the payload.
     Checksum(ChecksumArgs),
+    /// Sign a payload directory, or a container image in a directory, with private keys or by a command.
+    ///
+    /// All that is signed is first compared with its digests. Of a directory that is SHA256SUMS, and the signatures go into
+    /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
+    /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
+    Sign(SignArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print a completion script for a shell.

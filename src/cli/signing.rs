@@ -4,6 +4,20 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::payload::SourceRef;
+
+#[derive(Debug, Args)]
+pub struct SignArgs {
+    /// What to sign: dir:PATH, a payload with checksums; or oci:DIR[:TAG], a container image.
+    #[arg(value_name = "SOURCE")]
+    pub target: SourceRef,
+    #[command(flatten)]
+    pub signing: SigningArgs,
+    /// For an image: the repository that it is for, which a policy can demand (registry.example/os).
+    #[arg(long, value_name = "REPOSITORY")]
+    pub identity: Option<String>,
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct SigningArgs {
     /// File with a private key (PEM): ECDSA on P-256, RSA of 2048 to 4096 bits, or Ed25519. Repeatable: each key signs.

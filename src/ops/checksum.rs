@@ -42,7 +42,7 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     }
     sums.0.insert(MANIFEST.to_owned(), Sha256::of(text.as_bytes()));
     let files = [(dir.join(MANIFEST), text), (list, sums.render())];
-    write(dir, &files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)?;
+    write(dir, &files)?;
     Ok(ChecksumReport {
         payload: manifest.payload_digest(),
         version: manifest.version,
@@ -51,9 +51,13 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     })
 }
 
-/// Replaces both files durably, or neither if there is no room for both. After a power cut between the two renames the
-/// old list does not match the new manifest, and such a payload is refused.
-fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
+/// Replaces these files durably, or none if there is no room for all. After a power cut between two renames the old list
+/// does not match the new manifest, and such a payload is refused.
+pub(super) fn write(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), Failure> {
+    replace(dir, files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)
+}
+
+fn replace(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let make = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir);
         let mut file = cleanup::side(make, |file| file.path().to_owned())?;

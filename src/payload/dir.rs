@@ -107,6 +107,17 @@ impl DirSource {
         Ok(Evidence { place, images: vec![], looked_for, signatures })
     }
 
+    /// SHA256SUMS as [`Self::evidence`] has read it.
+    pub fn list(&self) -> Option<&[u8]> {
+        self.kept.get(SHA256SUMS).and_then(Seen::small)
+    }
+
+    /// Of all files in it, for progress.
+    pub fn bytes(&self) -> u64 {
+        let sizes = fs::read_dir(&self.dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+        sizes.filter(fs::Metadata::is_file).map(|meta| meta.len()).sum()
+    }
+
     /// Names of all files in it, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();

@@ -112,6 +112,11 @@ impl PublicKey {
     }
 }
 
+/// A signature, raw or in base64, as one line of base64.
+pub fn text_of(signature: &[u8]) -> String {
+    STANDARD.encode(decoded(signature).as_deref().unwrap_or(signature))
+}
+
 /// A signature in base64, with line breaks or without.
 pub(super) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();

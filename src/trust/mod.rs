@@ -14,6 +14,6 @@ pub mod simple_signing;
 
 pub use check::{Requirement, TrustError, check};
 pub use evidence::{Attached, Evidence, Form};
-pub use key::{KeyError, Kind, PublicKey};
+pub use key::{KeyError, Kind, PublicKey, text_of};
 pub use signing::{SigningError, SigningKey, SigningKeyError};
 pub use simple_signing::MEDIA_TYPE as SIMPLE_SIGNING;

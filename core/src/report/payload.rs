@@ -1,4 +1,4 @@
-//! The answers of `inspect SOURCE`, `checksum` and `pull`.
+//! The answers of `inspect SOURCE`, `checksum`, `sign` and `pull`.
 
 use crate::prelude::*;
 
@@ -111,5 +111,34 @@ impl fmt::Display for ChecksumReport {
             self.payload,
             self.written.join(", ")
         )
+    }
+}
+
+/// What `sign` signed.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct SignReport {
+    /// The payload or the image, as it was given.
+    pub target: String,
+    /// What the signatures are over: the digest of the image, or that of the file SHA256SUMS.
+    pub over: Sha256,
+    /// The keys that signed.
+    pub signed_by: Vec<Signer>,
+    /// How many signatures by others were there and are kept. Nobody verified them.
+    pub kept: usize,
+    /// Where the signatures are.
+    pub written: String,
+}
+
+impl fmt::Display for SignReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: sha256:{} is ", printable(&self.target), self.over)?;
+        let signers: Vec<_> = self.signed_by.iter().map(Signer::to_string).collect();
+        write!(f, "{}; wrote {}", signers.join(", "), printable(&self.written))?;
+        match self.kept {
+            0 => Ok(()),
+            1 => f.write_str(", with one signature by somebody else, which was not verified"),
+            n => write!(f, ", with {n} signatures by others, which were not verified"),
+        }
     }
 }
