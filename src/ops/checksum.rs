@@ -22,7 +22,7 @@ use crate::{
 use slipway_core::{
     digest::{self, Sha256},
     kernel::arch::Arch,
-    payload::manifest::{MANIFEST, SHA256SUMS},
+    payload::manifest::{MANIFEST, SHA256SUMS, SHA256SUMS_SIG},
     report::{ChecksumReport, FailureKind, Observer},
 };
 
@@ -42,7 +42,11 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     }
     sums.0.insert(MANIFEST.to_owned(), Sha256::of(text.as_bytes()));
     let files = [(dir.join(MANIFEST), text), (list, sums.render())];
+    let old = fs::read(&files[1].0).ok();
     write(dir, &files)?;
+    if old.is_some_and(|old| old != files[1].1.as_bytes()) && dir.join(SHA256SUMS_SIG).exists() {
+        observer.note(&format!("{SHA256SUMS_SIG} is over another list: remove it, and sign again"));
+    }
     Ok(ChecksumReport {
         payload: manifest.payload_digest(),
         version: manifest.version,

@@ -132,13 +132,16 @@ pub struct SignReport {
 
 impl fmt::Display for SignReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: sha256:{} is ", printable(&self.target), self.over)?;
-        let signers: Vec<_> = self.signed_by.iter().map(Signer::to_string).collect();
-        write!(f, "{}; wrote {}", signers.join(", "), printable(&self.written))?;
-        match self.kept {
-            0 => Ok(()),
-            1 => f.write_str(", with one signature by somebody else, which was not verified"),
-            n => write!(f, ", with {n} signatures by others, which were not verified"),
+        writeln!(f, "source   {}", printable(&self.target))?;
+        writeln!(f, "digest   {}", self.over)?;
+        for signer in &self.signed_by {
+            writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }
+        match self.kept {
+            0 => {}
+            1 => writeln!(f, "kept     one signature by somebody else, not verified")?,
+            n => writeln!(f, "kept     {n} signatures by others, not verified")?,
+        }
+        write!(f, "wrote    {}", printable(&self.written))
     }
 }
