@@ -341,6 +341,10 @@ pub struct UnattendedArgs {
     /// For an upgrade: let any version follow any other.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
+    /// For an upgrade: take a payload whose epoch is lower than that of the signed system that is kept. The history of
+    /// the disk says so.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_older: bool,
     #[command(flatten)]
     pub system: SystemArgs,
 }
@@ -441,6 +445,10 @@ pub struct PullArgs {
 pub struct ChecksumArgs {
     /// Directory with vmlinuz, initramfs.xz and rootfs.squashfs [default: /usr/install/ARCH].
     pub dir: Option<PathBuf>,
+    /// Epoch of the payload, a number. A signed system takes no upgrade with a lower one. Raise it when what was released
+    /// before must not come back [default: that of the manifest.json there, else 0].
+    #[arg(long, value_name = "NUMBER")]
+    pub epoch: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -22,17 +22,19 @@ use crate::{
 use slipway_core::{
     digest::{self, Sha256},
     kernel::arch::Arch,
-    payload::manifest::{MANIFEST, SHA256SUMS, SHA256SUMS_SIG},
+    payload::manifest::{self, MANIFEST, Manifest, SHA256SUMS, SHA256SUMS_SIG},
     report::{ChecksumReport, FailureKind, Observer},
 };
 
-pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
+/// Without an `epoch` that of the manifest.json there stays.
+pub fn run(dir: &Path, epoch: Option<u32>, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
     let list = dir.join(SHA256SUMS);
     // An old SHA256SUMS is ignored, because it is about to be replaced.
     let opened =
         payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default(), &TrustRequest::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
-    let manifest = facts.manifest();
+    let kept = || fs::read(dir.join(MANIFEST)).ok().and_then(|old| manifest::epoch(&old).ok());
+    let manifest = Manifest { epoch: epoch.or_else(kept).unwrap_or_default(), ..facts.manifest() };
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
     for name in TEXTS {
@@ -50,6 +52,7 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     Ok(ChecksumReport {
         payload: manifest.payload_digest(),
         version: manifest.version,
+        epoch: manifest.epoch,
         dir: dir.display().to_string(),
         written: files.map(|(path, _)| path.display().to_string()).to_vec(),
     })

@@ -34,6 +34,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         min_slot_bytes: min_slot(bytes),
         source: facts.source,
         version: facts.version,
+        epoch: facts.epoch,
         arch: facts.arch,
         files: facts.files,
         cmdline: facts.cmdline,

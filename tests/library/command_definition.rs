@@ -65,6 +65,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
     seen.dedup();
     let flags = [
         "allow-any-version",
+        "allow-older",
         "allow-unsigned",
         "check",
         "dry-run",

@@ -80,6 +80,7 @@ identifiers! {
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, and no signature of the payload was verified.";
+    OlderEpoch = "older-epoch": "The payload's epoch is lower than that of the signed system that is kept.";
     KnownBad = "known-bad": "The payload failed its trial on this disk, or was rolled back.";
     KernelArgumentsLost = "kernel-arguments-lost": "The kernel arguments to keep cannot be read.";
     MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";

@@ -21,6 +21,9 @@ pub struct InspectReport {
     /// The source as it was given.
     pub source: String,
     pub version: Option<String>,
+    /// See [`Manifest::epoch`](crate::payload::manifest::Manifest::epoch).
+    #[serde(default)]
+    pub epoch: u32,
     pub arch: Arch,
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
@@ -40,6 +43,9 @@ impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "source   {}", printable(&self.source))?;
         writeln!(f, "version  {}", printable(self.version.as_deref().unwrap_or("-")))?;
+        if self.epoch > 0 {
+            writeln!(f, "epoch    {}", self.epoch)?;
+        }
         writeln!(f, "arch     {}", self.arch)?;
         writeln!(f, "payload  {}", self.payload)?;
         for file in &self.files {
@@ -96,6 +102,9 @@ pub struct ChecksumReport {
     /// The payload directory.
     pub dir: String,
     pub version: Option<String>,
+    /// The epoch in the manifest.json that was written.
+    #[serde(default)]
+    pub epoch: u32,
     /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Files that were written.
@@ -106,8 +115,9 @@ impl fmt::Display for ChecksumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "checksums of {}: payload {}; wrote {}",
+            "checksums of {}{}: payload {}; wrote {}",
             self.version.as_deref().unwrap_or("-"),
+            if self.epoch > 0 { format!(", epoch {}", self.epoch) } else { String::new() },
             self.payload,
             self.written.join(", ")
         )
