@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use slipway_core::{
     config::policy::{Policy, Rule},
-    payload::signer::Signer,
+    payload::signer::{FoundSignature, Signer},
     report::{FailureKind, Observer},
     text::printable,
 };
@@ -16,7 +16,7 @@ use slipway_core::{
 use crate::{
     error::{Failure, OrFail as _},
     payload::SourceRef,
-    trust::{Evidence, KeyError, PublicKey, Requirement, TrustError, check},
+    trust::{self, Evidence, KeyError, PublicKey, Requirement, TrustError, check},
 };
 
 // A key has a few hundred bytes.
@@ -92,6 +92,13 @@ pub fn signers(
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// The signatures that are there, and which of the keys that are named for this source made them. What is wrong with the
+/// keys is said by [`signers`].
+pub fn found(request: &TrustRequest, source: &SourceRef, evidence: &Evidence) -> Vec<FoundSignature> {
+    let named = demand(request, source).ok().flatten();
+    trust::found(&named.map(|demand| demand.requirement.keys).unwrap_or_default(), evidence)
 }
 
 fn demand(request: &TrustRequest, source: &SourceRef) -> Result<Option<Demand>, Failure> {

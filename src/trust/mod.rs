@@ -12,7 +12,7 @@ mod key;
 mod signing;
 pub mod simple_signing;
 
-pub use check::{Requirement, TrustError, check};
+pub use check::{Requirement, TrustError, check, found};
 pub use evidence::{Attached, Evidence, Form};
 pub use key::{KeyError, Kind, PublicKey, text_of};
 pub use signing::{SigningError, SigningKey, SigningKeyError};

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::Sha256,
     kernel::arch::Arch,
-    payload::{manifest::FileInfo, signer::Signer},
+    payload::{
+        manifest::FileInfo,
+        signer::{FoundSignature, Signer},
+    },
     text::printable,
     units::{ByteSize, approx},
 };
@@ -30,6 +33,9 @@ pub struct InspectReport {
     pub cmdline: Option<String>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
+    /// The signatures that lie beside it, whoever made them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<FoundSignature>,
     /// The trusted keys that have signed it; empty if none has, or none was named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<Signer>,
@@ -54,6 +60,7 @@ impl fmt::Display for InspectReport {
         }
         writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
+        self.signatures.iter().try_for_each(|found| writeln!(f, "found    {found}"))?;
         for signer in &self.signed_by {
             writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }

@@ -7,13 +7,13 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_core::digest::Sha256;
 use slipway_test_support::{
     exit_code::INPUT,
     images::{Layout, Pack, built},
     registry::run,
-    signing::{Kind, Signer, tag_of},
+    signing::{Kind, Signer, put_bundle, tag_of},
     world::{Outcome, World, installer},
 };
 
@@ -279,4 +279,35 @@ fn an_image_that_is_not_whole_is_not_signed() {
         let refused = sign(elsewhere, &[&key(&signer)]).exits(3).says(&[elsewhere, "with skopeo"]).json();
         assert!(refused["remedy"].as_str().unwrap().starts_with("copy the image into a layout"), "{refused}");
     }
+}
+
+/// Who signed what, as far as it can be said.
+#[test]
+fn inspect_lists_what_is_there() {
+    let world = listed();
+    let (payload, source) = (&world.payload, world.payload.source());
+    let [ann, ben] = ["ann", "ben"].map(|name| Signer::new(&world.path(""), name, Kind::P256));
+    let found = |source: &str, extra: &[&str]| inspect(source, extra).succeeds().json()["signatures"].clone();
+    assert_eq!(found(&source, &[]), Value::Null);
+    sign(&source, &[&key(&ann), &key(&ben)]).succeeds();
+    let entry = |n: u8, made_by: Value| {
+        let place = format!("SHA256SUMS.sig, signature {n}");
+        json!({"place": place, "form": "checksums", "made_by": made_by, "problem": null})
+    };
+    assert_eq!(found(&source, &[]), json!([entry(1, Value::Null), entry(2, Value::Null)]));
+    assert_eq!(found(&source, &[&ben.trusted()]), json!([entry(1, json!([])), entry(2, json!([ben.id()]))]));
+    let human = Outcome::of(&mut installer(["inspect", &source, "--progress=none"])).succeeds().stdout;
+    let line = "found    SHA256SUMS.sig, signature 1 (checksums): not verified, no key is named\n";
+    assert!(human.contains(line) && !human.contains("signed   by"), "{human}");
+    // Beside an image: a signature, and an attestation, which is none.
+    payload.remove("SHA256SUMS.sig");
+    let layout = Layout::new(&world.path("layout"));
+    let image = built(payload.dir(), Pack::Gzip).write(&layout, "1");
+    let named = image["digest"].as_str().unwrap().to_owned();
+    sign(&layout.source(), &[&key(&ann)]).succeeds();
+    layout.list(&put_bundle(&layout, &image, &ben.bundle("https://slsa.dev/provenance/v1", &named)));
+    let both = found(&layout.source(), &[]);
+    let of = |form: &str| both.as_array().unwrap().iter().find(|one| one["form"] == form).unwrap();
+    assert_eq!((&of("simple-signing")["problem"], &of("bundle")["made_by"]), (&Value::Null, &Value::Null));
+    assert!(of("bundle")["problem"].as_str().unwrap().starts_with("it is an attestation (https://slsa.dev/"), "{both}");
 }
