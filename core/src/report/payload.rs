@@ -133,7 +133,6 @@ impl fmt::Display for ChecksumReport {
 
 /// What `sign` signed.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
-#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SignReport {
     /// The payload or the image, as it was given.
     pub target: String,
