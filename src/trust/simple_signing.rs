@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn what_is_signed_is_read_back() {
         let image = Sha256::of(b"x");
-        let text = document(image, "r.io/os");
+        let text = super::document(image, "r.io/os");
         assert_eq!(Claim::parse(&text), Ok(Claim { images: vec![image], identity: Some("r.io/os".to_owned()) }));
-        assert_eq!(Claim::parse(&document(image, "")), Ok(Claim { images: vec![image], identity: None }));
+        assert_eq!(Claim::parse(&super::document(image, "")), Ok(Claim { images: vec![image], identity: None }));
         // In cosign's own order.
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("{\"critical\":{\"identity\":{\"docker-reference\":\"r.io/os\"},\"image\""), "{text}");
