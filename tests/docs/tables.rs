@@ -125,8 +125,8 @@ pub const NOT_RUN: &[NotRun] = &[
         &["tests/sources/signatures/images.rs", "tests/sources/signatures/bundles.rs"],
     ),
     not_run(
-        "installer sign dir:payload --public-key os.pem --sign-command 'pkcs11-tool --module \
-         /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os --mechanism ECDSA-SHA256 \
+        "installer sign dir:payload --public-key os.pem --sign-command 'openssl dgst -sha256 -binary | \
+         pkcs11-tool --module /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os --mechanism ECDSA \
          --signature-format openssl'",
         "no token is here; openssl signs as such a command",
         &["tests/sources/signatures/signing.rs"],

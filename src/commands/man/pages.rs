@@ -281,9 +281,9 @@ const PAGES: &[Page] = &[
             ),
             (
                 "With a key in a token:",
-                "installer sign dir:/srv/payload --public-key os.pem --sign-command 'pkcs11-tool --module \
-                 /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os --mechanism ECDSA-SHA256 \
-                 --signature-format openssl'",
+                "installer sign dir:/srv/payload --public-key os.pem --sign-command 'openssl dgst -sha256 -binary \
+                 | pkcs11-tool --module /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os \
+                 --mechanism ECDSA --signature-format openssl'",
             ),
         ],
         &["checksum", "inspect", "pull"],
