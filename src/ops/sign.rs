@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::{Failure, OrFail as _},
     payload::{
-        ChecksumPolicy, DirSource, SourceRef,
+        ChecksumPolicy, DirSource, SourceRef, WRAPPED_COLUMNS,
         image::{Inspection, LocalRef, Signable, SignedLayer},
     },
     trust::{SigningKey, simple_signing, text_of},
@@ -93,7 +93,12 @@ fn directory(
     let compared = source.facts(ChecksumPolicy::Required, Inspection::Everything, |bytes| observer.advance(bytes));
     compared.or_fail(FailureKind::Input)?;
     let others = evidence.signatures.iter().filter(|found| !is_ours(keys, &found.signed, &found.signature));
-    let mut lines: Vec<_> = others.map(|found| text_of(&found.signature)).collect();
+    let others: Vec<_> = others.map(|found| text_of(&found.signature)).collect();
+    // A line that is too short for a signature would have the file taken for one raw signature.
+    let (mut lines, junk): (Vec<_>, Vec<_>) = others.into_iter().partition(|line| line.len() > WRAPPED_COLUMNS);
+    if !junk.is_empty() {
+        observer.note(&format!("{SHA256SUMS_SIG} had something in it that is no signature: it is left out"));
+    }
     let kept = lines.len();
     for key in keys {
         lines.push(made(key, &sums)?);

@@ -102,6 +102,11 @@ fn signatures_by_several_stand_side_by_side() {
     let human = Outcome::of(&mut installer(["sign", &source, &key(&ann), "--progress=none"])).succeeds().stdout;
     assert!(human.contains("\nkept     2 signatures by others, not verified\nwrote    "), "{human}");
     sign(&source, &[&key(&ann), &key(&ann)]).exits(INPUT).says(&["the same key"]);
+    // What is no signature would hide the others.
+    world.payload.write("SHA256SUMS.sig", "not base64!");
+    let report = sign(&source, &[&key(&ben)]).succeeds();
+    assert!(report.stderr.contains("had something in it that is no signature: it is left out"), "{}", report.stderr);
+    inspect(&source, &[&ben.trusted()]).succeeds();
     // Whoever makes a new list is told that the signatures are over the old one.
     world.payload.write("cmdline", "quiet\n");
     let told = Outcome::of(&mut installer(["checksum", world.payload.dir().to_str().unwrap()])).succeeds();
