@@ -14,7 +14,7 @@
 //! * [`execute`]: carries out a plan, the only module that does
 //! * [`transfer`]: streams files to the disk, hashes them and reads them back
 //! * [`payload`]: opens payloads in directories, container images and registries
-//! * [`trust`]: verifies the signatures of payloads
+//! * [`trust`]: verifies and makes the signatures of payloads
 //! * [`media`]: makes disk images and live media
 //! * [`device`]: block devices and image files
 //! * [`fat`]: FAT32 on a block device

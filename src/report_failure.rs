@@ -23,11 +23,14 @@ use crate::{
     execute::{ChangedMeanwhile, ExecuteError},
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
-    ops::{IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell},
+    ops::{
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell, sign::SignError,
+        signing::SigningSetupError,
+    },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
     tools::ToolError,
-    trust::TrustError,
+    trust::{SigningError, TrustError},
 };
 
 /// What is known of an error by its type.
@@ -167,7 +170,7 @@ fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "man" | "completions") => false,
+        Some("pull" | "checksum" | "sign" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -227,6 +230,13 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
+        (matches!(cause.downcast_ref(), Some(SignError::Elsewhere(_))), Known::new(Id::UnsupportedOther).remedy("; ")),
+        (matches!(cause.downcast_ref(), Some(SignError::Identity(_))), Known::new(Id::Usage)),
+        (
+            matches!(cause.downcast_ref(), Some(SignError::NoChecksums(_))),
+            Known::new(Id::PayloadWithoutChecksums).remedy(": "),
+        ),
+        (cause.is::<SigningSetupError>(), Known::new(Id::SigningKey)),
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
@@ -280,6 +290,12 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
             TrustError::Invalid { .. } => Id::SignatureInvalid,
             TrustError::TooFew { .. } => Id::SignaturesTooFew,
         }));
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            SigningError::Command(error) => tool(error),
+            SigningError::Wrong { .. } | SigningError::Failed { .. } => Known::new(Id::SigningFailed),
+        });
     }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {

@@ -2,6 +2,7 @@
 
 pub mod limited;
 mod no_zeroing;
+pub mod shell;
 mod signals;
 pub mod systemd;
 

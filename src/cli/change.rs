@@ -43,6 +43,9 @@ pub struct StageArgs {
     /// Let any version follow any other. Otherwise at most two minor versions up and one down are allowed.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
+    /// Take a payload whose epoch is lower than that of the signed system that is kept. The history of the disk says so.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_older: bool,
     /// Kernel argument. KEY or KEY=VALUE adds one (console and talos.platform replace it); -KEY or -KEY=VALUE removes
     /// one. @slot@, @slot-partuuid@ and others stand for the slot's own values. Repeatable [default: those of the
     /// running slot].

@@ -12,6 +12,7 @@ pub mod output;
 mod pace;
 mod progress;
 mod signals;
+mod signing;
 pub mod terminal;
 mod tracker;
 mod trust;
@@ -22,6 +23,7 @@ pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs,
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use progress::{Progress, ProgressMode};
+pub use signing::{SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::TrustArgs;
 pub use values::PlatformArg;
@@ -172,6 +174,12 @@ pub enum Verb {
     /// Run it once after a payload is built. An install or upgrade then finds a file that was damaged on the way.
     /// Checksums find damage; they do not prove who made the payload.
     Checksum(ChecksumArgs),
+    /// Sign a payload directory, or a container image in a directory, with private keys or by a command.
+    ///
+    /// All that is signed is first compared with its digests. Of a directory that is SHA256SUMS, and the signatures go into
+    /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
+    /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
+    Sign(SignArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print a completion script for a shell.
@@ -334,6 +342,10 @@ pub struct UnattendedArgs {
     /// For an upgrade: let any version follow any other.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub allow_any_version: bool,
+    /// For an upgrade: take a payload whose epoch is lower than that of the signed system that is kept. The history of
+    /// the disk says so.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub allow_older: bool,
     #[command(flatten)]
     pub system: SystemArgs,
 }
@@ -437,6 +449,10 @@ pub struct PullArgs {
 pub struct ChecksumArgs {
     /// Directory with vmlinuz, initramfs.xz and rootfs.squashfs [default: /usr/install/ARCH].
     pub dir: Option<PathBuf>,
+    /// Epoch of the payload, a number. A signed system takes no upgrade with a lower one. Raise it when what was released
+    /// before must not come back [default: that of the manifest.json there, else 0].
+    #[arg(long, value_name = "NUMBER")]
+    pub epoch: Option<u32>,
 }
 
 #[derive(Debug, Args)]

@@ -150,6 +150,7 @@ impl Work {
             "image" | "imager" => (false, "a file has its name only if it is complete"),
             "pull" => (false, "what was copied completely is kept"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
+            "sign" => (false, "the signatures are the old ones, or complete"),
             "man" => (false, "pages may be missing"),
             _ => (true, NOTHING_WRITTEN),
         };
@@ -286,6 +287,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Inspect(_) => "inspect",
         Verb::Pull(_) => "pull",
         Verb::Checksum(_) => "checksum",
+        Verb::Sign(_) => "sign",
         Verb::Meta(_) => "meta",
         Verb::Completions { .. } => "completions",
         Verb::Man { .. } => "man",

@@ -97,6 +97,7 @@ fn request(
         meta: vec![],
         retry_bad: false,
         allow_any_version: false,
+        allow_older: false,
         arch: Arch::NATIVE,
         limit_rate: args.limit_rate.or(config.limit_rate),
     };

@@ -11,5 +11,5 @@ use crate::{cli::ChecksumArgs, error::Failure, ops};
 
 pub fn run(args: ChecksumArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let dir = args.dir.unwrap_or_else(|| PathBuf::from(format!("/usr/install/{}", Arch::NATIVE)));
-    ops::checksum::run(&dir, observer).map(Report::Checksum)
+    ops::checksum::run(&dir, args.epoch, observer).map(Report::Checksum)
 }

@@ -63,6 +63,7 @@ fn upgrade(
         meta: system.meta,
         retry_bad: false,
         allow_any_version: false,
+        allow_older: false,
         arch: system.arch,
         limit_rate: None,
     };

@@ -14,6 +14,7 @@ mod man;
 mod meta;
 mod pull;
 mod request;
+mod sign;
 mod stdin;
 mod terminal;
 mod unattended;
@@ -69,6 +70,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Inspect(args) => inspect::run(args, progress),
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
+        Verb::Sign(args) => sign::run(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),
         Verb::Completions { shell } => Ok(completions::completions(shell)),
         Verb::Man { dir } => man::man(&dir),

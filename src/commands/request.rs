@@ -11,9 +11,12 @@ use slipway_core::{
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
-    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SourceArgs, SystemArgs, TrustArgs},
+    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SigningArgs, SourceArgs, SystemArgs, TrustArgs},
     error::Failure,
-    ops::{ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest},
+    ops::{
+        ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest,
+        signing::{CommandRequest, SigningRequest},
+    },
     payload::registry::{Options, Patience},
 };
 
@@ -81,6 +84,14 @@ impl TrustArgs {
             beside: Some(env::var_os(KEYS_ENV).map_or_else(|| KEYS_DIR.into(), PathBuf::from)),
             allow_unsigned: self.allow_unsigned,
         }
+    }
+}
+
+impl SigningArgs {
+    pub fn request(&self) -> SigningRequest {
+        let command = self.sign_command.clone().zip(self.public_key.clone());
+        let command = command.map(|(command, public_key)| CommandRequest { command, public_key });
+        SigningRequest { keys: self.key.clone(), command }
     }
 }
 

@@ -10,6 +10,7 @@ pub fn run(args: &UnattendedArgs, defaults: Defaults, observer: &mut dyn Observe
         lock_timeout: args.lock_timeout,
         retry_bad: args.retry_bad,
         allow_any_version: args.allow_any_version,
+        allow_older: args.allow_older,
         by: asked::by(),
         system: args.system.request(&defaults)?,
         config: defaults.into_config(),

@@ -45,6 +45,7 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
         meta: vec![],
         retry_bad: args.retry_bad,
         allow_any_version: args.allow_any_version,
+        allow_older: args.allow_older,
         arch: args.arch,
         limit_rate: args.limit_rate,
     }

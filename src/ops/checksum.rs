@@ -22,17 +22,19 @@ use crate::{
 use slipway_core::{
     digest::{self, Sha256},
     kernel::arch::Arch,
-    payload::manifest::{MANIFEST, SHA256SUMS},
+    payload::manifest::{self, MANIFEST, Manifest, SHA256SUMS, SHA256SUMS_SIG},
     report::{ChecksumReport, FailureKind, Observer},
 };
 
-pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
+/// Without an `epoch` that of the manifest.json there stays.
+pub fn run(dir: &Path, epoch: Option<u32>, observer: &mut dyn Observer) -> Result<ChecksumReport, Failure> {
     let list = dir.join(SHA256SUMS);
     // An old SHA256SUMS is ignored, because it is about to be replaced.
     let opened =
         payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default(), &TrustRequest::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
-    let manifest = facts.manifest();
+    let kept = || fs::read(dir.join(MANIFEST)).ok().and_then(|old| manifest::epoch(&old).ok());
+    let manifest = Manifest { epoch: epoch.or_else(kept).unwrap_or_default(), ..facts.manifest() };
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());
     for name in TEXTS {
@@ -42,18 +44,27 @@ pub fn run(dir: &Path, observer: &mut dyn Observer) -> Result<ChecksumReport, Fa
     }
     sums.0.insert(MANIFEST.to_owned(), Sha256::of(text.as_bytes()));
     let files = [(dir.join(MANIFEST), text), (list, sums.render())];
-    write(dir, &files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)?;
+    let old = fs::read(&files[1].0).ok();
+    write(dir, &files)?;
+    if old.is_some_and(|old| old != files[1].1.as_bytes()) && dir.join(SHA256SUMS_SIG).exists() {
+        observer.note(&format!("{SHA256SUMS_SIG} is over another list: remove it, and sign again"));
+    }
     Ok(ChecksumReport {
         payload: manifest.payload_digest(),
         version: manifest.version,
+        epoch: manifest.epoch,
         dir: dir.display().to_string(),
         written: files.map(|(path, _)| path.display().to_string()).to_vec(),
     })
 }
 
-/// Replaces both files durably, or neither if there is no room for both. After a power cut between the two renames the
-/// old list does not match the new manifest, and such a payload is refused.
-fn write(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
+/// Replaces these files durably, or none if there is no room for all. After a power cut between two renames the old list
+/// does not match the new manifest, and such a payload is refused.
+pub(super) fn write(dir: &Path, files: &[(PathBuf, String)]) -> Result<(), Failure> {
+    replace(dir, files).with_context(|| format!("writing into {}", dir.display())).or_fail(FailureKind::Input)
+}
+
+fn replace(dir: &Path, files: &[(PathBuf, String)]) -> io::Result<()> {
     let new = |(_, text): &(PathBuf, String)| {
         let make = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(dir);
         let mut file = cleanup::side(make, |file| file.path().to_owned())?;

@@ -25,7 +25,12 @@ pub struct Request {
 
 /// Reads and hashes all files.
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectReport, Failure> {
-    let opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
+    let mut opened = payload::open_ref(request.source.clone(), request.arch, &request.registry, &request.trust)?;
+    // Nobody may have asked: then what cannot be found out is no reason to fail.
+    let signatures = opened.signatures().unwrap_or_else(|failure| {
+        observer.note(&format!("whether it is signed is not known: {failure}"));
+        vec![]
+    });
     let policy = ChecksumPolicy::of(request.strict);
     let facts = opened.look(policy, Inspection::Everything, None, observer)?.facts;
     let bytes: u64 = facts.files.iter().map(|file| file.size).sum();
@@ -34,10 +39,12 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         min_slot_bytes: min_slot(bytes),
         source: facts.source,
         version: facts.version,
+        epoch: facts.epoch,
         arch: facts.arch,
         files: facts.files,
         cmdline: facts.cmdline,
         checksums: facts.checksums,
+        signatures,
         signed_by: facts.signed_by,
     })
 }

@@ -32,6 +32,8 @@ pub mod repair;
 mod request;
 pub mod rollback;
 mod select_disk;
+pub mod sign;
+pub mod signing;
 mod slot_checks;
 pub mod status;
 mod trust;

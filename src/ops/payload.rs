@@ -2,7 +2,7 @@
 
 use slipway_core::{
     kernel::arch::Arch,
-    payload::facts::PayloadFacts,
+    payload::{facts::PayloadFacts, signer::FoundSignature},
     report::{FailureKind, Observer},
 };
 
@@ -15,12 +15,15 @@ use crate::{
         image::{ImageError, Inspection},
         registry::Options,
     },
+    trust::Evidence,
 };
 
 pub struct OpenSource {
     named: SourceRef,
     source: Source,
     trust: TrustRequest,
+    // What was asked for before it is needed.
+    evidence: Option<Evidence>,
 }
 
 pub struct Payload {
@@ -47,7 +50,7 @@ pub fn is_there(named: &SourceRef, arch: Arch, other: &'static str) -> Result<()
 
 pub fn open_ref(named: SourceRef, arch: Arch, options: &Options, trust: &TrustRequest) -> Result<OpenSource, Failure> {
     match Source::open(&named, arch, options) {
-        Ok(source) => Ok(OpenSource { named, source, trust: trust.clone() }),
+        Ok(source) => Ok(OpenSource { named, source, trust: trust.clone(), evidence: None }),
         Err(e) => Err(failure(&named, e.into())),
     }
 }
@@ -55,6 +58,14 @@ pub fn open_ref(named: SourceRef, arch: Arch, options: &Options, trust: &TrustRe
 impl OpenSource {
     pub const fn named(&self) -> &SourceRef {
         &self.named
+    }
+
+    /// The signatures that lie beside the payload, whoever made them.
+    pub fn signatures(&mut self) -> Result<Vec<FoundSignature>, Failure> {
+        let evidence = self.source.evidence().map_err(|e| failure(&self.named, e))?;
+        let found = trust::found(&self.trust, &self.named, &evidence);
+        self.evidence = Some(evidence);
+        Ok(found)
     }
 
     /// `limiter` counts reading, because the payload may lie on the disk whose use is limited.
@@ -66,7 +77,10 @@ impl OpenSource {
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
         // First of all: what nobody has signed is not even looked at.
-        let evidence = || self.source.evidence().map_err(|e| failure(&self.named, e));
+        let evidence = || match self.evidence.take() {
+            Some(evidence) => Ok(evidence),
+            None => self.source.evidence().map_err(|e| failure(&self.named, e)),
+        };
         let signed_by = trust::signers(&self.trust, &self.named, evidence, observer)?;
         // What a signature is over is compared before the first write. From a registry that would fetch everything twice; there
         // the digest that is signed is that of the image, and each layer is compared on its way.

@@ -132,6 +132,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         state: facts.env.as_ref().map(|env| env.states[s]),
         since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
         version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
+        epoch: slot.manifest.as_ref().map_or(0, |m| m.epoch),
         payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
         marker: slot.marker.clone(),
         verifies: slot.verifies,

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use slipway_core::{
     config::policy::{Policy, Rule},
-    payload::signer::Signer,
+    payload::signer::{FoundSignature, Signer},
     report::{FailureKind, Observer},
     text::printable,
 };
@@ -16,7 +16,7 @@ use slipway_core::{
 use crate::{
     error::{Failure, OrFail as _},
     payload::SourceRef,
-    trust::{Evidence, KeyError, PublicKey, Requirement, TrustError, check},
+    trust::{self, Evidence, KeyError, PublicKey, Requirement, TrustError, check},
 };
 
 // A key has a few hundred bytes.
@@ -94,6 +94,13 @@ pub fn signers(
     }
 }
 
+/// The signatures that are there, and which of the keys that are named for this source made them. What is wrong with the
+/// keys is said by [`signers`].
+pub fn found(request: &TrustRequest, source: &SourceRef, evidence: &Evidence) -> Vec<FoundSignature> {
+    let named = demand(request, source).ok().flatten();
+    trust::found(&named.map(|demand| demand.requirement.keys).unwrap_or_default(), evidence)
+}
+
 fn demand(request: &TrustRequest, source: &SourceRef) -> Result<Option<Demand>, Failure> {
     let any_of = |keys: Vec<PublicKey>, by: String| Demand {
         requirement: Requirement { keys, threshold: 1, identity: None, by },
@@ -144,7 +151,7 @@ fn named(source: &SourceRef) -> String {
 }
 
 /// All keys of these files. One that two files hold is one key.
-fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
+pub(super) fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
     let mut keys = Vec::<PublicKey>::new();
     for path in files {
         let text = read(path).or_fail(FailureKind::Input)?;
@@ -172,7 +179,7 @@ fn in_dir(dir: &Path) -> Result<Vec<PathBuf>, TrustSetupError> {
     Ok(keys)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TrustSetupError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, TrustSetupError> {
     let failed = |source| TrustSetupError::Unreadable { path: path.to_owned(), source };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > MAX_KEY_BYTES {

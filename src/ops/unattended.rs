@@ -35,6 +35,8 @@ pub struct Request {
     pub retry_bad: bool,
     /// For an upgrade: let any version follow any other.
     pub allow_any_version: bool,
+    /// For an upgrade: take one with a lower epoch than that of the signed system that is kept.
+    pub allow_older: bool,
     /// Who asks, for the history of the disk.
     pub by: String,
     pub system: SystemRequest,
@@ -241,7 +243,7 @@ impl LiveSystem {
     }
 
     fn upgrade(&self) -> upgrade::Request {
-        let Request { retry_bad, allow_any_version, system, .. } = self.request.clone();
+        let Request { retry_bad, allow_any_version, allow_older, system, .. } = self.request.clone();
         upgrade::Request {
             runs_from: RunsFrom::Medium(self.instructions.medium),
             source: system.source,
@@ -251,6 +253,7 @@ impl LiveSystem {
             meta: system.meta,
             retry_bad,
             allow_any_version,
+            allow_older,
             arch: system.arch,
             limit_rate: None,
         }

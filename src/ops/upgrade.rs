@@ -54,6 +54,8 @@ pub struct Request {
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
+    /// Take one with a lower epoch than that of the signed system that is kept.
+    pub allow_older: bool,
     pub arch: Arch,
     pub limit_rate: Option<ByteRate>,
 }
@@ -113,6 +115,7 @@ impl Change for Upgrade<'_> {
             blank_ephemeral,
             retry_bad: request.retry_bad,
             allow_any_version: request.allow_any_version,
+            allow_older: request.allow_older,
             allow_unsigned: request.source.trust.allow_unsigned,
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),

@@ -25,6 +25,9 @@ use slipway_core::payload::{
     whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
 };
 
+/// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.
+pub const WRAPPED_COLUMNS: usize = 76;
+
 #[derive(Clone, Debug)]
 pub struct DirSource {
     dir: PathBuf,
@@ -105,6 +108,17 @@ impl DirSource {
             self.kept.insert(SHA256SUMS.to_owned(), sums);
         }
         Ok(Evidence { place, images: vec![], looked_for, signatures })
+    }
+
+    /// SHA256SUMS as [`Self::evidence`] has read it.
+    pub fn list(&self) -> Option<&[u8]> {
+        self.kept.get(SHA256SUMS).and_then(Seen::small)
+    }
+
+    /// Of all files in it, for progress.
+    pub fn bytes(&self) -> u64 {
+        let sizes = fs::read_dir(&self.dir).into_iter().flatten().flatten().filter_map(|entry| entry.metadata().ok());
+        sizes.filter(fs::Metadata::is_file).map(|meta| meta.len()).sum()
     }
 
     /// Names of all files in it, sorted.
@@ -212,13 +226,11 @@ impl PayloadFiles for DirSource {
 
 /// The signatures in a file: one, raw or in base64, or several in base64, each in a line of its own.
 fn one_by_one(text: &[u8]) -> Vec<Vec<u8>> {
-    // Base64 is wrapped at 64 or 76 columns, and the shortest signature has 88 digits.
-    const WRAPPED: usize = 76;
     let is_base64 =
         |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=') || byte.is_ascii_whitespace();
     let lines: Vec<_> =
         text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
-    if !lines.is_empty() && text.iter().all(is_base64) && lines.iter().all(|line| line.len() > WRAPPED) {
+    if !lines.is_empty() && text.iter().all(is_base64) && lines.iter().all(|line| line.len() > WRAPPED_COLUMNS) {
         lines.into_iter().map(<[u8]>::to_vec).collect()
     } else {
         vec![text.to_vec()]

@@ -16,7 +16,7 @@ use slipway_core::{
         placeholder::{self, PlaceholderError},
     },
     payload::{
-        manifest::{FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
+        manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
         unused::{TEXTS, is_small, is_used},
         whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head, is_initramfs},
     },
@@ -172,10 +172,13 @@ impl Found {
         if let Some(sums) = &sums {
             self.compare(sums, &files)?;
         }
+        // What SHA256SUMS does not list nobody has compared with anything.
+        let epoch = if sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST)) { self.epoch()? } else { 0 };
         Ok(PayloadFacts {
             source: source.to_string(),
             arch,
             version: self.version()?,
+            epoch,
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
@@ -231,11 +234,12 @@ impl Found {
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
-        let Manifest { arch, version, files, .. } = manifest;
+        let Manifest { arch, version, epoch, files, .. } = manifest;
         Ok(Some(PayloadFacts {
             source: source.to_string(),
             arch,
             version,
+            epoch,
             files,
             cmdline,
             checksums: true,
@@ -260,6 +264,11 @@ impl Found {
             }
             version => Ok(version),
         }
+    }
+
+    fn epoch(&self) -> Result<u32, PayloadError> {
+        let text = self.small(MANIFEST)?.unwrap_or_default();
+        manifest::epoch(text).map_err(|why| PayloadError::Manifest { path: self.place.join(MANIFEST), why })
     }
 
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {

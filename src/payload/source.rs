@@ -1,5 +1,3 @@
-use std::{fs, path::Path};
-
 use super::{
     ChecksumPolicy, DirSource, SourceRef,
     image::{ImageError, ImageSource, ImageStore, Inspection, Local},
@@ -42,7 +40,7 @@ impl Source {
     pub fn bytes(&self, inspection: Inspection) -> u64 {
         match (self, inspection) {
             (_, Inspection::Declared) => 0,
-            (Source::Dir(dir), Inspection::Everything) => dir_bytes(dir.path()),
+            (Source::Dir(dir), Inspection::Everything) => dir.bytes(),
             (Source::Image(image), Inspection::Everything) => image.bytes(),
         }
     }
@@ -74,11 +72,6 @@ impl Source {
             Source::Image(image) => image.facts(policy, inspection, progress),
         }
     }
-}
-
-fn dir_bytes(dir: &Path) -> u64 {
-    let sizes = fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|e| e.metadata().ok());
-    sizes.filter(fs::Metadata::is_file).map(|m| m.len()).sum()
 }
 
 impl PayloadFiles for Source {

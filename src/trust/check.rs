@@ -1,6 +1,10 @@
 //! Whether the signatures of a payload are enough.
 
-use slipway_core::{digest::Sha256, payload::signer::Signer, text::printable};
+use slipway_core::{
+    digest::Sha256,
+    payload::signer::{FoundSignature, Signer},
+    text::printable,
+};
 
 use super::{
     bundle,
@@ -71,11 +75,7 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
         return Err("none of the trusted keys made it, or what it signs was changed afterwards".to_owned());
     }
     // From here on the content is what the owner of a trusted key has written.
-    let (over, identity) = match found.form {
-        Form::Sums => (Sha256::of(&found.signed), None),
-        Form::SimpleSigning => named(Claim::parse(&found.signed)?, evidence)?,
-        Form::Statement => named(bundle::claim(&found.signed)?, evidence)?,
-    };
+    let (over, identity) = said(evidence, found)?;
     match (&demanded.identity, identity) {
         (None, _) => {}
         (Some(wanted), Some(named)) if *wanted == named => {}
@@ -86,6 +86,30 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     }
     let signer = |key: &&PublicKey| Signer { key: key.id, name: key.name.clone(), over };
     Ok(makers.iter().map(signer).collect())
+}
+
+/// What the signed bytes are about: the digest of the payload's that they name, and the repository. An error says why this
+/// would be no signature of the payload, whoever has made it.
+fn said(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>), String> {
+    match found.form {
+        Form::Sums => Ok((Sha256::of(&found.signed), None)),
+        Form::SimpleSigning => named(Claim::parse(&found.signed)?, evidence),
+        Form::Statement => named(bundle::claim(&found.signed)?, evidence),
+    }
+}
+
+/// The signatures that are there, whether or not any of these keys made them: nothing is demanded.
+pub fn found(keys: &[PublicKey], evidence: &Evidence) -> Vec<FoundSignature> {
+    let one = |found: &Attached| {
+        let makers = keys.iter().filter(|key| key.verifies(&found.signed, &found.signature));
+        FoundSignature {
+            place: found.place.clone(),
+            form: found.form.name().to_owned(),
+            made_by: (!keys.is_empty()).then(|| makers.map(|key| key.id).collect()),
+            problem: said(evidence, found).err(),
+        }
+    };
+    evidence.signatures.iter().map(one).collect()
 }
 
 /// Which of the payload's digests the signer has named, and which repository.

@@ -1,7 +1,8 @@
-//! As much of DER (X.690) as a public key needs.
+//! As much of DER (X.690) as keys need.
 
 pub const INTEGER: u8 = 0x02;
 pub const BIT_STRING: u8 = 0x03;
+pub const OCTET_STRING: u8 = 0x04;
 pub const SEQUENCE: u8 = 0x30;
 
 /// Splits off an element with this tag: its content, and what follows it. Lengths must be the shortest ones.
@@ -27,9 +28,28 @@ pub fn only(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     element(bytes, tag).filter(|(_, rest)| rest.is_empty()).map(|(content, _)| content)
 }
 
+/// An element with this tag around these bytes, of which there are fewer than 64 KiB.
+pub fn wrapped(tag: u8, content: &[u8]) -> Vec<u8> {
+    let [.., high, low] = content.len().to_be_bytes();
+    let length = match content.len() {
+        0..=0x7f => &[low][..],
+        0x80..=0xff => &[0x81, low],
+        _ => &[0x82, high, low],
+    };
+    [&[tag], length, content].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrapped_is_split_off_again() {
+        for length in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0xffff] {
+            let content = vec![7; length];
+            assert_eq!(only(&wrapped(OCTET_STRING, &content), OCTET_STRING), Some(&content[..]), "{length}");
+        }
+    }
 
     #[test]
     fn elements_are_split_off() {

@@ -36,3 +36,14 @@ pub enum Form {
     /// The same in a bundle: an in-toto statement with its type.
     Statement,
 }
+
+impl Form {
+    /// As it stands in a report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Form::Sums => "checksums",
+            Form::SimpleSigning => "simple-signing",
+            Form::Statement => "bundle",
+        }
+    }
+}

@@ -11,9 +11,9 @@ use super::der::{self, BIT_STRING, INTEGER, SEQUENCE};
 use slipway_core::digest::Sha256;
 
 // Object identifiers with their parameters, as they stand in an AlgorithmIdentifier (RFC 5480, 8410, 3279).
-const P256: &[u8] = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
-const ED25519_ID: &[u8] = b"\x06\x03\x2b\x65\x70";
-const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+pub(super) const P256: &[u8] = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+pub(super) const ED25519_ID: &[u8] = b"\x06\x03\x2b\x65\x70";
+pub(super) const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
 // `ring` verifies nothing by shorter or longer ones.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 
@@ -29,7 +29,7 @@ pub enum KeyError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     EcdsaP256,
     Rsa,
     Ed25519,
@@ -42,7 +42,7 @@ pub struct PublicKey {
     pub id: Sha256,
     /// Where it comes from, for people.
     pub name: String,
-    kind: Kind,
+    pub kind: Kind,
     // As `ring` takes it: a point, or a sequence of modulus and exponent.
     key: Vec<u8>,
 }
@@ -58,7 +58,8 @@ impl PublicKey {
         if keys.is_empty() { Err(KeyError::None) } else { Ok(keys) }
     }
 
-    fn from_der(der: &[u8], name: &str) -> Option<Self> {
+    /// The key in its DER form (SubjectPublicKeyInfo). `None` if it is of no supported kind.
+    pub fn from_der(der: &[u8], name: &str) -> Option<Self> {
         let info = der::only(der, SEQUENCE)?;
         let (algorithm, rest) = der::element(info, SEQUENCE)?;
         // The number of unused bits comes first.
@@ -76,24 +77,48 @@ impl PublicKey {
         Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, key: key.to_vec() })
     }
 
+    /// Of the two halves of a key: `key` is a point, or for RSA a sequence of modulus and exponent.
+    pub(super) fn new(kind: Kind, key: &[u8], name: &str) -> Option<Self> {
+        let algorithm = match kind {
+            Kind::EcdsaP256 => P256,
+            Kind::Rsa => RSA,
+            Kind::Ed25519 => ED25519_ID,
+        };
+        let bits = [&[0], key].concat();
+        let info = [der::wrapped(SEQUENCE, algorithm), der::wrapped(BIT_STRING, &bits)].concat();
+        Self::from_der(&der::wrapped(SEQUENCE, &info), name)
+    }
+
+    /// Whether this key made the signature over these bytes, in the form that Slipway makes itself: raw, and for RSA PKCS#1
+    /// v1.5.
+    pub(super) fn verifies_as_made(&self, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &dyn VerificationAlgorithm = match self.kind {
+            Kind::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
+            Kind::Rsa => &RSA_PKCS1_2048_8192_SHA256,
+            Kind::Ed25519 => &ED25519,
+        };
+        UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok()
+    }
+
     /// Whether this key made the signature over these bytes. ECDSA with SHA-256, in DER; RSA with SHA-256, PKCS#1 v1.5,
     /// or PSS with a salt of 32 bytes; Ed25519. The signature is raw or in base64.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        let algorithms: &[&'static dyn VerificationAlgorithm] = match self.kind {
-            Kind::EcdsaP256 => &[&ECDSA_P256_SHA256_ASN1],
-            Kind::Rsa => &[&RSA_PKCS1_2048_8192_SHA256, &RSA_PSS_2048_8192_SHA256],
-            Kind::Ed25519 => &[&ED25519],
-        };
+        let pss = || UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, &self.key);
         let verifies = |signature: &[u8]| {
-            let by = |algorithm| UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok();
-            algorithms.iter().any(|algorithm| by(*algorithm))
+            self.verifies_as_made(message, signature)
+                || self.kind == Kind::Rsa && pss().verify(message, signature).is_ok()
         };
         verifies(signature) || decoded(signature).is_some_and(|raw| verifies(&raw))
     }
 }
 
+/// A signature, raw or in base64, as one line of base64.
+pub fn text_of(signature: &[u8]) -> String {
+    STANDARD.encode(decoded(signature).as_deref().unwrap_or(signature))
+}
+
 /// A signature in base64, with line breaks or without.
-fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     STANDARD.decode(text).ok()
 }

@@ -2,16 +2,18 @@
 //!
 //! The sources bring the evidence ([`Evidence`]: the very bytes that are then used, and the signatures that lie beside
 //! them), the caller says what is demanded ([`Requirement`]), and [`check()`] compares the two. Nothing here reads a
-//! payload. The cryptography is `ring`'s.
+//! payload. [`SigningKey`] makes signatures. The cryptography is `ring`'s.
 
 pub mod bundle;
 mod check;
 mod der;
 mod evidence;
 mod key;
+mod signing;
 pub mod simple_signing;
 
-pub use check::{Requirement, TrustError, check};
+pub use check::{Requirement, TrustError, check, found};
 pub use evidence::{Attached, Evidence, Form};
-pub use key::{KeyError, PublicKey};
+pub use key::{KeyError, Kind, PublicKey, text_of};
+pub use signing::{SigningError, SigningKey, SigningKeyError};
 pub use simple_signing::MEDIA_TYPE as SIMPLE_SIGNING;

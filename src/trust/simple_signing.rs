@@ -2,6 +2,7 @@
 //! atomic-signature.json in containers-image).
 
 use serde::Deserialize;
+use serde_json::json;
 use slipway_core::{digest::Sha256, payload::image_ref::parse_digest};
 
 /// Of the layer that holds such a document.
@@ -31,6 +32,16 @@ struct Image {
 struct Identity {
     #[serde(rename = "docker-reference", default)]
     reference: String,
+}
+
+/// Such a document: the image by its digest, and the repository that it is for, which may be empty.
+pub fn document(image: Sha256, repository: &str) -> Vec<u8> {
+    let critical = json!({
+        "identity": {"docker-reference": repository},
+        "image": {"docker-manifest-digest": format!("sha256:{image}")},
+        "type": TYPE,
+    });
+    json!({"critical": critical, "optional": null}).to_string().into_bytes()
 }
 
 /// What such a document says.
@@ -65,6 +76,17 @@ mod tests {
         format!(
             r#"{{"critical":{{"identity":{{"docker-reference":"r.io/os"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"{kind}"}},"optional":null}}"#
         )
+    }
+
+    #[test]
+    fn what_is_signed_is_read_back() {
+        let image = Sha256::of(b"x");
+        let text = super::document(image, "r.io/os");
+        assert_eq!(Claim::parse(&text), Ok(Claim { images: vec![image], identity: Some("r.io/os".to_owned()) }));
+        assert_eq!(Claim::parse(&super::document(image, "")), Ok(Claim { images: vec![image], identity: None }));
+        // In cosign's own order.
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("{\"critical\":{\"identity\":{\"docker-reference\":\"r.io/os\"},\"image\""), "{text}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use slipway_core::units::MIB;
 use slipway_test_support::{
     files,
     images::{Layout, Pack, built},
-    world::{Outcome, Payload, World, finished, installer, program},
+    world::{Outcome, Payload, World, finished, installer, json_of, on_disk, program},
 };
 
 /// Whatever `inspect` says it takes, it takes.
@@ -63,6 +63,39 @@ fn checksum_makes_what_inspect_and_install_check() {
     payload.write("initramfs.xz", files::initramfs(b"another"));
     assert_ne!(checksum()["payload"], listed["payload"]);
     inspect(&["--strict"]).succeeds();
+}
+
+#[test]
+fn checksum_counts_epochs() {
+    let world = World::new();
+    let payload = &world.payload;
+    let checksum = |extra: &[&str]| {
+        let dir = payload.dir().to_str().unwrap();
+        let report = Outcome::of(installer(["checksum", dir, "--output=json"]).args(extra)).succeeds().json();
+        let inspected = Outcome::of(&mut installer(["inspect", &payload.source(), "--output=json"])).succeeds().json();
+        assert_eq!(inspected["epoch"], report["epoch"]);
+        (report["epoch"].as_u64().unwrap(), String::from_utf8(payload.read("manifest.json")).unwrap())
+    };
+    let (none, without) = checksum(&[]);
+    assert!(none == 0 && !without.contains("epoch"), "{without}");
+    let (three, with) = checksum(&["--epoch=3"]);
+    assert!(three == 3 && with.contains("\"epoch\": 3"), "{with}");
+    // It stays until somebody says another.
+    assert_eq!(checksum(&[]), (3, with));
+    assert_eq!(checksum(&["--epoch=0"]), (0, without));
+    let human = Outcome::of(&mut installer(["checksum", payload.dir().to_str().unwrap(), "--epoch=3"])).succeeds();
+    assert!(human.stdout.contains("checksums of 1.2.3, epoch 3: payload "), "{}", human.stdout);
+    let human = Outcome::of(&mut installer(["inspect", &payload.source()])).succeeds();
+    assert!(human.stdout.contains("\nepoch    3\n"), "{}", human.stdout);
+    // The slot says it, and status shows it.
+    let disk = world.installed(&[]);
+    assert_eq!(json_of(&disk, &["status"])["slots"]["A"]["epoch"], 3);
+    let status = on_disk(&disk, &["status"]).stdout;
+    assert!(status.contains("1.2.3 (epoch 3)"), "{status}");
+    // A list without its manifest has none; one that is no manifest is none that could be trusted.
+    payload.write("manifest.json", "[]");
+    payload.write_sums(&["vmlinuz", "initramfs.xz", "rootfs.squashfs", "os-release", "manifest.json"]);
+    Outcome::of(&mut installer(["inspect", &payload.source()])).exits(2).says(&["manifest.json"]);
 }
 
 /// A misspelt name would be found when the system does not start.

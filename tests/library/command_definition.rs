@@ -49,6 +49,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                     ["set"] => &["--disk=x", "1=x"],
                     _ => &["--disk=x", "1"],
                 },
+                "sign" => &["dir:x", "--key=x"],
                 "pull" => &["oci:x", "oci:y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],
@@ -64,6 +65,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
     seen.dedup();
     let flags = [
         "allow-any-version",
+        "allow-older",
         "allow-unsigned",
         "check",
         "dry-run",

@@ -6,6 +6,7 @@
 
 mod auto_upgrade;
 mod command_definition;
+mod epoch;
 mod failure_report;
 mod fuzz_seeds;
 mod grow_plan;

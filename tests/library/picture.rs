@@ -42,6 +42,7 @@ fn slot(state: SlotState, version: Option<&str>) -> SlotStatus {
         state: Some(state),
         since: None,
         version: version.map(str::to_owned),
+        epoch: 0,
         payload: None,
         marker: None,
         verifies: version.is_some(),

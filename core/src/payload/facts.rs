@@ -20,6 +20,8 @@ pub struct PayloadFacts {
     pub arch: Arch,
     /// `VERSION_ID` of its os-release.
     pub version: Option<String>,
+    /// That of its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
+    pub epoch: u32,
     /// Kernel, initramfs and, if there is one, squashfs: always in this order.
     pub files: Vec<FileInfo>,
     /// Content of its `cmdline` file, if it has one.
@@ -33,6 +35,11 @@ pub struct PayloadFacts {
 }
 
 impl PayloadFacts {
+    /// The epoch that the owner of a trusted key vouches for.
+    pub fn signed_epoch(&self) -> Option<u32> {
+        (!self.signed_by.is_empty()).then_some(self.epoch)
+    }
+
     /// The kernel.
     pub fn kernel(&self) -> &FileInfo {
         &self.files[0]
@@ -61,6 +68,7 @@ impl PayloadFacts {
         Manifest {
             format: Manifest::FORMAT,
             version: self.version.clone(),
+            epoch: self.epoch,
             arch: self.arch,
             files: self.files.clone(),
             cmdline: self.cmdline.clone(),

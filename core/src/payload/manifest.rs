@@ -50,6 +50,9 @@ pub struct Manifest {
     /// Version of the payload (`VERSION_ID` of its os-release).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Counts what must not come back: a payload with a lower epoch does not follow a signed system. 0 if there is none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub epoch: u32,
     pub arch: Arch,
     /// Kernel, initramfs and squashfs, in this order.
     pub files: Vec<FileInfo>,
@@ -66,6 +69,21 @@ pub struct Manifest {
     /// In a slot: the trusted keys that had signed what was written, each by the SHA-256 of its DER form.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<Sha256>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(epoch: &u32) -> bool {
+    *epoch == 0
+}
+
+/// The epoch in a `manifest.json`; 0 if it has none. Whatever else is in it does not matter.
+pub fn epoch(manifest: &[u8]) -> Result<u32, String> {
+    #[derive(Deserialize)]
+    struct Epoch {
+        #[serde(default)]
+        epoch: u32,
+    }
+    serde_json::from_slice(manifest).map(|Epoch { epoch }| epoch).map_err(|e| e.to_string())
 }
 
 /// What the user adds to the payload's own kernel arguments.
@@ -196,6 +214,7 @@ mod tests {
         let m = Manifest {
             format: 1,
             version: Some("1.2.3".into()),
+            epoch: 0,
             arch: Arch::Amd64,
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
@@ -204,6 +223,15 @@ mod tests {
             signed_by: vec![],
         };
         assert_eq!(Manifest::parse(m.render().as_bytes()), Ok(m.clone()));
+        // An epoch of 0 is none, so that earlier installers read what has none.
+        assert!(!m.render().contains("epoch"));
+        let counted = Manifest { epoch: 3, ..m.clone() };
+        assert_eq!(Manifest::parse(counted.render().as_bytes()), Ok(counted.clone()));
+        assert_eq!((epoch(counted.render().as_bytes()), epoch(m.render().as_bytes())), (Ok(3), Ok(0)));
+        assert_eq!(epoch(b"{\"epoch\": 7, \"new\": []}"), Ok(7));
+        for wrong in ["", "{\"epoch\": -1}", "{\"epoch\": 4294967296}", "{\"epoch\": \"3\"}"] {
+            assert!(epoch(wrong.as_bytes()).is_err(), "{wrong}");
+        }
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");
         assert!(Manifest::parse(newer.as_bytes()).unwrap_err().contains("format 2"));
         assert!(Manifest::parse(b"{}").is_err());
@@ -215,6 +243,7 @@ mod tests {
         let slot = |n: u8, cmdline: Option<&str>| Manifest {
             format: 1,
             version: None,
+            epoch: 0,
             arch: Arch::Amd64,
             files: vec![file(n)],
             cmdline: cmdline.map(ToOwned::to_owned),

@@ -24,3 +24,31 @@ impl fmt::Display for Signer {
         write!(f, "signed by {} (key {})", printable(&self.name), self.key)
     }
 }
+
+/// A signature that lies beside a payload. Unless one of the keys made it, nobody knows whose it is: signatures do not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FoundSignature {
+    /// Where: a file, or the layer of a manifest.
+    pub place: String,
+    /// `checksums` (over SHA256SUMS), `simple-signing` or `bundle`.
+    pub form: String,
+    /// Those of the named keys that made it. `null`: none was named, so it was not verified.
+    pub made_by: Option<Vec<Sha256>>,
+    /// Why it is no signature of this payload, whoever made it: an attestation, or one of another image.
+    pub problem: Option<String>,
+}
+
+impl fmt::Display for FoundSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", printable(&self.place), printable(&self.form))?;
+        match &self.made_by {
+            None => f.write_str("not verified, no key is named")?,
+            Some(keys) if keys.is_empty() => f.write_str("by none of the named keys")?,
+            Some(keys) => {
+                let keys: Vec<_> = keys.iter().map(Sha256::to_string).collect();
+                write!(f, "by key {}", keys.join(", "))?;
+            }
+        }
+        self.problem.iter().try_for_each(|problem| write!(f, "; {}", printable(problem)))
+    }
+}

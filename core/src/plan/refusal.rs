@@ -110,6 +110,12 @@ pub enum Refusal {
          --trust-key or in /etc/slipway/policy.toml, or take it with --allow-unsigned"
     )]
     Unsigned(Slot),
+    /// The signed system that is kept has a higher epoch than the payload.
+    #[error(
+        "slot {slot}, which is kept, is signed with the epoch {has}, and this payload has {}, so it is one that must not come \
+         back; take a newer payload, or this one with --allow-older", epoch_of(*offered)
+    )]
+    Older { slot: Slot, has: u32, offered: Option<u32> },
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
         "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back; \
@@ -187,6 +193,11 @@ const fn if_full(error: &FatError, remedy: &'static str) -> &'static str {
     }
 }
 
+/// Of a payload, if it is signed.
+fn epoch_of(signed: Option<u32>) -> String {
+    signed.map_or_else(|| "none that is signed".to_owned(), |epoch| epoch.to_string())
+}
+
 impl Refusal {
     /// Whether the disk, the environment or the input is at fault.
     pub const fn kind(&self) -> FailureKind {
@@ -222,6 +233,7 @@ impl Refusal {
             | Refusal::Placeholder { .. }
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
+            | Refusal::Older { .. }
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -255,6 +267,7 @@ impl Refusal {
             Refusal::BootEnvLost => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) => FailureId::UnsignedUpgrade,
+            Refusal::Older { .. } => FailureId::OlderEpoch,
             Refusal::KnownBad { .. } => FailureId::KnownBad,
             Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
             Refusal::MetaDamaged => FailureId::MetaDamaged,
@@ -297,6 +310,7 @@ impl Refusal {
             | Refusal::BootEnvLost
             | Refusal::Version { .. }
             | Refusal::Unsigned(_)
+            | Refusal::Older { .. }
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged

@@ -67,6 +67,8 @@ pub struct UpgradeRequest {
     pub retry_bad: bool,
     /// Let any version follow any other.
     pub allow_any_version: bool,
+    /// Accept a lower epoch than that of the kept slot, which is signed.
+    pub allow_older: bool,
     /// Accept a payload that nobody has signed though the kept slot's was signed.
     pub allow_unsigned: bool,
     pub args: KernelArgs,
@@ -168,6 +170,7 @@ impl Candidate<'_> {
         if was_signed && payload.signed_by.is_empty() && !request.allow_unsigned {
             refusals.push(Refusal::Unsigned(slots.kept));
         }
+        refusals.extend(self.older(slots.kept).filter(|_| !request.allow_older));
         let from = kept.and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
             (Some(old), Some(new)) => {
@@ -186,6 +189,28 @@ impl Candidate<'_> {
             warnings.push("the payload has no SHA256SUMS: its files are taken as they are".to_owned());
         }
         if refusals.is_empty() { Ok(()) } else { Err(Refusals(refusals)) }
+    }
+
+    /// Whether the payload's epoch is lower than that of the slot that is kept. An epoch that nobody has signed is what
+    /// anybody may have written: on the disk it protects nothing, and in the payload it is none.
+    fn older(&self, kept: Slot) -> Option<Refusal> {
+        let manifest = self.system.slots[kept].manifest.as_ref().filter(|manifest| !manifest.signed_by.is_empty());
+        let (has, offered) = (manifest?.epoch, self.payload.signed_epoch());
+        (offered.unwrap_or_default() < has).then_some(Refusal::Older { slot: kept, has, offered })
+    }
+
+    /// What somebody had to allow, for the history.
+    fn allowed_by(&self, kept: Slot) -> Option<String> {
+        let unsigned = self.request.allow_unsigned && self.payload.signed_by.is_empty();
+        let older = self.older(kept).filter(|_| self.request.allow_older);
+        let older = older.and_then(|refusal| match refusal {
+            Refusal::Older { has, offered, .. } => {
+                Some(format!("--allow-older: epoch {} after {has}", offered.unwrap_or_default()))
+            }
+            _ => None,
+        });
+        let all: Vec<_> = unsigned.then(|| UNSIGNED.to_owned()).into_iter().chain(older).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     fn name(&self) -> &str {
@@ -248,8 +273,8 @@ impl Candidate<'_> {
     /// The order that the head of this file argues for. Do not reorder without reading it.
     fn write(self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, system, kept, target) = (self.request, self.system, slots.kept, slots.target);
-        if request.allow_unsigned && self.payload.signed_by.is_empty() {
-            draft.is_because(UNSIGNED);
+        if let Some(reason) = self.allowed_by(kept) {
+            draft.is_because(&reason);
         }
         let (now, part, extent) = (request.base.now, Part::from(target), system.gpt.part(target.into()));
         let before = slots.copies.env.clone();

@@ -30,6 +30,7 @@ identifiers! {
     UpdateConfig = "update-config": "The file of `auto-upgrade` is wrong.";
     TrustPolicy = "trust-policy": "The policy for signatures is wrong.";
     TrustKey = "trust-key": "A public key cannot be used, or there are too few.";
+    SigningKey = "signing-key": "A key to sign with cannot be used.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
     // Which disk.
@@ -79,6 +80,7 @@ identifiers! {
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, and no signature of the payload was verified.";
+    OlderEpoch = "older-epoch": "The payload's epoch is lower than that of the signed system that is kept.";
     KnownBad = "known-bad": "The payload failed its trial on this disk, or was rolled back.";
     KernelArgumentsLost = "kernel-arguments-lost": "The kernel arguments to keep cannot be read.";
     MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";
@@ -113,6 +115,7 @@ identifiers! {
     SignatureInvalid = "signature-invalid": "A signature is demanded, and no valid one by a trusted key is there.";
     SignaturesTooFew = "signatures-too-few": "Fewer trusted keys have signed than are demanded.";
     NoTrustRule = "no-trust-rule": "No rule of the policy is for the source.";
+    SigningFailed = "signing-failed": "What was to sign made no signature, or none by its key.";
     ImageNotFound = "image-not-found": "There is no such container image, or a part of it is missing.";
     ImageInvalid = "image-invalid": "The container image is damaged, or is none.";
     ImageUnreadable = "image-unreadable": "The container image cannot be read from a file, or written to one.";

@@ -41,7 +41,7 @@ pub use layout::{InstalledSystem, LayoutReport};
 pub use live::LiveReport;
 pub use meta::{MetaReport, MetaTag};
 pub use next_step::{Beside, NextStep, command_for, next_step};
-pub use payload::{ChecksumReport, InspectReport, PullReport};
+pub use payload::{ChecksumReport, InspectReport, PullReport, SignReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
 pub use unattended::{Outcome, UnattendedReport};
@@ -108,6 +108,8 @@ pub enum Report {
     Layout(Box<LayoutReport>),
     /// `checksum`.
     Checksum(ChecksumReport),
+    /// `sign`.
+    Sign(SignReport),
     /// `pull`.
     Pull(PullReport),
     /// `meta`.
@@ -146,6 +148,7 @@ impl fmt::Display for Report {
             Report::Inspect(r) => r.fmt(f),
             Report::Layout(r) => r.fmt(f),
             Report::Checksum(r) => r.fmt(f),
+            Report::Sign(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),

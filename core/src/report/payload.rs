@@ -1,4 +1,4 @@
-//! The answers of `inspect SOURCE`, `checksum` and `pull`.
+//! The answers of `inspect SOURCE`, `checksum`, `sign` and `pull`.
 
 use crate::prelude::*;
 
@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::Sha256,
     kernel::arch::Arch,
-    payload::{manifest::FileInfo, signer::Signer},
+    payload::{
+        manifest::FileInfo,
+        signer::{FoundSignature, Signer},
+    },
     text::printable,
     units::{ByteSize, approx},
 };
@@ -21,12 +24,18 @@ pub struct InspectReport {
     /// The source as it was given.
     pub source: String,
     pub version: Option<String>,
+    /// See [`Manifest::epoch`](crate::payload::manifest::Manifest::epoch).
+    #[serde(default)]
+    pub epoch: u32,
     pub arch: Arch,
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
     pub cmdline: Option<String>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
+    /// The signatures that lie beside it, whoever made them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<FoundSignature>,
     /// The trusted keys that have signed it; empty if none has, or none was named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<Signer>,
@@ -40,6 +49,9 @@ impl fmt::Display for InspectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "source   {}", printable(&self.source))?;
         writeln!(f, "version  {}", printable(self.version.as_deref().unwrap_or("-")))?;
+        if self.epoch > 0 {
+            writeln!(f, "epoch    {}", self.epoch)?;
+        }
         writeln!(f, "arch     {}", self.arch)?;
         writeln!(f, "payload  {}", self.payload)?;
         for file in &self.files {
@@ -48,6 +60,7 @@ impl fmt::Display for InspectReport {
         }
         writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
+        self.signatures.iter().try_for_each(|found| writeln!(f, "found    {found}"))?;
         for signer in &self.signed_by {
             writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }
@@ -96,6 +109,9 @@ pub struct ChecksumReport {
     /// The payload directory.
     pub dir: String,
     pub version: Option<String>,
+    /// The epoch in the manifest.json that was written.
+    #[serde(default)]
+    pub epoch: u32,
     /// Digest that names the payload's files; its command line does not count.
     pub payload: Sha256,
     /// Files that were written.
@@ -106,10 +122,42 @@ impl fmt::Display for ChecksumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "checksums of {}: payload {}; wrote {}",
+            "checksums of {}{}: payload {}; wrote {}",
             self.version.as_deref().unwrap_or("-"),
+            if self.epoch > 0 { format!(", epoch {}", self.epoch) } else { String::new() },
             self.payload,
             self.written.join(", ")
         )
+    }
+}
+
+/// What `sign` signed.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SignReport {
+    /// The payload or the image, as it was given.
+    pub target: String,
+    /// What the signatures are over: the digest of the image, or that of the file SHA256SUMS.
+    pub over: Sha256,
+    /// The keys that signed.
+    pub signed_by: Vec<Signer>,
+    /// How many signatures by others were there and are kept. Nobody verified them.
+    pub kept: usize,
+    /// Where the signatures are.
+    pub written: String,
+}
+
+impl fmt::Display for SignReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "source   {}", printable(&self.target))?;
+        writeln!(f, "digest   {}", self.over)?;
+        for signer in &self.signed_by {
+            writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
+        }
+        match self.kept {
+            0 => {}
+            1 => writeln!(f, "kept     one signature by somebody else, not verified")?,
+            n => writeln!(f, "kept     {n} signatures by others, not verified")?,
+        }
+        write!(f, "wrote    {}", printable(&self.written))
     }
 }

@@ -81,6 +81,9 @@ pub struct SlotStatus {
     /// When the installer last changed the state, UTC. A `tried` slot was tried later than that.
     pub since: Option<String>,
     pub version: Option<String>,
+    /// The epoch of what is in it. Upgrades keep to it if the slot was signed.
+    #[serde(default)]
+    pub epoch: u32,
     /// Digest that names the payload.
     pub payload: Option<Sha256>,
     pub marker: Option<Marker>,
@@ -183,7 +186,8 @@ impl StatusReport {
             (None, Some(_)) => "every file checked",
             (None, None) => "kernel and initramfs checked",
         };
-        format!("{}, {state}{since}, {check}", found.version.as_deref().unwrap_or("(no version)"))
+        let epoch = if found.epoch > 0 { format!(" (epoch {})", found.epoch) } else { String::new() };
+        format!("{}{epoch}, {state}{since}, {check}", found.version.as_deref().unwrap_or("(no version)"))
     }
 
     fn boot_chain(&self) -> String {

@@ -140,6 +140,11 @@ pub const FILES: &[Entry] = &[
         "programs that ask logind who holds a reboot back, open windows, and reboot.",
     ),
     entry(
+        "SHA256SUMS.sig",
+        Of::Pages(&["installer-sign"]),
+        "in a payload directory: signatures over SHA256SUMS, in base64, each in a line of its own.",
+    ),
+    entry(
         "SHA256SUMS, manifest.json",
         Of::Pages(&["installer-checksum"]),
         "in the directory: the digests and sizes of all files.",

@@ -272,6 +272,25 @@ const PAGES: &[Page] = &[
         "",
     ),
     page(
+        "installer-sign",
+        &[
+            ("Sign a payload that has checksums:", "installer sign dir:/srv/payload --key os.key"),
+            (
+                "Sign an image, before it is copied to a registry:",
+                "installer sign oci:/srv/os:1.2 --key os.key --identity registry.example/os",
+            ),
+            (
+                "With a key in a token:",
+                "installer sign dir:/srv/payload --public-key os.pem --sign-command 'openssl dgst -sha256 -binary \
+                 | pkcs11-tool --module /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os \
+                 --mechanism ECDSA --signature-format openssl'",
+            ),
+        ],
+        &["checksum", "inspect", "pull"],
+        "A private key stays where it is: it is in no message. A signature by a command is written only if the public key \
+         verifies it.",
+    ),
+    page(
         "installer-meta",
         &[("All tags:", "installer meta list --disk /dev/sda")],
         &["meta-list", "meta-get", "meta-set", "meta-delete"],

@@ -9,7 +9,8 @@ use oci_spec::image::Descriptor;
 
 use super::{
     ImageError, ImageStore,
-    pull::{empty_index, manifest_descriptor},
+    layout::empty_index,
+    pull::manifest_descriptor,
     resolve::{Resolved, resolve},
     signatures,
     store::sha256_of,

@@ -114,6 +114,13 @@ impl Local {
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
+    /// The manifests that index.json lists under this very name.
+    pub fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let index = self.index()?;
+        let fits = |d: &&Descriptor| annotation(d, REF_NAME).as_deref() == Some(tag);
+        index.manifests().iter().filter(fits).map(|descriptor| self.listed(descriptor)).collect()
+    }
+
     /// The manifests in index.json that are about another one, with the digest of that.
     fn subjects(&self) -> Result<Vec<(Descriptor, Sha256)>, ImageError> {
         let mut found = Vec::new();

@@ -107,6 +107,23 @@ fn meaning(document: &Document, what: &str) -> Result<Meaning, ImageError> {
     }
 }
 
+/// What an index or a manifest refers to.
+pub struct Parts {
+    pub manifests: Vec<Descriptor>,
+    /// Configuration and layers.
+    pub blobs: Vec<Descriptor>,
+}
+
+pub fn parts(document: &Document, what: &str) -> Result<Parts, ImageError> {
+    Ok(match meaning(document, what)? {
+        Meaning::Index(index) => Parts { manifests: index.manifests().clone(), blobs: vec![] },
+        Meaning::Manifest(manifest) => {
+            let blobs = [manifest.config()].into_iter().chain(manifest.layers()).cloned().collect();
+            Parts { manifests: vec![], blobs }
+        }
+    })
+}
+
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Outline {

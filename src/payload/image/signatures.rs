@@ -13,7 +13,7 @@ use super::{
 use crate::trust::{Attached, Evidence, Form, SIMPLE_SIGNING, bundle};
 use slipway_core::digest::Sha256;
 
-const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+pub const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 // Limit on work that no real image reaches.
 const MAX_SIGNATURES: usize = 64;
 
@@ -101,7 +101,7 @@ fn is_bundle(layer: &Descriptor) -> bool {
 }
 
 /// Others than those that cosign writes are passed over: what is not understood is no signature.
-fn signature_in(layer: &Descriptor) -> Option<&String> {
+pub fn signature_in(layer: &Descriptor) -> Option<&String> {
     let signature = layer.annotations().as_ref().and_then(|all| all.get(SIGNATURE));
     signature.filter(|_| layer.media_type().to_string() == SIMPLE_SIGNING)
 }
@@ -127,7 +127,7 @@ fn signatures(store: &dyn ImageStore, holder: &Holder, found: &mut Vec<Attached>
     Ok(())
 }
 
-fn signed_document(store: &dyn ImageStore, layer: &Descriptor, place: &str) -> Result<Vec<u8>, ImageError> {
+pub fn signed_document(store: &dyn ImageStore, layer: &Descriptor, place: &str) -> Result<Vec<u8>, ImageError> {
     if layer.size() > MAX_DOCUMENT_BYTES {
         return Err(ImageError::invalid(place, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
     }

@@ -289,6 +289,7 @@ fn upgrade_request(verb: Verb, runs_from: RunsFrom) -> Option<upgrade::Request> 
         meta: vec![],
         retry_bad: true,
         allow_any_version: true,
+        allow_older: false,
         arch: Arch::Amd64,
         limit_rate: None,
     })

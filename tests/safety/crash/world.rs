@@ -304,6 +304,7 @@ impl Verb {
             meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
             retry_bad,
             allow_any_version: true,
+            allow_older: false,
             arch: Arch::Amd64,
             limit_rate: None,
         })

@@ -4,6 +4,7 @@ mod bundles;
 mod directories;
 mod images;
 mod policy;
+mod signing;
 mod upgrades;
 
 use std::path::Path;

@@ -3,10 +3,10 @@
 use slipway_test_support::{
     exit_code::INPUT,
     signing::{Kind, Signer},
-    world::{Node, Outcome, json_of, refused},
+    world::{Node, Outcome, Payload, World, installer, json_of, refused},
 };
 
-use super::{list, listed};
+use super::{inspect, list, listed};
 
 /// The second payload with checksums, in a world whose first one is signed and installed.
 struct Signed<'w> {
@@ -15,7 +15,7 @@ struct Signed<'w> {
 }
 
 impl<'w> Signed<'w> {
-    fn new(world: &'w slipway_test_support::world::World) -> Self {
+    fn new(world: &'w World) -> Self {
         let signer = Signer::new(&world.path(""), "key", Kind::P256);
         signer.sign_payload(&world.payload);
         let node = Node::installed(world);
@@ -100,4 +100,48 @@ fn the_permission_does_not_hide_a_signature() {
     let outcome = signed.upgrade(&["--allow-unsigned", &key]).succeeds();
     assert!(outcome.stderr.contains("signed by "), "{}", outcome.stderr);
     assert_eq!(signed.told()["reason"], serde_json::Value::Null);
+}
+
+fn count(payload: &Payload, epoch: &str) {
+    let dir = payload.dir().to_str().unwrap();
+    Outcome::of(&mut installer(["checksum", dir, "--progress=none", "--epoch", epoch])).succeeds();
+}
+
+/// What was signed before and must not come back.
+#[test]
+fn a_lower_epoch_is_refused() {
+    let world = World::new();
+    count(&world.payload, "3");
+    let signed = Signed::new(&world);
+    let (node, key) = (&signed.node, signed.signer.trusted());
+    signed.signer.sign_payload(&node.next);
+    let texts = ["slot A, which is kept, is signed with the epoch 3, and this payload has 0", "--allow-older"];
+    refused(&node.disk, INPUT, &texts, || signed.upgrade(&[&key]));
+    let source = format!("--source={}", node.next.source());
+    refused(&node.disk, INPUT, &texts, || node.run('A', false, &["stage", "--progress=none", &source, &key]));
+    assert_eq!(signed.upgrade(&[&key, "--output=json"]).exits(INPUT).json()["id"], "older-epoch");
+    // An epoch that nobody has signed is none.
+    count(&node.next, "4");
+    let unsigned = ["--allow-unsigned", key.as_str()];
+    refused(&node.disk, INPUT, &["this payload has none that is signed"], || signed.upgrade(&unsigned));
+    // It is in the list that is signed: whoever changes it changes what was signed.
+    count(&node.next, "2");
+    signed.signer.sign_payload(&node.next);
+    let manifest = String::from_utf8(node.next.read("manifest.json")).unwrap();
+    node.next.write("manifest.json", manifest.replace("\"epoch\": 2", "\"epoch\": 9"));
+    refused(&node.disk, INPUT, &["manifest.json", "SHA256SUMS says"], || signed.upgrade(&[&key]));
+    node.next.write("manifest.json", manifest);
+    assert_eq!(inspect(&node.next.source(), &[]).succeeds().json()["epoch"], 2);
+
+    signed.upgrade(&[&key, "--allow-older"]).succeeds();
+    assert_eq!(signed.told()["reason"], "--allow-older: epoch 2 after 3");
+    let status = json_of(&node.disk, &["status"]);
+    assert_eq!((&status["slots"]["A"]["epoch"], &status["slots"]["B"]["epoch"]), (&3.into(), &2.into()));
+    // Nobody confirms it: the boot after the trial starts the other one, and that one counts again.
+    node.grub_tries();
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+    refused(&node.disk, INPUT, &["the epoch 3"], || signed.upgrade(&[&key, "--retry-bad"]));
+    count(&node.next, "3");
+    signed.signer.sign_payload(&node.next);
+    signed.upgrade(&[&key, "--retry-bad"]).succeeds();
 }

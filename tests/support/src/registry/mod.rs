@@ -102,6 +102,7 @@ impl Image {
         let manifest = Manifest {
             format: Manifest::FORMAT,
             version: Some(version.to_owned()),
+            epoch: 0,
             arch: Arch::Amd64,
             files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
             cmdline: None,

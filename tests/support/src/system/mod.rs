@@ -46,6 +46,7 @@ pub fn upgrade() -> UpgradeRequest {
         blank_ephemeral: false,
         retry_bad: false,
         allow_any_version: false,
+        allow_older: false,
         allow_unsigned: false,
         args: KernelArgs::default(),
         meta: vec![],
@@ -64,6 +65,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         source: "dir:/payload".parse().unwrap(),
         arch: Arch::Amd64,
         version: Some(format!("1.{n}.0")),
+        epoch: 0,
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
@@ -101,6 +103,7 @@ pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<M
             cmdline: Some(cmdline),
             kernel_args: Some(args),
             image: payload.image,
+            signed_by: payload.signed_by.iter().map(|signer| signer.key).collect(),
             ..payload.manifest()
         }),
         marker,

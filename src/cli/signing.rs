@@ -1,0 +1,33 @@
+//! Who signs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::payload::SourceRef;
+
+#[derive(Debug, Args)]
+pub struct SignArgs {
+    /// What to sign: dir:PATH, a payload with checksums; or oci:DIR[:TAG], a container image.
+    #[arg(value_name = "SOURCE")]
+    pub target: SourceRef,
+    #[command(flatten)]
+    pub signing: SigningArgs,
+    /// For an image: the repository that it is for, which a policy can demand (registry.example/os).
+    #[arg(long, value_name = "REPOSITORY")]
+    pub identity: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct SigningArgs {
+    /// File with a private key (PEM): ECDSA on P-256, RSA of 2048 to 4096 bits, or Ed25519. Repeatable: each key signs.
+    #[arg(long, help_heading = "Signatures", value_name = "FILE", required_unless_present = "sign_command")]
+    pub key: Vec<PathBuf>,
+    /// Command that signs, for a key that is in no file. A shell runs it. It gets the bytes that are to be signed on stdin,
+    /// and prints the signature: `openssl dgst -sha256 -sign KEY` is one. What it prints is verified by --public-key.
+    #[arg(long, help_heading = "Signatures", value_name = "CMD", requires = "public_key")]
+    pub sign_command: Option<String>,
+    /// File with the public key (PEM) of --sign-command.
+    #[arg(long, help_heading = "Signatures", value_name = "FILE", requires = "sign_command")]
+    pub public_key: Option<PathBuf>,
+}

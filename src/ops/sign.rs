@@ -1,0 +1,143 @@
+//! Signs a payload directory, or an image in an OCI layout. What is signed is verified first, to its last byte.
+
+use std::path::Path;
+
+use super::{
+    checksum::write,
+    payload::failure,
+    signing::{self, SigningRequest},
+};
+use crate::{
+    error::{Failure, OrFail as _},
+    payload::{
+        ChecksumPolicy, DirSource, SourceRef, WRAPPED_COLUMNS,
+        image::{Inspection, LocalRef, Signable, SignedLayer},
+    },
+    trust::{SigningKey, simple_signing, text_of},
+};
+use slipway_core::{
+    digest::Sha256,
+    payload::{
+        manifest::{SHA256SUMS, SHA256SUMS_SIG},
+        signer::Signer,
+    },
+    report::{FailureKind, Observer, SignReport},
+};
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A directory, or an image in a layout.
+    pub target: SourceRef,
+    pub signing: SigningRequest,
+    /// The repository that signatures of an image name.
+    pub identity: Option<String>,
+}
+
+/// What cannot be signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    #[error(
+        "{0}: only what is in a directory can be signed; copy the image into a layout with skopeo, sign it there, and copy \
+         it back with its signatures (docs/signatures.md)"
+    )]
+    Elsewhere(SourceRef),
+    #[error("{0}: a directory's signature names no repository: --identity is for an image")]
+    Identity(SourceRef),
+    #[error("{0}: it has no {SHA256SUMS}: run `installer checksum` first")]
+    NoChecksums(SourceRef),
+}
+
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+    let (target, identity) = (&request.target, request.identity.as_deref());
+    match target {
+        SourceRef::Dir(_) if identity.is_some() => Err(SignError::Identity(target.clone())).or_fail(FailureKind::Input),
+        SourceRef::Dir(dir) => directory(dir, target, &signing::keys(&request.signing, observer)?, observer),
+        SourceRef::Oci(dir, wanted) => {
+            let keys = signing::keys(&request.signing, observer)?;
+            image(dir, wanted, target, identity.unwrap_or_default(), &keys, observer)
+        }
+        SourceRef::OciArchive(..) | SourceRef::Docker(_) => {
+            Err(SignError::Elsewhere(target.clone())).or_fail(FailureKind::Unsupported)
+        }
+    }
+}
+
+/// A signature that was made, in base64.
+fn made(key: &SigningKey, message: &[u8]) -> Result<String, Failure> {
+    key.sign(message).map(|raw| text_of(&raw)).or_fail(FailureKind::Dependency)
+}
+
+fn signers(keys: &[SigningKey], over: Sha256) -> Vec<Signer> {
+    let keys = keys.iter().map(SigningKey::public_key);
+    keys.map(|key| Signer { key: key.id, name: key.name.clone(), over }).collect()
+}
+
+/// Whether one of the keys made this. It is then replaced by the new one.
+fn is_ours(keys: &[SigningKey], signed: &[u8], signature: &[u8]) -> bool {
+    keys.iter().any(|key| key.public_key().verifies(signed, signature))
+}
+
+fn directory(
+    dir: &Path,
+    target: &SourceRef,
+    keys: &[SigningKey],
+    observer: &mut dyn Observer,
+) -> Result<SignReport, Failure> {
+    // The list is read once. The files are compared with the very bytes that are signed.
+    let mut source = DirSource::new(dir);
+    let evidence = source.evidence().or_fail(FailureKind::Input)?;
+    let Some(sums) = source.list().map(<[u8]>::to_vec) else {
+        return Err(SignError::NoChecksums(target.clone())).or_fail(FailureKind::Input);
+    };
+    observer.phase(&format!("check      payload {target}"), source.bytes());
+    let compared = source.facts(ChecksumPolicy::Required, Inspection::Everything, |bytes| observer.advance(bytes));
+    compared.or_fail(FailureKind::Input)?;
+    let others = evidence.signatures.iter().filter(|found| !is_ours(keys, &found.signed, &found.signature));
+    let others: Vec<_> = others.map(|found| text_of(&found.signature)).collect();
+    // A line that is too short for a signature would have the file taken for one raw signature.
+    let (mut lines, junk): (Vec<_>, Vec<_>) = others.into_iter().partition(|line| line.len() > WRAPPED_COLUMNS);
+    if !junk.is_empty() {
+        observer.note(&format!("{SHA256SUMS_SIG} had something in it that is no signature: it is left out"));
+    }
+    let kept = lines.len();
+    for key in keys {
+        lines.push(made(key, &sums)?);
+    }
+    let path = dir.join(SHA256SUMS_SIG);
+    write(dir, &[(path.clone(), lines.join("\n") + "\n")])?;
+    let over = Sha256::of(&sums);
+    let written = path.display().to_string();
+    Ok(SignReport { target: target.to_string(), over, signed_by: signers(keys, over), kept, written })
+}
+
+fn image(
+    dir: &Path,
+    wanted: &LocalRef,
+    target: &SourceRef,
+    identity: &str,
+    keys: &[SigningKey],
+    observer: &mut dyn Observer,
+) -> Result<SignReport, Failure> {
+    let failed = |e| failure(target, anyhow::Error::new(e));
+    let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
+    observer.phase(&format!("check      image {target}"), image.bytes());
+    image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;
+    let mut layers = image.layers().map_err(failed)?;
+    layers.retain(|layer| {
+        !layer.signature.as_ref().is_some_and(|signature| is_ours(keys, &layer.document, signature.as_bytes()))
+    });
+    let kept = layers.iter().filter(|layer| layer.signature.is_some()).count();
+    let document = simple_signing::document(image.image, identity);
+    for key in keys {
+        let signature = made(key, &document)?;
+        layers.push(SignedLayer::new(document.clone(), signature).map_err(failed)?);
+    }
+    image.put(&layers).map_err(failed)?;
+    Ok(SignReport {
+        target: target.to_string(),
+        over: image.image,
+        signed_by: signers(keys, image.image),
+        kept,
+        written: format!("oci:{}:{}", dir.display(), image.tag()),
+    })
+}
