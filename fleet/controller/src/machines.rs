@@ -43,7 +43,8 @@ pub struct Found {
     pub name: String,
     /// Which writing of it was read.
     pub version: String,
-    kind: ApiResource,
+    /// The kind, in the version in which it was read.
+    pub kind: ApiResource,
 }
 
 /// Whose machines nodes are. Who succeeds whom follows from what is found: [`slipway_rollout::replace`].

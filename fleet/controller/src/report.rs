@@ -27,6 +27,10 @@ use crate::{
 /// The longest message. What is longer is in the objects of the nodes.
 const LONGEST: usize = 1000;
 
+/// What is told of nodes that are being replaced, bytes: with more of them at once the rest is left out. A Rollout is one
+/// object, whose size has an end.
+const REPLACING: usize = 200_000;
+
 /// What goes on, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
@@ -156,7 +160,13 @@ fn replacing(course: &Course) -> Vec<Replacing> {
         reason: waiting.why.word().to_owned(),
         message: sentence(course, waiting),
     };
-    course.decision.waiting.iter().filter(is_replaced).map(of).collect()
+    let mut told = 0;
+    let fits = |of: &Replacing| {
+        // The keys and what JSON needs have less than a hundred.
+        told += of.node_uid.len() + of.node.len() + of.reason.len() + of.message.len() + 100;
+        told <= REPLACING
+    };
+    course.decision.waiting.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.

@@ -134,6 +134,9 @@ pub enum WhyNot {
     /// The ledger says no.
     #[error("{0}")]
     Refused(Refused),
+    /// What is to stay of it cannot be written.
+    #[error("nothing of its pool begins: {0}")]
+    Unwritten(String),
     /// Another one is before it.
     #[error("{0} is before it, and cannot go yet")]
     After(String),
@@ -185,7 +188,9 @@ impl WhyNot {
             Self::Refused(Refused::Zone { .. }) => "Zone",
             Self::Refused(Refused::NoZone) => "NoZone",
             Self::Refused(Refused::Rate { .. }) => "Rate",
+            Self::Refused(Refused::Full { .. }) => "LedgerFull",
             Self::Refused(Refused::Spent) => "LedgerSpent",
+            Self::Unwritten(_) => "Unwritten",
             Self::After(_) => "After",
         }
     }

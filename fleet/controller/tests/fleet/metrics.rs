@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     io::{Read as _, Write as _},
     net::TcpStream,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
 use crate::{
     releases::Releases,
-    site::{Site, manifest},
+    site::{Site, manifest, manifest_of},
 };
 
 /// Files that a controller may open in a test with strangers.
@@ -85,6 +86,13 @@ fn the_numbers_are_those_of_the_objects() {
     releases.end();
     let failed = "slipway_fleet_channel_looks_total{channel=\"stable\",result=\"RegistryFails\"}";
     site.until("the registry is missed", |_| numbers(port).contains_key(failed));
+    // Nor is it asked without pause where the answer cannot be written.
+    let mut rules = manifest_of("rights.yaml")[0]["rules"].clone();
+    rules.as_array_mut().unwrap().retain(|rule| !rule["resources"].as_array().unwrap().contains(&json!("channels/status")));
+    site.may(&rules);
+    let (before, begun) = (numbers(port)[failed], Instant::now());
+    site.until("three looks more", |_| numbers(port)[failed] >= before + 3.0);
+    assert!(begun.elapsed() > Duration::from_millis(1900), "{:?}", begun.elapsed());
     drop(controller);
 }
 

@@ -6,6 +6,7 @@
 mod back;
 mod choices;
 mod follow;
+mod refused;
 mod scene;
 mod serve;
 mod volumes;
