@@ -21,7 +21,8 @@ use slipway_channel::{
     candidate::Candidate,
     choose::Source,
     discover::{DiscoverError, Limits, named},
-    look::look,
+    look::look_on,
+    signatures::Signatures,
     spec::Spec,
 };
 use slipway_fleet_objects::channel::ChannelStatus;
@@ -47,8 +48,28 @@ struct Ended {
     outcome: std::result::Result<Vec<Candidate>, Failed>,
 }
 
-/// What looks have read that were too long, by channel: where, and what.
-type Read = BTreeMap<String, (String, Vec<Candidate>)>;
+/// What looks have read that did not come to their end, by channel.
+type Read = BTreeMap<String, Unfinished>;
+
+/// What a look has read.
+struct Unfinished {
+    /// Where.
+    place: String,
+    /// Whose signatures it has looked for.
+    demand: Option<Signatures>,
+    read: Vec<Candidate>,
+}
+
+impl Unfinished {
+    /// What of it counts for a look as this spec says.
+    fn of(self, spec: &Spec) -> Vec<Candidate> {
+        let mut read = if self.place == place(spec) { self.read } else { Vec::new() };
+        if self.demand != spec.signatures {
+            read.iter_mut().for_each(|of| of.signed = None);
+        }
+        read
+    }
+}
 
 /// What goes on.
 #[derive(Default)]
@@ -229,13 +250,16 @@ impl Channels {
             let taken = places.of(&registry).await;
             let job = spawn_blocking(move || {
                 let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                let before = before.filter(|(of, _)| *of == place(&spec)).map(|(_, read)| read);
-                let known = with(known, before.unwrap_or_default());
+                let before = before.map(|before| before.of(&spec)).unwrap_or_default();
+                let known = with(known, before.clone());
                 let options = Options { deadline: Some(Instant::now() + PATIENCE), ..options };
-                let mut found = look(&spec, &options, limits, &known, source.as_ref(), Timestamp::now());
-                if let Err(DiscoverError::TooLong { read: new, .. }) = &mut found {
-                    let all = if new.is_empty() { known } else { take(new) };
-                    read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (place(&spec), all));
+                let all = (&known[..], &before[..]);
+                let mut found = look_on(&spec, &options, limits, all, source.as_ref(), Timestamp::now());
+                if let Err(error) = &mut found {
+                    let new = if let DiscoverError::TooLong { read, .. } = error { take(read) } else { Vec::new() };
+                    let all = if new.is_empty() { before } else { new };
+                    let unfinished = Unfinished { place: place(&spec), demand: spec.signatures, read: all };
+                    read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, unfinished);
                 }
                 drop(taken);
                 found

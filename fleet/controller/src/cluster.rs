@@ -143,11 +143,15 @@ impl Cluster {
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
             self.within_list("rollouts", self.all::<Rollout>()),
-            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| upgrade.metadata.managed_fields = None),
+            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| {
+                upgrade.metadata.managed_fields = None;
+                true
+            }),
             self.lean("nodes", self.all::<core::Node>(), |node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
                 node.status.iter_mut().for_each(|status| status.images = None);
+                true
             }),
         )?;
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
@@ -248,18 +252,18 @@ impl Cluster {
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        self.lean(what, api, |_| ()).await
+        self.lean(what, api, |_| true).await
     }
 
-    /// All objects of a kind as they were at one time, in pages, and without what `spares` takes away.
-    async fn lean<K>(&self, what: &str, api: Api<K>, spares: fn(&mut K)) -> Result<Vec<K>>
+    /// All objects of a kind as they were at one time, in pages: those that `is_needed`, without what it takes away.
+    pub(crate) async fn lean<K>(&self, what: &str, api: Api<K>, is_needed: fn(&mut K) -> bool) -> Result<Vec<K>>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
             let mut page = self.within(what, api.list(&params)).await?;
-            page.items.iter_mut().for_each(spares);
+            page.items.retain_mut(is_needed);
             all.append(&mut page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),

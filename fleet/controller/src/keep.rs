@@ -68,7 +68,8 @@ pub async fn keep(
 async fn rollouts(cluster: &Cluster, round: &Round, now: Timestamp) -> Result<BTreeMap<String, String>> {
     let aside = round.aside.iter().map(|of| (&of.rollout, report::aside(of, now)));
     let courses = round.pools.values().flatten();
-    let followed = courses.filter_map(|course| course.rollout.as_ref().map(|of| (of, report::rollout(of, course, now))));
+    let followed =
+        courses.filter_map(|course| course.rollout.as_ref().map(|of| (of, report::rollout(of, course, now))));
     let mut refused = BTreeMap::new();
     for (rollout, status) in aside.chain(followed) {
         match write_rollout(cluster, rollout, status).await {

@@ -55,8 +55,15 @@ fn goes_on(why: &WhyNot) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
-/// Why this node does not go, with what its own service says.
+/// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
 pub fn sentence(course: &Course, waiting: &Waiting) -> String {
+    let Waiting { node, why } = waiting;
+    let holds = course.snapshot.ledger.held(&node.uid).is_some();
+    let remedy = why.remedy(&node.name, holds).map(|what| format!(": {what}")).unwrap_or_default();
+    said(course, waiting) + &remedy
+}
+
+fn said(course: &Course, waiting: &Waiting) -> String {
     let why = &waiting.why;
     if let (WhyNot::Skipped | WhyNot::NotInPlan, Some(held)) = (why, course.wish.held.get(&waiting.node.uid)) {
         return held.clone();

@@ -269,7 +269,7 @@ pub fn is_of_another_time(snapshot: &Snapshot, grant: &Grant, replaces: &Replace
         () if runs.is_some_and(|says| says.runs == plan.payload) => "and runs the payload already".to_owned(),
         () => return None,
     };
-    Some(WhyNot::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: free it by hand")))
+    Some(WhyNot::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: a person frees it")))
 }
 
 /// Why nobody may replace this node, however much is allowed.
@@ -279,13 +279,19 @@ pub fn refuses(snapshot: &Snapshot, machines: &ByNode<'_>, node: &Node) -> Optio
 
 /// What a grant for this node says of its replacement; `None` inside if it is not replaced. The error says what it waits for.
 ///
-/// `ledger` has the grants that are held, `now` is the time of the decision.
-pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestamp) -> Result<Option<Replaces>, WhyNot> {
+/// `by_node` has its machines, `ledger` the grants that are held, `now` is the time of the decision.
+pub fn replaces(
+    snapshot: &Snapshot,
+    by_node: &ByNode<'_>,
+    node: &Node,
+    ledger: &Ledger,
+    now: Timestamp,
+) -> Result<Option<Replaces>, WhyNot> {
     let runs = snapshot.nodes.iter().find(|seen| seen.node.uid == node.uid).and_then(|seen| seen.says.as_ref());
     if !snapshot.replacing.wanted || runs.is_none_or(|says| says.runs == snapshot.plan.payload) {
         return Ok(None);
     }
-    let (machine, set) = machine(snapshot, &by_node(snapshot), node)?;
+    let (machine, set) = machine(snapshot, by_node, node)?;
     let machines = snapshot.replacing.machines.as_deref().unwrap_or_default();
     let of_set: Vec<&Machine> = machines.iter().filter(|of| of.set.as_deref() == Ok(set)).collect();
     let newest = of_set.iter().map(|of| of.made).max().unwrap_or(machine.made);
@@ -316,7 +322,9 @@ pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestam
     if named > MOST {
         let waits = ledger.grants.iter().filter(|grant| grant.replaces.is_some()).min_by_key(|grant| grant.token);
         let first = waits.map(|grant| grant.node.name.as_str()).unwrap_or_default();
-        return Err(refused(format!("the ledger names {MOST} machines that came while others wait, {first} the longest")));
+        return Err(refused(format!(
+            "the ledger names {MOST} machines that came while others wait, {first} the longest"
+        )));
     }
     let (uid, name) = (machine.uid.clone(), machine.name.clone());
     Ok(Some(Replaces { payload: snapshot.plan.payload, machine: uid, name, set: set.to_owned(), newest, others }))

@@ -87,7 +87,10 @@ fn the_numbers_are_those_of_the_objects() {
     let answered = "slipway_fleet_channel_looks_total{channel=\"stable\",result=\"Answered\"}";
     let rights = manifest_of("rights.yaml")[0]["rules"].clone();
     let mut rules = rights.clone();
-    rules.as_array_mut().unwrap().retain(|rule| !rule["resources"].as_array().unwrap().contains(&json!("channels/status")));
+    rules
+        .as_array_mut()
+        .unwrap()
+        .retain(|rule| !rule["resources"].as_array().unwrap().contains(&json!("channels/status")));
     site.may(&rules);
     let (before, begun) = (numbers(port)[answered], Instant::now());
     site.until("three looks more", |_| numbers(port)[answered] >= before + 3.0);

@@ -60,7 +60,10 @@ fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
     scene.refused.grants.clear();
     scene.ledger.status = Some(scene.round().ledger);
     scene.refused.grants.insert("p".to_owned(), "too large".to_owned());
-    assert_eq!((scene.round().pools["p"].as_ref().unwrap().decision.actions.len(), why(&scene, "p", 0)), (1, "Begins".to_owned()));
+    assert_eq!(
+        (scene.round().pools["p"].as_ref().unwrap().decision.actions.len(), why(&scene, "p", 0)),
+        (1, "Begins".to_owned())
+    );
 }
 
 #[test]
@@ -117,7 +120,11 @@ fn who_succeeded_whom_outlives_a_pool_that_cannot_be_understood_or_written() {
     assert_eq!((succeeded(&scene)["uid-0"].as_str(), held(&scene.round().ledger)), ("uid-2", vec!["uid-1"]));
     let stays = |scene: &Scene, why: &str| {
         let round = scene.round();
-        assert!(round.freed.is_empty() && round.ledger.grants == std::slice::from_ref(&grant), "{why}: {:?}", round.freed);
+        assert!(
+            round.freed.is_empty() && round.ledger.grants == std::slice::from_ref(&grant),
+            "{why}: {:?}",
+            round.freed
+        );
     };
     scene.pool("p", json!({ "strategy": "Replace", "policies": ["gone"] }));
     stays(&scene, "there is no such policy");

@@ -48,7 +48,8 @@ impl Scene {
             nodes: Vec::new(),
         };
         let ledger = DisruptionLedger::new("cluster", Default::default());
-        let mut scene = Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default(), refused: Refused::default() };
+        let mut scene =
+            Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default(), refused: Refused::default() };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
         scene
