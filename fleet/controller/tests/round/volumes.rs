@@ -1,5 +1,7 @@
 //! What a node would lose with its machine.
 
+use std::slice::from_ref;
+
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use serde_json::{Value, json};
 use slipway_fleet::volumes::{is_needed, is_needed_of, keeps, needs_pods};
@@ -27,7 +29,7 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
 
 /// The nodes that would lose it. What is not kept of volumes and pods makes no difference.
 fn losers(volume: PersistentVolume, pods: &[Pod]) -> Vec<String> {
-    let whole: Vec<String> = keeps(&nodes(), &[volume.clone()], pods).into_keys().collect();
+    let whole: Vec<String> = keeps(&nodes(), from_ref(&volume), pods).into_keys().collect();
     let (mut volumes, mut pods) = (vec![volume], pods.to_vec());
     volumes.retain_mut(is_needed);
     pods.retain_mut(is_needed_of);
