@@ -53,9 +53,14 @@ pub async fn keep(
         Err(Error::Refused { why, .. }) => {
             let new: BTreeSet<&str> = grants(sight.ledger, &kept).collect();
             refused.grants = new.into_iter().map(|pool| (pool.to_owned(), why.clone())).collect();
-            let ledger = one_by_one(&writer, sight, members, &mut refused, now).await?;
-            kept = round(Sight { refused: &refused, ..sight }, members, now);
-            kept.ledger = ledger.status.unwrap_or_default();
+            match one_by_one(&writer, sight, members, &mut refused, now).await {
+                Ok(ledger) => {
+                    kept = round(Sight { refused: &refused, ..sight }, members, now);
+                    kept.ledger = ledger.status.unwrap_or_default();
+                }
+                Err(Error::Refused { why, .. }) => return Ok(nothing(sight, members, &why, now)),
+                Err(e) => return Err(e),
+            }
         }
         Err(e) => return Err(e),
     }
@@ -118,6 +123,17 @@ async fn one_by_one(
         }
     }
     Ok(ledger)
+}
+
+/// Not even what is free can be written: that is the trouble of all pools. Each of them says so.
+fn nothing(sight: Sight<'_>, members: &Members<'_>, why: &str, now: Timestamp) -> Kept {
+    let why = format!("the ledger cannot be written: {why}");
+    let all: BTreeMap<String, String> = sight.objects.pools.keys().map(|pool| (pool.clone(), why.clone())).collect();
+    let refused = Refused { rollouts: all.clone(), ..Refused::default() };
+    let mut round = round(Sight { refused: &refused, ..sight }, members, now);
+    round.freed.clear();
+    round.ledger = sight.ledger.status.clone().unwrap_or_default();
+    Kept { round, refused: all }
 }
 
 /// Who writes the ledger.

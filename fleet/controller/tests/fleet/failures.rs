@@ -154,9 +154,21 @@ fn what_cannot_be_written_of_one_pool_is_its_own_trouble() {
     site.may(&all);
     site.until("it says that", |site| site.status_of("other").message.contains("its grants cannot be written"));
     assert_eq!((site.node_status("n2").reason.as_str(), site.ledger().grants.len()), ("Unwritten", 0));
+    site.chronicle.hold("n1 drain");
     site.pool_target("newer");
-    site.until("the pool p is done again", |site| site.nodes[0].runs() == payload("newer"));
+    site.until("the pool p goes on again", |site| site.chronicle.count("n1 cordon") == 2);
     assert_eq!(site.nodes[1].runs(), payload("old"));
+    // What is free cannot be written, either. Then all of them wait, and say why.
+    let mut none = all.clone();
+    none.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["disruptionledgers/status"]));
+    site.may(&none);
+    site.chronicle.release("n1 drain");
+    let says = |site: &Site, pool: &str| {
+        site.status_of(pool).message.contains("the ledger cannot be written: the API server says 403")
+    };
+    site.until("all say so", |site| says(site, "p") && says(site, "other"));
+    assert_eq!((site.nodes[0].runs(), site.ledger().grants.len()), (payload("newer"), 1));
+    site.may(&all);
     allow("");
     site.until("nothing is refused", |site| site.nodes[1].runs() == payload("new") && site.ledger().grants.is_empty());
     site.until("and that is said", |_| refused("other") == 0.0);
