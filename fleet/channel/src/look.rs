@@ -1,7 +1,10 @@
 //! One look into a channel's registry. It blocks.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use slipway::payload::registry::Options;
+use slipway_core::digest::Sha256;
 
 use crate::{
     candidate::Candidate,
@@ -24,12 +27,29 @@ pub fn look(
     source: Option<&Source>,
     now: Timestamp,
 ) -> Result<Vec<Candidate>, DiscoverError> {
+    look_on(spec, options, limits, (known, &[]), source, now)
+}
+
+/// The same, and it goes on from what one had read that was too long: whose signatures that looked for in vain are not looked
+/// for again before all others were. `read` must be of the same demand for signatures.
+pub fn look_on(
+    spec: &Spec,
+    options: &Options,
+    limits: Limits,
+    (known, read): (&[Candidate], &[Candidate]),
+    source: Option<&Source>,
+    now: Timestamp,
+) -> Result<Vec<Candidate>, DiscoverError> {
     let repository = Repository::of(spec, options)?;
     let too_long = |why: &str, read| DiscoverError::TooLong { why: why.to_owned(), read };
     let mut candidates = discover(spec, &repository, limits, known, now).map_err(|error| match error {
         DiscoverError::Image(error) if options.is_over() => too_long(&error.to_string(), Vec::new()),
         error => error,
     })?;
+    let read: BTreeMap<Sha256, &Candidate> = read.iter().map(|of| (of.digest, of)).collect();
+    for candidate in candidates.iter_mut().filter(|of| of.signed.is_none()) {
+        candidate.signed = read.get(&candidate.digest).and_then(|read| read.signed.clone());
+    }
     if options.is_over() {
         candidates.retain(|candidate| candidate.says.is_ok());
         return Err(too_long(&format!("{} images were read", candidates.len()), candidates));
@@ -38,7 +58,10 @@ pub fn look(
     while let Some((n, demand)) = lacks_signatures(spec, &candidates, source, now) {
         let signed = signed(&repository, demand, candidates[n].digest);
         if options.is_over() {
-            return Err(too_long("signatures were looked for", candidates));
+            let looked = candidates.iter().filter(|of| of.signed.is_some()).count();
+            let why =
+                format!("the signatures of {looked} images were looked for, and the next look goes on from there");
+            return Err(too_long(&why, candidates));
         }
         candidates[n].signed = Some(signed);
     }

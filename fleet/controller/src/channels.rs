@@ -21,7 +21,8 @@ use slipway_channel::{
     candidate::Candidate,
     choose::Source,
     discover::{DiscoverError, Limits, named},
-    look::look,
+    look::look_on,
+    signatures::Signatures,
     spec::Spec,
 };
 use slipway_fleet_objects::channel::ChannelStatus;
@@ -47,8 +48,48 @@ struct Ended {
     outcome: std::result::Result<Vec<Candidate>, Failed>,
 }
 
-/// What looks have read that were too long, by channel: where, and what.
-type Read = BTreeMap<String, (String, Vec<Candidate>)>;
+/// What looks have read that did not come to their end, by channel.
+type Read = BTreeMap<String, Unfinished>;
+
+/// What a look has read.
+struct Unfinished {
+    /// Where.
+    place: String,
+    /// Whose signatures it has looked for.
+    demand: Option<Signatures>,
+    read: Vec<Candidate>,
+}
+
+impl Unfinished {
+    /// What of it counts for a look as this spec says.
+    fn of(self, spec: &Spec) -> Vec<Candidate> {
+        let mut read = if self.place == place(spec) { self.read } else { Vec::new() };
+        if self.demand != spec.signatures {
+            read.iter_mut().for_each(|of| of.signed = None);
+        }
+        read
+    }
+}
+
+/// What goes on.
+#[derive(Default)]
+struct Busy {
+    /// Looks that have ended.
+    ended: Vec<Ended>,
+    /// Channels that are being looked into.
+    under_way: BTreeSet<String>,
+    /// Channels of which the API server has refused the status: when, and of which generation. What was found is lost with it,
+    /// and the registry is not asked for it again and again.
+    refused: BTreeMap<String, (Timestamp, i64)>,
+}
+
+impl Busy {
+    /// Whether this channel is left alone for now.
+    fn rests(&self, name: &str, known: &Known, spec: &Spec, now: Timestamp) -> bool {
+        let waits = |(at, of): &(Timestamp, i64)| *of == known.generation && now < choices::again(spec).after(*at);
+        self.under_way.contains(name) || self.refused.get(name).is_some_and(waits)
+    }
+}
 
 /// The channels of a cluster.
 pub struct Channels {
@@ -86,13 +127,12 @@ impl Channels {
     /// Look, and write what follows, for ever.
     pub async fn run(&self, interval: Duration) -> Infallible {
         let mut looks = JoinSet::new();
-        let mut under_way = BTreeSet::new();
-        let mut ended: Vec<Ended> = Vec::new();
+        let mut busy = Busy::default();
         loop {
-            match self.turn(&mut ended, &under_way).await {
+            match self.turn(&mut busy).await {
                 Ok(due) => {
                     for (name, begun, job) in due {
-                        under_way.insert(name.clone());
+                        busy.under_way.insert(name.clone());
                         looks.spawn(async move { Ended { name, begun, outcome: job.await } });
                     }
                 }
@@ -100,8 +140,8 @@ impl Channels {
             }
             tokio::select! {
                 Some(Ok(done)) = looks.join_next() => {
-                    under_way.remove(&done.name);
-                    ended.push(done);
+                    busy.under_way.remove(&done.name);
+                    busy.ended.push(done);
                 }
                 () = rest(interval, SOON, &self.wakes.channels) => {}
             }
@@ -111,8 +151,7 @@ impl Channels {
     /// Write what follows from the looks that have ended. What is to be looked into now.
     async fn turn(
         &self,
-        ended: &mut Vec<Ended>,
-        under_way: &BTreeSet<String>,
+        busy: &mut Busy,
     ) -> Result<Vec<(String, Begun, impl Future<Output = std::result::Result<Vec<Candidate>, Failed>> + use<>)>> {
         let (objects, now) = (self.cluster.channels().await?, Timestamp::now());
         let mut all = BTreeMap::new();
@@ -124,7 +163,7 @@ impl Channels {
             }
         }
         let metrics = self.cluster.metrics();
-        for Ended { name, begun, outcome } in ended.drain(..) {
+        for Ended { name, begun, outcome } in busy.ended.drain(..) {
             metrics.looked(&name, outcome.as_ref().err().map_or("Answered", |failed| failed.word));
             let Some(known) = all.get_mut(&name) else { continue };
             if let Some(status) = choices::looked(known, &begun, outcome, now) {
@@ -135,14 +174,23 @@ impl Channels {
         for (name, object) in &objects {
             let Some(status) = choices::status(name, &all, now) else { continue };
             taken.extend(status.latest.as_ref().map(|latest| (name.clone(), latest.version.clone())));
-            self.write(name, object, &status, now).await;
+            match self.write(name, object, &status, now).await {
+                Ok(()) => {}
+                // Who was faster has seen as much.
+                Err(Error::Conflict(_)) => {}
+                Err(e) => {
+                    eprintln!("{e}");
+                    busy.refused.insert(name.clone(), (now, all.get(name).map_or(0, |known| known.generation)));
+                }
+            }
         }
+        busy.refused.retain(|name, _| all.contains_key(name));
         metrics.channels(taken.into_iter());
         self.read.lock().unwrap_or_else(PoisonError::into_inner).retain(|name, _| all.contains_key(name));
         let mut due = Vec::new();
         for (name, known) in &all {
-            if !under_way.contains(name)
-                && let Ok(spec) = &known.spec
+            if let Ok(spec) = &known.spec
+                && !busy.rests(name, known, spec, now)
                 && choices::is_due(name, &all, now)
             {
                 due.push((
@@ -155,23 +203,19 @@ impl Channels {
         Ok(due)
     }
 
-    /// Write a status that is another one, and tell of what is new in it. Who was faster has seen as much.
-    async fn write(&self, name: &str, read: &DynamicObject, status: &ChannelStatus, now: Timestamp) {
+    /// Write a status that is another one, and tell of what is new in it.
+    async fn write(&self, name: &str, read: &DynamicObject, status: &ChannelStatus, now: Timestamp) -> Result<()> {
         let before = known(read).map(|known| known.status).unwrap_or_default();
         if before == *status {
-            return;
+            return Ok(());
         }
-        match self.cluster.write_channel(read, status).await {
-            Ok(()) => {}
-            Err(Error::Conflict(_)) => return,
-            Err(e) => return eprintln!("{e}"),
-        }
+        self.cluster.write_channel(read, status).await?;
         if (&before.latest, &before.floors) != (&status.latest, &status.floors) {
             // Pools follow it.
             self.wakes.turn.notify_one();
         }
         let Some(latest) = status.latest.as_ref().filter(|latest| before.latest.as_ref() != Some(*latest)) else {
-            return;
+            return Ok(());
         };
         let told = Told {
             kind: "Channel",
@@ -187,6 +231,7 @@ impl Channels {
         if let Err(e) = self.cluster.tell(&told.event(now)).await {
             eprintln!("{e}");
         }
+        Ok(())
     }
 
     /// A look on a thread of its own.
@@ -205,13 +250,16 @@ impl Channels {
             let taken = places.of(&registry).await;
             let job = spawn_blocking(move || {
                 let before = read.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                let before = before.filter(|(of, _)| *of == place(&spec)).map(|(_, read)| read);
-                let known = with(known, before.unwrap_or_default());
+                let before = before.map(|before| before.of(&spec)).unwrap_or_default();
+                let known = with(known, before.clone());
                 let options = Options { deadline: Some(Instant::now() + PATIENCE), ..options };
-                let mut found = look(&spec, &options, limits, &known, source.as_ref(), Timestamp::now());
-                if let Err(DiscoverError::TooLong { read: new, .. }) = &mut found {
-                    let all = if new.is_empty() { known } else { take(new) };
-                    read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (place(&spec), all));
+                let all = (&known[..], &before[..]);
+                let mut found = look_on(&spec, &options, limits, all, source.as_ref(), Timestamp::now());
+                if let Err(error) = &mut found {
+                    let new = if let DiscoverError::TooLong { read, .. } = error { take(read) } else { Vec::new() };
+                    let all = if new.is_empty() { before } else { new };
+                    let unfinished = Unfinished { place: place(&spec), demand: spec.signatures, read: all };
+                    read.lock().unwrap_or_else(PoisonError::into_inner).insert(name, unfinished);
                 }
                 drop(taken);
                 found

@@ -159,8 +159,13 @@ pub fn is_due(name: &str, all: &BTreeMap<String, Known>, now: Timestamp) -> bool
     if status.looked_generation != *generation || (answered && lacks(name, spec, status, all, now)) {
         return true;
     }
-    let pause = if answered { spec.interval() } else { spec.interval().min(Span::minutes(1)) };
+    let pause = if answered { spec.interval() } else { again(spec) };
     pause.after(looked_at) <= now
+}
+
+/// How long a registry is left alone after a look that came to nothing.
+pub fn again(spec: &Spec) -> Span {
+    spec.interval().min(Span::minutes(1))
 }
 
 /// Something may be taken now whose signatures or whose payload nobody has needed yet.

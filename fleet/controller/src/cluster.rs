@@ -37,7 +37,7 @@ pub enum Error {
     /// Somebody has written it meanwhile, or made it: look again.
     #[error("{0}: somebody else has written it meanwhile")]
     Conflict(String),
-    /// The API server says no to this one, and would again.
+    /// The API server says no to this one, and may say yes to others.
     #[error("{what}: {why}")]
     Refused { what: String, why: String },
     /// It does not answer, or cannot.
@@ -104,8 +104,9 @@ impl Cluster {
         self.within("the ledger", ledgers.create(&PostParams::default(), &new)).await
     }
 
-    /// Write the ledger, if nobody has since it was read. Everything that is granted or freed comes through here.
-    pub async fn write_ledger(&self, read: &DisruptionLedger, ledger: &Ledger) -> Result<()> {
+    /// Write the ledger, if nobody has since it was read. Everything that is granted or freed comes through here. What comes
+    /// back is the ledger as it is now.
+    pub async fn write_ledger(&self, read: &DisruptionLedger, ledger: &Ledger) -> Result<DisruptionLedger> {
         let mut new = read.clone();
         new.status = Some(ledger.clone());
         self.write_status("the ledger", LEDGER, &new).await
@@ -114,10 +115,10 @@ impl Cluster {
     /// Write the status of a rollout, if nobody has written it since it was read.
     pub async fn write_rollout(&self, rollout: &Rollout) -> Result<()> {
         let name = rollout.metadata.name.as_deref().unwrap_or_default();
-        self.write_status(&format!("rollout {name}"), name, rollout).await
+        self.write_status(&format!("rollout {name}"), name, rollout).await.map(drop)
     }
 
-    async fn write_status<K>(&self, what: &str, name: &str, object: &K) -> Result<()>
+    async fn write_status<K>(&self, what: &str, name: &str, object: &K) -> Result<K>
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
     {
@@ -142,11 +143,15 @@ impl Cluster {
             self.each::<UpgradePolicy>("policies"),
             self.each::<Channel>("channels"),
             self.within_list("rollouts", self.all::<Rollout>()),
-            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| upgrade.metadata.managed_fields = None),
+            self.lean("nodes' upgrades", self.all::<NodeUpgrade>(), |upgrade| {
+                upgrade.metadata.managed_fields = None;
+                true
+            }),
             self.lean("nodes", self.all::<core::Node>(), |node| {
                 // Most of a Node, and no decision needs it.
                 node.metadata.managed_fields = None;
                 node.status.iter_mut().for_each(|status| status.images = None);
+                true
             }),
         )?;
         let upgrades = upgrades.into_iter().filter_map(|of| Some((of.metadata.name.clone()?, of))).collect();
@@ -184,7 +189,7 @@ impl Cluster {
         let mut new = read.clone();
         new.data["status"] = json!(status);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<Channel>(&()));
-        self.write(&format!("channel {name}"), &api, name, &new).await
+        self.write(&format!("channel {name}"), &api, name, &new).await.map(drop)
     }
 
     /// Tell people of a pool.
@@ -232,7 +237,7 @@ impl Cluster {
     }
 
     /// Write the status of an object, if nobody has written it since it was read.
-    async fn write<K>(&self, what: &str, api: &Api<K>, name: &str, object: &K) -> Result<()>
+    async fn write<K>(&self, what: &str, api: &Api<K>, name: &str, object: &K) -> Result<K>
     where
         K: Resource + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
     {
@@ -240,25 +245,25 @@ impl Cluster {
         if object.meta().resource_version.as_deref().unwrap_or_default().is_empty() {
             return Err(Error::Failed { what: what.to_owned(), why: "it was never read".to_owned() });
         }
-        self.within(what, api.replace_status(name, &PostParams::default(), object)).await.map(drop)
+        self.within(what, api.replace_status(name, &PostParams::default(), object)).await
     }
 
     async fn within_list<K>(&self, what: &str, api: Api<K>) -> Result<Vec<K>>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        self.lean(what, api, |_| ()).await
+        self.lean(what, api, |_| true).await
     }
 
-    /// All objects of a kind as they were at one time, in pages, and without what `spares` takes away.
-    async fn lean<K>(&self, what: &str, api: Api<K>, spares: fn(&mut K)) -> Result<Vec<K>>
+    /// All objects of a kind as they were at one time, in pages: those that `is_needed`, without what it takes away.
+    pub(crate) async fn lean<K>(&self, what: &str, api: Api<K>, is_needed: fn(&mut K) -> bool) -> Result<Vec<K>>
     where
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
         let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
             let mut page = self.within(what, api.list(&params)).await?;
-            page.items.iter_mut().for_each(spares);
+            page.items.retain_mut(is_needed);
             all.append(&mut page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -279,10 +284,11 @@ impl Cluster {
             }
             Ok(Err(kube::Error::Api(status))) => {
                 let why = format!("the API server says {}: {}", status.code, status.message);
-                // These pass: a list that took too long, too many requests, and all that is the server's own trouble.
-                let is_final = (400..500).contains(&status.code) && !matches!(status.code, 410 | 429);
+                // These pass, and are of all objects alike: a list that took too long, too many requests, and no server. An
+                // error within the server (500) may be of this object alone: it is too large for etcd, or some webhook fails.
+                let passes = matches!(status.code, 410 | 429 | 502..=504);
                 let what = what.to_owned();
-                (Answer::Refused, Err(if is_final { Error::Refused { what, why } } else { failed(why) }))
+                (Answer::Refused, Err(if passes { failed(why) } else { Error::Refused { what, why } }))
             }
             Ok(Err(e)) => (Answer::Silent, Err(failed(format!("the API server does not answer: {e}")))),
             Ok(Ok(answer)) => (Answer::Answered, Ok(answer)),

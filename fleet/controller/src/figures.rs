@@ -11,18 +11,20 @@ use crate::{
     seen::Look,
 };
 
-/// What each pool is like, by name. The words are those of its status and of its nodes' status.
+/// What each pool is like, by name. The words are those of its status and of its nodes' status; `answers` has what came of
+/// requests by node, `refused` what could not be written by pool.
 pub fn of(
     round: &Round,
     members: &Members<'_>,
     looks: &BTreeMap<String, Look>,
-    answers: &BTreeMap<String, Answer>,
+    (answers, refused): (&BTreeMap<String, Answer>, &BTreeMap<String, String>),
 ) -> BTreeMap<String, PoolFigures> {
     let pools = round.pools.iter().map(|(name, course)| {
         let mut figures = match course {
             Ok(course) => of_course(course, looks, answers),
             Err(problem) => of_problem(problem, members.of(name).len()),
         };
+        figures.refused = refused.contains_key(name);
         figures.grants = round.ledger.grants.iter().filter(|grant| grant.node.pool == *name).count();
         (name.clone(), figures)
     });
@@ -40,7 +42,7 @@ fn of_course(course: &Course, looks: &BTreeMap<String, Look>, answers: &BTreeMap
         budget: Some(limits.max_unavailable.unavailable(limits.size)),
         failures: course.snapshot.nodes.iter().filter(|seen| seen.failure().is_some()).count(),
         nodes,
-        grants: 0,
+        ..PoolFigures::default()
     }
 }
 

@@ -29,6 +29,7 @@
 //! * [`volumes`]: what a node would lose with its machine
 //! * [`stock`]: both, as they are now
 //! * [`round`]: what follows from one look
+//! * [`keep`]: what stays of it, written
 //! * [`turn`]: one look, and what follows from it
 //! * [`channels`]: channels, looked into and written
 //! * [`places`]: how many registries are looked into at once
@@ -48,6 +49,7 @@ pub mod cluster;
 pub mod events;
 pub mod figures;
 pub mod follow;
+pub mod keep;
 pub mod machines;
 pub mod metrics;
 pub mod names;

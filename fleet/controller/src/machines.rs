@@ -13,11 +13,11 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, Preconditions},
+    api::{DeleteParams, DynamicObject, Preconditions},
     core::ApiResource,
     discovery,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_rollout::facts::Machine;
 
 use crate::{
@@ -43,7 +43,8 @@ pub struct Found {
     pub name: String,
     /// Which writing of it was read.
     pub version: String,
-    kind: ApiResource,
+    /// The kind, in the version in which it was read.
+    pub kind: ApiResource,
 }
 
 /// Whose machines nodes are. Who succeeds whom follows from what is found: [`slipway_rollout::replace`].
@@ -74,8 +75,9 @@ impl Provider for ClusterApi<'_> {
         let none = || Error::Failed { what: GROUP.to_owned(), why: "the API server knows no Machine".to_owned() };
         let (kind, _) = group.recommended_kind("Machine").ok_or_else(none)?;
         let machines: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let machines = self.cluster.within("machines", machines.list(&ListParams::default())).await?;
-        Ok(machines.items.iter().filter_map(|object| found(object, nodes, &kind)).collect())
+        let machines = self.cluster.lean("machines", machines, spare).await?;
+        let nodes = by_name(nodes);
+        Ok(machines.iter().filter_map(|object| found(object, &nodes, &kind)).collect())
     }
 
     async fn delete(&self, found: &Found) -> Result<()> {
@@ -89,12 +91,26 @@ impl Provider for ClusterApi<'_> {
     }
 }
 
+/// Take away what nobody needs of a Machine. All of them are needed.
+fn spare(machine: &mut DynamicObject) -> bool {
+    machine.metadata.managed_fields = None;
+    machine.metadata.annotations = None;
+    machine.data = json!({ "status": { "nodeRef": machine.data["status"]["nodeRef"].take() } });
+    true
+}
+
+/// Nodes by their names, of which each is there once.
+fn by_name(nodes: &[core::Node]) -> BTreeMap<&str, &core::Node> {
+    nodes.iter().map(|node| (seen::name(node), node)).collect()
+}
+
 /// A Machine as decisions see it. One without a UID or a time never was in an API server.
-fn found(object: &DynamicObject, nodes: &[core::Node], kind: &ApiResource) -> Option<Found> {
+fn found(object: &DynamicObject, nodes: &BTreeMap<&str, &core::Node>, kind: &ApiResource) -> Option<Found> {
     let meta = &object.metadata;
     let (name, namespace) = (meta.name.clone()?, meta.namespace.clone()?);
     let made = Timestamp::from_second(meta.creation_timestamp.as_ref()?.0.as_second()).ok()?;
-    let node = nodes.iter().find(|node| is_of(node, meta, &object.data));
+    let named = object.data["status"]["nodeRef"]["name"].as_str().and_then(|name| nodes.get(name));
+    let node = named.filter(|node| is_of(node, meta, &object.data));
     let machine = Machine {
         uid: meta.uid.clone()?,
         name: format!("{namespace}/{name}"),
@@ -142,7 +158,7 @@ fn set(machine: &ObjectMeta, namespace: &str) -> std::result::Result<String, Str
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use serde_json::json;
+    use kube::core::GroupVersionKind;
 
     use super::*;
 
@@ -170,6 +186,22 @@ mod tests {
         for other in [json!({ MACHINE: "m2", NAMESPACE: "a" }), json!({ MACHINE: "m1", NAMESPACE: "b" })] {
             assert!(!is_it(&other, json!({ "name": "n1", "uid": "u1" })));
         }
+    }
+
+    #[test]
+    fn what_is_not_needed_of_a_machine_is_not_kept() {
+        let owner = json!({ "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineSet", "name": "s", "uid": "u", "controller": true });
+        let meta = json!({ "name": "m1", "namespace": "a", "uid": "um", "resourceVersion": "7", "annotations": { "b": "c" },
+            "creationTimestamp": "2026-06-01T12:00:00Z", "ownerReferences": [owner], "managedFields": [{ "manager": "m" }] });
+        let mut object: DynamicObject = serde_json::from_value(json!({ "metadata": meta, "spec": { "bootstrap": {} },
+            "status": { "nodeRef": { "name": "n1", "uid": "u1" }, "phase": "Running" } }))
+        .unwrap();
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta1", "Machine"));
+        let (nodes, before) = ([node(json!({}))], object.clone());
+        assert!(spare(&mut object));
+        assert_eq!(object.data, json!({ "status": { "nodeRef": { "name": "n1", "uid": "u1" } } }));
+        let [lean, whole] = [&object, &before].map(|of| found(of, &by_name(&nodes), &kind).unwrap().machine);
+        assert_eq!((&lean, lean.node.as_deref()), (&whole, Some("u1")));
     }
 
     #[test]

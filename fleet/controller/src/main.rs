@@ -111,7 +111,7 @@ async fn run(args: Args) -> Result<()> {
         () = turns => {}
         never = serve(listener, Arc::clone(&face)) => match never {},
         never = channels.run(interval) => match never {},
-        never = watch(client, Arc::clone(&wakes)) => match never {},
+        never = watch(client, Arc::clone(&wakes), Arc::clone(&face.metrics)) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }

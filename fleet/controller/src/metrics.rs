@@ -50,6 +50,12 @@ struct Takes {
     version: String,
 }
 
+/// Of which kind of objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResource {
+    resource: String,
+}
+
 /// What a pool is like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolFigures {
@@ -63,6 +69,8 @@ pub struct PoolFigures {
     pub nodes: BTreeMap<String, usize>,
     /// Grants that its nodes hold.
     pub grants: usize,
+    /// Something of it cannot be written.
+    pub refused: bool,
 }
 
 /// How a request to the API server ended.
@@ -92,6 +100,7 @@ struct Now {
     grants: Family<OfPool, Gauge>,
     budget: Family<OfPool, Gauge>,
     failures: Family<OfPool, Gauge>,
+    refused: Family<OfPool, Gauge>,
     states: Family<InState, Gauge>,
     nodes: Family<InState, Gauge>,
     takes: Family<Takes, Gauge>,
@@ -108,6 +117,7 @@ pub struct Metrics {
     last_round: Gauge,
     requests: Family<Ended, Counter>,
     looks: Family<Looked, Counter>,
+    watches: Family<OfResource, Gauge>,
 }
 
 impl Default for Metrics {
@@ -117,6 +127,8 @@ impl Default for Metrics {
         registry.register("grants", "Grants that nodes of a pool hold", now.grants.clone());
         registry.register("budget", "Nodes of a pool that may be unavailable at once", now.budget.clone());
         registry.register("failures", "Nodes that failed in the rollout that is followed", now.failures.clone());
+        let help = "1 if the API server refuses to write something of a pool, and nothing of it begins";
+        registry.register("pool_refused", help, now.refused.clone());
         registry.register("pool_state", "1 for the word that the pool's status has", now.states.clone());
         registry.register("nodes", "Nodes of a pool, by the word of their NodeUpgrade", now.nodes.clone());
         registry.register("channel_takes", "1 for the version that a channel takes", now.takes.clone());
@@ -132,7 +144,10 @@ impl Default for Metrics {
         registry.register("api_requests", "Requests to the API server, by how they ended", requests.clone());
         let looks = Family::default();
         registry.register("channel_looks", "Looks into registries, by what came of them", looks.clone());
-        Self { registry, now: Mutex::new(now), rounds, seconds, last_round, requests, looks }
+        let watches = Family::default();
+        let help = "1 if the API server refuses to tell of changes: they are looked for at intervals";
+        registry.register("watch_refused", help, watches.clone());
+        Self { registry, now: Mutex::new(now), rounds, seconds, last_round, requests, looks, watches }
     }
 }
 
@@ -158,7 +173,7 @@ impl Metrics {
     /// What all pools are like now, and the ledger.
     pub fn pools(&self, pools: &BTreeMap<String, PoolFigures>, epoch: u64) {
         let now = self.now();
-        for family in [&now.grants, &now.budget, &now.failures] {
+        for family in [&now.grants, &now.budget, &now.failures, &now.refused] {
             family.clear();
         }
         now.states.clear();
@@ -167,6 +182,7 @@ impl Metrics {
             let (pool, set) = (OfPool { pool: name.clone() }, |gauge: &Gauge, n: usize| _ = gauge.set(number(n)));
             set(&now.grants.get_or_create(&pool), figures.grants);
             set(&now.failures.get_or_create(&pool), figures.failures);
+            set(&now.refused.get_or_create(&pool), usize::from(figures.refused));
             if let Some(budget) = figures.budget {
                 now.budget.get_or_create(&pool).set(i64::from(budget));
             }
@@ -192,6 +208,12 @@ impl Metrics {
     pub fn looked(&self, channel: &str, result: &str) {
         let looked = Looked { channel: channel.to_owned(), result: result.to_owned() };
         self.looks.get_or_create(&looked).inc();
+    }
+
+    /// Whether the API server refuses to tell of changes of these objects.
+    pub fn watch_refused(&self, resource: &str, is_so: bool) {
+        let of = OfResource { resource: resource.to_owned() };
+        self.watches.get_or_create(&of).set(i64::from(is_so));
     }
 
     /// A request to the API server has ended.

@@ -3,6 +3,8 @@
 //! * A new target is a new rollout. It begins when no node of the pool holds a grant any more: what has begun ends, and no
 //!   node goes to the new payload before its canaries do.
 //! * A node that came after the plan was made gets a further rollout of the same payload, when the last one is finished.
+//! * A plan is as large as fits into one object, with what is remembered of its nodes beside it. Who is left out gets a
+//!   further rollout, too.
 //! * What failed is not tried again by itself, and a payload that was denied gets no further rollout. Who deletes the
 //!   rollout has it tried again.
 
@@ -12,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource as _;
 use slipway_core::digest::Sha256;
 use slipway_fleet_objects::{
-    pool::NodePool,
+    pool::{NodePool, Strategy},
     rollout::{Rollout, RolloutSpec},
 };
 use slipway_rollout::{
@@ -27,6 +29,9 @@ use crate::{names, pools::Wish};
 pub const FINISHED: &str = "Finished";
 /// The state of a rollout whose pool has another target now.
 pub const SUPERSEDED: &str = "Superseded";
+
+/// The largest plan, bytes. etcd takes 1.5 MiB for an object; the rest of it needs some 0.3 MiB.
+const LARGEST: usize = 1_200_000;
 
 /// What is followed in a pool.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +118,10 @@ pub fn next(wish: &Wish, seen: &[Seen], last: Option<&Rollout>, own: Option<&str
 
 fn rollout(wish: &Wish, nodes: impl Iterator<Item = Node>, last: Option<&Rollout>, own: Option<&str>) -> Rollout {
     let pool = wish.pool.metadata.name.as_deref().unwrap_or_default();
-    let plan = Plan::new(pool, wish.payload, nodes, &wish.rules, wish.pool.spec.order, own);
+    let plan = |nodes: Vec<Node>| Plan::new(pool, wish.payload, nodes, &wish.rules, wish.pool.spec.order, own);
+    let whole = plan(nodes.collect());
+    let fits = fitting(&whole, wish.pool.spec.strategy);
+    let plan = if fits.len() == whole.nodes().count() { whole } else { plan(fits) };
     let name = names::rollout(pool, wish.payload, last);
     let mut rollout = Rollout::new(&name, RolloutSpec { image: wish.image.clone(), plan });
     // It goes with its pool.
@@ -125,4 +133,22 @@ fn rollout(wish: &Wish, nodes: impl Iterator<Item = Node>, last: Option<&Rollout
         ..OwnerReference::default()
     }]);
     rollout
+}
+
+/// The first nodes of a plan: as many as fit into one Rollout.
+fn fitting(plan: &Plan, strategy: Strategy) -> Vec<Node> {
+    let mut room = LARGEST;
+    let fits = |node: &&Node| {
+        let written = serde_json::to_vec(node).map_or(usize::MAX, |text| text.len() + 1);
+        // Who is replaced has its successor in the status: two UIDs, and what JSON needs.
+        let remembered = if strategy == Strategy::Replace { 2 * node.uid.len() + 6 } else { 0 };
+        match room.checked_sub(written.saturating_add(remembered)) {
+            Some(rest) => {
+                room = rest;
+                true
+            }
+            None => false,
+        }
+    };
+    plan.nodes().map(|(_, node)| node).take_while(fits).cloned().collect()
 }

@@ -27,6 +27,10 @@ use crate::{
 /// The longest message. What is longer is in the objects of the nodes.
 const LONGEST: usize = 1000;
 
+/// What is told of nodes that are being replaced, bytes: with more of them at once the rest is left out. A Rollout is one
+/// object, whose size has an end.
+const REPLACING: usize = 200_000;
+
 /// What goes on, in one word that stays the same, and for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
@@ -51,8 +55,15 @@ fn goes_on(why: &WhyNot) -> bool {
     is_asked || matches!(why, Deletes { .. } | MachineGoes { .. } | SuccessorJoins { .. })
 }
 
-/// Why this node does not go, with what its own service says.
+/// Why this node does not go, with what its own service says, and what a person can do if nobody else can.
 pub fn sentence(course: &Course, waiting: &Waiting) -> String {
+    let Waiting { node, why } = waiting;
+    let holds = course.snapshot.ledger.held(&node.uid).is_some();
+    let remedy = why.remedy(&node.name, holds).map(|what| format!(": {what}")).unwrap_or_default();
+    said(course, waiting) + &remedy
+}
+
+fn said(course: &Course, waiting: &Waiting) -> String {
     let why = &waiting.why;
     if let (WhyNot::Skipped | WhyNot::NotInPlan, Some(held)) = (why, course.wish.held.get(&waiting.node.uid)) {
         return held.clone();
@@ -156,7 +167,13 @@ fn replacing(course: &Course) -> Vec<Replacing> {
         reason: waiting.why.word().to_owned(),
         message: sentence(course, waiting),
     };
-    course.decision.waiting.iter().filter(is_replaced).map(of).collect()
+    let mut told = 0;
+    let fits = |of: &Replacing| {
+        // The keys and what JSON needs have less than a hundred.
+        told += of.node_uid.len() + of.node.len() + of.reason.len() + of.message.len() + 100;
+        told <= REPLACING
+    };
+    course.decision.waiting.iter().filter(is_replaced).map(of).take_while(fits).collect()
 }
 
 /// A rollout that is put aside. That it was given up stays, whatever the pool says by now.

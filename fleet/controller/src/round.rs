@@ -40,6 +40,17 @@ pub struct Sight<'a> {
     pub stock: &'a Stock,
     /// The UID of the node that this controller runs on.
     pub own: Option<&'a str>,
+    /// What could not be written a moment ago.
+    pub refused: &'a Refused,
+}
+
+/// What cannot be written, by pool, and why. That is this pool's own trouble: others go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Its rollouts. Nothing of the pool begins, and no grant of it is freed by what would have to be remembered there.
+    pub rollouts: BTreeMap<String, String>,
+    /// Its new grants.
+    pub grants: BTreeMap<String, String>,
 }
 
 /// What follows.
@@ -102,14 +113,18 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
     let wishes = sight.objects.pools.keys().map(|name| (name, wish(name, sight.objects, members, sight.looks)));
     let wishes: Vec<(&String, Result<Wish, Problem>)> = wishes.collect();
     let targets = wishes.iter().filter_map(|(name, wish)| Some(((*name).clone(), wish.as_ref().ok()?.payload)));
+    // Nobody would remember there who succeeded whom.
+    let unclear = wishes.iter().filter(|(_, wish)| wish.is_err()).map(|(name, _)| name.as_str());
+    let unclear: BTreeSet<&str> = unclear.chain(sight.refused.rollouts.keys().map(String::as_str)).collect();
     let mut freed = Vec::new();
-    let mut ledger = freed_ledger(sight, members, &targets.collect(), &mut freed);
+    let mut ledger = freed_ledger(sight, members, (&targets.collect(), &unclear), &mut freed);
     let succeeded: BTreeMap<String, String> = freed.iter().filter_map(successor).collect();
     let mut round =
         Round { ledger: Ledger::default(), freed, pools: BTreeMap::new(), new: Vec::new(), aside: Vec::new() };
     for (name, wish) in wishes {
         let course = wish.map(|wish| {
-            let course = course(wish, name, sight, members, (&ledger, &succeeded), now);
+            let mut course = course(wish, name, sight, members, (&ledger, &succeeded), now);
+            withhold(&mut course, name, sight.refused);
             for action in &course.decision.actions {
                 // The decision has asked this ledger, which is the one that is written; what it says now counts.
                 if let Action::Grant { node, replaces } = action
@@ -121,6 +136,7 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
             course
         });
         if let Ok(course) = &course
+            && !sight.refused.rollouts.contains_key(name)
             && course.rollout.as_ref().is_none_or(|of| of.spec.plan.payload == course.wish.payload)
         {
             let last = plans::last(name, course.wish.payload, &sight.objects.rollouts);
@@ -136,11 +152,11 @@ pub fn round(sight: Sight<'_>, members: &Members<'_>, now: Timestamp) -> Round {
 }
 
 /// The ledger without what is free, whatever pool it belongs to; and not behind what nodes obeyed: of a ledger that was
-/// made anew they would obey nothing.
+/// made anew they would obey nothing. What stays of a pool that is unclear stays as it is.
 fn freed_ledger(
     sight: Sight<'_>,
     members: &Members<'_>,
-    targets: &BTreeMap<String, Sha256>,
+    (targets, unclear): (&BTreeMap<String, Sha256>, &BTreeSet<&str>),
     freed: &mut Vec<Action>,
 ) -> Ledger {
     let read = sight.ledger.status.clone().unwrap_or_default();
@@ -151,9 +167,15 @@ fn freed_ledger(
         nodes.push(seen::seen(sight.looks.get(seen::uid(node)), seen::member(node, pool, ""), Sha256([0; 32]), &[]).0);
     }
     let mut evidence = evidence(sight, &read);
-    evidence.extend(replace::succeeded(&read, &nodes, &sight.stock.machines().unwrap_or_default(), targets));
-    let mut ledger = frees(&read, &nodes, &evidence, freed);
+    let pool = |uid: &str| read.held(uid).map(|grant| grant.node.pool.as_str());
+    let succeeded = replace::succeeded(&read, &nodes, &sight.stock.machines().unwrap_or_default(), targets);
+    evidence.extend(succeeded.into_iter().filter(|of| pool(&of.uid).is_none_or(|pool| !unclear.contains(pool))));
     let obeyed = nodes.iter().filter_map(|seen| Some(seen.says.as_ref()?.token)).max().unwrap_or(0);
+    nodes.retain(|seen| pool(&seen.node.uid).is_none_or(|pool| !sight.refused.rollouts.contains_key(pool)));
+    let mut ledger = frees(&read, &nodes, &evidence, freed);
+    if let Ok(machines) = sight.stock.machines() {
+        replace::forget(&mut ledger, &machines);
+    }
     ledger.epoch = ledger.epoch.max(obeyed);
     ledger
 }
@@ -259,6 +281,39 @@ fn elsewhere(pool: &str, sight: Sight<'_>, members: &Members<'_>) -> Vec<Node> {
         (of != pool).then(|| seen::seen(look, seen::member(node, of, ""), Sha256([0; 32]), &[]).0)
     });
     others.filter(|seen: &Seen| !seen.is_well()).map(|seen| seen.node).collect()
+}
+
+/// What cannot be written is not acted on, and nodes say so.
+fn withhold(course: &mut Course, pool: &str, refused: &Refused) {
+    let Course { decision, snapshot, .. } = course;
+    if let Some(why) = refused.rollouts.get(pool) {
+        let held = decision.actions.drain(..).filter_map(|action| {
+            let Action::Free { uid, .. } = action else { return None };
+            let node = snapshot.ledger.held(&uid)?.node.clone();
+            Some(Waiting { node, why: WhyNot::Unwritten(why.clone()) })
+        });
+        let held: Vec<Waiting> = held.collect();
+        decision.waiting.retain(|waiting| held.iter().all(|of| of.node.uid != waiting.node.uid));
+        decision.waiting.extend(held);
+        decision.finished = false;
+    } else if refused.grants.contains_key(pool) {
+        decision.actions.retain(|action| !matches!(action, Action::Grant { .. }));
+    }
+    let Some(why) = refused.rollouts.get(pool).or(refused.grants.get(pool)) else { return };
+    let is_all = refused.rollouts.contains_key(pool);
+    for waiting in &mut decision.waiting {
+        let asks = matches!(
+            waiting.why,
+            WhyNot::Staging
+                | WhyNot::Begins { .. }
+                | WhyNot::Returns { .. }
+                | WhyNot::Aborts { .. }
+                | WhyNot::Deletes { .. }
+        );
+        if waiting.why == WhyNot::Granted || (is_all && asks) {
+            waiting.why = WhyNot::Unwritten(why.clone());
+        }
+    }
 }
 
 /// The pool has another target now: what has begun ends, and nothing else begins.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
-use kube::{Api, api::ListParams};
+use kube::Api;
 use slipway_fleet_objects::pool::Strategy;
 use slipway_rollout::{facts::Machine, ledger::Ledger};
 
@@ -61,13 +61,12 @@ impl Stock {
 }
 
 async fn keeps(cluster: &Cluster, objects: &Objects) -> Result<BTreeMap<String, String>> {
-    let all = ListParams::default();
     let of_cluster: Api<PersistentVolume> = Api::all(cluster.client().clone());
-    let volumes = cluster.within("volumes", of_cluster.list(&all)).await?.items;
+    let volumes = cluster.lean("volumes", of_cluster, volumes::is_needed).await?;
     let mut pods = Vec::new();
     if volumes::needs_pods(&volumes) {
         let of_cluster: Api<Pod> = Api::all(cluster.client().clone());
-        pods = cluster.within("pods", of_cluster.list(&all)).await?.items;
+        pods = cluster.lean("pods", of_cluster, volumes::is_needed_of).await?;
     }
     Ok(volumes::keeps(&objects.nodes, &volumes, &pods))
 }

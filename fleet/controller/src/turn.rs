@@ -4,16 +4,12 @@
 //! ledger. What stays of a failure is written before the grant of the node that failed is freed. A node is asked to begin
 //! with a grant that was read, not with one that was only written.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use slipway_fleet_objects::{
     pool::RunNow,
-    rollout::{Rollout, RolloutStatus},
     upgrade::{NodeUpgrade, NodeUpgradeSpec},
 };
 use slipway_node::goal::{Goal, Request};
@@ -26,18 +22,16 @@ use crate::{
     cluster::{Cluster, Error, Objects, Result},
     events::Told,
     figures,
+    keep::{FRESH, Kept, keep},
     machines::{ClusterApi, Provider as _},
     names,
     nodes::{Answer, Ask, Nodes},
     pools::Members,
     report,
-    round::{Course, Round, Sight, round, to_look},
+    round::{Course, Refused, Round, Sight, to_look},
     seen::{self, Look},
     stock::Stock,
 };
-
-/// For how long a look may be acted on.
-const FRESH: Duration = Duration::from_secs(60);
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,22 +66,21 @@ impl Controller {
         // After the nodes, some of which may have kept everybody waiting: volumes must not be older than they look.
         let stock = Stock::look(&self.cluster, &objects, &read).await;
         let own = objects.nodes.iter().find(|node| Some(seen::name(node)) == self.own.as_deref()).map(seen::uid);
-        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own };
+        let refused = &Refused::default();
+        let sight = Sight { ledger: &ledger, objects: &objects, looks: &looks, stock: &stock, own, refused };
         let (looked, now) = (Instant::now(), Timestamp::now());
-        let round = round(sight, &members, now);
-        match self.write(sight, &round, (looked, now)).await {
-            Ok(()) => {}
+        let Kept { round, mut refused } = match keep(&self.cluster, sight, &members, (looked, now)).await {
+            Ok(kept) => kept,
             // Somebody else was faster, and has seen as much.
             Err(Error::Conflict(_)) => return Ok(Again::AtOnce),
             Err(e) => return Err(e),
-        }
+        };
         let mut again = if round.ledger == read { Again::Later } else { Again::AtOnce };
         let mut answers = self.ask(&objects, &looks, &round).await;
         answers.extend(self.delete(&stock, &round, looked).await?);
         if answers.values().any(|answer| *answer == Answer::New) {
             again = Again::AtOnce;
         }
-        let mut refused = BTreeMap::new();
         for rollout in &round.new {
             match self.cluster.make_rollout(rollout).await {
                 Ok(true) => eprintln!("made rollout {}", rollout.metadata.name.as_deref().unwrap_or_default()),
@@ -102,38 +95,12 @@ impl Controller {
             again = Again::AtOnce;
         }
         let epoch = round.ledger.epoch;
-        self.cluster.metrics().pools(&figures::of(&round, &members, &looks, &answers), epoch);
+        for (pool, why) in &refused {
+            eprintln!("pool {pool}: {why}");
+        }
+        self.cluster.metrics().pools(&figures::of(&round, &members, &looks, (&answers, &refused)), epoch);
         self.tell(sight, &members, &round, (&answers, &refused), now).await;
         Ok(again)
-    }
-
-    /// What stays: first of rollouts, then of the ledger. If anybody has written one of them meanwhile, that ends it.
-    async fn write(&self, sight: Sight<'_>, round: &Round, (looked, now): (Instant, Timestamp)) -> Result<()> {
-        for aside in &round.aside {
-            self.write_rollout(&aside.rollout, report::aside(aside, now)).await?;
-        }
-        for course in round.pools.values().flatten() {
-            if let Some(rollout) = &course.rollout {
-                self.write_rollout(rollout, report::rollout(rollout, course, now)).await?;
-            }
-        }
-        if round.ledger != sight.ledger.status.clone().unwrap_or_default() {
-            // This program may have stood still. Then nodes and windows are not what they were.
-            if looked.elapsed() > FRESH {
-                return Err(Error::Conflict("what was seen is too old".to_owned()));
-            }
-            self.cluster.write_ledger(sight.ledger, &round.ledger).await?;
-        }
-        Ok(())
-    }
-
-    async fn write_rollout(&self, rollout: &Rollout, status: RolloutStatus) -> Result<()> {
-        if rollout.status.as_ref() == Some(&status) {
-            return Ok(());
-        }
-        let mut new = rollout.clone();
-        new.status = Some(status);
-        self.cluster.write_rollout(&new).await
     }
 
     /// Have nodes stage, begin, and go back.

@@ -4,9 +4,17 @@
 //! of a zone is reached from a successor in the same zone. It counts if it has a claim, or had one: also while no pod uses
 //! it. A volume of the host without an affinity is that of each node on which a pod uses it.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+};
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Pod};
+use k8s_openapi::{
+    api::core::v1::{
+        Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec, Pod, PodSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
 use crate::seen;
 
@@ -16,6 +24,33 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A pod's claim, by its namespace and name.
 type Claim<'a> = (&'a str, String);
 
+/// Whether a node may lose this volume. What nobody needs of it is taken away.
+pub fn is_needed(volume: &mut PersistentVolume) -> bool {
+    volume.metadata = ObjectMeta { name: take(&mut volume.metadata.name), ..ObjectMeta::default() };
+    volume.status = None;
+    volume.spec = volume.spec.take().map(|of| PersistentVolumeSpec {
+        claim_ref: of.claim_ref,
+        host_path: of.host_path,
+        local: of.local,
+        node_affinity: of.node_affinity,
+        ..PersistentVolumeSpec::default()
+    });
+    claim(volume).is_some() && (is_on_host(volume) || terms(volume).is_some())
+}
+
+/// Whether this pod uses a claim on a node. What nobody needs of it is taken away.
+pub fn is_needed_of(pod: &mut Pod) -> bool {
+    let ObjectMeta { name, namespace, .. } = take(&mut pod.metadata);
+    pod.metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+    pod.status = None;
+    pod.spec = pod.spec.take().map(|of| {
+        let volumes = of.volumes.into_iter().flatten();
+        let claims = volumes.filter(|of| of.persistent_volume_claim.is_some() || of.ephemeral.is_some());
+        PodSpec { node_name: of.node_name, volumes: Some(claims.collect()), ..PodSpec::default() }
+    });
+    host(pod).is_some() && !claims(pod).is_empty()
+}
+
 /// Whether pods must be known, too.
 pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
     volumes.iter().any(|volume| is_on_host(volume) && terms(volume).is_none() && claim(volume).is_some())
@@ -24,11 +59,12 @@ pub fn needs_pods(volumes: &[PersistentVolume]) -> bool {
 /// What nodes would lose, by their UID; who would lose nothing is not in it.
 pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTreeMap<String, String> {
     let mut lost: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let index = Index::new(nodes, pods);
     for volume in volumes {
         let Some((namespace, name)) = claim(volume) else { continue };
         let what =
             format!("volume {} of claim {namespace}/{name}", volume.metadata.name.as_deref().unwrap_or_default());
-        for node in of_nodes(volume, nodes, pods) {
+        for node in of_nodes(volume, &index) {
             lost.entry(seen::uid(node)).or_default().push(what.clone());
         }
     }
@@ -36,24 +72,65 @@ pub fn keeps(nodes: &[Node], volumes: &[PersistentVolume], pods: &[Pod]) -> BTre
     lost.into_iter().map(|(uid, what)| (uid.to_owned(), sentence(what))).collect()
 }
 
+/// Nodes, and who uses what on them. Most volumes of a node name it: nobody looks at all nodes for each.
+struct Index<'a> {
+    all: &'a [Node],
+    by_name: BTreeMap<&'a str, &'a Node>,
+    /// By the label in which a Node has its name. A Node without it is still the one of its name.
+    by_host: BTreeMap<&'a str, Vec<&'a Node>>,
+    /// The names of the nodes on which a claim is used.
+    used: BTreeMap<Claim<'a>, BTreeSet<&'a str>>,
+}
+
+impl<'a> Index<'a> {
+    fn new(nodes: &'a [Node], pods: &'a [Pod]) -> Self {
+        let mut by_host: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
+        for node in nodes {
+            let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(HOSTNAME));
+            by_host.entry(label.map_or_else(|| seen::name(node), String::as_str)).or_default().push(node);
+        }
+        let mut used: BTreeMap<Claim<'_>, BTreeSet<&str>> = BTreeMap::new();
+        for (pod, host) in pods.iter().filter_map(|pod| Some((pod, host(pod)?))) {
+            claims(pod).into_iter().for_each(|claim| _ = used.entry(claim).or_default().insert(host));
+        }
+        Self { all: nodes, by_name: nodes.iter().map(|node| (seen::name(node), node)).collect(), by_host, used }
+    }
+
+    /// Those that this term may fit.
+    fn near(&self, term: &Term<'_>) -> Vec<&'a Node> {
+        let of = |all: &[&NodeSelectorRequirement], key: &str| {
+            let one = all.iter().find(|of| of.key == key && of.operator == "In");
+            one.map(|one| one.values.clone().unwrap_or_default())
+        };
+        if let Some(names) = of(&term.fields, "metadata.name") {
+            return names.iter().filter_map(|name| self.by_name.get(name.as_str()).copied()).collect();
+        }
+        match of(&term.labels, HOSTNAME) {
+            Some(hosts) => hosts.iter().filter_map(|host| self.by_host.get(host.as_str())).flatten().copied().collect(),
+            None => self.all.iter().collect(),
+        }
+    }
+}
+
 /// The nodes on whose disks it is.
-fn of_nodes<'a>(volume: &PersistentVolume, nodes: &'a [Node], pods: &[Pod]) -> Vec<&'a Node> {
+fn of_nodes<'a>(volume: &PersistentVolume, index: &Index<'a>) -> Vec<&'a Node> {
     let Some(terms) = terms(volume) else {
         if !is_on_host(volume) {
             return Vec::new();
         }
-        let uses = |node: &&Node| {
-            let mut on_it = pods.iter().filter(|pod| host(pod) == Some(seen::name(node)));
-            on_it.any(|pod| claims(pod).iter().any(|of| Some((of.0, of.1.as_str())) == claim(volume)))
-        };
-        return nodes.iter().filter(uses).collect();
+        let claim = claim(volume).map(|(namespace, name)| (namespace, name.to_owned()));
+        let names = claim.and_then(|claim| index.used.get(&claim)).into_iter().flatten();
+        return names.filter_map(|name| index.by_name.get(name).copied()).collect();
     };
     let terms: Vec<Term<'_>> = terms.iter().map(Term::new).collect();
     // Whoever is in its zone reaches it.
     if terms.iter().any(Term::is_anywhere) {
         return Vec::new();
     }
-    let fits: Vec<&Node> = nodes.iter().filter(|node| terms.iter().any(|term| term.fits(node))).collect();
+    let near = terms.iter().flat_map(|term| index.near(term).into_iter().filter(|node| term.fits(node)));
+    // Each once, whatever terms name it.
+    let fits: BTreeMap<&str, &Node> = near.map(|node| (seen::uid(node), node)).collect();
+    let fits: Vec<&Node> = fits.into_values().collect();
     if fits.len() == 1 || is_on_host(volume) { fits } else { Vec::new() }
 }
 

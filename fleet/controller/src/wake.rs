@@ -21,12 +21,12 @@ pub struct Wakes {
 }
 
 /// Wait until the next turn: for this long, or until somebody is woken. The last turn took so long; at least half of the time
-/// is rest, whatever happens.
+/// is rest, whatever happens and however soon the next turn is wanted.
 pub async fn rest(pause: Duration, took: Duration, changed: &Notify) {
-    let least = SOON.max(took).min(pause);
+    let least = SOON.max(took);
     sleep(least).await;
     // That nothing has changed is no error.
-    let _ = timeout(pause - least, changed.notified()).await;
+    let _ = timeout(pause.saturating_sub(least), changed.notified()).await;
 }
 
 #[cfg(test)]
@@ -53,7 +53,9 @@ mod tests {
         assert!(woken >= SOON && woken < long, "{woken:?}");
         let after_a_long_turn = rests(long, 2 * SOON, true);
         assert!(after_a_long_turn >= 2 * SOON, "{after_a_long_turn:?}");
-        assert!(rests(2 * short, long, false) >= 2 * short);
+        // Also where more is to be done at once, or looks are as frequent as turns are long.
+        assert!(rests(SOON, 2 * SOON, true) >= 2 * SOON);
+        assert!(rests(short, 2 * SOON, false) >= 2 * SOON);
         assert!(rests(SOON + short, short, false) >= SOON + short);
     }
 }

@@ -1,6 +1,8 @@
 //! Changes in the cluster, as its API server tells them. They wake the turn, and that is all: what is decided from is read
 //! anew each time, because a stream of changes may be late, cut, or silent for ever, and says nothing of what it has missed.
 //!
+//! A stream that the API server refuses is said: in the log once, and in the metrics as long as it lasts.
+//!
 //! What counts is what decisions are made from: what people write, and of Nodes what says that they come, go, or are well.
 //! What this program itself writes into a status counts for nothing, nor does a kubelet's sign of life.
 
@@ -20,7 +22,7 @@ use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::Obje
 use kube::{
     Api, Client, Resource,
     api::{Object, WatchEvent, WatchParams},
-    core::{ApiResource, PartialObjectMeta},
+    core::{ApiResource, PartialObjectMeta, Status},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use slipway_fleet_objects::{
@@ -36,7 +38,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::wake::Wakes;
+use crate::{metrics::Metrics, wake::Wakes};
 
 /// How long the API server may take to begin.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -130,6 +132,45 @@ enum End {
     Cut,
     /// What has changed since is not known any more, or nobody knows.
     Lost,
+    /// The API server does not begin it.
+    Refused(String),
+}
+
+/// Who says that a stream is refused.
+struct Voice<'a> {
+    /// What it is a stream of.
+    resource: String,
+    metrics: &'a Metrics,
+    /// What was said, as long as it is so.
+    said: Option<String>,
+}
+
+impl Voice<'_> {
+    fn opened(&mut self) {
+        self.metrics.watch_refused(&self.resource, false);
+        self.said = None;
+    }
+
+    /// What is new in it.
+    fn refused(&mut self, why: String) -> Option<String> {
+        self.metrics.watch_refused(&self.resource, true);
+        if self.said.as_ref() == Some(&why) {
+            return None;
+        }
+        let new = format!("changes of {} are not heard of, and looked for at intervals: {why}", self.resource);
+        self.said = Some(why);
+        Some(new)
+    }
+}
+
+/// Why the API server does not begin a stream; `None` if what it is asked for is too old.
+fn refusal(status: &Status, resource: &str) -> Option<String> {
+    let why = format!("the API server says {}: {}", status.code, status.message);
+    match status.code {
+        410 => None,
+        403 => Some(format!("{why}; the ClusterRole of the controller needs the verb watch for {resource}")),
+        _ => Some(why),
+    }
 }
 
 impl Course {
@@ -138,7 +179,7 @@ impl Course {
     }
 
     fn ended(&mut self, end: &End) {
-        if *end == End::Lost {
+        if *end != End::Cut {
             self.version = ALL.to_owned();
             self.known.again();
         }
@@ -165,39 +206,57 @@ impl Course {
 }
 
 /// Streams of all kinds, for ever.
-pub async fn watch(client: Client, wakes: Arc<Wakes>) -> Infallible {
+pub async fn watch(client: Client, wakes: Arc<Wakes>, metrics: Arc<Metrics>) -> Infallible {
+    let to = Streams { client, metrics };
     let (all, ledger) = (WatchParams::default(), WatchParams::default().fields(&format!("metadata.name={LEDGER}")));
     let (turn, both): (&[&Notify], &[&Notify]) = (&[&wakes.turn], &[&wakes.turn, &wakes.channels]);
     let (never, ..) = tokio::join!(
-        ours::<NodePool>(&client, &all, turn),
-        ours::<UpgradePolicy>(&client, &all, turn),
-        ours::<Channel>(&client, &all, both),
-        ours::<Rollout>(&client, &all, turn),
-        ours::<NodeUpgrade>(&client, &all, turn),
-        ours::<DisruptionLedger>(&client, &ledger, turn),
-        nodes(&client, &all, turn),
+        ours::<NodePool>(&to, &all, turn),
+        ours::<UpgradePolicy>(&to, &all, turn),
+        ours::<Channel>(&to, &all, both),
+        ours::<Rollout>(&to, &all, turn),
+        ours::<NodeUpgrade>(&to, &all, turn),
+        ours::<DisruptionLedger>(&to, &ledger, turn),
+        nodes(&to, &all, turn),
     );
     never
 }
 
-async fn ours<K>(client: &Client, params: &WatchParams, wakes: &[&Notify]) -> Infallible
+/// Where streams come from.
+struct Streams {
+    client: Client,
+    metrics: Arc<Metrics>,
+}
+
+impl Streams {
+    fn voice<K: Resource<DynamicType = ()>>(&self) -> Voice<'_> {
+        Voice { resource: K::plural(&()).into_owned(), metrics: &self.metrics, said: None }
+    }
+}
+
+async fn ours<K>(streams: &Streams, params: &WatchParams, wakes: &[&Notify]) -> Infallible
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let api = Api::<K>::all(client.clone());
+    let api = Api::<K>::all(streams.client.clone());
     let open = async |version: &str| api.watch_metadata(params, version).await;
     let kind =
         Kind::<PartialObjectMeta<K>> { meta: |object| &object.metadata, mark: |object| generation(&object.metadata) };
-    follow(open, &kind, wakes).await
+    follow(open, &kind, wakes, streams.voice::<K>()).await
 }
 
-async fn nodes(client: &Client, params: &WatchParams, wakes: &[&Notify]) -> Infallible {
-    let api = Api::<Node>::all_with(client.clone(), &ApiResource::erase::<core::Node>(&()));
-    follow(async |version: &str| api.watch(params, version).await, &NODE, wakes).await
+async fn nodes(streams: &Streams, params: &WatchParams, wakes: &[&Notify]) -> Infallible {
+    let api = Api::<Node>::all_with(streams.client.clone(), &ApiResource::erase::<core::Node>(&()));
+    follow(async |version: &str| api.watch(params, version).await, &NODE, wakes, streams.voice::<core::Node>()).await
 }
 
 /// The stream of one kind. When it ends it begins again, after a pause that grows while it lasts no time.
-async fn follow<K, S>(open: impl AsyncFn(&str) -> kube::Result<S>, kind: &Kind<K>, wakes: &[&Notify]) -> Infallible
+async fn follow<K, S>(
+    open: impl AsyncFn(&str) -> kube::Result<S>,
+    kind: &Kind<K>,
+    wakes: &[&Notify],
+    mut voice: Voice<'_>,
+) -> Infallible
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
@@ -205,8 +264,13 @@ where
     let mut pause = least;
     loop {
         let begun = Instant::now();
-        let end = stream(&open, &mut course, kind, wakes).await;
+        let end = stream(&open, &mut course, kind, wakes, &mut voice).await;
         course.ended(&end);
+        if let End::Refused(why) = end
+            && let Some(new) = voice.refused(why)
+        {
+            eprintln!("{new}");
+        }
         pause = if begun.elapsed() > most { least } else { (2 * pause).min(most) };
         sleep(pause).await;
     }
@@ -217,15 +281,19 @@ async fn stream<K, S>(
     course: &mut Course,
     kind: &Kind<K>,
     wakes: &[&Notify],
+    voice: &mut Voice<'_>,
 ) -> End
 where
     S: Stream<Item = kube::Result<WatchEvent<K>>>,
 {
     let opened = match timeout(ANSWER, open(&course.version)).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(kube::Error::Api(_))) => return End::Lost,
+        Ok(Err(kube::Error::Api(status))) => {
+            return refusal(&status, &voice.resource).map_or(End::Lost, End::Refused);
+        }
         Ok(Err(_)) | Err(_) => return End::Cut,
     };
+    voice.opened();
     let mut events = pin!(opened);
     loop {
         let event = match timeout(SILENT, events.next()).await {
@@ -282,6 +350,23 @@ mod tests {
         assert_eq!(told(&mut course, node("ADDED", "4", cordoned, ready("False", two))), Ok(false));
         assert_eq!(told(&mut course, node("DELETED", "5", json!({}), json!({}))), Ok(true));
         assert_eq!(told(&mut course, node("ADDED", "6", json!({}), ready("True", two))), Ok(true));
+    }
+
+    #[test]
+    fn a_stream_that_is_refused_is_said_once_and_again_when_it_was_there_in_between() {
+        let metrics = Metrics::default();
+        let mut voice = Voice { resource: "nodes".to_owned(), metrics: &metrics, said: None };
+        let status = |code: u16| {
+            from_value(json!({ "status": "Failure", "code": code, "message": "no", "reason": "Any" })).unwrap()
+        };
+        assert_eq!(refusal(&status(410), "nodes"), None, "that is its end, and it begins anew");
+        let why = refusal(&status(403), "nodes").unwrap();
+        assert!(why.contains("403: no") && why.contains("needs the verb watch for nodes"), "{why}");
+        let counts = || metrics.text().unwrap().contains("slipway_fleet_watch_refused{resource=\"nodes\"} 1");
+        assert!(voice.refused(why.clone()).unwrap().contains("403") && counts());
+        assert_eq!(voice.refused(why.clone()), None);
+        voice.opened();
+        assert!(!counts() && voice.refused(why).is_some());
     }
 
     #[test]

@@ -57,9 +57,11 @@ pub struct RolloutStatus {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub finished: bool,
     /// Who came in whose place: the UID of a Node, by the UID that the plan has. This stays.
+    // As a whole: the API server would else remember who wrote each of them, and that is as large again.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub succeeded: BTreeMap<String, String>,
-    /// Nodes whose machines go, or are gone, and whose successors are not there yet.
+    /// Nodes whose machines go, or are gone, and whose successors are not there yet; the first of them, if there are hundreds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replacing: Vec<Replacing>,
     /// How many nodes it has.

@@ -70,9 +70,7 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
             // In the plan's order: nobody overtakes.
             let granted = match first.clone().map(WhyNot::After) {
                 Some(after) => Err(after),
-                None => {
-                    grants(snapshot, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone()))
-                }
+                None => grants(&view, node, &limits, &mut next, now).inspect_err(|_| first = Some(node.name.clone())),
             };
             match granted {
                 Ok(replaces) => {
@@ -90,13 +88,13 @@ pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Decision {
 
 /// One more grant, and how its node is replaced, if it is.
 fn grants(
-    snapshot: &Snapshot,
+    View { snapshot, machines, .. }: &View<'_>,
     node: &Node,
     limits: &Limits,
     ledger: &mut Ledger,
     now: Timestamp,
 ) -> Result<Option<Replaces>, WhyNot> {
-    let replaces = replace::replaces(snapshot, node, ledger, now)?;
+    let replaces = replace::replaces(snapshot, machines, node, ledger, now)?;
     ledger.give(node, replaces.as_ref(), limits, now).map_err(WhyNot::Refused)?;
     Ok(replaces)
 }

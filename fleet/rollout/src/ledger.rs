@@ -8,6 +8,8 @@
 //! * Tokens rise strictly, also over grants that were freed. A node obeys no token that is not above its last one.
 //! * A node that is replaced stays charged until another machine of the same set is well with the payload. That its own
 //!   machine is gone frees nothing. Sets make machines for nobody in particular: a machine counts for one grant only.
+//! * The object has a size that etcd takes: there are so many grants at most, and a machine that has counted is named once,
+//!   for all grants of its set, and only as long as one of them waits.
 //! * A node is its UID. One that was made again under the same name is another one.
 //! * A node that is not well and holds no grant is unavailable all the same, and counts. Such a node may be upgraded
 //!   itself while others are ill, too: that takes nothing away, and may mend it.
@@ -25,6 +27,9 @@ use serde::{Deserialize, Serialize};
 use slipway_core::digest::Sha256;
 
 use crate::{amount::Amount, span::Span};
+
+/// Grants that are held at once, at most. A grant of a node that is replaced has about 600 bytes, of the 1.5 MiB that etcd takes.
+pub const MOST: usize = 1000;
 
 /// What a node does for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -78,8 +83,17 @@ pub struct Replaces {
     pub set: String,
     /// Successors were made later than this: nobody was there, as the grant was given, who may not succeed somebody.
     pub newest: Timestamp,
-    /// UIDs of machines that were made later, and are no successors: they succeed another node.
+    /// UIDs of machines that were made later, and are no successors: they were there already, as the grant was given.
     pub others: Vec<String>,
+}
+
+/// Machines of one set that succeeded somebody. They succeed nobody else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Taken {
+    /// Who made them.
+    pub set: String,
+    /// Their UIDs.
+    pub machines: Vec<String>,
 }
 
 /// A grant that was given, whether it is still held or not: what rates count.
@@ -101,6 +115,9 @@ pub struct Ledger {
     pub grants: Vec<Grant>,
     /// What was given lately, in pools that have a rate.
     pub given: Vec<Given>,
+    /// Machines that succeeded somebody, of sets of which other nodes still wait for a successor.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<Taken>,
 }
 
 /// So many grants in so long a time.
@@ -157,6 +174,9 @@ pub enum Refused {
     /// Enough of them for now.
     #[error("{count} nodes in {per}: {}", next(.again))]
     Rate { count: u32, per: Span, again: Option<Timestamp> },
+    /// The ledger is one object.
+    #[error("{most} grants are held, and no more fit into the ledger")]
+    Full { most: usize },
     /// The ledger was edited.
     #[error("the ledger has no tokens left: its epoch was edited")]
     Spent,
@@ -268,6 +288,9 @@ impl Ledger {
         if now < limits.from || limits.until.is_some_and(|until| now >= until) {
             return Err(Refused::Closed);
         }
+        if self.grants.len() >= MOST {
+            return Err(Refused::Full { most: MOST });
+        }
         let charged = self.charged(node, limits);
         if node.role == Role::ControlPlane {
             let others = charged.iter().filter(|other| other.role == Role::ControlPlane);
@@ -344,18 +367,31 @@ impl Ledger {
         // The token is not given again.
         self.epoch = self.epoch.max(grant.token);
         self.grants.retain(|grant| grant.node.uid != uid);
+        let waits = self.grants.iter().filter_map(|grant| grant.replaces.as_ref());
+        let waits: BTreeSet<&str> = waits.map(|replaces| replaces.set.as_str()).collect();
+        self.taken.retain(|taken| waits.contains(taken.set.as_str()));
         Ok(())
     }
 
     /// A machine succeeds the node of this grant, and no other one of its set.
     fn succeeds(&mut self, grant: &Grant, machine: &str) -> Result<(), NotFreed> {
-        let replaces = grant.replaces.as_ref().ok_or(NotFreed::NotReplaced)?;
-        for other in self.grants.iter_mut().filter_map(|other| other.replaces.as_mut()) {
-            if other.set == replaces.set && !other.others.iter().any(|uid| uid == machine) {
-                other.others.push(machine.to_owned());
-            }
+        let set = &grant.replaces.as_ref().ok_or(NotFreed::NotReplaced)?.set;
+        match self.taken.iter_mut().find(|taken| taken.set == *set) {
+            Some(taken) if taken.machines.iter().any(|uid| uid == machine) => {}
+            Some(taken) => taken.machines.push(machine.to_owned()),
+            None => self.taken.push(Taken { set: set.clone(), machines: vec![machine.to_owned()] }),
         }
         Ok(())
+    }
+
+    /// What nodes are replaced with that hold a grant.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = &Replaces> {
+        self.grants.iter().filter_map(|grant| grant.replaces.as_ref())
+    }
+
+    /// The UIDs of machines that succeeded somebody.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = &str> {
+        self.taken.iter().flat_map(|taken| &taken.machines).map(String::as_str)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * A set makes machines for nobody in particular. So a successor is any machine of the same set that was not there when
 //!   the grant was given, or that succeeds nobody yet: grants of one set have the same candidates. Each machine counts for
-//!   one grant, the oldest comes first, and as many must come as went.
+//!   one grant, the oldest comes first, and each grant needs one of its own, whatever the machine came for.
 //! * A successor is well with the payload, or the grant stays. Who comes up with another payload has failed.
 //! * Nobody is replaced whose machine nobody would make again, who is of the control plane, or who would lose volumes.
 
@@ -25,6 +25,9 @@ const SETTLES: SignedDuration = SignedDuration::from_secs(2);
 
 /// So many machines a grant names, at most: the ledger is one object, whose size has an end.
 const MANY: usize = 200;
+
+/// And the whole ledger names so many. A UID has about 40 bytes there, of the 1.5 MiB that etcd takes.
+const MOST: usize = 10_000;
 
 /// Machines that come after those of held grants, by the grant's token.
 pub type Heirs<'a> = BTreeMap<u64, &'a Machine>;
@@ -86,8 +89,9 @@ pub fn heirs<'a>(
         ledger.grants.iter().filter_map(|grant| Some((grant, grant.replaces.as_ref()?))).collect();
     // Who is gone waits for nothing else; of those, the oldest grant.
     held.sort_by_key(|(grant, replaces)| (there.contains(replaces.machine.as_str()), grant.token));
-    // A machine that is to go itself succeeds nobody.
-    let mut taken: BTreeSet<&str> = held.iter().map(|(_, replaces)| replaces.machine.as_str()).collect();
+    // A machine that is to go itself succeeds nobody, and one that succeeded somebody nobody else.
+    let goes = held.iter().map(|(_, replaces)| replaces.machine.as_str());
+    let mut taken: BTreeSet<&str> = goes.chain(ledger.taken()).collect();
     for (grant, replaces) in held {
         let accepts = accepts(grant, replaces, targets);
         let new = machines.iter().filter(|of| is_new(of, replaces) && !taken.contains(of.uid.as_str()));
@@ -122,6 +126,22 @@ pub fn succeeded(
         Some(Evidence { uid: grant.node.uid.clone(), proof })
     };
     ledger.grants.iter().filter_map(proof).collect()
+}
+
+/// Forget machines that succeeded somebody, where no grant would take them: those that are gone, and those that were there
+/// as each grant of their set was given. `machines` are all of them, read after the ledger.
+pub fn forget(ledger: &mut Ledger, machines: &[Machine]) {
+    let made: BTreeMap<&str, Timestamp> = machines.iter().map(|of| (of.uid.as_str(), of.made)).collect();
+    let mut since = BTreeMap::<String, Timestamp>::new();
+    for replaces in ledger.waits() {
+        let first = since.entry(replaces.set.clone()).or_insert(replaces.newest);
+        *first = replaces.newest.min(*first);
+    }
+    for taken in &mut ledger.taken {
+        let since = since.get(&taken.set);
+        taken.machines.retain(|uid| made.get(uid.as_str()).zip(since).is_some_and(|(made, since)| made > since));
+    }
+    ledger.taken.retain(|taken| !taken.machines.is_empty());
 }
 
 /// Who succeeded whom so far, by the UIDs of their Nodes: those that are known already, and those that came up with
@@ -249,7 +269,7 @@ pub fn is_of_another_time(snapshot: &Snapshot, grant: &Grant, replaces: &Replace
         () if runs.is_some_and(|says| says.runs == plan.payload) => "and runs the payload already".to_owned(),
         () => return None,
     };
-    Some(WhyNot::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: free it by hand")))
+    Some(WhyNot::NotReplaced(format!("it holds the grant {token} {why}, and did not begin: a person frees it")))
 }
 
 /// Why nobody may replace this node, however much is allowed.
@@ -259,13 +279,19 @@ pub fn refuses(snapshot: &Snapshot, machines: &ByNode<'_>, node: &Node) -> Optio
 
 /// What a grant for this node says of its replacement; `None` inside if it is not replaced. The error says what it waits for.
 ///
-/// `ledger` has the grants that are held, `now` is the time of the decision.
-pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestamp) -> Result<Option<Replaces>, WhyNot> {
+/// `by_node` has its machines, `ledger` the grants that are held, `now` is the time of the decision.
+pub fn replaces(
+    snapshot: &Snapshot,
+    by_node: &ByNode<'_>,
+    node: &Node,
+    ledger: &Ledger,
+    now: Timestamp,
+) -> Result<Option<Replaces>, WhyNot> {
     let runs = snapshot.nodes.iter().find(|seen| seen.node.uid == node.uid).and_then(|seen| seen.says.as_ref());
     if !snapshot.replacing.wanted || runs.is_none_or(|says| says.runs == snapshot.plan.payload) {
         return Ok(None);
     }
-    let (machine, set) = machine(snapshot, &by_node(snapshot), node)?;
+    let (machine, set) = machine(snapshot, by_node, node)?;
     let machines = snapshot.replacing.machines.as_deref().unwrap_or_default();
     let of_set: Vec<&Machine> = machines.iter().filter(|of| of.set.as_deref() == Ok(set)).collect();
     let newest = of_set.iter().map(|of| of.made).max().unwrap_or(machine.made);
@@ -275,20 +301,30 @@ pub fn replaces(snapshot: &Snapshot, node: &Node, ledger: &Ledger, now: Timestam
         return Err(refused(format!("{set} made a machine at {newest}, just now")));
     }
     // Those that may succeed others that are held, and do not yet: they may succeed this one, too.
-    let held: Vec<&Replaces> = ledger.grants.iter().filter_map(|grant| grant.replaces.as_ref()).collect();
+    let held: Vec<&Replaces> = ledger.waits().collect();
+    let taken: BTreeSet<&str> = ledger.taken().collect();
     // One that is well succeeds whom it came for, and nobody who goes later.
     let nodes = by_uid(&snapshot.nodes);
     let is_well =
         |of: &Machine| of.node.as_ref().is_some_and(|node| nodes.get(node.as_str()).is_some_and(|of| of.is_well()));
-    let is_open = |of: &&&Machine| !is_well(of) && held.iter().any(|replaces| is_new(of, replaces));
+    let is_taken = |of: &Machine| taken.contains(of.uid.as_str());
+    let is_open = |of: &&&Machine| !is_taken(of) && !is_well(of) && held.iter().any(|replaces| is_new(of, replaces));
     let open: BTreeSet<&str> = of_set.iter().filter(is_open).map(|of| of.uid.as_str()).collect();
     let oldest = of_set.iter().filter(|of| open.contains(of.uid.as_str())).map(|of| of.made).min();
     let before = oldest.and_then(|made| made.checked_sub(SignedDuration::from_secs(1)).ok());
     let newest = before.map_or(newest, |before| before.min(newest));
-    let others = of_set.iter().filter(|of| of.made > newest && !open.contains(of.uid.as_str()));
+    let others = of_set.iter().filter(|of| of.made > newest && !is_taken(of) && !open.contains(of.uid.as_str()));
     let others: Vec<String> = others.map(|of| of.uid.clone()).collect();
     if others.len() > MANY {
         return Err(refused(format!("more than {MANY} machines of {set} came while others are not well yet")));
+    }
+    let named = held.iter().map(|replaces| replaces.others.len()).sum::<usize>() + taken.len() + others.len();
+    if named > MOST {
+        let waits = ledger.grants.iter().filter(|grant| grant.replaces.is_some()).min_by_key(|grant| grant.token);
+        let first = waits.map(|grant| grant.node.name.as_str()).unwrap_or_default();
+        return Err(refused(format!(
+            "the ledger names {MOST} machines that came while others wait, {first} the longest"
+        )));
     }
     let (uid, name) = (machine.uid.clone(), machine.name.clone());
     Ok(Some(Replaces { payload: snapshot.plan.payload, machine: uid, name, set: set.to_owned(), newest, others }))

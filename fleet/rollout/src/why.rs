@@ -24,7 +24,7 @@ pub enum WhyNot {
     Aborted(String),
     /// People have given it up, and it holds a grant without having begun.
     #[error(
-        "the rollout is aborted, and it holds the grant {token} without having begun: free it by hand, unless it begins"
+        "the rollout is aborted, and it holds the grant {token} without having begun: a person frees it, unless it begins"
     )]
     AbortedHolder { token: u64 },
     /// People have given it up, and it is at it.
@@ -50,7 +50,7 @@ pub enum WhyNot {
     Silent,
     /// It does not answer, and may be in the middle of it.
     #[error(
-        "it does not answer, and holds the grant {token}: it stays charged until it is well, gone, or freed by hand"
+        "it does not answer, and holds the grant {token}: it stays charged until it is well, gone, or freed by a person"
     )]
     SilentHolder { token: u64 },
     /// It holds a grant and is at it, or is not well yet.
@@ -63,7 +63,9 @@ pub enum WhyNot {
     #[error("it is granted now")]
     Granted,
     /// It holds a grant, and what it says does not fit.
-    #[error("it holds the grant {token}, and obeyed the later one {obeyed}: the ledger was edited; free it by hand")]
+    #[error(
+        "it holds the grant {token}, and obeyed the later one {obeyed}: the ledger was edited, and a person frees it"
+    )]
     Overtaken { token: u64, obeyed: u64 },
     /// There is no such node any more.
     #[error("its Node is gone, and it holds the grant {token} until that is proven, for etcd's member, too")]
@@ -86,7 +88,7 @@ pub enum WhyNot {
     /// Nobody came.
     #[error(
         "its machine {machine} is gone, and {set} has not made another one: the grant {token} stays until that is well, \
-         or is freed by hand"
+         or a person frees it"
     )]
     NoSuccessor { token: u64, machine: String, set: String },
     /// Somebody comes.
@@ -104,7 +106,7 @@ pub enum WhyNot {
     /// Somebody came with something else.
     #[error(
         "its successor {node} runs another payload, {runs}: have the template name the right image; the grant {token} stays \
-         until a machine comes that is well with it, or is freed by hand"
+         until a machine comes that is well with it, or a person frees it"
     )]
     SuccessorDiffers { token: u64, node: String, runs: Sha256 },
     /// It runs the payload.
@@ -134,12 +136,31 @@ pub enum WhyNot {
     /// The ledger says no.
     #[error("{0}")]
     Refused(Refused),
+    /// What is to stay of it cannot be written.
+    #[error("nothing of its pool begins: {0}")]
+    Unwritten(String),
     /// Another one is before it.
     #[error("{0} is before it, and cannot go yet")]
     After(String),
 }
 
 impl WhyNot {
+    /// What a person types for the node of this name, where nobody but a person may know that its grant can be freed. `holds`
+    /// is whether it holds one.
+    pub fn remedy(&self, node: &str, holds: bool) -> Option<String> {
+        let is_stuck = match self {
+            Self::AbortedHolder { .. }
+            | Self::SilentHolder { .. }
+            | Self::Overtaken { .. }
+            | Self::Gone { .. }
+            | Self::NoSuccessor { .. }
+            | Self::SuccessorDiffers { .. } => true,
+            Self::Skipped | Self::NotReplaced(_) | Self::LocalVolumes(_) => holds,
+            _ => false,
+        };
+        is_stuck.then(|| format!("slipwayctl fleet unblock {node} --reason WHY"))
+    }
+
     /// The reason in one word, which stays the same: for conditions, and for programs.
     pub fn word(&self) -> &'static str {
         match self {
@@ -185,7 +206,9 @@ impl WhyNot {
             Self::Refused(Refused::Zone { .. }) => "Zone",
             Self::Refused(Refused::NoZone) => "NoZone",
             Self::Refused(Refused::Rate { .. }) => "Rate",
+            Self::Refused(Refused::Full { .. }) => "LedgerFull",
             Self::Refused(Refused::Spent) => "LedgerSpent",
+            Self::Unwritten(_) => "Unwritten",
             Self::After(_) => "After",
         }
     }

@@ -171,7 +171,7 @@ impl World {
             Refused::NoZone => true,
             Refused::Rate { again: Some(_), .. } => return Fair::Comes,
             Refused::Rate { count, .. } => *count == 0,
-            Refused::Holds { .. } | Refused::Closed | Refused::Spent => false,
+            Refused::Holds { .. } | Refused::Closed | Refused::Full { .. } | Refused::Spent => false,
         };
         if is_so { Fair::Stays } else { Fair::Wrong }
     }

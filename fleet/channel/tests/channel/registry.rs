@@ -9,7 +9,7 @@ use slipway_channel::{
     candidate::Candidate,
     choose::choose,
     discover::{self, DiscoverError, Limits, Repository},
-    look::look,
+    look::{look, look_on},
     signatures::Signatures,
     spec::{Select, Spec},
 };
@@ -370,4 +370,35 @@ fn what_was_read_in_time_is_not_lost_with_the_look() {
     let before = [&image, &Image::new()].into_iter().filter(|of| of.name() < slow.name()).count();
     assert_eq!(read.len(), before, "{read:?}");
     assert!(read.iter().all(|candidate| candidate.says.is_ok()));
+}
+
+/// With as many that nobody has signed as take longer than a look.
+#[test]
+fn whose_signatures_were_looked_for_in_vain_is_known_to_the_next_look() {
+    let site = Site::new();
+    let (old, _) = Image::release("1.0.0", "stable", "one");
+    let (new, _) = Image::release("2.0.0", "stable", "two");
+    site.push(&old, "1.0.0");
+    site.push(&new, "2.0.0");
+    let signer = site.signer("one");
+    let demand = site.demand(&signer);
+    // A look through a proxy that holds the signature of one image.
+    let through = |holds: &Image, seconds, read: &[Candidate]| {
+        let proxy = Proxy::that_holds(site.debian.port, &format!("sha256-{}.sig", holds.name()));
+        let repository = format!("127.0.0.1:{}/a/b", proxy.port);
+        let spec = Spec { repository, signatures: Some(demand.clone()), ..stable() };
+        let options = Options { deadline: Some(Instant::now() + Duration::from_secs(seconds)), ..plain() };
+        look_on(&spec, &options, Limits::default(), (read, read), None, hour(0))
+    };
+    let error = through(&old, 3, &[]).unwrap_err();
+    let DiscoverError::TooLong { why, read } = error else { panic!("{error}") };
+    assert!(why.contains("the signatures of 1 images were looked for"), "{why}");
+    let all = through(&new, 60, &read).unwrap();
+    let is_known = |of| found(&all, of).signed.is_some_and(|signed| signed.missing.is_some());
+    assert!(is_known(&old) && is_known(&new), "{all:?}");
+    // That is the end of it: all are looked for again, because somebody may have signed.
+    site.sign(&new, &signer);
+    let spec = Spec { signatures: Some(demand.clone()), ..site.spec(&Select::Label("stable".to_owned())) };
+    let all = look(&spec, &plain(), Limits::default(), &all, None, hour(0)).unwrap();
+    assert!(found(&all, &new).signed.is_some_and(|signed| signed.missing.is_none()));
 }

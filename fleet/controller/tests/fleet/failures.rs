@@ -1,10 +1,13 @@
 //! Rollouts in which something goes wrong.
 
-use serde_json::json;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use slipway_fleet::names;
 
 use crate::{
+    metrics::numbers,
     node::payload,
-    site::{Site, fleet},
+    site::{Site, fleet, manifest_of},
 };
 
 /// How often any node was disturbed.
@@ -112,4 +115,61 @@ fn a_rollout_that_the_api_server_refuses_is_its_own_pools_trouble() {
     let status = site.status_of(&name);
     assert!(status.message.starts_with("nothing begins: rollout aaa"), "{}", status.message);
     assert_eq!((status.done, site.nodes[1].runs()), (0, payload("old")));
+}
+
+#[test]
+fn what_cannot_be_written_of_one_pool_is_its_own_trouble() {
+    let Some(site) = Site::new(2) else { return };
+    site.label("n2", "pool", "other");
+    // Of all rollouts, only that of the pool p may be written.
+    let all = manifest_of("rights.yaml")[0]["rules"].clone();
+    let mut some = all.clone();
+    let is_it = |rule: &&mut Value| rule["resources"].as_array().unwrap().contains(&json!("rollouts/status"));
+    some.as_array_mut().unwrap().iter_mut().find(is_it).unwrap()["resourceNames"] =
+        json!([names::rollout("p", payload("new"), None)]);
+    site.may(&some);
+    // And no grant of the other pool.
+    let kinds = site.api_of("apiextensions.k8s.io/v1", "CustomResourceDefinition", None);
+    let allow = |pools: &str| {
+        let name = "disruptionledgers.fleet.slipway.dev";
+        let mut kind = site.runtime.block_on(kinds.get(name)).unwrap();
+        let schema = kind.data.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status").unwrap();
+        schema["properties"]["grants"]["items"]["properties"]["node"]["properties"]["pool"]["pattern"] = json!(pools);
+        site.runtime.block_on(kinds.replace(name, &PostParams::default(), &kind)).unwrap();
+    };
+    allow("^p$");
+    let (_controller, port) = site.controller_that_looks(&site.token, 1);
+    let target = json!({ "image": "docker://registry.example/os:new", "payload": payload("new") });
+    site.make(fleet("NodePool", "other", json!({ "nodeSelector": { "pool": "other" }, "target": target }))).unwrap();
+    site.pool("new", json!({}));
+    site.until("the other pool is done", |site| site.pool_status().state == "UpToDate");
+    assert_eq!((site.nodes[0].runs(), site.nodes[1].runs()), (payload("new"), payload("old")));
+    site.until("it says why", |site| site.status_of("other").message.contains("403"));
+    let message = site.status_of("other").message;
+    assert!(message.starts_with("nothing begins: rollout other-"), "{message}");
+    assert_eq!(site.node_status("n2").reason, "Unwritten");
+    let refused = |pool: &str| numbers(port)[&format!("slipway_fleet_pool_refused{{pool=\"{pool}\"}}")];
+    assert_eq!((refused("p"), refused("other")), (0.0, 1.0));
+    // Now its grants are what is refused, and the pool p goes on again.
+    site.may(&all);
+    site.until("it says that", |site| site.status_of("other").message.contains("its grants cannot be written"));
+    assert_eq!((site.node_status("n2").reason.as_str(), site.ledger().grants.len()), ("Unwritten", 0));
+    site.chronicle.hold("n1 drain");
+    site.pool_target("newer");
+    site.until("the pool p goes on again", |site| site.chronicle.count("n1 cordon") == 2);
+    assert_eq!(site.nodes[1].runs(), payload("old"));
+    // What is free cannot be written, either. Then all of them wait, and say why.
+    let mut none = all.clone();
+    none.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["disruptionledgers/status"]));
+    site.may(&none);
+    site.chronicle.release("n1 drain");
+    let says = |site: &Site, pool: &str| {
+        site.status_of(pool).message.contains("the ledger cannot be written: the API server says 403")
+    };
+    site.until("all say so", |site| says(site, "p") && says(site, "other"));
+    assert_eq!((site.nodes[0].runs(), site.ledger().grants.len()), (payload("newer"), 1));
+    site.may(&all);
+    allow("");
+    site.until("nothing is refused", |site| site.nodes[1].runs() == payload("new") && site.ledger().grants.is_empty());
+    site.until("and that is said", |_| refused("other") == 0.0);
 }

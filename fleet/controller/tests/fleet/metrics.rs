@@ -4,13 +4,14 @@ use std::{
     collections::BTreeMap,
     io::{Read as _, Write as _},
     net::TcpStream,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
 use crate::{
     releases::Releases,
-    site::{Site, manifest},
+    site::{Site, manifest, manifest_of},
 };
 
 /// Files that a controller may open in a test with strangers.
@@ -82,6 +83,19 @@ fn the_numbers_are_those_of_the_objects() {
     let is_free = |numbers: &BTreeMap<String, f64>| numbers["slipway_fleet_grants{pool=\"p\"}"] == 0.0;
     site.until("no grant is held", |_| is_free(&numbers(port)));
     assert!(!numbers(port).contains_key(&state));
+    // A registry is not asked without pause where its answer cannot be written.
+    let answered = "slipway_fleet_channel_looks_total{channel=\"stable\",result=\"Answered\"}";
+    let rights = manifest_of("rights.yaml")[0]["rules"].clone();
+    let mut rules = rights.clone();
+    rules
+        .as_array_mut()
+        .unwrap()
+        .retain(|rule| !rule["resources"].as_array().unwrap().contains(&json!("channels/status")));
+    site.may(&rules);
+    let (before, begun) = (numbers(port)[answered], Instant::now());
+    site.until("three looks more", |_| numbers(port)[answered] >= before + 3.0);
+    assert!(begun.elapsed() > Duration::from_millis(1900), "{:?}", begun.elapsed());
+    site.may(&rights);
     releases.end();
     let failed = "slipway_fleet_channel_looks_total{channel=\"stable\",result=\"RegistryFails\"}";
     site.until("the registry is missed", |_| numbers(port).contains_key(failed));

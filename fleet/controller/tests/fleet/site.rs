@@ -165,6 +165,13 @@ impl Site {
         self.server.with_token("slipway-fleet", answer["status"]["token"].as_str().unwrap())
     }
 
+    /// What the controller may do: the rules of its ClusterRole are these.
+    pub fn may(&self, rules: &Value) {
+        let roles = self.api_of("rbac.authorization.k8s.io/v1", "ClusterRole", None);
+        let patch = Patch::Merge(json!({ "rules": rules }));
+        self.runtime.block_on(roles.patch("slipway-fleet", &PatchParams::default(), &patch)).unwrap();
+    }
+
     /// A client with the rights of the controller.
     pub fn controllers_client(&self) -> Client {
         self.runtime.block_on(client(&self.token))

@@ -17,7 +17,7 @@ use slipway_fleet_objects::policy::UpgradePolicy;
 use crate::{
     metrics::{ask, numbers},
     node::payload,
-    site::{Site, fleet},
+    site::{Site, fleet, manifest_of},
 };
 
 /// How seldom a controller looks that is to hear of a change, seconds.
@@ -32,7 +32,17 @@ fn rounds(port: u16) -> f64 {
 #[test]
 fn a_change_is_acted_on_long_before_the_next_look() {
     let Some(site) = Site::new(2) else { return };
+    let rights = manifest_of("rights.yaml")[0]["rules"].clone();
+    let mut less = rights.clone();
+    let is_of_nodes = |rule: &&mut Value| rule["resources"] == json!(["nodes"]);
+    less.as_array_mut().unwrap().iter_mut().find(is_of_nodes).unwrap()["verbs"] = json!(["list"]);
+    site.may(&less);
     let (_controller, port) = site.controller_that_looks(&site.token, SELDOM);
+    let refused = |of: &str| numbers(port).get(&format!("slipway_fleet_watch_refused{{resource=\"{of}\"}}")).copied();
+    site.until("it lacks a right", |_| ask(port, "/readyz").is_some() && refused("nodes") == Some(1.0));
+    site.until("and has the others", |_| refused("nodepools") == Some(0.0));
+    site.may(&rights);
+    site.until("it has it", |_| refused("nodes") == Some(0.0));
     let hears = |what: &str, is_so: &dyn Fn(&Site) -> bool| site.until(what, |site| is_so(site));
     hears("it has begun", &|_| ask(port, "/readyz").is_some_and(|(status, _)| status == 200));
     site.pool("old", json!({}));

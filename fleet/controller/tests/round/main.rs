@@ -6,6 +6,7 @@
 mod back;
 mod choices;
 mod follow;
+mod refused;
 mod scene;
 mod serve;
 mod volumes;
@@ -107,6 +108,10 @@ fn a_grant_is_freed_by_the_well_node_by_absence_and_by_word_and_by_nothing_else(
     assert!(is_held(&scene), "what is not known is no news");
     scene.silence(n);
     assert!(is_held(&scene), "silence is no proof");
+    let round = scene.round();
+    let told = report::nodes(round.pools["p"].as_ref().unwrap(), &scene.looks, &Default::default());
+    let (message, name) = (&told[held.node.uid.as_str()].message, &held.node.name);
+    assert!(message.ends_with(&format!(": slipwayctl fleet unblock {name} --reason WHY")), "{message}");
     scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 7, "who": "a", "why": "b" }])).unwrap();
     assert!(is_held(&scene), "the word is for another grant");
     scene.ledger.spec.release[0].token = held.token;

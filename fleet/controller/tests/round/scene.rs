@@ -9,7 +9,7 @@ use slipway_fleet::{
     cluster::Objects,
     names,
     pools::Members,
-    round::{Round, Sight, round},
+    round::{Refused, Round, Sight, round},
     seen::Look,
     stock::Stock,
 };
@@ -33,6 +33,7 @@ pub struct Scene {
     pub objects: Objects,
     pub looks: BTreeMap<String, Look>,
     pub stock: Stock,
+    pub refused: Refused,
 }
 
 impl Scene {
@@ -47,7 +48,8 @@ impl Scene {
             nodes: Vec::new(),
         };
         let ledger = DisruptionLedger::new("cluster", Default::default());
-        let mut scene = Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default() };
+        let mut scene =
+            Self { ledger, objects, looks: BTreeMap::new(), stock: Stock::default(), refused: Refused::default() };
         (0..nodes).for_each(|n| scene.node(n));
         scene.pool("p", json!({}));
         scene
@@ -109,7 +111,7 @@ impl Scene {
     pub fn round(&self) -> Round {
         let members = Members::new(&self.objects);
         let (ledger, objects, looks, stock) = (&self.ledger, &self.objects, &self.looks, &self.stock);
-        let sight = Sight { ledger, objects, looks, stock, own: None };
+        let sight = Sight { ledger, objects, looks, stock, own: None, refused: &self.refused };
         round(sight, &members, now())
     }
 

@@ -1,8 +1,10 @@
 //! What a node would lose with its machine.
 
+use std::slice::from_ref;
+
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use serde_json::{Value, json};
-use slipway_fleet::volumes::{keeps, needs_pods};
+use slipway_fleet::volumes::{is_needed, is_needed_of, keeps, needs_pods};
 
 fn nodes() -> Vec<Node> {
     let node = |name: &str, zone: &str| {
@@ -25,9 +27,43 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
     json!({ "key": key, "operator": operator, "values": values })
 }
 
-/// The nodes that would lose it.
+/// The nodes that would lose it. What is not kept of volumes and pods makes no difference.
 fn losers(volume: PersistentVolume, pods: &[Pod]) -> Vec<String> {
-    keeps(&nodes(), &[volume], pods).into_keys().collect()
+    let whole: Vec<String> = keeps(&nodes(), from_ref(&volume), pods).into_keys().collect();
+    let (mut volumes, mut pods) = (vec![volume], pods.to_vec());
+    volumes.retain_mut(is_needed);
+    pods.retain_mut(is_needed_of);
+    assert_eq!(keeps(&nodes(), &volumes, &pods).into_keys().collect::<Vec<_>>(), whole);
+    whole
+}
+
+#[test]
+fn what_is_not_needed_of_volumes_and_pods_is_not_kept() {
+    let meta = json!({ "name": "disk", "annotations": { "a": "b" }, "managedFields": [{ "manager": "m" }] });
+    let claim = json!({ "namespace": "shop", "name": "data" });
+    let mut volume: PersistentVolume = serde_json::from_value(json!({ "metadata": meta,
+        "spec": { "claimRef": claim, "hostPath": { "path": "/a" }, "capacity": { "storage": "1Gi" } } }))
+    .unwrap();
+    assert!(is_needed(&mut volume));
+    let lean = json!({ "claimRef": claim, "hostPath": { "path": "/a" } });
+    assert_eq!(serde_json::to_value(&volume).unwrap()["spec"], lean);
+    assert_eq!(serde_json::to_value(&volume).unwrap()["metadata"], json!({ "name": "disk" }));
+    volume.spec.as_mut().unwrap().host_path = None;
+    assert!(!is_needed(&mut volume), "it is on nobody's disk");
+    let volumes =
+        json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }, { "name": "w", "emptyDir": {} }]);
+    let mut pod: Pod =
+        serde_json::from_value(json!({ "metadata": { "namespace": "shop", "name": "p", "labels": { "a": "b" } },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "c", "image": "i" }], "volumes": volumes } }))
+        .unwrap();
+    assert!(is_needed_of(&mut pod));
+    let lean = serde_json::to_value(&pod).unwrap();
+    assert_eq!(
+        (lean["spec"]["containers"].as_array().unwrap().len(), &lean["spec"]["volumes"]),
+        (0, &json!([volumes[0]]))
+    );
+    pod.spec.as_mut().unwrap().volumes = None;
+    assert!(!is_needed_of(&mut pod));
 }
 
 #[test]

@@ -5,14 +5,15 @@ use slipway_rollout::{
     amount::Amount,
     decide::{Action, Decision, decide},
     facts::{Evidence, Machine, Snapshot},
-    ledger::{Ledger, NotFreed, Proof, Role},
+    ledger::{Ledger, Node, NotFreed, Proof, Refused, Replaces, Role, Taken},
     policy::Policy,
+    replace::{forget, heirs},
 };
 
 use crate::{
     NEW, OLD, control_plane,
     decide::{canary, four, outside, rollout, two_at_once, why},
-    noon, staged, worker,
+    limits, noon, staged, worker,
 };
 
 const THIRD: slipway_core::digest::Sha256 = slipway_core::digest::Sha256([3; 32]);
@@ -156,7 +157,7 @@ fn one_machine_succeeds_one_node_and_the_oldest_grant_is_first() {
     let (decision, _) = turn(&mut fleet);
     let freed = decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();
     assert_eq!((freed, before.grants[1].token), (1, fleet.ledger.grants[0].token), "the older one is free");
-    assert!(fleet.ledger.grants[0].replaces.as_ref().unwrap().others.contains(&"machine-x-1".to_owned()));
+    assert_eq!(fleet.ledger.taken[0].machines, ["machine-x-1"]);
     let (decision, _) = turn(&mut fleet);
     let name = fleet.ledger.grants[0].node.name.clone();
     assert_eq!(reason(&decision, &name), "NoSuccessor");
@@ -357,4 +358,95 @@ fn nothing_is_deleted_outside_of_windows_or_where_people_say_no() {
     fleet.nodes.iter_mut().for_each(|seen| seen.says.as_mut().unwrap().staged = Some(NEW));
     assert_eq!(turn(&mut fleet).1.len(), 1);
     assert!(fleet.nodes.iter().all(|seen| seen.runs(OLD)));
+}
+
+/// How large a ledger is in etcd, bytes.
+fn size(ledger: &Ledger) -> usize {
+    serde_json::to_vec(ledger).unwrap().len()
+}
+
+/// So many nodes of a set whose first one does not come to its end, while all others are replaced, many at once.
+#[test]
+fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
+    let names: Vec<_> = (0..400).map(|n| worker(&format!("a-{n}"))).collect();
+    let policy = Policy { max_unavailable: Some(Amount::Nodes(40)), ..Policy::default() };
+    let mut fleet = replaced(rollout(&names, policy));
+    let (mut largest, mut freed, mut made, mut stuck) = (0, 0, 0, None);
+    while freed < 399 {
+        let (decision, deleted) = turn(&mut fleet);
+        largest = largest.max(size(&fleet.ledger));
+        freed += decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();
+        let stuck = &*stuck.get_or_insert_with(|| fleet.ledger.grants[0].replaces.clone().unwrap().machine);
+        for uid in deleted.iter().filter(|uid| *uid != stuck) {
+            goes(&mut fleet, uid);
+            comes(&mut fleet, &format!("x-{uid}"), NEW);
+            made += 1;
+            machines(&mut fleet).last_mut().unwrap().made = noon() - 50.minutes() + made.seconds();
+        }
+        if let Some(machine) = machines(&mut fleet).iter_mut().find(|of| of.uid == *stuck) {
+            machine.goes = true;
+        }
+    }
+    assert_eq!(fleet.ledger.grants.len(), 1);
+    let named = fleet.ledger.taken[0].machines.clone();
+    assert_eq!(named.len(), 399, "nobody of them succeeds it");
+    // Were each grant to name them for itself, it would be 40 times as much.
+    assert!(largest < 60_000, "{largest}");
+    // Who is gone is named no more, nor is anybody when nobody waits.
+    let last = machines(&mut fleet).pop().unwrap();
+    assert!(named.contains(&last.uid));
+    forget(&mut fleet.ledger, fleet.replacing.machines.as_ref().unwrap());
+    assert_eq!(fleet.ledger.taken[0].machines.len(), 398);
+    let word = Proof::Word { who: "eve".to_owned(), why: "its disk is broken".to_owned() };
+    let uid = fleet.ledger.grants[0].node.uid.clone();
+    assert!(fleet.ledger.free(&uid, &word).unwrap().taken.is_empty());
+}
+
+#[test]
+fn a_machine_that_succeeded_somebody_succeeds_nobody_else_whoever_was_granted_when() {
+    let mut fleet = replaced(four(two_at_once()));
+    turn(&mut fleet);
+    let (_, deleted) = turn(&mut fleet);
+    goes(&mut fleet, &deleted[0]);
+    comes(&mut fleet, "x-1", NEW);
+    turn(&mut fleet);
+    // It is ill by now, and a third grant was given: it is nobody's again.
+    fleet.nodes.last_mut().unwrap().says.as_mut().unwrap().well = false;
+    goes(&mut fleet, &deleted[1]);
+    let ledger = fleet.ledger.clone();
+    let heirs = heirs(&ledger, &fleet.nodes, fleet.replacing.machines.as_ref().unwrap(), &fleet.targets());
+    assert!(heirs.is_empty(), "{heirs:?}");
+    let known = fleet.replacing.machines.clone().unwrap();
+    let mut same = ledger.clone();
+    forget(&mut same, &known);
+    assert_eq!(same, ledger, "as long as a grant would take it");
+}
+
+#[test]
+fn the_largest_ledger_is_one_that_etcd_takes() {
+    let name = |n: u64| format!("ip-10-0-{}-{}.eu-central-1.compute.internal", n / 250, n % 250);
+    let uid = |n: u64| format!("{n:08}-89ab-4cde-8f01-23456789abcd");
+    let limits = limits(9999, 9998);
+    let replaces = |n: u64| Replaces {
+        payload: NEW,
+        machine: uid(n),
+        name: format!("production/workers-{}", name(n)),
+        set: "MachineDeployment production/workers-of-zone-a".to_owned(),
+        newest: noon(),
+        others: Vec::new(),
+    };
+    let mut ledger = Ledger::default();
+    for n in 0.. {
+        let zone = Some("eu-central-1a".to_owned());
+        let node = Node { uid: uid(n), name: name(n), pool: "workers".to_owned(), zone, role: Role::Worker };
+        match ledger.grant_for(&node, Some(&replaces(n)), &limits, noon()) {
+            Ok((more, _)) => ledger = more,
+            Err(refused) => {
+                assert_eq!((n, refused), (1000, Refused::Full { most: 1000 }));
+                break;
+            }
+        }
+    }
+    ledger.taken = vec![Taken { set: replaces(0).set, machines: (0..10_000).map(uid).collect() }];
+    assert!(size(&ledger) < 3 << 19, "{}", size(&ledger));
 }

@@ -1,0 +1,157 @@
+//! What stays of a round, written: first what rollouts remember, then the ledger. If anybody has written one of them since it
+//! was read, that ends it, and all is looked at anew.
+//!
+//! What the API server refuses to write of one pool is that pool's own trouble. The round is made again without it: nothing
+//! of the pool begins, no grant of it is freed that its rollout would have to remember, and the others go on. Each ledger
+//! that is written is computed as a whole: what one pool does without comes out of nobody else's budget.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use slipway_fleet_objects::{
+    ledger::DisruptionLedger,
+    rollout::{Rollout, RolloutStatus},
+};
+
+use crate::{
+    cluster::{Cluster, Error, Result},
+    pools::Members,
+    report,
+    round::{Refused, Round, Sight, round},
+};
+
+/// For how long a look may be acted on.
+pub const FRESH: Duration = Duration::from_secs(60);
+
+/// What was written.
+#[derive(Debug)]
+pub struct Kept {
+    /// The round as it holds.
+    pub round: Round,
+    /// Why something of a pool could not be written, by the pool's name.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// Write what stays. `looked` and `now` are when everything was read.
+pub async fn keep(
+    cluster: &Cluster,
+    sight: Sight<'_>,
+    members: &Members<'_>,
+    (looked, now): (Instant, Timestamp),
+) -> Result<Kept> {
+    let mut kept = round(sight, members, now);
+    let mut refused = Refused { rollouts: rollouts(cluster, &kept, now).await?, ..Refused::default() };
+    if !refused.rollouts.is_empty() {
+        kept = round(Sight { refused: &refused, ..sight }, members, now);
+    }
+    let writer = Writer { cluster, looked };
+    match writer.write(sight.ledger, &kept).await {
+        Ok(_) => {}
+        Err(Error::Refused { why, .. }) => {
+            let new: BTreeSet<&str> = grants(sight.ledger, &kept).collect();
+            refused.grants = new.into_iter().map(|pool| (pool.to_owned(), why.clone())).collect();
+            match one_by_one(&writer, sight, members, &mut refused, now).await {
+                Ok(ledger) => {
+                    kept = round(Sight { refused: &refused, ..sight }, members, now);
+                    kept.ledger = ledger.status.unwrap_or_default();
+                }
+                Err(Error::Refused { why, .. }) => return Ok(nothing(sight, members, &why, now)),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(e) => return Err(e),
+    }
+    let Refused { rollouts, grants } = refused;
+    let grants = grants.into_iter().map(|(pool, why)| (pool, format!("its grants cannot be written: {why}")));
+    Ok(Kept { round: kept, refused: grants.chain(rollouts).collect() })
+}
+
+/// The statuses of rollouts. Why some are refused, by pool.
+async fn rollouts(cluster: &Cluster, round: &Round, now: Timestamp) -> Result<BTreeMap<String, String>> {
+    let aside = round.aside.iter().map(|of| (&of.rollout, report::aside(of, now)));
+    let courses = round.pools.values().flatten();
+    let followed =
+        courses.filter_map(|course| course.rollout.as_ref().map(|of| (of, report::rollout(of, course, now))));
+    let mut refused = BTreeMap::new();
+    for (rollout, status) in aside.chain(followed) {
+        match write_rollout(cluster, rollout, status).await {
+            Ok(()) => {}
+            Err(e @ Error::Refused { .. }) => _ = refused.insert(rollout.spec.plan.pool.clone(), e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(refused)
+}
+
+async fn write_rollout(cluster: &Cluster, rollout: &Rollout, status: RolloutStatus) -> Result<()> {
+    if rollout.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let mut new = rollout.clone();
+    new.status = Some(status);
+    cluster.write_rollout(&new).await
+}
+
+/// The pools that get a grant.
+fn grants<'a>(read: &'a DisruptionLedger, round: &'a Round) -> impl Iterator<Item = &'a str> {
+    let is_new = |uid: &str| read.status.as_ref().is_none_or(|ledger| ledger.held(uid).is_none());
+    let new = round.ledger.grants.iter().filter(move |grant| is_new(&grant.node.uid));
+    new.map(|grant| grant.node.pool.as_str())
+}
+
+/// The ledger was refused as a whole. What is freed is written first, which takes nothing from anybody; then the grants of
+/// one pool after the other. The ledger as it is then; what is still refused stays in `refused`.
+async fn one_by_one(
+    writer: &Writer<'_>,
+    sight: Sight<'_>,
+    members: &Members<'_>,
+    refused: &mut Refused,
+    now: Timestamp,
+) -> Result<DisruptionLedger> {
+    let freed = round(Sight { refused, ..sight }, members, now);
+    let mut ledger = writer.write(sight.ledger, &freed).await?;
+    for pool in refused.grants.keys().cloned().collect::<Vec<_>>() {
+        refused.grants.remove(&pool);
+        let granted = round(Sight { refused, ledger: &ledger, ..sight }, members, now);
+        match writer.write(&ledger, &granted).await {
+            Ok(written) => ledger = written,
+            Err(Error::Refused { why, .. }) => _ = refused.grants.insert(pool, why),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(ledger)
+}
+
+/// Not even what is free can be written: that is the trouble of all pools. Each of them says so.
+fn nothing(sight: Sight<'_>, members: &Members<'_>, why: &str, now: Timestamp) -> Kept {
+    let why = format!("the ledger cannot be written: {why}");
+    let all: BTreeMap<String, String> = sight.objects.pools.keys().map(|pool| (pool.clone(), why.clone())).collect();
+    let refused = Refused { rollouts: all.clone(), ..Refused::default() };
+    let mut round = round(Sight { refused: &refused, ..sight }, members, now);
+    round.freed.clear();
+    round.ledger = sight.ledger.status.clone().unwrap_or_default();
+    Kept { round, refused: all }
+}
+
+/// Who writes the ledger.
+struct Writer<'a> {
+    cluster: &'a Cluster,
+    looked: Instant,
+}
+
+impl Writer<'_> {
+    /// The ledger as it is then.
+    async fn write(&self, read: &DisruptionLedger, round: &Round) -> Result<DisruptionLedger> {
+        if round.ledger == read.status.clone().unwrap_or_default() {
+            return Ok(read.clone());
+        }
+        // This program may have stood still. Then nodes and windows are not what they were.
+        if self.looked.elapsed() > FRESH {
+            return Err(Error::Conflict("what was seen is too old".to_owned()));
+        }
+        self.cluster.write_ledger(read, &round.ledger).await
+    }
+}

@@ -1,0 +1,161 @@
+//! What the API server refuses to write of one pool, and pools that cannot be understood: others go on, and nothing that has
+//! to stay is lost.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::json;
+use slipway_fleet::{machines::Found, report};
+use slipway_fleet_objects::rollout::RolloutStatus;
+use slipway_rollout::{
+    facts::Machine,
+    ledger::{Grant, Ledger},
+};
+
+use crate::scene::{NEW, Scene, now, payload};
+
+const WHY: &str = "rollout p-1: the API server says 403: no";
+
+/// The pools `p` and `q`, with two nodes each, all of them staged and with this label.
+fn two_pools(label: &str) -> Scene {
+    let mut scene = Scene::new(4);
+    (0..4).for_each(|n| scene.label(n, label, ""));
+    for n in [2, 3] {
+        scene.label(n, "pool", "q");
+    }
+    scene.pool("q", json!({ "nodeSelector": { "pool": "q" } }));
+    scene.roll();
+    (0..4).for_each(|n| scene.says(n).staged = Some(payload(NEW).into()));
+    scene
+}
+
+fn refuse(scene: &mut Scene, pool: &str) {
+    scene.refused.rollouts.insert(pool.to_owned(), WHY.to_owned());
+}
+
+/// Why a node does not go.
+fn why(scene: &Scene, pool: &str, n: usize) -> String {
+    let round = scene.round();
+    let course = round.pools[pool].as_ref().unwrap();
+    report::nodes(course, &scene.looks, &Default::default())[format!("uid-{n}").as_str()].reason.clone()
+}
+
+fn held(ledger: &Ledger) -> Vec<&str> {
+    ledger.grants.iter().map(|grant| grant.node.uid.as_str()).collect()
+}
+
+#[test]
+fn a_pool_whose_rollout_cannot_be_written_begins_nothing_and_others_do() {
+    let mut scene = two_pools("any");
+    assert_eq!(held(&scene.round().ledger), ["uid-0", "uid-2"]);
+    refuse(&mut scene, "p");
+    let round = scene.round();
+    assert_eq!(held(&round.ledger), ["uid-2"]);
+    let course = round.pools["p"].as_ref().unwrap();
+    assert_eq!((course.decision.actions.len(), why(&scene, "p", 0).as_str()), (0, "Unwritten"));
+    let status = report::pool(course, Some(WHY), now());
+    assert_eq!(status.message, format!("nothing begins: {WHY}"));
+    // Its new grants, and no more: what holds one is asked as ever.
+    scene.refused.rollouts.clear();
+    scene.refused.grants.insert("p".to_owned(), "too large".to_owned());
+    assert_eq!((held(&scene.round().ledger), why(&scene, "p", 0)), (vec!["uid-2"], "Unwritten".to_owned()));
+    scene.refused.grants.clear();
+    scene.ledger.status = Some(scene.round().ledger);
+    scene.refused.grants.insert("p".to_owned(), "too large".to_owned());
+    assert_eq!(
+        (scene.round().pools["p"].as_ref().unwrap().decision.actions.len(), why(&scene, "p", 0)),
+        (1, "Begins".to_owned())
+    );
+}
+
+#[test]
+fn what_is_not_written_frees_nothing_that_others_would_get() {
+    let mut scene = two_pools("node-role.kubernetes.io/control-plane");
+    scene.ledger.status = Some(scene.round().ledger);
+    assert_eq!(held(scene.ledger.status.as_ref().unwrap()), ["uid-0"], "one of the control plane");
+    // Its pool is done. That is to be remembered before it is free.
+    (0..2).for_each(|n| scene.says(n).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into()));
+    scene.says(0).token = 1;
+    assert_eq!(held(&scene.round().ledger), ["uid-2"], "it is free, and the other pool's is next");
+    refuse(&mut scene, "p");
+    let round = scene.round();
+    assert_eq!((held(&round.ledger), round.freed.len()), (vec!["uid-0"], 0));
+    assert_eq!((why(&scene, "p", 0), why(&scene, "q", 2)), ("Unwritten".to_owned(), "ControlPlane".to_owned()));
+    // A person's word frees it all the same.
+    scene.ledger.spec.release = serde_json::from_value(json!([{ "token": 1, "who": "a", "why": "b" }])).unwrap();
+    assert_eq!(held(&scene.round().ledger), ["uid-2"]);
+}
+
+fn machine(n: usize, made: &str) -> Found {
+    let machine = Machine {
+        uid: format!("machine-{n}"),
+        name: format!("default/m{n}"),
+        node: Some(format!("uid-{n}")),
+        set: Ok("MachineSet default/ms".to_owned()),
+        made: made.parse().unwrap(),
+        goes: false,
+    };
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Machine"));
+    Found { machine, namespace: "default".to_owned(), name: format!("m{n}"), version: "1".to_owned(), kind }
+}
+
+/// Node 0 was replaced by node 2, which is well with the payload; the grant is still held.
+fn replaced() -> (Scene, Grant) {
+    let mut scene = Scene::new(2);
+    scene.pool("p", json!({ "strategy": "Replace" }));
+    scene.stock.found = Ok((0..2).map(|n| machine(n, "2026-06-01T11:00Z")).collect());
+    scene.roll();
+    scene.ledger.status = Some(scene.round().ledger);
+    let grant = scene.ledger.status.as_ref().unwrap().grants[0].clone();
+    assert_eq!(grant.node.uid, "uid-0");
+    scene.objects.nodes.remove(0);
+    scene.node(2);
+    scene.says(2).disk.as_mut().unwrap().slots[0].payload = Some(payload(NEW).into());
+    scene.stock.found = Ok(vec![machine(1, "2026-06-01T11:00Z"), machine(2, "2026-06-01T11:30Z")]);
+    (scene, grant)
+}
+
+#[test]
+fn who_succeeded_whom_outlives_a_pool_that_cannot_be_understood_or_written() {
+    let (mut scene, grant) = replaced();
+    let succeeded = |scene: &Scene| scene.round().pools["p"].as_ref().unwrap().decision.succeeded.clone();
+    assert_eq!((succeeded(&scene)["uid-0"].as_str(), held(&scene.round().ledger)), ("uid-2", vec!["uid-1"]));
+    let stays = |scene: &Scene, why: &str| {
+        let round = scene.round();
+        assert!(
+            round.freed.is_empty() && round.ledger.grants == std::slice::from_ref(&grant),
+            "{why}: {:?}",
+            round.freed
+        );
+    };
+    scene.pool("p", json!({ "strategy": "Replace", "policies": ["gone"] }));
+    stays(&scene, "there is no such policy");
+    scene.pool("p", json!({ "strategy": "Replace" }));
+    refuse(&mut scene, "p");
+    stays(&scene, "its rollout cannot be written");
+    scene.refused.rollouts.clear();
+    assert_eq!((succeeded(&scene)["uid-0"].as_str(), held(&scene.round().ledger)), ("uid-2", vec!["uid-1"]));
+}
+
+#[test]
+fn a_plan_is_no_larger_than_one_object_and_the_others_get_a_further_one() {
+    let mut scene = Scene::new(4500);
+    scene.pool("p", json!({ "strategy": "Replace" }));
+    for n in 0..4500 {
+        let name = format!("{n:0200}");
+        scene.objects.nodes[n].metadata.name = Some(name.clone());
+        scene.says(n).node = name;
+    }
+    scene.roll();
+    let mut rollout = scene.objects.rollouts[0].clone();
+    let planned: Vec<String> = rollout.spec.plan.nodes().map(|(_, node)| node.uid.clone()).collect();
+    assert!((4000..4500).contains(&planned.len()) && rollout.spec.plan.is_whole(), "{}", planned.len());
+    // All of them are replaced by now, and that is remembered. So long are the UIDs of an API server.
+    let uid = |uid: &String| format!("{uid:0>36}");
+    let succeeded = planned.iter().map(|of| (uid(of), uid(of))).collect();
+    rollout.status = Some(RolloutStatus { succeeded, state: "Finished".to_owned(), ..RolloutStatus::default() });
+    let size = serde_json::to_vec(&rollout).unwrap().len();
+    assert!(size < 3 << 19, "{size}");
+    scene.objects.rollouts[0].status = Some(RolloutStatus { succeeded: Default::default(), ..rollout.status.unwrap() });
+    let round = scene.round();
+    let others: Vec<_> = round.new[0].spec.plan.nodes().map(|(_, node)| node.uid.clone()).collect();
+    assert!(others.len() == 4500 - planned.len() && others.iter().all(|uid| !planned.contains(uid)));
+}
