@@ -230,12 +230,6 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
-        (matches!(cause.downcast_ref(), Some(SignError::Elsewhere(_))), Known::new(Id::UnsupportedOther).remedy("; ")),
-        (matches!(cause.downcast_ref(), Some(SignError::Identity(_))), Known::new(Id::Usage)),
-        (
-            matches!(cause.downcast_ref(), Some(SignError::NoChecksums(_))),
-            Known::new(Id::PayloadWithoutChecksums).remedy(": "),
-        ),
         (cause.is::<SigningSetupError>(), Known::new(Id::SigningKey)),
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
@@ -245,7 +239,16 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<NotWell>(), Known::new(Id::CheckFailed)),
         (cause.is::<ExecuteError>(), Known::new(Id::StepFailed)),
     ];
-    simple.into_iter().find_map(|(is, known)| is.then_some(known))
+    simple.into_iter().find_map(|(is, known)| is.then_some(known)).or_else(|| signing(cause))
+}
+
+/// What cannot be signed.
+fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
+    Some(match cause.downcast_ref()? {
+        SignError::Elsewhere(_) => Known::new(Id::UnsupportedOther).remedy("; "),
+        SignError::Identity(_) => Known::new(Id::Usage),
+        SignError::NoChecksums(_) => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
+    })
 }
 
 /// Opening and reading the disk.

@@ -58,7 +58,7 @@ pub struct SigningKey {
 }
 
 enum By {
-    Ecdsa(EcdsaKeyPair),
+    Ecdsa(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
     Ed25519(Box<Ed25519KeyPair>),
     Command(String),
@@ -160,7 +160,7 @@ fn pkcs8(der: &[u8]) -> Pair {
         }
         P256 => Some(
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der, &SystemRandom::new())
-                .map(By::Ecdsa)
+                .map(|pair| By::Ecdsa(Box::new(pair)))
                 .map_err(unusable),
         ),
         _ => None,
@@ -178,7 +178,7 @@ fn sec1(der: &[u8]) -> Pair {
     }
     let (algorithm, random) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
     let pair = EcdsaKeyPair::from_private_key_and_public_key(algorithm, private, public, &random);
-    Some(pair.map(By::Ecdsa).map_err(unusable))
+    Some(pair.map(|pair| By::Ecdsa(Box::new(pair))).map_err(unusable))
 }
 
 #[cfg(test)]

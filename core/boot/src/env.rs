@@ -5,7 +5,6 @@
 //! `boot.env` on a tie. If both are lost, the marker `slot.env` in each slot still tells which slot is good.
 
 use crate::prelude::*;
-
 pub use crate::refused::{Fault, Refused};
 use crate::slot::{PerSlot, Slot, SlotState};
 use crate::{digest::Sha256, env_block::EnvBlock, medium_id::MediumId};
@@ -94,7 +93,7 @@ impl BootEnv {
         // An unknown state reads as `empty`: not booting such a slot is the safe choice.
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
         let time = |key| block.get(key).and_then(|v| v.parse().ok());
-        let slot = |key| block.get(key).and_then(|v| v.parse().ok());
+        let slot = |key| block.get(key)?.parse().ok();
         Some(BootEnv {
             seq: parse_seq(block.get("seq")?)?,
             default: slot("default")?,
@@ -151,7 +150,7 @@ impl BootEnv {
         copies[Self::which(copies)?].as_ref()
     }
 
-    /// Which copy counts.
+    /// The place of that copy.
     pub const fn which(copies: &[Option<BootEnv>; 2]) -> Option<usize> {
         match copies {
             [Some(first), Some(second)] if second.seq > first.seq => Some(1),
@@ -161,7 +160,7 @@ impl BootEnv {
         }
     }
 
-    /// The slot that is to be tried, and the state in which that try is spent. The number stays the same.
+    /// The slot to be tried, and the state in which that try is spent, under the same number.
     pub fn spent(&self) -> Option<(Slot, Self)> {
         let trial = self.once?;
         let mut spent = BootEnv { once: None, ..self.clone() };
