@@ -78,12 +78,10 @@ const fn is_zero(epoch: &u32) -> bool {
 
 /// The epoch in a `manifest.json`; 0 if it has none. Whatever else is in it does not matter.
 pub fn epoch(manifest: &[u8]) -> Result<u32, String> {
-    #[derive(Deserialize)]
-    struct Epoch {
-        #[serde(default)]
-        epoch: u32,
-    }
-    serde_json::from_slice(manifest).map(|Epoch { epoch }| epoch).map_err(|e| e.to_string())
+    let members: serde_json::Map<_, _> = serde_json::from_slice(manifest).map_err(|e| e.to_string())?;
+    let Some(epoch) = members.get("epoch") else { return Ok(0) };
+    let number = epoch.as_u64().and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| format!("its epoch is {epoch}, not a number up to {}", u32::MAX))
 }
 
 /// What the user adds to the payload's own kernel arguments.
@@ -229,7 +227,7 @@ mod tests {
         assert_eq!(Manifest::parse(counted.render().as_bytes()), Ok(counted.clone()));
         assert_eq!((epoch(counted.render().as_bytes()), epoch(m.render().as_bytes())), (Ok(3), Ok(0)));
         assert_eq!(epoch(b"{\"epoch\": 7, \"new\": []}"), Ok(7));
-        for wrong in ["", "{\"epoch\": -1}", "{\"epoch\": 4294967296}", "{\"epoch\": \"3\"}"] {
+        for wrong in ["", "[]", "[7]", "{\"epoch\": -1}", "{\"epoch\": 4294967296}", "{\"epoch\": \"3\"}"] {
             assert!(epoch(wrong.as_bytes()).is_err(), "{wrong}");
         }
         let newer = m.render().replace("\"format\": 1", "\"format\": 2");

@@ -280,10 +280,8 @@ const PAGES: &[Page] = &[
                 "installer sign oci:/srv/os:1.2 --key os.key --identity registry.example/os",
             ),
             (
-                "With a key in a token:",
-                "installer sign dir:/srv/payload --public-key os.pem --sign-command 'openssl dgst -sha256 -binary \
-                 | pkcs11-tool --module /usr/lib/softhsm/libsofthsm2.so --login --pin env:PIN --sign --label os \
-                 --mechanism ECDSA --signature-format openssl'",
+                "With a key that is in no file:",
+                "installer sign dir:/srv/payload --public-key os.pem --sign-command /usr/local/bin/sign-with-token",
             ),
         ],
         &["checksum", "inspect", "pull"],
