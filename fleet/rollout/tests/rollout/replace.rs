@@ -372,7 +372,11 @@ fn a_set_that_one_node_holds_up_for_ever_does_not_fill_the_ledger() {
     let policy = Policy { max_unavailable: Some(Amount::Nodes(40)), ..Policy::default() };
     let mut fleet = replaced(rollout(&names, policy));
     let (mut largest, mut freed, mut made, mut stuck) = (0, 0, 0, None);
-    while freed < 399 {
+    for look in 0.. {
+        if freed == 399 {
+            break;
+        }
+        assert!(look < 200 && freed < 399, "it does not come to its end: {freed}");
         let (decision, deleted) = turn(&mut fleet);
         largest = largest.max(size(&fleet.ledger));
         freed += decision.actions.iter().filter(|action| matches!(action, Action::Free { .. })).count();

@@ -138,7 +138,7 @@ fn granted(uid: &str, token: u64) -> Ledger {
     let node =
         Node { uid: uid.to_owned(), name: "n1".to_owned(), pool: "workers".to_owned(), zone: None, role: Role::Worker };
     let since = "2030-01-01T00:00:00Z".parse().unwrap();
-    Ledger { epoch: token, grants: vec![Grant { node, token, since, replaces: None }], given: vec![] }
+    Ledger { epoch: token, grants: vec![Grant { node, token, since, replaces: None }], ..Ledger::default() }
 }
 
 fn request() -> Request {
