@@ -20,7 +20,7 @@ use crate::{
 };
 use slipway_core::payload::{
     facts::PayloadFacts,
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG},
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
     unused::TEXTS,
     whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
 };
@@ -139,10 +139,10 @@ impl DirSource {
         self.dir.join(name).symlink_metadata().is_ok()
     }
 
-    /// Those of kernel, initramfs and squashfs that exist. Of several initramfs only the first is used.
+    /// Those of kernel, initramfs, squashfs and unified kernel image that exist. Of several initramfs only the first is used.
     fn installed(&self) -> Vec<&'static str> {
         let initramfs = INITRAMFS.into_iter().find(|name| self.is_there(name));
-        let names = [KERNEL].into_iter().chain(initramfs).chain([ROOTFS]);
+        let names = [KERNEL].into_iter().chain(initramfs).chain([ROOTFS, UKI]);
         names.filter(|name| self.is_there(name)).collect()
     }
 

@@ -16,8 +16,8 @@ use slipway_core::{
         placeholder::{self, PlaceholderError},
     },
     payload::{
-        manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, version_id},
-        unused::{TEXTS, is_small, is_used},
+        manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
+        unused::{TEXTS, is_installed, is_small, is_used},
         whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head, is_initramfs},
     },
     text::{is_printable, printable},
@@ -28,7 +28,7 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS}", INITRAMFS.join(", "), path = path.display())]
+    #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
     #[error("{path}: missing; only a container image with a payload has one there: name another by {other}", path = path.display())]
     NoneHere {
@@ -78,10 +78,6 @@ impl ChecksumPolicy {
     pub const fn of(strict: bool) -> Self {
         if strict { ChecksumPolicy::Required } else { ChecksumPolicy::Compared }
     }
-}
-
-fn is_installed(name: &str) -> bool {
-    name == KERNEL || name == ROOTFS || is_initramfs(name)
 }
 
 /// One file of a source, read to its end.
@@ -165,7 +161,11 @@ impl Found {
             if seen.size == 0 {
                 return Err(PayloadError::Empty { path: self.place.join(name) });
             }
-            arch = arch.or(self.check(name, seen)?);
+            let own = self.check(name, seen)?;
+            if arch.is_some() && own.is_some() && arch != own {
+                return Err(self.wrong(name, "for another architecture than the kernel"));
+            }
+            arch = arch.or(own);
             files.push(seen.info(name));
         }
         let arch = arch.ok_or_else(|| self.unbootable(KERNEL, Unbootable::NotKernel))?;
@@ -195,11 +195,15 @@ impl Found {
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
         let manifest = Manifest::parse(text).map_err(wrong)?;
         let names: Vec<_> = manifest.files.iter().map(|f| f.name.as_str()).collect();
-        let fits =
-            matches!(names[..], [KERNEL, initramfs] | [KERNEL, initramfs, ROOTFS] if INITRAMFS.contains(&initramfs));
+        let fits = match names[..] {
+            [KERNEL, initramfs, ref rest @ ..] if INITRAMFS.contains(&initramfs) => {
+                matches!(rest, [] | [ROOTFS] | [UKI] | [ROOTFS, UKI])
+            }
+            _ => false,
+        };
         if !fits {
             return Err(wrong(format!(
-                "it lists {:?}: a payload has {KERNEL}, one initramfs and optionally {ROOTFS}",
+                "it lists {:?}: a payload has {KERNEL}, one initramfs and optionally {ROOTFS} and {UKI}",
                 names.join(", ")
             )));
         }
@@ -276,7 +280,7 @@ impl Found {
         let missing = |name| PayloadError::Missing { path: self.place.join(name) };
         let kernel = Some(KERNEL).filter(exists).ok_or_else(|| missing(KERNEL))?;
         let initramfs = INITRAMFS.into_iter().find(exists).ok_or_else(|| missing(INITRAMFS[0]))?;
-        Ok([kernel, initramfs].into_iter().chain(Some(ROOTFS).filter(exists)).collect())
+        Ok([kernel, initramfs].into_iter().chain([ROOTFS, UKI].into_iter().filter(exists)).collect())
     }
 
     fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {

@@ -22,7 +22,7 @@ pub struct PayloadFacts {
     pub version: Option<String>,
     /// That of its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
     pub epoch: u32,
-    /// Kernel, initramfs and, if there is one, squashfs: always in this order.
+    /// Kernel, initramfs and, if there are such, squashfs and unified kernel image: always in this order.
     pub files: Vec<FileInfo>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
@@ -48,6 +48,11 @@ impl PayloadFacts {
     /// The initramfs.
     pub fn initramfs(&self) -> &FileInfo {
         &self.files[1]
+    }
+
+    /// What boots: kernel, initramfs and, if there is one, the unified kernel image.
+    pub fn boots(&self) -> impl Iterator<Item = &FileInfo> {
+        self.files.iter().filter(|file| file.name != ROOTFS)
     }
 
     /// What a placeholder of the payload's own stands for. A version that is more than one word to the kernel is none.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::kernel::arch::Arch;
 use crate::{
-    boot::env_block::EnvBlock,
+    boot::{env_block::EnvBlock, slot_cfg},
     digest::{Sha256, Sums},
     text::printable,
 };
@@ -18,14 +18,17 @@ pub const ROOTFS: &str = "rootfs.squashfs";
 pub const KERNEL: &str = "vmlinuz";
 /// File names an initramfs may have; the first one found is used.
 pub const INITRAMFS: [&str; 4] = ["initramfs.xz", "initramfs.zst", "initramfs.gz", "initramfs.img"];
+/// File name of the unified kernel image in payloads and slots. Slipway's own loader starts it under UEFI instead of kernel and
+/// initramfs.
+pub const UKI: &str = slot_cfg::UKI;
 /// Checksums of every file of a payload, in coreutils' format.
 pub const SHA256SUMS: &str = "SHA256SUMS";
 /// Signatures over the bytes of [`SHA256SUMS`], beside it.
 pub const SHA256SUMS_SIG: &str = "SHA256SUMS.sig";
-/// Checksums of what GRUB loads. The squashfs is left out, because GRUB hashes slowly.
-pub const BOOT_SHA256: &str = "boot.sha256";
-/// What GRUB must know to boot a slot.
-pub const SLOT_CFG: &str = "slot.cfg";
+/// Checksums of what boots. The squashfs is left out, because GRUB hashes slowly.
+pub const BOOT_SHA256: &str = slot_cfg::BOOT_SHA256;
+/// What a boot loader must know to boot a slot.
+pub const SLOT_CFG: &str = slot_cfg::SLOT_CFG;
 /// Describes a payload for tools.
 pub const MANIFEST: &str = "manifest.json";
 
@@ -54,7 +57,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u32,
     pub arch: Arch,
-    /// Kernel, initramfs and squashfs, in this order.
+    /// Kernel, initramfs, squashfs and unified kernel image, in this order; the last two if there are any.
     pub files: Vec<FileInfo>,
     /// In a slot: the kernel command line, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]

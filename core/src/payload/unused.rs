@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG},
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
     whole::is_initramfs,
 };
 use crate::text::printable;
@@ -16,9 +16,14 @@ const MOST_NAMED: usize = 8;
 // So many letters may be wrong in a name.
 const MISSPELT: usize = 2;
 
+/// Whether a file of this name goes into a slot.
+pub fn is_installed(name: &str) -> bool {
+    name == KERNEL || name == ROOTFS || name == UKI || is_initramfs(name)
+}
+
 /// Whether a file of this name is used, so that SHA256SUMS has to list it. Of several initramfs, only the first is.
 pub fn is_used(name: &str) -> bool {
-    name == KERNEL || name == ROOTFS || is_initramfs(name) || (is_small(name) && name != SHA256SUMS_SIG)
+    is_installed(name) || (is_small(name) && name != SHA256SUMS_SIG)
 }
 
 /// Whether it is one of those that are read into memory.
@@ -48,7 +53,7 @@ pub fn unused(names: &[String]) -> Option<String> {
 
 /// The name that this one may have been meant for: it is not there, and looks the same up to the first dot, or nearly.
 fn meant(name: &str, there: &dyn Fn(&str) -> bool) -> Option<&'static str> {
-    let used = [ROOTFS, KERNEL, "cmdline", "os-release", SHA256SUMS, MANIFEST];
+    let used = [ROOTFS, KERNEL, UKI, "cmdline", "os-release", SHA256SUMS, MANIFEST];
     let missing_initramfs = (!INITRAMFS.into_iter().any(there)).then_some(INITRAMFS[0]);
     let missing = used.into_iter().filter(|used| !there(used)).chain(missing_initramfs);
     let own = stem(name);
@@ -86,7 +91,7 @@ mod tests {
 
     #[test]
     fn all_of_a_payload_is_used() {
-        let all = [KERNEL, INITRAMFS[1], ROOTFS, "cmdline", "os-release", SHA256SUMS, SHA256SUMS_SIG, MANIFEST];
+        let all = [KERNEL, INITRAMFS[1], ROOTFS, UKI, "cmdline", "os-release", SHA256SUMS, SHA256SUMS_SIG, MANIFEST];
         assert_eq!(note(&all), None);
         assert_eq!(note(&[]), None);
     }

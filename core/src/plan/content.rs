@@ -100,11 +100,11 @@ impl SlotContent<'_> {
             let copied = files.iter().map(|f| (f.name.clone(), f.sha256));
             Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect()).render()
         };
-        let boot = VolumeFile::text(BOOT_SHA256, digests(&[payload.kernel(), payload.initramfs()], &[&cfg]));
+        let boot = VolumeFile::text(BOOT_SHA256, digests(&payload.boots().collect::<Vec<_>>(), &[&cfg]));
         let all: Vec<&FileInfo> = payload.files.iter().collect();
         let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
         // When a file grows, all data behind it moves and must be written again. So the small files come first (their
-        // sizes hardly change), then the large ones in falling size: squashfs, initramfs, kernel.
+        // sizes hardly change), then the large ones, mostly in falling size: unified kernel image, squashfs, initramfs, kernel.
         let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
         let large = payload.files.iter().rev();
         files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));

@@ -3,7 +3,7 @@
 //! A payload that was cut off on its way has the right beginning, and `installer checksum` would make it official. So
 //! every file is asked where it ends:
 //!
-//! - A kernel and a squashfs say it in their first 1 KiB: [`check_head`].
+//! - A kernel, a squashfs and a unified kernel image say it in their first 1 KiB: [`check_head`].
 //! - An initramfs says it piece by piece. [`InitramfsWatch`] sees the bytes go by and keeps none of them.
 //!
 //! None of this finds a byte that changed. Checksums do.
@@ -14,11 +14,12 @@ mod kernel;
 mod next;
 mod part;
 mod squashfs;
+mod uki;
 mod xz;
 
 pub use initramfs::InitramfsWatch;
 
-use super::manifest::{INITRAMFS, KERNEL, ROOTFS};
+use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::kernel::arch::Arch;
 
 /// What [`check_head`] must see of a file that is longer, bytes.
@@ -42,6 +43,8 @@ pub enum Unbootable {
          zstd, lz4 -l, lzop, bzip2, lzma)"
     )]
     NotInitramfs,
+    #[error("not a unified kernel image for UEFI: {0}; `installer uki` makes one")]
+    NotUnified(&'static str),
     /// The file ends too early. Sizes are bytes.
     #[error(
         "cut off: by its {what} it has {needs} bytes or more, but there are {has}; copy it again, then run `installer \
@@ -63,6 +66,7 @@ pub fn check_head(name: &str, head: &[u8], size: u64) -> Result<Option<Arch>, Un
     match name {
         KERNEL => kernel::check(head, size).map(Some),
         ROOTFS => squashfs::check(head, size).map(|()| None),
+        UKI => uki::check(head, size).map(Some),
         _ if is_initramfs(name) && size > head.len() as u64 => InitramfsWatch::begins(head).map(|()| None),
         _ => Ok(None),
     }
