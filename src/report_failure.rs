@@ -24,8 +24,8 @@ use crate::{
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, health::NotWell, sign::SignError,
-        signing::SigningSetupError,
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, efi_signer::EfiSignerError,
+        health::NotWell, keys::KeysError, sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -170,7 +170,7 @@ fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "sign" | "man" | "completions") => false,
+        Some("pull" | "checksum" | "sign" | "uki" | "keys" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -230,7 +230,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
-        (cause.is::<SigningSetupError>(), Known::new(Id::SigningKey)),
+        (cause.is::<SigningSetupError>() || cause.is::<EfiSignerError>(), Known::new(Id::SigningKey)),
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
@@ -302,6 +302,12 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
+            UkiMakeError::Differs { .. } => Known::new(Id::PayloadDamaged),
+            _ => Known::new(Id::EfiProgram),
+        });
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
             PayloadError::Missing { .. } => Known::new(Id::PayloadMissing),
             PayloadError::NoneHere { .. } => Known::new(Id::PayloadMissing).remedy(": "),
             PayloadError::Io { .. } => Known::new(Id::PayloadUnreadable),
@@ -356,6 +362,13 @@ fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
             LiveError::Tool(error) => Some(tool(error)),
             LiveError::OutputFile(error) => Some(output_file(error)),
             LiveError::Differs { .. } => Some(Known::new(Id::FileDiffers)),
+        };
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return match error {
+            KeysError::Exists(_) => Some(Known::new(Id::FileExists).remedy("; ").untouched()),
+            KeysError::Io { .. } => Some(Known::new(Id::FileUnwritable)),
+            KeysError::Name(_) => Some(Known::new(Id::Usage)),
         };
     }
     cause.downcast_ref().map(|error| match error {

@@ -27,6 +27,7 @@ pub enum Tool {
     SystemdAnalyze,
     SystemdRun,
     Busctl,
+    Openssl,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,7 @@ impl Tool {
             Tool::SystemdAnalyze => ("systemd-analyze", "systemd"),
             Tool::SystemdRun => ("systemd-run", "systemd"),
             Tool::Busctl => ("busctl", "systemd"),
+            Tool::Openssl => ("openssl", "openssl"),
         }
     }
 
@@ -130,6 +132,8 @@ impl Tool {
         let severe = |line: &&str| [" : SORRY :", " : FAILURE :", " : FATAL :"].iter().any(|word| line.contains(word));
         match self {
             Tool::Xorrisofs | Tool::Xorriso => lines.find(severe).or_else(|| text.trim().lines().last()),
+            // It draws how far it is in front of its errors.
+            Tool::Openssl => text.trim().lines().find(|line| line.contains("rror")),
             // mkfs.xfs prints the error first and then its usage.
             _ => lines.next(),
         }

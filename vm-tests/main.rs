@@ -59,6 +59,7 @@ mod operating_systems;
 mod own_debian;
 mod power_cut;
 mod qemu;
+mod secure_boot;
 mod tags;
 mod terminal;
 mod times;

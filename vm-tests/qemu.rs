@@ -180,6 +180,17 @@ impl Machine {
         Self::of(firmware.board())
     }
 
+    /// One whose firmware enforces Secure Boot once it has keys. It keeps its variables in this file.
+    pub fn with_secure_boot(variables: &Path) -> Self {
+        let board = Board { name: "Secure Boot", machine: "q35,smm=on", flash: None, ..Firmware::Uefi.board() };
+        let mut machine = Self::of(board);
+        // Nobody but the firmware may write its variables, and that takes a mode of the processor which outlives no sleep.
+        machine.shape.extend(["-global", "driver=cfi.pflash01,property=secure,value=on"].map(Into::into));
+        machine.shape.extend(["-global", "ICH9-LPC.disable_s3=1"].map(Into::into));
+        machine.files = flash(firmware_file("/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"), variables);
+        machine
+    }
+
     /// One that starts a kernel without any bootloader.
     pub fn with_kernel(kernel: &Path, initrd: &Path, cmdline: &str) -> Self {
         let mut machine = Self::of(Board { name: "kernel", ..PC });

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`boot`] | the boot state (`boot.env`), the slots, and the rule that picks the slot to boot |
 //! | [`disk`] | GPT, partition layout, META, FAT32 layout, what a disk is and what it holds |
+//! | [`efi`] | programs in PE format, their signatures, unified kernel images, variables of Secure Boot |
 //! | [`kernel`] | the kernel command line, platforms, initramfs archives |
 //! | [`payload`] | manifest, version policy, image references |
 //! | [`config`] | machine config, and the words that ask for an unattended installation |
@@ -27,6 +28,7 @@ extern crate std;
 pub mod boot;
 pub mod config;
 pub mod disk;
+pub mod efi;
 pub mod kernel;
 pub mod media;
 pub mod payload;

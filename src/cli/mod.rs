@@ -5,9 +5,11 @@
 pub mod argv;
 mod auto_upgrade;
 mod change;
+mod efi;
 pub mod environment;
 mod health;
 mod imager;
+mod meta;
 pub mod output;
 mod pace;
 mod progress;
@@ -20,8 +22,10 @@ mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
+pub use efi::{EfiSignerArgs, KeysArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
+pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
 pub use signing::{SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
@@ -180,6 +184,18 @@ pub enum Verb {
     /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
     /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
     Sign(SignArgs),
+    /// Make a unified kernel image (UKI) of a payload and sign it, so that firmware with Secure Boot starts it.
+    ///
+    /// Kernel, initramfs, os-release and the finished kernel command line become sections of systemd's stub, one program
+    /// that firmware verifies as a whole. The same inputs and the same key give the same bytes. docs/secure-boot.md tells
+    /// what is verified then, and what is not.
+    Uki(Box<UkiArgs>),
+    /// Make the keys for Secure Boot, and the files by which firmware learns them: PK, KEK and db.
+    ///
+    /// Without --certificate a new key and its certificate are made by `openssl`, and a key for PCR 11. Names and formats
+    /// are those of `talosctl gen secureboot`. Files that exist are not replaced. What is made may be read by its owner
+    /// only.
+    Keys(KeysArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print a completion script for a shell.
@@ -453,40 +469,6 @@ pub struct ChecksumArgs {
     /// before must not come back [default: that of the manifest.json there, else 0].
     #[arg(long, value_name = "NUMBER")]
     pub epoch: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-pub struct MetaArgs {
-    #[command(subcommand)]
-    pub verb: MetaVerb,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum MetaVerb {
-    /// Print all tags.
-    List(ReadArgs),
-    /// Print the value of one tag.
-    Get {
-        /// Key, 1 to 255, in decimal, hex (0x…) or octal (0…).
-        key: String,
-        #[command(flatten)]
-        target: ReadArgs,
-    },
-    /// Set one tag, and keep the others.
-    Set {
-        /// KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…).
-        #[arg(value_name = "KEY=VALUE")]
-        tag: String,
-        #[command(flatten)]
-        target: DiskArgs,
-    },
-    /// Delete one tag, and keep the others.
-    Delete {
-        /// Key, 1 to 255, in decimal, hex (0x…) or octal (0…).
-        key: String,
-        #[command(flatten)]
-        target: DiskArgs,
-    },
 }
 
 fn seconds(s: &str) -> Result<Duration, String> {

@@ -149,6 +149,8 @@ impl Work {
         let (on_a_disk, left) = match verb {
             "image" | "imager" => (false, "a file has its name only if it is complete"),
             "pull" => (false, "what was copied completely is kept"),
+            "uki" => (false, "the file has its name only if it is complete"),
+            "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
             "sign" => (false, "the signatures are the old ones, or complete"),
             "man" => (false, "pages may be missing"),
@@ -288,6 +290,8 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Pull(_) => "pull",
         Verb::Checksum(_) => "checksum",
         Verb::Sign(_) => "sign",
+        Verb::Uki(_) => "uki",
+        Verb::Keys(_) => "keys",
         Verb::Meta(_) => "meta",
         Verb::Completions { .. } => "completions",
         Verb::Man { .. } => "man",

@@ -6,6 +6,7 @@ mod change;
 mod checksum;
 mod completions;
 mod defaults;
+mod efi;
 mod image;
 mod imager;
 mod inspect;
@@ -71,6 +72,8 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
         Verb::Sign(args) => sign::run(args, progress),
+        Verb::Uki(args) => efi::uki(*args, &environment, progress),
+        Verb::Keys(args) => efi::keys(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),
         Verb::Completions { shell } => Ok(completions::completions(shell)),
         Verb::Man { dir } => man::man(&dir),

@@ -89,6 +89,11 @@ impl PublicKey {
         Self::from_der(&der::wrapped(SEQUENCE, &info), name)
     }
 
+    /// Its public half: a point, or for RSA a sequence of modulus and exponent.
+    pub fn bytes(&self) -> &[u8] {
+        &self.key
+    }
+
     /// Whether this key made the signature over these bytes, in the form that Slipway makes itself: raw, and for RSA PKCS#1
     /// v1.5.
     pub(super) fn verifies_as_made(&self, message: &[u8], signature: &[u8]) -> bool {

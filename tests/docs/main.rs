@@ -124,6 +124,7 @@ each_runs! {
     reports_and_events: "docs/reports-and-events.md";
     packaging: "docs/packaging.md";
     runbook: "docs/runbook.md";
+    secure_boot: "docs/secure-boot.md";
     signatures: "docs/signatures.md";
     sources_and_registries: "docs/sources-and-registries.md";
     testing: "docs/testing.md";

@@ -177,6 +177,7 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--states", "hack/crash"),
     ("--tar-to-stdout", "Talos' imager"),
     ("--test", "cargo"),
+    ("--tpm2-public-key", "systemd-cryptenroll"),
     ("--versioned-dirs", "cargo"),
     ("--no-such-flag", "nobody: what happens then is shown"),
 ];

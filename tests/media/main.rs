@@ -6,6 +6,7 @@
 mod disk_image;
 mod imager;
 mod live;
+mod secure_boot;
 
 use slipway_test_support::world::{Outcome, World, tool};
 

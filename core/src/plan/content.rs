@@ -138,6 +138,11 @@ impl Words {
         Ok((words.settled(&|of| payload.value(of))?, left_out))
     }
 
+    /// The words for something that lies on no certain disk. A place on one has no value there.
+    pub fn of_no_disk(payload: &PayloadFacts, args: &KernelArgs) -> Result<Self, Refusal> {
+        Words::of(payload, args).settled(&|of| payload.value(of))
+    }
+
     fn settled(self, value: &dyn Fn(Placeholder) -> Option<String>) -> Result<Self, Refusal> {
         let settle = |text: &str, place: &dyn Fn() -> String| {
             settle(text, value).map_err(|source| Refusal::Placeholder { place: place(), source })

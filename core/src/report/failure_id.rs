@@ -116,6 +116,7 @@ identifiers! {
     SignaturesTooFew = "signatures-too-few": "Fewer trusted keys have signed than are demanded.";
     NoTrustRule = "no-trust-rule": "No rule of the policy is for the source.";
     SigningFailed = "signing-failed": "What was to sign made no signature, or none by its key.";
+    EfiProgram = "efi-program": "An EFI program, such as the stub of a UKI or its kernel, cannot be used.";
     ImageNotFound = "image-not-found": "There is no such container image, or a part of it is missing.";
     ImageInvalid = "image-invalid": "The container image is damaged, or is none.";
     ImageUnreadable = "image-unreadable": "The container image cannot be read from a file, or written to one.";

@@ -23,6 +23,7 @@ pub mod picture;
 mod rows;
 mod status;
 mod style;
+mod uki;
 mod unattended;
 mod verify;
 mod writer;
@@ -44,6 +45,7 @@ pub use next_step::{Beside, NextStep, command_for, next_step};
 pub use payload::{ChecksumReport, InspectReport, PullReport, SignReport};
 pub use status::{SlotStatus, StatusReport};
 pub use style::Style;
+pub use uki::{KeysReport, UkiPart, UkiReport, UkiSystem};
 pub use unattended::{Outcome, UnattendedReport};
 pub use verify::{ChainCheck, FileCheck, FileState, SlotCheck, VerifyReport};
 pub use writer::{Writer, WriterProgress, words};
@@ -110,6 +112,10 @@ pub enum Report {
     Checksum(ChecksumReport),
     /// `sign`.
     Sign(SignReport),
+    /// `uki`.
+    Uki(Box<UkiReport>),
+    /// `keys`.
+    Keys(KeysReport),
     /// `pull`.
     Pull(PullReport),
     /// `meta`.
@@ -149,6 +155,8 @@ impl fmt::Display for Report {
             Report::Layout(r) => r.fmt(f),
             Report::Checksum(r) => r.fmt(f),
             Report::Sign(r) => r.fmt(f),
+            Report::Uki(r) => r.fmt(f),
+            Report::Keys(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),

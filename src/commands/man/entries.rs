@@ -66,6 +66,7 @@ const WITH_TOOLS: &[&str] = &[
     "installer-auto-upgrade",
     "installer-activate",
     "installer-wipe",
+    "installer-keys",
     "imager",
 ];
 
@@ -115,6 +116,7 @@ pub const FILES: &[Entry] = &[
             "installer-upgrade",
             "installer-stage",
             "installer-checksum",
+            "installer-uki",
             "imager",
         ]),
         "the payload if none is named: vmlinuz, initramfs.xz and rootfs.squashfs; cmdline and version are optional.",
@@ -164,6 +166,18 @@ pub const FILES: &[Entry] = &[
         Of::Pages(&["installer-image", "imager"]),
         "programs that make images in other formats than raw, and ISOs.",
     ),
+    entry(
+        "/usr/lib/systemd/boot/efi/linuxx64.efi.stub, linuxaa64.efi.stub",
+        Of::Pages(&["installer-uki"]),
+        "systemd's stubs, as Debian's systemd-boot-efi has them.",
+    ),
+    entry(
+        "uki-signing-key.pem, uki-signing-cert.pem, uki-signing-cert.der, pcr-signing-key.pem, PK.auth, KEK.auth, db.auth, \
+         dbx.auth",
+        Of::Pages(&["installer-keys"]),
+        "in the directory: what is made.",
+    ),
+    entry("openssl", Of::Pages(&["installer-keys"]), "the program that makes keys, looked for in $PATH."),
     entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
     entry(
         "$XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, /run/containers/0/auth.json, \
@@ -212,6 +226,11 @@ pub const ENVIRONMENT: &[Entry] = &[
         "SOURCE_DATE_EPOCH",
         Of::Pages(&["installer-image", "installer-man", "imager"]),
         "the time that goes into what is made, seconds since 1970 UTC; otherwise a fixed one.",
+    ),
+    entry(
+        "SOURCE_DATE_EPOCH",
+        Of::Pages(&["installer-keys"]),
+        "the time in the changes of variables, seconds since 1970 UTC; otherwise now.",
     ),
     entry("PATH", Of::Pages(WITH_TOOLS), "where other programs are looked for."),
     entry(

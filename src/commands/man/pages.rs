@@ -289,6 +289,40 @@ const PAGES: &[Page] = &[
          verifies it.",
     ),
     page(
+        "installer-uki",
+        &[
+            (
+                "A signed UKI:",
+                "installer uki --source dir:/srv/payload --out os.efi --key uki-signing-key.pem --certificate \
+                 uki-signing-cert.pem",
+            ),
+            (
+                "One that opens what is sealed to the key for PCR 11:",
+                "installer uki --source dir:/srv/payload --out os.efi --key uki-signing-key.pem --certificate \
+                 uki-signing-cert.pem --pcr-key pcr-signing-key.pem",
+            ),
+            (
+                "Sign a boot loader:",
+                "installer uki --program BOOTX64.EFI --out signed.efi --key uki-signing-key.pem --certificate \
+                 uki-signing-cert.pem",
+            ),
+        ],
+        &["keys", "image", "checksum"],
+        "",
+    ),
+    page(
+        "installer-keys",
+        &[
+            ("New keys, and files by which firmware learns them:", "installer keys /srv/keys"),
+            (
+                "Let nothing start any more that was in this file:",
+                "installer keys /srv/revoked --revoke os.efi --key uki-signing-key.pem --certificate uki-signing-cert.pem",
+            ),
+        ],
+        &["uki"],
+        "Whoever has the private keys decides what starts on the machines. Keep them away from these, and keep a copy.",
+    ),
+    page(
         "installer-meta",
         &[("All tags:", "installer meta list --disk /dev/sda")],
         &["meta-list", "meta-get", "meta-set", "meta-delete"],

@@ -4,6 +4,7 @@
 mod cmdline;
 mod config;
 mod disk;
+mod efi;
 mod image;
 mod judge;
 mod profile;
@@ -14,7 +15,7 @@ mod text;
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 13] = [
+pub const TARGETS: [(&str, Body); 14] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -28,6 +29,7 @@ pub const TARGETS: [(&str, Body); 13] = [
     ("image_ref", text::image_ref),
     ("running", text::running),
     ("signature", signature::signature),
+    ("pe", efi::pe),
 ];
 
 /// The body of a target.

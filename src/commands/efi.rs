@@ -1,0 +1,80 @@
+//! `installer uki` and `installer keys`.
+
+use std::path::PathBuf;
+
+use slipway_core::{
+    efi::pcr::PHASES,
+    kernel::arch::Arch,
+    report::{Observer, Report},
+};
+
+use super::{image::source_date_epoch, input};
+use crate::{
+    cli::{EfiSignerArgs, KeysArgs, UkiArgs, environment::Environment},
+    error::Failure,
+    ops::{
+        self, KernelArgsRequest,
+        efi_signer::{EfiSignerRequest, SignedBy},
+        keys,
+        uki::{self, FromPayload, PcrRequest, What},
+    },
+};
+
+pub fn uki(args: UkiArgs, environment: &Environment, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let signer = args.signer.request();
+    let platform = args.platform.and_then(|platform| platform.0);
+    let what = match args.program {
+        Some(program) => What::Program(program),
+        None => What::Payload(Box::new(FromPayload {
+            stub: args.stub.unwrap_or_else(|| stub(args.arch)),
+            source: args.source.request(),
+            platform,
+            kernel_args: KernelArgsRequest {
+                platform: platform.map(Some),
+                config: Some(args.config).filter(|config| !config.is_empty()),
+                extra: args.extra_kernel_arg,
+                payload_only: Some(environment.payload_only),
+            }
+            .fresh(),
+            arch: args.arch,
+            uname: args.uname,
+            pcr: args.pcr_key.map(|key| PcrRequest { key, phases: phases(args.pcr_phase) }),
+        })),
+    };
+    let request = uki::Request { out: args.out, force: args.force, what, signer };
+    uki::run(&request, observer).map(|report| Report::Uki(Box::new(report)))
+}
+
+pub fn keys(args: KeysArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let now = u32::try_from(ops::now()).unwrap_or(u32::MAX);
+    let request = keys::Request {
+        dir: args.dir,
+        signer: args.signer.request(),
+        common_name: args.common_name,
+        db: args.db_certificate,
+        kek: args.kek_certificate,
+        revoke: args.revoke,
+        time: input(source_date_epoch(now))?,
+    };
+    keys::run(&request, observer).map(Report::Keys)
+}
+
+impl EfiSignerArgs {
+    fn request(&self) -> Option<EfiSignerRequest> {
+        let by = self.key.clone().map(SignedBy::Key).or_else(|| self.sign_command.clone().map(SignedBy::Command))?;
+        Some(EfiSignerRequest { certificate: self.certificate.clone()?, by })
+    }
+}
+
+fn phases(given: Vec<String>) -> Vec<String> {
+    if given.is_empty() { PHASES.map(str::to_owned).to_vec() } else { given }
+}
+
+/// Where Debian's systemd-boot-efi and others have it.
+fn stub(arch: Arch) -> PathBuf {
+    let name = match arch {
+        Arch::Amd64 => "linuxx64",
+        Arch::Arm64 => "linuxaa64",
+    };
+    format!("/usr/lib/systemd/boot/efi/{name}.efi.stub").into()
+}

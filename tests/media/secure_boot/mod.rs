@@ -1,0 +1,78 @@
+//! Programs that firmware verifies, and the keys for that. `sbverify` and `osslsigncode` judge signatures, `objcopy` what is
+//! in a program, `systemd-measure` PCR 11, `openssl` keys, and efitools the variables, which they make to the last byte.
+
+mod keys;
+mod pcr;
+mod uki;
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::Value;
+use slipway_test_support::{
+    files,
+    world::{Outcome, Payload, World, finished, installer, noise, program},
+};
+
+/// systemd's own, as Debian has it.
+const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
+
+/// A payload whose kernel firmware could start.
+fn world() -> World {
+    let world = World::new();
+    let mut kernel = files::kernel(noise(1, 40_000));
+    kernel[..2].copy_from_slice(b"MZ");
+    world.payload.write(Payload::KERNEL, kernel);
+    world.payload.write("cmdline", "quiet rootsum=@squashfs-sha256@\n");
+    world
+}
+
+/// A key with its certificate.
+struct Key {
+    key: PathBuf,
+    certificate: PathBuf,
+}
+
+impl Key {
+    fn new(world: &World, name: &str, kind: &[&str]) -> Self {
+        let key = Key { key: world.path(&format!("{name}.key")), certificate: world.path(&format!("{name}.pem")) };
+        let mut command = program("openssl");
+        command.args(["req", "-new", "-x509", "-nodes", "-sha256", "-days", "2", "-subj", "/CN=test/", "-newkey"]);
+        finished(command.args(kind).arg("-keyout").arg(&key.key).arg("-out").arg(&key.certificate));
+        key
+    }
+
+    fn rsa(world: &World, name: &str) -> Self {
+        Key::new(world, name, &["rsa:2048"])
+    }
+
+    fn args(&self) -> [String; 2] {
+        [format!("--key={}", self.key.display()), format!("--certificate={}", self.certificate.display())]
+    }
+}
+
+/// `installer uki` of the payload.
+fn uki_command(world: &World, out: &Path, extra: &[&str]) -> Command {
+    let mut command = installer(["uki", "--progress=none", "--output=json", "--out"]);
+    command.arg(out).arg(format!("--source={}", world.payload.source())).args(extra);
+    command.env_remove("INSTALLER_GRUB_USE_UKI_CMDLINE");
+    command
+}
+
+/// The same, and it succeeds; its report.
+fn uki(world: &World, out: &Path, key: &Key, extra: &[&str]) -> Value {
+    Outcome::of(uki_command(world, out, extra).args(key.args())).succeeds().json()
+}
+
+/// What a section of a program holds, by binutils. They fill it up with zeros.
+fn section(world: &World, file: &Path, name: &str) -> Vec<u8> {
+    let to = world.path("section");
+    let dump = format!("{name}={}", to.display());
+    finished(program("objcopy").args(["--dump-section", &dump]).arg(file).arg(world.path("copy")));
+    std::fs::read(to).unwrap()
+}
+
+/// Without the zeros at its end.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap().trim_end_matches('\0').to_owned()
+}

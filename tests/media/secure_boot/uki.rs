@@ -1,0 +1,157 @@
+//! `installer uki`.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use slipway_core::efi::pe::Pe;
+use slipway_test_support::{
+    exit_code::{DEPENDENCY, INPUT, INSTALL, OTHER},
+    world::{Outcome, Payload, finished, installer, program},
+};
+
+use super::{super::refused, *};
+
+fn sbverify(key: &Key, file: &Path) -> bool {
+    program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
+}
+
+/// What osslsigncode says of the signature in a program.
+fn osslsigncode(key: &Key, file: &Path) -> String {
+    let mut command = program("osslsigncode");
+    command.arg("verify").arg("-CAfile").arg(&key.certificate).arg("-in").arg(file);
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+/// The digest that it has computed itself.
+fn computed(said: &str) -> String {
+    let line =
+        said.lines().find(|line| line.starts_with("Calculated message digest")).unwrap_or_else(|| panic!("{said}"));
+    line.split_once(':').unwrap().1.trim().to_lowercase()
+}
+
+#[test]
+fn others_read_and_verify_it() {
+    let world = world();
+    let (ours, other) = (Key::rsa(&world, "ours"), Key::rsa(&world, "other"));
+    let out = world.path("uki.efi");
+    let report = uki(&world, &out, &ours, &["--extra-kernel-arg=x=1", "--uname=6.1.0-test"]);
+
+    assert!(sbverify(&ours, &out) && !sbverify(&other, &out));
+    let said = osslsigncode(&ours, &out);
+    assert!(said.contains("Signature verification: ok") && !said.contains("Warning"), "{said}");
+    assert_eq!(report["authenticode"], computed(&said));
+    // One line if they are the same, else two.
+    let sums: Vec<_> = said.lines().filter(|line| line.contains("PE checksum")).collect();
+    let sums: BTreeSet<_> = sums.iter().map(|line| line.split_once(':').unwrap().1.trim()).collect();
+    assert!(sums.len() == 1 && !sums.contains("00000000"), "{said}");
+
+    let rootfs = slipway_core::digest::Sha256::of(&world.payload.read(Payload::ROOTFS));
+    let shown = report["system"]["cmdline"].as_str().unwrap();
+    assert!(shown.ends_with(&format!("quiet rootsum={rootfs} x=1")), "{shown}");
+    assert_eq!(text(section(&world, &out, ".cmdline")), shown);
+    assert_eq!(text(section(&world, &out, ".uname")), "6.1.0-test");
+    for (name, file) in [(".linux", Payload::KERNEL), (".initrd", Payload::INITRAMFS), (".osrel", "os-release")] {
+        let (found, content) = (section(&world, &out, name), world.payload.read(file));
+        assert!(found.starts_with(&content) && found[content.len()..].iter().all(|byte| *byte == 0), "{name}");
+    }
+    // The stub itself starts as before: its sections are where they were.
+    let (stub, uki) = (fs::read(STUB).unwrap(), fs::read(&out).unwrap());
+    let stub = slipway_core::efi::pe::without_symbols(&stub).unwrap();
+    let (stub, uki) = (Pe::parse(&stub).unwrap(), Pe::parse(&uki).unwrap());
+    assert_eq!(uki.sections()[..stub.sections().len()], *stub.sections());
+    assert!(report["system"]["stub"].as_str().unwrap().starts_with("25"));
+}
+
+/// Whoever changes one byte makes a program that nobody verifies.
+#[test]
+fn a_changed_byte_is_seen_by_all() {
+    let world = world();
+    let key = Key::rsa(&world, "ours");
+    let (out, changed) = (world.path("uki.efi"), world.path("changed.efi"));
+    uki(&world, &out, &key, &[]);
+    let bytes = fs::read(&out).unwrap();
+    let pe = Pe::parse(&bytes).unwrap();
+    let begin = |name: &str| pe.sections().iter().find(|section| section.name == name).unwrap().file.start;
+    for at in [0x50, begin(".text") + 9, begin(".cmdline") + 1, begin(".initrd") + 5000, begin(".linux") + 39_000] {
+        let mut spoiled = bytes.clone();
+        spoiled[at] ^= 1;
+        fs::write(&changed, spoiled).unwrap();
+        assert!(!sbverify(&key, &changed), "byte {at:#x}");
+        assert!(!osslsigncode(&key, &changed).contains("Signature verification: ok"), "byte {at:#x}");
+    }
+}
+
+#[test]
+fn the_same_inputs_make_the_same_bytes_however_they_are_signed() {
+    let world = world();
+    let key = Key::rsa(&world, "ours");
+    let [first, second, unsigned, by_sbsign] = ["1", "2", "3", "4"].map(|name| world.path(name));
+    let report = uki(&world, &first, &key, &[]);
+    let command = format!("--sign-command=openssl dgst -sha256 -sign {}", key.key.display());
+    let certificate = format!("--certificate={}", key.certificate.display());
+    Outcome::of(&mut uki_command(&world, &second, &[&command, &certificate])).succeeds();
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap());
+    // Without a signature it is the same program: others sign it, and a loader is signed in this way.
+    let plain = Outcome::of(&mut uki_command(&world, &unsigned, &[])).succeeds().json();
+    assert_eq!((&plain["authenticode"], &plain["signed_by"]), (&report["authenticode"], &serde_json::Value::Null));
+    let mut sbsign = program("sbsign");
+    sbsign.arg("--key").arg(&key.key).arg("--cert").arg(&key.certificate).arg("--output").arg(&by_sbsign);
+    finished(sbsign.arg(&unsigned));
+    assert_eq!(report["authenticode"], computed(&osslsigncode(&key, &by_sbsign)));
+    let mut command = installer(["uki", "--progress=none", "--force", "--out"]);
+    command.arg(&second).arg("--program").arg(&unsigned).args(key.args());
+    Outcome::of(&mut command).succeeds();
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap());
+}
+
+#[test]
+fn what_would_not_start_is_refused() {
+    let world = world();
+    let (key, out) = (Key::rsa(&world, "ours"), world.path("uki.efi"));
+    let other = Key::rsa(&world, "other");
+    let curve = Key::new(&world, "curve", &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    let attempt = |args: &[&str]| Outcome::of(&mut uki_command(&world, &out, args));
+    let [by, certificate] = key.args();
+    let [_, others] = other.args();
+    let [_, curved] = curve.args();
+    let input = |texts: &[&str], args: &[&str]| refused(&world, INPUT, texts, || attempt(args));
+
+    input(&["/nosuch: No such file"], &["--stub=/nosuch"]);
+    let kernel = format!("--stub={}", world.payload.path(Payload::INITRAMFS).display());
+    input(&["initramfs.xz: the stub: not an EFI program"], &[&kernel]);
+    let amd64 = format!("--stub={STUB}");
+    input(&["arm64", "amd64"], &["--arch=arm64", &amd64]);
+    input(&["not the certificate of the key in"], &[&by, &others]);
+    input(&["its key is not RSA of 2048 to 4096 bits"], &[&by, &curved]);
+    input(&["@slot@ has no value"], &["--extra-kernel-arg=root=@slot@"]);
+    input(&["certificate"], &[&by]);
+    input(&["--key"], &[&certificate]);
+    refused(&world, DEPENDENCY, &["the signature that was made does not verify"], || {
+        attempt(&["--sign-command=echo QUJD", &certificate])
+    });
+
+    let good = fs::read(STUB).unwrap();
+    let stub = world.path("stub");
+    let with_stub = format!("--stub={}", stub.display());
+    fs::write(&stub, [&good[..], b"more"].concat()).unwrap();
+    input(&["bytes behind its last section"], &[&with_stub]);
+    fs::write(&stub, &good[..good.len() / 2]).unwrap();
+    input(&["it ends within section"], &[&with_stub]);
+
+    uki(&world, &out, &key, &[]);
+    refused(&world, INSTALL, &["exists; --force replaces it"], || attempt(&[]));
+    let again = format!("--program={}", out.display());
+    let to = world.path("again.efi");
+    let sign = |what: &str| {
+        let mut command = installer(["uki", "--progress=none", "--out"]);
+        Outcome::of(command.arg(&to).arg(what).args(key.args()))
+    };
+    refused(&world, INPUT, &["it is signed already"], || sign(&again));
+    refused(&world, OTHER, &["cannot be used with"], || {
+        Outcome::of(&mut uki_command(&world, &to, &[&again, &by, &certificate]))
+    });
+
+    world
+        .payload
+        .write(Payload::KERNEL, slipway_test_support::files::kernel(slipway_test_support::world::noise(1, 40_000)));
+    refused(&world, INPUT, &["the kernel has no EFI stub of its own"], || attempt(&["--force"]));
+}

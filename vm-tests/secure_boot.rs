@@ -1,0 +1,147 @@
+//! Secure Boot in OVMF: it takes the keys that `installer keys` has made, from Linux in setup mode, and from then on starts
+//! what they have signed and nothing else.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    is_campaign,
+    qemu::{Drive, Machine},
+    world::{VERSION, World, firmware_file, run, scratch_dir},
+};
+
+const FRESH_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+const INIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vm-tests/guest/secure-boot.sh");
+
+/// Keys, a payload that carries them, and a machine's variables.
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Bench { dir: scratch_dir() };
+        fs::copy(firmware_file(FRESH_VARIABLES), bench.path("variables")).expect("the variables can be copied");
+        bench.keys("keys", &[]);
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn arg(&self, flag: &str, name: &str) -> String {
+        format!("--{flag}={}", self.path(name).display())
+    }
+
+    fn installer(&self, args: &[&str]) {
+        run(&World::get().installer, [&["--progress=none"], args].concat());
+    }
+
+    fn keys(&self, dir: &str, args: &[&str]) {
+        let to = self.path(dir).display().to_string();
+        self.installer(&[&["keys", to.as_str()], args].concat());
+    }
+
+    fn signer(&self, dir: &str) -> [String; 2] {
+        [
+            self.arg("key", &format!("{dir}/uki-signing-key.pem")),
+            self.arg("certificate", &format!("{dir}/uki-signing-cert.pem")),
+        ]
+    }
+
+    /// The payload of the reference OS, with another init behind its own, and these files in /keys of it.
+    fn payload(&self, name: &str, keys: &[PathBuf]) {
+        let (tree, payload) = (self.path("tree"), self.path(name));
+        let _ = fs::remove_dir_all(&tree);
+        fs::create_dir_all(tree.join("keys")).expect("a directory can be made");
+        fs::copy(INIT, tree.join("init")).expect("the script can be copied");
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(tree.join("init"), executable).expect("it can be made executable");
+        for file in keys {
+            fs::copy(file, tree.join("keys").join(file.file_name().unwrap_or_default())).expect("a key can be copied");
+        }
+        run("cp", [OsStr::new("-r"), World::get().payload(VERSION).as_os_str(), payload.as_os_str()]);
+        // An archive begins at a multiple of four bytes.
+        let pack = "truncate -s %4 \"$1\"/initramfs.xz && cd \"$0\" && find . | cpio --quiet -o -H newc >>\"$1\"/initramfs.xz && rm \"$1\"/SHA256SUMS";
+        run("sh", [OsStr::new("-c"), OsStr::new(pack), tree.as_os_str(), payload.as_os_str()]);
+        self.installer(&["checksum", &payload.display().to_string()]);
+    }
+
+    fn uki(&self, payload: &str, out: &str, args: &[&str]) {
+        let source = format!("--source=dir:{}", self.path(payload).display());
+        self.installer(&[&["uki", &source, &self.arg("out", out), "--extra-kernel-arg=panic=-1"], args].concat());
+    }
+
+    /// A disk from which firmware starts this program, and a machine with it. It keeps its variables.
+    fn machine(&self, program: &str) -> Machine {
+        let disk = self.path(&format!("{program}.disk"));
+        fs::File::create(&disk).and_then(|file| file.set_len(128 << 20)).expect("a disk can be made");
+        let (disk, program) = (disk.display().to_string(), self.path(program).display().to_string());
+        run("mformat", ["-i", &disk, "-F", "::"]);
+        run("mmd", ["-i", &disk, "::/EFI", "::/EFI/BOOT"]);
+        run("mcopy", ["-i", &disk, &program, "::/EFI/BOOT/BOOTX64.EFI"]);
+        let drive = Drive::new(Path::new(&disk)).boot_index(1);
+        Machine::with_secure_boot(&self.path("variables")).memory(1024).drive(&drive)
+    }
+
+    fn refuses(&self, program: &str) {
+        let mut console = self.machine(program).start();
+        console.wait_for("Access Denied");
+        assert!(!console.switch_off().contains("SLIPWAY-"), "{program} has started");
+    }
+}
+
+#[test]
+fn firmware_starts_what_our_keys_have_signed_and_nothing_else() {
+    if !is_campaign("firmware_starts_what_our_keys_have_signed_and_nothing_else") {
+        return;
+    }
+    let bench = Bench::new();
+    let auth = ["db", "KEK", "PK"].map(|name| bench.path(&format!("keys/{name}.auth")));
+    bench.payload("first", &auth);
+    let signer = bench.signer("keys");
+    let signer = signer.each_ref().map(String::as_str);
+    bench.uki("first", "unsigned.efi", &[]);
+    bench.uki("first", "signed.efi", &signer);
+    bench.keys("other", &[]);
+    let other = bench.signer("other");
+    bench.uki("first", "other.efi", &other.each_ref().map(String::as_str));
+    let mut bytes = fs::read(bench.path("signed.efi")).expect("it was made");
+    // In the command line: `panic=-1` becomes `panic=.1`.
+    let at = bytes.windows(8).position(|text| text == b"panic=-1").expect("it is in there");
+    bytes[at + 6] = b'.';
+    fs::write(bench.path("changed.efi"), bytes).expect("it can be written");
+
+    let mut console = bench.machine("unsigned.efi").start();
+    console.wait_for("SLIPWAY-FIRMWARE setup=01 secure=00");
+    for name in ["db", "KEK", "PK"] {
+        console.wait_for(&format!("SLIPWAY-WROTE {name}"));
+    }
+    console.wait_for("SLIPWAY-ENROLLED setup=00");
+    console.expect_power_off();
+
+    for program in ["unsigned.efi", "other.efi", "changed.efi"] {
+        bench.refuses(program);
+    }
+    let revoke = [bench.arg("revoke", "signed.efi")];
+    bench.keys("revoked", &[&signer[..], &revoke.each_ref().map(String::as_str)].concat());
+    bench.payload("second", &[bench.path("revoked/dbx.auth")]);
+    bench.uki("second", "revoking.efi", &signer);
+    let mut console = bench.machine("signed.efi").start();
+    console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
+    console.expect_power_off();
+    let mut console = bench.machine("revoking.efi").start();
+    console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
+    console.wait_for("SLIPWAY-WROTE dbx");
+    console.expect_power_off();
+    bench.refuses("signed.efi");
+    let mut console = bench.machine("revoking.efi").start();
+    console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
+}
