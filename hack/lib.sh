@@ -39,7 +39,7 @@ need_rust() {
 # Where the sources of crates are: in the registry of this user's Cargo, or vendored.
 crate_dirs() {
     cargo metadata --quiet --locked --format-version 1 | grep -o '"manifest_path":"[^"]*/Cargo.toml"' |
-        sed 's,^[^:]*:"\(.*\)/[^/]*/Cargo.toml"$,\1,' | sort -u | grep -vxF -e "$top" -e "$top/tests" -e "${top%/*}" -e ''
+        sed 's,^[^:]*:"\(.*\)/[^/]*/Cargo.toml"$,\1,' | sort -u | grep -vxF -e "$top" -e "$top/core" -e "$top/tests" -e "${top%/*}" -e ''
 }
 
 # The paths of this machine that a file has in it. /src is where every container image is built, and common.
