@@ -249,6 +249,18 @@ impl Image {
         file.write_all_at(&[byte[0] ^ 0x10], offset).expect("the byte can be written");
     }
 
+    /// Damage one bit in the middle of a file on the ESP.
+    pub fn flip_bit_of_esp(&self, name: &str) {
+        let inside = format!("::/{name}");
+        let mut bytes = run("mcopy", ["-i", &self.volume("EFI"), &inside, "-"]);
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        let file = self.dir.path().join("changed");
+        fs::write(&file, bytes).expect("a temporary file can be written");
+        let file = file.to_str().expect("paths of tests are UTF-8");
+        run("mcopy", ["-o", "-i", &self.volume("EFI"), file, &inside]);
+    }
+
     /// Make partition 4 what partition 3 is.
     pub fn copy_slot_a_to_slot_b(&self) {
         let ((from, len), (to, _)) = (self.place("BOOT-A"), self.place("BOOT-B"));

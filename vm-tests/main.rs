@@ -60,6 +60,7 @@ mod own_debian;
 mod power_cut;
 mod qemu;
 mod secure_boot;
+mod secure_loader;
 mod tags;
 mod terminal;
 mod times;

@@ -20,19 +20,19 @@ const FRESH_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 const INIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vm-tests/guest/secure-boot.sh");
 
 /// Keys, a payload that carries them, and a machine's variables.
-struct Bench {
+pub struct Bench {
     dir: TempDir,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let bench = Bench { dir: scratch_dir() };
         fs::copy(firmware_file(FRESH_VARIABLES), bench.path("variables")).expect("the variables can be copied");
         bench.keys("keys", &[]);
         bench
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -40,16 +40,16 @@ impl Bench {
         format!("--{flag}={}", self.path(name).display())
     }
 
-    fn installer(&self, args: &[&str]) {
+    pub fn installer(&self, args: &[&str]) {
         run(&World::get().installer, [&["--progress=none"], args].concat());
     }
 
-    fn keys(&self, dir: &str, args: &[&str]) {
+    pub fn keys(&self, dir: &str, args: &[&str]) {
         let to = self.path(dir).display().to_string();
         self.installer(&[&["keys", to.as_str()], args].concat());
     }
 
-    fn signer(&self, dir: &str) -> [String; 2] {
+    pub fn signer(&self, dir: &str) -> [String; 2] {
         [
             self.arg("key", &format!("{dir}/uki-signing-key.pem")),
             self.arg("certificate", &format!("{dir}/uki-signing-cert.pem")),
@@ -74,7 +74,7 @@ impl Bench {
         self.installer(&["checksum", &payload.display().to_string()]);
     }
 
-    fn uki(&self, payload: &str, out: &str, args: &[&str]) {
+    pub fn uki(&self, payload: &str, out: &str, args: &[&str]) {
         let source = format!("--source=dir:{}", self.path(payload).display());
         self.installer(&[&["uki", &source, &self.arg("out", out), "--extra-kernel-arg=panic=-1"], args].concat());
     }
@@ -91,6 +91,22 @@ impl Bench {
         Machine::with_secure_boot(&self.path("variables")).memory(1024).drive(&drive)
     }
 
+    /// A payload that enrols the keys.
+    pub fn enrolling(&self, name: &str) {
+        self.payload(name, &["db", "KEK", "PK"].map(|name| self.path(&format!("keys/{name}.auth"))));
+    }
+
+    /// Starts it in setup mode.
+    pub fn enrol(&self, program: &str) {
+        let mut console = self.machine(program).start();
+        console.wait_for("SLIPWAY-FIRMWARE setup=01 secure=00");
+        for name in ["db", "KEK", "PK"] {
+            console.wait_for(&format!("SLIPWAY-WROTE {name}"));
+        }
+        console.wait_for("SLIPWAY-ENROLLED setup=00");
+        console.expect_power_off();
+    }
+
     fn refuses(&self, program: &str) {
         let mut console = self.machine(program).start();
         console.wait_for("Access Denied");
@@ -104,8 +120,7 @@ fn firmware_starts_what_our_keys_have_signed_and_nothing_else() {
         return;
     }
     let bench = Bench::new();
-    let auth = ["db", "KEK", "PK"].map(|name| bench.path(&format!("keys/{name}.auth")));
-    bench.payload("first", &auth);
+    bench.enrolling("first");
     let signer = bench.signer("keys");
     let signer = signer.each_ref().map(String::as_str);
     bench.uki("first", "unsigned.efi", &[]);
@@ -119,14 +134,7 @@ fn firmware_starts_what_our_keys_have_signed_and_nothing_else() {
     bytes[at + 6] = b'.';
     fs::write(bench.path("changed.efi"), bytes).expect("it can be written");
 
-    let mut console = bench.machine("unsigned.efi").start();
-    console.wait_for("SLIPWAY-FIRMWARE setup=01 secure=00");
-    for name in ["db", "KEK", "PK"] {
-        console.wait_for(&format!("SLIPWAY-WROTE {name}"));
-    }
-    console.wait_for("SLIPWAY-ENROLLED setup=00");
-    console.expect_power_off();
-
+    bench.enrol("unsigned.efi");
     for program in ["unsigned.efi", "other.efi", "changed.efi"] {
         bench.refuses(program);
     }

@@ -1,0 +1,159 @@
+//! Slipway's own loader under Secure Boot: a signed loader, and slots with signed unified kernel images. Keys, programs and disk
+//! are made by the installer alone.
+
+use std::{ffi::OsStr, fs, path::Path};
+
+use crate::{
+    boot_rule::assert_try_is_spent,
+    console::Console,
+    image::{BOOT_ENVS, GIB, Image},
+    is_campaign,
+    qemu::{Drive, Machine},
+    secure_boot::Bench,
+    world::{VERSION, VERSION_2, World, run},
+};
+
+/// What the tests begin with: a machine that has our keys, and a disk with a signed loader and one signed system.
+struct Node {
+    bench: Bench,
+    image: Image,
+}
+
+impl Node {
+    fn new() -> Self {
+        let bench = Bench::new();
+        bench.enrolling("enrolling");
+        bench.uki("enrolling", "enrolling.efi", &[]);
+        bench.enrol("enrolling.efi");
+        let node = Node { bench, image: Image::blank(4 * GIB) };
+        node.payload("first", VERSION, "keys");
+        let assets = node.signed_loader();
+        let (disk, source) = (node.image.path().display().to_string(), node.source("first"));
+        let installer = World::get().installer.as_os_str();
+        let args = ["install", "--disk", &disk, "--efi-loader", "slipway", &source].map(OsStr::new);
+        run("env", [OsStr::new(&format!("SLIPWAY_ASSETS={assets}")), installer].into_iter().chain(args));
+        node
+    }
+
+    fn source(&self, name: &str) -> String {
+        format!("--source=dir:{}", self.bench.path(name).display())
+    }
+
+    /// A payload with a unified kernel image that these keys have signed. Nobody confirms what it boots.
+    fn payload(&self, name: &str, version: &str, keys: &str) {
+        let payload = self.bench.path(name);
+        run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+        for list in ["SHA256SUMS", "manifest.json"] {
+            fs::remove_file(payload.join(list)).expect("the payload has checksums");
+        }
+        let signer = self.bench.signer(keys);
+        let signer = signer.each_ref().map(String::as_str);
+        self.bench.uki(
+            name,
+            &format!("{name}/uki.efi"),
+            &[&signer[..], &["--extra-kernel-arg=slipway.scenario=unconfirmed"]].concat(),
+        );
+        self.bench.installer(&["checksum", &payload.display().to_string()]);
+    }
+
+    /// The boot assets with a signed loader.
+    fn signed_loader(&self) -> String {
+        let (assets, to) = (World::get().installer.with_file_name("assets"), self.bench.path("assets"));
+        run("cp", [OsStr::new("-r"), assets.as_os_str(), to.as_os_str()]);
+        let loader = to.join("amd64/loader.efi").display().to_string();
+        let signer = self.bench.signer("keys");
+        let program =
+            [&["uki", "--force", "--program", &loader, "--out", &loader][..], &signer.each_ref().map(String::as_str)];
+        self.bench.installer(&program.concat());
+        run(
+            "sh",
+            ["-c", "cd \"$0\"/amd64 && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS"]
+                .map(OsStr::new)
+                .into_iter()
+                .chain([to.as_os_str()]),
+        );
+        to.display().to_string()
+    }
+
+    fn start(&self) -> Console {
+        self.start_from(self.image.path())
+    }
+
+    fn start_from(&self, disk: &Path) -> Console {
+        let drive = Drive::new(disk).boot_index(1).kept();
+        Machine::with_secure_boot(&self.bench.path("variables")).memory(1024).drive(&drive).start()
+    }
+}
+
+/// An upgrade from one signed system to the next; then one that somebody else has signed, and what is not signed at all.
+#[test]
+fn the_loader_starts_signed_systems_and_no_others() {
+    if !is_campaign("the_loader_starts_signed_systems_and_no_others") {
+        return;
+    }
+    let node = Node::new();
+    let mut console = node.start();
+    console.wait_for("slipway: slot A try=0: booting");
+    console.expect_os(VERSION, 'A', 0);
+    drop(console);
+
+    node.payload("second", VERSION_2, "keys");
+    node.image.installer_from('A', 0, "upgrade", &[&node.source("second")]);
+    let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
+    let mut console = node.start();
+    console.expect_os(VERSION_2, 'B', 1);
+    assert_try_is_spent(&node.image, &armed, &console.switch_off());
+
+    // The firmware refuses the trial. The default comes in the same run.
+    node.bench.keys("other", &[]);
+    node.payload("third", VERSION_2, "other");
+    node.image.installer_from('A', 0, "upgrade", &[&node.source("third"), "--retry-bad"]);
+    let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
+    let mut console = node.start();
+    console.wait_for("slipway: slot B does not start: the firmware refuses uki.efi");
+    console.wait_for("slipway: trial of slot B failed, booting the default");
+    console.expect_os(VERSION, 'A', 0);
+    let armed = [&armed[..], &["refused=B:load".to_owned()]].concat();
+    assert_try_is_spent(&node.image, &armed, &console.switch_off());
+
+    // A slot without a unified kernel image: nothing of it is verified, so it does not start.
+    let plain = format!("--source=dir:{}", World::get().payload(VERSION_2).display());
+    node.image.installer_from('A', 0, "upgrade", &[&plain, "--retry-bad"]);
+    let mut console = node.start();
+    console.wait_for("slipway: slot B does not start: Secure Boot is on, and the slot has no unified kernel image");
+    console.expect_os(VERSION, 'A', 0);
+}
+
+/// One byte of the loader, of a unified kernel image, or of the boot state: what starts is signed, or nothing does.
+#[test]
+fn the_loader_starts_nothing_that_was_changed() {
+    if !is_campaign("the_loader_starts_nothing_that_was_changed") {
+        return;
+    }
+    let node = Node::new();
+    let uki = node.image.copy();
+    uki.flip_bit_of('A', "uki.efi");
+    // Whoever changes the file changes its digest, too: then the firmware decides.
+    uki.set_boot_env(&["check=off"]);
+    let mut console = node.start_from(uki.path());
+    console.wait_for("slipway: slot A does not start: the firmware refuses uki.efi");
+    console.wait_for("slipway: no slot can be booted");
+    drop(console);
+
+    // The words for the kernel that lie beside it count for nothing, and nor does what the boot state says of checks.
+    let words = node.image.copy();
+    let (offset, _) = words.file_of_slot('A', "slot.cfg");
+    words.flip_bit(offset + 40);
+    words.set_boot_env(&["check=off"]);
+    let mut console = node.start_from(words.path());
+    console.expect_os(VERSION, 'A', 0);
+    drop(console);
+
+    let loader = node.image.copy();
+    loader.flip_bit_of_esp("EFI/BOOT/BOOTX64.EFI");
+    let mut console = node.start_from(loader.path());
+    console.wait_for("Access Denied");
+    if console.shows("slipway: ") {
+        console.fail("a changed loader has started");
+    }
+}
