@@ -42,7 +42,8 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "inspect" => &["dir:x"],
                 "unattended" | "checksum" => &[],
                 "completions" => &["bash"],
-                "man" => &["x"],
+                "man" | "keys" => &["x"],
+                "uki" => &["--out=x"],
                 "meta" => match typed[1..] {
                     [] => &["list", "--disk=x"],
                     ["list"] => &["--disk=x"],
