@@ -41,8 +41,8 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "image" => &["--kind=raw", "--out=x"],
                 "inspect" => &["dir:x"],
                 "unattended" | "checksum" => &[],
-                "completions" => &["bash"],
-                "man" => &["x"],
+                "completions" | "man" | "keys" => &["bash"],
+                "uki" => &["--out=x"],
                 "meta" => match typed[1..] {
                     [] => &["list", "--disk=x"],
                     ["list"] => &["--disk=x"],
