@@ -61,8 +61,6 @@ static_build() {
     dirs=$(crate_dirs)
     target=$(uname -m)-unknown-linux-gnu
     flags=(-C target-feature=+crt-static --cfg 'getrandom_backend="linux_getrandom"')
-    # Where it is loaded is decided when it starts. The list of what has to be adapted then is packed: 0.2 MB less.
-    flags+=(-C link-arg=-Wl,-z,pack-relative-relocs)
     # The last one that fits counts.
     flags+=("--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" "--remap-path-prefix=$top=/src")
     while read -r dir; do flags+=("--remap-path-prefix=$dir=/crates"); done <<<"$dirs"
