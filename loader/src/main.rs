@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`console`] | lines for whoever looks |
 //! | [`disk`] | finds the partitions of the disk that the loader was started from |
-//! | [`env`] | the boot state's two sectors, read and written by their place |
+//! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
 //! | [`slot`] | reads the files of a slot, and compares them with their digests |
 //! | [`kernel`] | starts a kernel with an initramfs and a command line |
 //! | [`uki`] | starts a unified kernel image |

@@ -242,9 +242,18 @@ fn a_second_build_elsewhere_has_the_same_digest() {
     let copied = |name: &str| {
         run_tool("cp", ["-a".as_ref(), top.join(name).as_os_str(), copy.join(name).as_os_str()]);
     };
-    for name in
-        ["Containerfile", "Cargo.toml", "Cargo.lock", "LICENSE", "hack", "assets", "core", "src", "tests/support"]
-    {
+    for name in [
+        "Containerfile",
+        "Cargo.toml",
+        "Cargo.lock",
+        "LICENSE",
+        "hack",
+        "assets",
+        "core",
+        "loader",
+        "src",
+        "tests/support",
+    ] {
         copied(name);
     }
     run_tool("chown", ["-R".as_ref(), "65534:65534".as_ref(), copy.as_os_str()]);

@@ -7,7 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`slot`] | the slots and their states |
-//! | [`env`], [`env_block`], [`refused`] | `boot.env` and its copies, a slot's marker, and the format of both |
+//! | [`env`](mod@env), [`env_block`], [`refused`] | `boot.env` and its copies, a slot's marker, and the format of both |
 //! | [`esp`] | where both copies lie on the ESP |
 //! | [`rule`] | which slot the next boot starts |
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
