@@ -1,4 +1,4 @@
-//! How much memory a controller takes that has many Nodes before it. The run by hand: `SLIPWAY_FLEET_MEMORY=1000,5000`; its
+//! How much memory a controller takes that has many Nodes before it. The run by hand: `SLIPWAY_FLEET_MEMORY=1000,5000,10000`; its
 //! figures are in the controller's README.
 
 use std::{env, fs, time::Instant};
