@@ -24,8 +24,9 @@ use crate::{
     media::{ImageError as MediaError, LiveError, OutputFileError},
     mkfs::MkfsError,
     ops::{
-        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, efi_signer::EfiSignerError,
-        health::NotWell, keys::KeysError, sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
+        IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, attest::PredicateError,
+        efi_signer::EfiSignerError, health::NotWell, keys::KeysError, sign::SignError, signing::SigningSetupError,
+        uki::UkiMakeError,
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -170,7 +171,7 @@ fn state_and_remedy(state: &str) -> (&str, Option<&str>) {
 /// about a disk may have written files.)
 fn untouched(kind: FailureKind, verb: Option<&str>, by_type: bool) -> bool {
     match verb {
-        Some("pull" | "checksum" | "sign" | "uki" | "keys" | "man" | "completions") => false,
+        Some("pull" | "checksum" | "sign" | "attest" | "uki" | "keys" | "man" | "completions") => false,
         Some("status" | "history" | "verify" | "inspect") => true,
         _ => by_type || !matches!(kind, FailureKind::Other | FailureKind::Install),
     }
@@ -231,6 +232,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
         (cause.is::<TrustSetupError>(), Known::new(Id::TrustKey)),
         (cause.is::<SigningSetupError>() || cause.is::<EfiSignerError>(), Known::new(Id::SigningKey)),
+        (cause.is::<PredicateError>(), Known::new(Id::Predicate)),
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
@@ -246,7 +248,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
 fn signing(cause: &(dyn Error + 'static)) -> Option<Known> {
     Some(match cause.downcast_ref()? {
         SignError::Elsewhere(_) => Known::new(Id::UnsupportedOther).remedy("; "),
-        SignError::Identity(_) => Known::new(Id::Usage),
+        SignError::Identity(_) | SignError::NoImage(_) => Known::new(Id::Usage),
         SignError::NoChecksums(_) => Known::new(Id::PayloadWithoutChecksums).remedy(": "),
     })
 }

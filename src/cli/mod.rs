@@ -27,7 +27,7 @@ pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
-pub use signing::{SignArgs, SigningArgs};
+pub use signing::{AttestArgs, SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::TrustArgs;
 pub use values::PlatformArg;
@@ -184,6 +184,12 @@ pub enum Verb {
     /// SHA256SUMS.sig. Of an image it is its digest, and the signatures go beside it, under the tag sha256-HEX.sig, as cosign
     /// puts them there. Signatures by other keys are kept; an earlier one by the same key is replaced.
     Sign(SignArgs),
+    /// Say something about a container image in a directory, signed: what is in it (SBOM), or how it was built.
+    ///
+    /// A document becomes the predicate of an in-toto statement about the image, in a Sigstore bundle beside it, as
+    /// `cosign attest` makes it. An attestation is no signature: nobody who demands one takes it for one. An earlier one of
+    /// the same type by the same key is replaced.
+    Attest(AttestArgs),
     /// Make a unified kernel image (UKI) of a payload and sign it, so that firmware with Secure Boot starts it.
     ///
     /// Kernel, initramfs, os-release and the finished kernel command line become sections of systemd's stub, one program

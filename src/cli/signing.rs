@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::payload::SourceRef;
+use crate::{payload::SourceRef, trust::PredicateType};
 
 #[derive(Debug, Args)]
 pub struct SignArgs {
@@ -16,6 +16,21 @@ pub struct SignArgs {
     /// For an image: the repository that it is for, which a policy can demand (registry.example/os).
     #[arg(long, value_name = "REPOSITORY")]
     pub identity: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct AttestArgs {
+    /// The image: oci:DIR[:TAG].
+    #[arg(value_name = "IMAGE")]
+    pub target: SourceRef,
+    /// File with what is said: a JSON object.
+    #[arg(long, value_name = "FILE")]
+    pub predicate: PathBuf,
+    /// What it is: cyclonedx, spdxjson, slsaprovenance1, vuln, or the URI of a type.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: PredicateType,
+    #[command(flatten)]
+    pub signing: SigningArgs,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -152,7 +152,7 @@ impl Work {
             "uki" => (false, "the file has its name only if it is complete"),
             "keys" => (false, "files may be missing: remove those that are there"),
             "checksum" => (false, "each of the two files is as it was, or complete"),
-            "sign" => (false, "the signatures are the old ones, or complete"),
+            "sign" | "attest" => (false, "the signatures are the old ones, or complete"),
             "man" => (false, "pages may be missing"),
             _ => (true, NOTHING_WRITTEN),
         };
@@ -290,6 +290,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Pull(_) => "pull",
         Verb::Checksum(_) => "checksum",
         Verb::Sign(_) => "sign",
+        Verb::Attest(_) => "attest",
         Verb::Uki(_) => "uki",
         Verb::Keys(_) => "keys",
         Verb::Meta(_) => "meta",

@@ -72,6 +72,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Pull(args) => pull::run(args, progress),
         Verb::Checksum(args) => checksum::run(args, progress),
         Verb::Sign(args) => sign::run(args, progress),
+        Verb::Attest(args) => sign::attest(args, progress),
         Verb::Uki(args) => efi::uki(*args, &environment, progress),
         Verb::Keys(args) => efi::keys(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),

@@ -41,6 +41,8 @@ pub enum SignError {
          it back with its signatures (docs/signatures.md)"
     )]
     Elsewhere(SourceRef),
+    #[error("{0}: an attestation is about a container image: oci:DIR[:TAG]")]
+    NoImage(SourceRef),
     #[error("{0}: a directory's signature names no repository: --identity is for an image")]
     Identity(SourceRef),
     #[error("{0}: it has no {SHA256SUMS}: run `installer checksum` first")]
@@ -67,7 +69,7 @@ fn made(key: &SigningKey, message: &[u8]) -> Result<String, Failure> {
     key.sign(message).map(|raw| text_of(&raw)).or_fail(FailureKind::Dependency)
 }
 
-fn signers(keys: &[SigningKey], over: Sha256) -> Vec<Signer> {
+pub(super) fn signers(keys: &[SigningKey], over: Sha256) -> Vec<Signer> {
     let keys = keys.iter().map(SigningKey::public_key);
     keys.map(|key| Signer { key: key.id, name: key.name.clone(), over }).collect()
 }
@@ -107,7 +109,14 @@ fn directory(
     write(dir, &[(path.clone(), lines.join("\n") + "\n")])?;
     let over = Sha256::of(&sums);
     let written = path.display().to_string();
-    Ok(SignReport { target: target.to_string(), over, signed_by: signers(keys, over), kept, written })
+    Ok(SignReport {
+        target: target.to_string(),
+        over,
+        predicate_type: None,
+        signed_by: signers(keys, over),
+        kept,
+        written,
+    })
 }
 
 fn image(
@@ -136,6 +145,7 @@ fn image(
     Ok(SignReport {
         target: target.to_string(),
         over: image.image,
+        predicate_type: None,
         signed_by: signers(keys, image.image),
         kept,
         written: format!("oci:{}:{}", dir.display(), image.tag()),

@@ -11,10 +11,10 @@ use super::simple_signing::Claim;
 
 /// Of the layer that holds a bundle.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
-const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
-const STATEMENT: &str = "https://in-toto.io/Statement/v1";
+pub(super) const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
+pub(super) const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 /// Any other one is an attestation: its signer says something *about* the image, perhaps that it is bad.
-const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
+pub(super) const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -63,12 +63,39 @@ pub fn open(bundle: &[u8]) -> Result<(Vec<u8>, Vec<String>), String> {
     Ok((joined(&payload_type, &payload), signatures))
 }
 
-fn joined(kind: &str, payload: &[u8]) -> Vec<u8> {
+/// What is signed: type and payload, so that none can be taken for the other (DSSE, "PAE").
+pub(super) fn joined(kind: &str, payload: &[u8]) -> Vec<u8> {
     [format!("DSSEv1 {} {kind} {} ", kind.len(), payload.len()).as_bytes(), payload].concat()
 }
 
 /// Read the signed bytes, after their signature was verified.
 pub fn claim(signed: &[u8]) -> Result<Claim, String> {
+    let statement = statement(signed)?;
+    if statement.predicate_type != SIGNATURE {
+        return Err(format!("it is an attestation ({}), not a signature ({SIGNATURE})", statement.predicate_type));
+    }
+    Ok(Claim { images: images(statement), identity: None })
+}
+
+/// What is said about which images.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Attested {
+    pub predicate_type: String,
+    pub images: Vec<Sha256>,
+}
+
+/// What the signed bytes say, if they are an attestation. For people and for whoever replaces it: as a signature it counts
+/// never.
+pub fn attested(signed: &[u8]) -> Option<Attested> {
+    let statement = statement(signed).ok().filter(|statement| statement.predicate_type != SIGNATURE)?;
+    Some(Attested { predicate_type: statement.predicate_type.clone(), images: images(statement) })
+}
+
+fn images(statement: Statement) -> Vec<Sha256> {
+    statement.subject.into_iter().filter_map(|subject| subject.digest.sha256).collect()
+}
+
+fn statement(signed: &[u8]) -> Result<Statement, String> {
     let head = format!("DSSEv1 {} {PAYLOAD_TYPE} ", PAYLOAD_TYPE.len());
     let rest = signed.strip_prefix(head.as_bytes()).ok_or("its payload is no in-toto statement")?;
     let at = rest.iter().position(|byte| *byte == b' ').ok_or("its payload has no length")?;
@@ -77,11 +104,7 @@ pub fn claim(signed: &[u8]) -> Result<Claim, String> {
     if statement.kind != STATEMENT {
         return Err(format!("its payload is of the type {:?}, not {STATEMENT:?}", statement.kind));
     }
-    if statement.predicate_type != SIGNATURE {
-        return Err(format!("it is an attestation ({}), not a signature ({SIGNATURE})", statement.predicate_type));
-    }
-    let images = statement.subject.into_iter().filter_map(|subject| subject.digest.sha256).collect();
-    Ok(Claim { images, identity: None })
+    Ok(statement)
 }
 
 #[cfg(test)]

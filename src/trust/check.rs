@@ -106,10 +106,23 @@ pub fn found(keys: &[PublicKey], evidence: &Evidence) -> Vec<FoundSignature> {
             place: found.place.clone(),
             form: found.form.name().to_owned(),
             made_by: (!keys.is_empty()).then(|| makers.map(|key| key.id).collect()),
-            problem: said(evidence, found).err(),
+            problem: about_another(evidence, found).or_else(|| said(evidence, found).err()),
         }
     };
     evidence.signatures.iter().map(one).collect()
+}
+
+/// Why an attestation says nothing about this payload either.
+fn about_another(evidence: &Evidence, found: &Attached) -> Option<String> {
+    let attested = bundle::attested(&found.signed).filter(|_| found.form == Form::Statement)?;
+    let about = attested.images.iter().any(|image| evidence.images.contains(image));
+    (!about).then(|| {
+        format!("it is an attestation ({}) of another image, {}", attested.predicate_type, list(&attested.images))
+    })
+}
+
+fn list(images: &[Sha256]) -> String {
+    images.iter().map(|image| format!("sha256:{image}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Which of the payload's digests the signer has named, and which repository.
@@ -117,9 +130,6 @@ fn named(claim: Claim, evidence: &Evidence) -> Result<(Sha256, Option<String>), 
     let Claim { images, identity } = claim;
     match images.iter().find(|image| evidence.images.contains(image)) {
         Some(image) => Ok((*image, identity)),
-        None => {
-            let images: Vec<_> = images.iter().map(|image| format!("sha256:{image}")).collect();
-            Err(format!("it is for another image, {}", images.join(", ")))
-        }
+        None => Err(format!("it is for another image, {}", list(&images))),
     }
 }

@@ -4,6 +4,7 @@
 //! them), the caller says what is demanded ([`Requirement`]), and [`check()`] compares the two. Nothing here reads a
 //! payload. [`SigningKey`] makes signatures. The cryptography is `ring`'s.
 
+mod attestation;
 pub mod bundle;
 mod check;
 mod der;
@@ -12,6 +13,8 @@ mod key;
 mod signing;
 pub mod simple_signing;
 
+pub use attestation::{PredicateType, bundle as bundle_of, statement};
+pub use bundle::attested;
 pub use check::{Requirement, TrustError, check, found};
 pub use evidence::{Attached, Evidence, Form};
 pub use key::{KeyError, Kind, PublicKey, text_of};

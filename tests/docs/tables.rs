@@ -43,6 +43,7 @@ pub const PRELUDE: &[(&str, &[&str])] = &[
     ("docs/growing.md", &["truncate -s 4G disk.raw", IMAGE]),
     ("docs/runbook.md", INSTALLED),
     ("docs/auto-upgrade.md", INSTALLED),
+    ("docs/signatures.md", &["echo '{\"bomFormat\": \"CycloneDX\"}' > sbom.cdx.json"]),
 ];
 /// A system that was installed and runs from its disk.
 const INSTALLED: &[&str] = &["installer install --disk /dev/sda --source dir:payload", "reboot"];
@@ -123,6 +124,11 @@ pub const NOT_RUN: &[NotRun] = &[
         "cosign sign --key cosign.key registry.example/os:1.2",
         "cosign is in no package of Debian's; openssl signs what it would sign, and it is put where it would put it",
         &["tests/sources/signatures/images.rs", "tests/sources/signatures/bundles.rs"],
+    ),
+    not_run(
+        "cosign verify-attestation --key os.pem --type cyclonedx registry.example/os:1.2",
+        "cosign is in no package of Debian's; openssl verifies the bundle that it would find",
+        &["tests/sources/signatures/attestations.rs"],
     ),
     not_run(
         "installer sign dir:payload --public-key os.pem --sign-command 'openssl dgst -sha256 -binary | \

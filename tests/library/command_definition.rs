@@ -50,6 +50,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                     _ => &["--disk=x", "1"],
                 },
                 "sign" => &["dir:x", "--key=x"],
+                "attest" => &["oci:x", "--predicate=x", "--type=cyclonedx", "--key=x"],
                 "pull" => &["oci:x", "oci:y"],
                 "wipe" => &["--disk=x", "STATE"],
                 _ => &["--disk=x"],

@@ -31,6 +31,7 @@ identifiers! {
     TrustPolicy = "trust-policy": "The policy for signatures is wrong.";
     TrustKey = "trust-key": "A public key cannot be used, or there are too few.";
     SigningKey = "signing-key": "A key to sign with cannot be used.";
+    Predicate = "predicate": "What is to be said of an image cannot be read, or is no JSON object.";
     ImageName = "image-name": "The name of `image --out` promises another format than the one made.";
 
     // Which disk.

@@ -110,7 +110,7 @@ pub enum Report {
     Layout(Box<LayoutReport>),
     /// `checksum`.
     Checksum(ChecksumReport),
-    /// `sign`.
+    /// `sign`, `attest`.
     Sign(SignReport),
     /// `uki`.
     Uki(Box<UkiReport>),

@@ -1,4 +1,4 @@
-//! The answers of `inspect SOURCE`, `checksum`, `sign` and `pull`.
+//! The answers of `inspect SOURCE`, `checksum`, `sign`, `attest` and `pull`.
 
 use crate::prelude::*;
 
@@ -81,7 +81,7 @@ pub struct PullReport {
     pub fetched_bytes: u64,
     /// Bytes of blobs that were already there.
     pub kept_bytes: u64,
-    /// How many signatures were copied with it. They were not verified, unless a key was named.
+    /// How many signatures and attestations were copied with it. They were not verified, unless a key was named.
     #[serde(default)]
     pub signatures: usize,
 }
@@ -96,8 +96,8 @@ impl fmt::Display for PullReport {
         )?;
         match self.signatures {
             0 => Ok(()),
-            1 => f.write_str(", with its signature"),
-            n => write!(f, ", with {n} signatures"),
+            1 => f.write_str(", with one signature or attestation"),
+            n => write!(f, ", with {n} signatures and attestations"),
         }
     }
 }
@@ -131,16 +131,19 @@ impl fmt::Display for ChecksumReport {
     }
 }
 
-/// What `sign` signed.
+/// What `sign` or `attest` signed.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SignReport {
     /// The payload or the image, as it was given.
     pub target: String,
     /// What the signatures are over: the digest of the image, or that of the file SHA256SUMS.
     pub over: Sha256,
+    /// Of an attestation: the type of what it says about the image. `null`: a signature.
+    #[serde(default)]
+    pub predicate_type: Option<String>,
     /// The keys that signed.
     pub signed_by: Vec<Signer>,
-    /// How many signatures by others were there and are kept. Nobody verified them.
+    /// How many signatures (or attestations of this type) by others were there and are kept. Nobody verified them.
     pub kept: usize,
     /// Where the signatures are.
     pub written: String,
@@ -150,13 +153,17 @@ impl fmt::Display for SignReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "source   {}", printable(&self.target))?;
         writeln!(f, "digest   {}", self.over)?;
+        if let Some(kind) = &self.predicate_type {
+            writeln!(f, "says     {}", printable(kind))?;
+        }
         for signer in &self.signed_by {
             writeln!(f, "signed   by {}, key {}", printable(&signer.name), signer.key)?;
         }
+        let what = if self.predicate_type.is_some() { "attestation" } else { "signature" };
         match self.kept {
             0 => {}
-            1 => writeln!(f, "kept     one signature by somebody else, not verified")?,
-            n => writeln!(f, "kept     {n} signatures by others, not verified")?,
+            1 => writeln!(f, "kept     one {what} by somebody else, not verified")?,
+            n => writeln!(f, "kept     {n} {what}s by others, not verified")?,
         }
         write!(f, "wrote    {}", printable(&self.written))
     }

@@ -289,6 +289,22 @@ const PAGES: &[Page] = &[
          verifies it.",
     ),
     page(
+        "installer-attest",
+        &[
+            (
+                "What is in an image (an SBOM):",
+                "installer attest oci:/srv/os:1.2 --predicate sbom.cdx.json --type cyclonedx --key os.key",
+            ),
+            (
+                "How it was built:",
+                "installer attest oci:/srv/os:1.2 --predicate provenance.json --type slsaprovenance1 --key os.key",
+            ),
+        ],
+        &["sign", "inspect", "pull"],
+        "What is said is not read, beyond that it is a JSON object. An attestation is verified by nobody at an install: it is \
+         for those who ask what is in an image, with cosign or another program.",
+    ),
+    page(
         "installer-uki",
         &[
             (

@@ -10,7 +10,11 @@ use std::{
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageIndexBuilder, MediaType, Sha256Digest};
 
-use super::{ImageError, local::REF_NAME, store::read_document};
+use super::{
+    ImageError,
+    local::REF_NAME,
+    store::{read_document, sha256_of},
+};
 use crate::{atomic_file::publish, cleanup};
 use slipway_core::digest::Sha256;
 
@@ -47,8 +51,8 @@ fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Image
     publish(file, path, true).map_err(io)
 }
 
-/// The new index.json: these manifests are added, and replace others of the same name.
-pub fn index(dir: &Path, new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
+/// The new index.json: some manifests are gone, and these are added, and replace others of the same name.
+pub fn index(dir: &Path, gone: &[Sha256], new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
     let mut index: ImageIndex = match File::open(&path) {
@@ -60,6 +64,8 @@ pub fn index(dir: &Path, new: Vec<(Descriptor, Option<String>)>) -> Result<Strin
         Err(e) => return Err(io_error(&path, e)),
     };
     let name = |d: &Descriptor| d.annotations().as_ref().and_then(|a| a.get(REF_NAME)).cloned();
+    let stays = |d: &&Descriptor| !sha256_of(d).is_ok_and(|digest| gone.contains(&digest));
+    index.set_manifests(index.manifests().iter().filter(stays).cloned().collect());
     for (mut descriptor, tag) in new {
         let same = |d: &Descriptor| match &tag {
             Some(tag) => name(d).as_ref() == Some(tag),

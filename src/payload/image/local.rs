@@ -233,7 +233,7 @@ fn annotation(descriptor: &Descriptor, name: &str) -> Option<String> {
 fn is_beside_an_image(descriptor: &Descriptor) -> bool {
     let kind = annotation(descriptor, KIND);
     kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
-        || annotation(descriptor, REF_NAME).is_some_and(|name| signatures::signed_by_tag(&name).is_some())
+        || annotation(descriptor, REF_NAME).is_some_and(|name| signatures::is_about_an_image(&name))
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {

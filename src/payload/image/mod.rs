@@ -2,6 +2,7 @@
 //! checked here, in one place for all stores.
 
 mod archive;
+mod attest;
 mod description;
 mod error;
 mod layer;
@@ -25,5 +26,6 @@ pub use error::ImageError;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
 pub use sign::{Signable, SignedLayer};
+pub use signatures::referrers_tag;
 pub use source::{ImageSource, Inspection};
 pub use store::{Document, ImageStore, MAX_DOCUMENT_BYTES};

@@ -89,7 +89,7 @@ impl<'s> Pull<'s> {
             Err(error) => pulled.unknown = Some(error),
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
-        let index = index(dir, listed)?;
+        let index = index(dir, &[], listed)?;
         write(&dir.join("index.json"), index.as_bytes())?;
         Ok(pulled)
     }

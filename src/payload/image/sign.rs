@@ -23,8 +23,10 @@ use slipway_core::digest::Sha256;
 
 /// An image in a layout.
 pub struct Signable {
-    dir: PathBuf,
-    store: Local,
+    pub(super) dir: PathBuf,
+    pub(super) store: Local,
+    /// Of the index, or of the manifest if there is none.
+    pub(super) root: Descriptor,
     /// Digest of the index, or of the manifest if there is none: what is signed.
     pub image: Sha256,
     // All that it consists of, each once.
@@ -54,6 +56,8 @@ impl Signable {
     pub fn open(dir: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
         let store = Local::directory(dir, wanted, name.clone())?;
         let root = store.root()?;
+        let media_type = root.media_type.as_deref().map_or(MediaType::ImageManifest, MediaType::from);
+        let descriptor = descriptor_of(&media_type, &root.bytes)?;
         let mut blobs = BTreeMap::new();
         let mut add = |found: Vec<Descriptor>| -> Result<(), ImageError> {
             for blob in found {
@@ -73,7 +77,7 @@ impl Signable {
             }
             add(blobs)?;
         }
-        Ok(Signable { dir: dir.to_owned(), store, image: Sha256::of(&root.bytes), blobs })
+        Ok(Signable { dir: dir.to_owned(), store, root: descriptor, image: Sha256::of(&root.bytes), blobs })
     }
 
     /// Of all that is read by [`Self::check`].
@@ -143,7 +147,7 @@ impl Signable {
         put(&config)?;
         put(manifest.as_bytes())?;
         let listed = descriptor_of(&MediaType::ImageManifest, manifest.as_bytes())?;
-        let index = index(&self.dir, vec![(listed, Some(self.tag()))])?;
+        let index = index(&self.dir, &[], vec![(listed, Some(self.tag()))])?;
         write(&self.dir.join("index.json"), index.as_bytes())
     }
 }

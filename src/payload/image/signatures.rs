@@ -22,6 +22,16 @@ pub fn tag_of(image: Sha256) -> String {
     format!("sha256-{image}.sig")
 }
 
+/// The tag under which everything that has an image as its subject is listed, where there is no API for it.
+pub fn referrers_tag(image: Sha256) -> String {
+    format!("sha256-{image}")
+}
+
+/// Whether what is under this tag is about an image, and is none itself.
+pub fn is_about_an_image(tag: &str) -> bool {
+    signed_by_tag(&format!("{}.sig", tag.trim_end_matches(".sig"))).is_some()
+}
+
 /// The image whose signatures are under this tag.
 pub fn signed_by_tag(tag: &str) -> Option<Sha256> {
     let hex = tag.strip_prefix("sha256-")?.strip_suffix(".sig")?;
@@ -91,6 +101,30 @@ fn holders(store: &dyn ImageStore, image: Sha256) -> Result<Vec<Holder>, ImageEr
         let Ok(manifest) = serde_json::from_slice::<ImageManifest>(&bytes) else { continue };
         if manifest.layers().iter().any(is_bundle) {
             all.push(Holder { name, tag: None, bytes, manifest });
+        }
+    }
+    Ok(all)
+}
+
+/// A bundle that has an image as its subject, not verified.
+pub struct Bundle {
+    /// The manifest that it is the layer of.
+    pub manifest: Sha256,
+    /// The bytes that are signed.
+    pub signed: Vec<u8>,
+    /// In base64.
+    pub signatures: Vec<String>,
+}
+
+/// All of them. One that cannot be read is passed over.
+pub fn bundles(store: &dyn ImageStore, image: Sha256) -> Result<Vec<Bundle>, ImageError> {
+    let mut all = Vec::new();
+    for holder in holders(store, image)?.iter().filter(|holder| holder.tag.is_none()) {
+        for layer in holder.manifest.layers().iter().filter(|layer| is_bundle(layer)) {
+            let Ok((signed, signatures)) = bundle::open(&signed_document(store, layer, &holder.name)?) else {
+                continue;
+            };
+            all.push(Bundle { manifest: Sha256::of(&holder.bytes), signed, signatures });
         }
     }
     Ok(all)

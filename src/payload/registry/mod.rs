@@ -40,7 +40,7 @@ use self::{
     failure::{RequestError, header},
     url::{Origin, Url},
 };
-use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES};
+use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES, referrers_tag};
 use slipway_core::{
     digest::Sha256,
     payload::image_ref::{ImageRef, parse_digest},
@@ -204,7 +204,7 @@ impl ImageStore for Registry {
         let what = self.what("referrers", &format!("sha256:{image}"));
         let listed =
             match self.take(&format!("referrers/sha256:{image}"), &what, false, |answer| document(answer, None)) {
-                Err(ImageError::NotFound { .. }) => self.tagged(&format!("sha256-{image}"))?,
+                Err(ImageError::NotFound { .. }) => self.tagged(&referrers_tag(image))?,
                 answer => vec![answer?],
             };
         let parse = |document: &Document| {

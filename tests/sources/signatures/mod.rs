@@ -1,5 +1,6 @@
 //! Signatures of payloads. openssl makes the keys and signs; what is put beside an image has the form of cosign's.
 
+mod attestations;
 mod bundles;
 mod directories;
 mod images;

@@ -19,14 +19,14 @@ use slipway_test_support::{
 
 use super::{failure, inspect, list, listed};
 
-const KINDS: [Kind; 3] = [Kind::P256, Kind::Rsa, Kind::Ed25519];
+pub(super) const KINDS: [Kind; 3] = [Kind::P256, Kind::Rsa, Kind::Ed25519];
 
 fn sign(source: &str, extra: &[&str]) -> Outcome {
     Outcome::of(installer(["sign", source, "--progress=plain", "--output=json"]).args(extra))
 }
 
 /// `--key` with the private key of this signer, which nobody else may read.
-fn key(signer: &Signer) -> String {
+pub(super) fn key(signer: &Signer) -> String {
     fs::set_permissions(signer.private(), fs::Permissions::from_mode(0o600)).unwrap();
     format!("--key={}", signer.private())
 }
@@ -40,7 +40,7 @@ fn traditional(signer: &Signer) -> PathBuf {
 
 /// openssl says that the owner of this key has signed these bytes.
 #[track_caller]
-fn openssl_verifies(world: &World, signer: &Signer, kind: Kind, bytes: &[u8], signature: &str) {
+pub(super) fn openssl_verifies(world: &World, signer: &Signer, kind: Kind, bytes: &[u8], signature: &str) {
     let (text, raw) = (world.path("judged.txt"), world.path("judged.sig"));
     fs::write(&text, bytes).unwrap();
     fs::write(&raw, STANDARD.decode(signature).unwrap()).unwrap();
@@ -209,13 +209,13 @@ fn a_command_signs() {
     }
 }
 
-fn layout(world: &World) -> (Layout, String) {
+pub(super) fn layout(world: &World) -> (Layout, String) {
     let layout = Layout::new(&world.path("layout"));
     let image = built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     (layout, image["digest"].as_str().unwrap().to_owned())
 }
 
-fn read(path: &Path) -> Value {
+pub(super) fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 

@@ -1,0 +1,98 @@
+//! Says something about an image in an OCI layout, signed. What it is said about is verified first, to its last byte.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    payload::failure,
+    sign::{SignError, signers},
+    signing::{self, SigningRequest},
+};
+use crate::{
+    error::{Failure, OrFail as _},
+    payload::{
+        SourceRef,
+        image::{MAX_DOCUMENT_BYTES, Signable},
+    },
+    trust::{PredicateType, attested, bundle_of, statement},
+};
+use slipway_core::report::{FailureKind, Observer, SignReport};
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// An image in a layout.
+    pub target: SourceRef,
+    /// A file with a JSON object.
+    pub predicate: PathBuf,
+    pub predicate_type: PredicateType,
+    pub signing: SigningRequest,
+}
+
+/// What cannot be said.
+#[derive(Debug, thiserror::Error)]
+pub enum PredicateError {
+    #[error("{path}: {source}", path = path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{path}: it has {bytes} bytes, and a bundle of more than {} MiB is read by nobody", MAX_DOCUMENT_BYTES >> 20, path = path.display())]
+    Large { path: PathBuf, bytes: u64 },
+    #[error("{path}: not a JSON object", path = path.display())]
+    NoObject { path: PathBuf },
+}
+
+pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport, Failure> {
+    let Request { target, predicate, predicate_type, signing } = request;
+    let SourceRef::Oci(dir, wanted) = target else {
+        let (error, kind) = match target {
+            SourceRef::Dir(_) => (SignError::NoImage(target.clone()), FailureKind::Input),
+            _ => (SignError::Elsewhere(target.clone()), FailureKind::Unsupported),
+        };
+        return Err(error).or_fail(kind);
+    };
+    let predicate_text = read(predicate).or_fail(FailureKind::Input)?;
+    let keys = signing::keys(signing, observer)?;
+    let failed = |e| failure(target, anyhow::Error::new(e));
+    let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
+    observer.phase(&format!("check      image {target}"), image.bytes());
+    image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;
+    let said = statement(image.image, predicate_type, &predicate_text)
+        .ok_or_else(|| PredicateError::NoObject { path: predicate.clone() })
+        .or_fail(FailureKind::Input)?;
+    let (mut replaced, mut kept) = (Vec::new(), 0);
+    for bundle in image.bundles().map_err(failed)? {
+        match attested(&bundle.signed) {
+            Some(claim) if claim.predicate_type == predicate_type.to_string() => {}
+            _ => continue,
+        }
+        let ours =
+            |signature: &String| keys.iter().any(|key| key.public_key().verifies(&bundle.signed, signature.as_bytes()));
+        match bundle.signatures.iter().any(ours) {
+            true => replaced.push(bundle.manifest),
+            false => kept += 1,
+        }
+    }
+    let bundles = keys.iter().map(|key| bundle_of(&said, key).or_fail(FailureKind::Dependency));
+    let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
+    let tag = image.attach(&bundles, &predicate_type.to_string(), &replaced).map_err(failed)?;
+    Ok(SignReport {
+        target: target.to_string(),
+        over: image.image,
+        predicate_type: Some(predicate_type.to_string()),
+        signed_by: signers(&keys, image.image),
+        kept,
+        written: format!("oci:{}:{tag}", dir.display()),
+    })
+}
+
+/// In base64 a statement grows by a third.
+const MAX_PREDICATE_BYTES: u64 = MAX_DOCUMENT_BYTES / 4 * 3 - (64 << 10);
+
+fn read(path: &Path) -> Result<String, PredicateError> {
+    let failed = |source| PredicateError::Unreadable { path: path.to_owned(), source };
+    let bytes = fs::metadata(path).map_err(failed)?.len();
+    if bytes > MAX_PREDICATE_BYTES {
+        return Err(PredicateError::Large { path: path.to_owned(), bytes });
+    }
+    fs::read_to_string(path).map_err(failed)
+}
