@@ -85,6 +85,7 @@ pub const NOT_RUN: &[NotRun] = &[
         &["hack/image", "tests/sources/container_image.rs"],
     ),
     not_run("hack/image", BUILDS, &["hack/test", "tests/sources/container_image.rs"]),
+    not_run("hack/image --key release.key", BUILDS, &["tests/sources/image_documents.rs"]),
     not_run("hack/payload out/payload --version 1.0.0", BUILDS, &["hack/lib.sh", "hack/test"]),
     not_run("hack/payload out/payload-arm64 --version 1.0.0 --arch arm64", BUILDS, &["hack/test", "vm-tests/main.rs"]),
     not_run(

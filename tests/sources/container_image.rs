@@ -270,4 +270,12 @@ fn a_second_build_elsewhere_has_the_same_digest() {
     let index = |top: &Path| json_file(&top.join("out/image/index.json"))["manifests"][0]["digest"].clone();
     assert_eq!(index(&copy), index(top));
     assert_eq!(fs::read(copy.join("out/image.tar")).unwrap(), fs::read(top.join("out/image.tar")).unwrap());
+    assert_eq!(fs::read(copy.join("out/sbom.cdx.json")).unwrap(), fs::read(top.join("out/sbom.cdx.json")).unwrap());
+    // The copy is in no commit, although it lies in a directory of one.
+    let provenance = |top: &Path| json_file(&top.join("out/provenance.json"));
+    let (mut here, there) = (provenance(top), provenance(&copy));
+    let source = |document: &Value| document["buildDefinition"]["resolvedDependencies"][0]["digest"].clone();
+    assert!(source(&there)["gitCommit"].is_null() && source(&there)["sha256"].is_string(), "{there}");
+    here["buildDefinition"]["resolvedDependencies"][0]["digest"].as_object_mut().unwrap().remove("gitCommit");
+    assert_eq!(here, there);
 }

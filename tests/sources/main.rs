@@ -9,6 +9,7 @@ mod container_image;
 mod cut_payload;
 mod from_registry;
 mod hostile_images;
+mod image_documents;
 mod layouts;
 mod registry;
 mod signatures;
