@@ -107,6 +107,29 @@ impl Bench {
         console.expect_power_off();
     }
 
+    /// The same for a machine that has the keys already.
+    pub fn enrolled() -> Self {
+        let bench = Bench::new();
+        bench.enrolling("enrolling");
+        bench.uki("enrolling", "enrolling.efi", &[]);
+        bench.enrol("enrolling.efi");
+        bench
+    }
+
+    /// The boot assets with a signed loader: their directory.
+    pub fn signed_loader(&self) -> String {
+        let (assets, to) = (World::get().installer.with_file_name("assets"), self.path("assets"));
+        run("cp", [OsStr::new("-r"), assets.as_os_str(), to.as_os_str()]);
+        let loader = to.join("amd64/loader.efi").display().to_string();
+        let signer = self.signer("keys");
+        let program =
+            [&["uki", "--force", "--program", &loader, "--out", &loader][..], &signer.each_ref().map(String::as_str)];
+        self.installer(&program.concat());
+        let list = "cd \"$0\"/amd64 && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS";
+        run("sh", ["-c", list].map(OsStr::new).into_iter().chain([to.as_os_str()]));
+        to.display().to_string()
+    }
+
     fn refuses(&self, program: &str) {
         let mut console = self.machine(program).start();
         console.wait_for("Access Denied");
