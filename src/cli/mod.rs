@@ -22,7 +22,7 @@ mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use efi::{EfiSignerArgs, KeysArgs, UkiArgs};
+pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use meta::{MetaArgs, MetaVerb};
@@ -202,6 +202,13 @@ pub enum Verb {
     /// are those of `talosctl gen secureboot`. Files that exist are not replaced. What is made may be read by its owner
     /// only.
     Keys(KeysArgs),
+    /// Write the keys for Secure Boot into this machine's firmware, which has to be in setup mode.
+    ///
+    /// Before the first write it is made sure that the machine starts afterwards: the files belong together; db lets the
+    /// loader on the disk start, and the unified kernel image that boots next; and so it does every driver in an option
+    /// ROM of a PCI device. What cannot be looked at counts as what does not start. db, KEK and PK are written in this
+    /// order and read back. With PK the firmware leaves setup mode, and Secure Boot is in force from the next boot on.
+    Enroll(EnrollArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print a completion script for a shell.

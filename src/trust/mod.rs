@@ -7,6 +7,7 @@
 mod attestation;
 pub mod bundle;
 mod check;
+pub mod claim;
 mod der;
 mod evidence;
 mod key;

@@ -177,6 +177,17 @@ pub const FILES: &[Entry] = &[
         Of::Pages(&["installer-keys"]),
         "in the directory: what is made.",
     ),
+    entry("PK.auth, KEK.auth, db.auth", Of::Pages(&["installer-enroll"]), "in the directory: what firmware gets."),
+    entry(
+        "/sys/firmware/efi/efivars/",
+        Of::Pages(&["installer-enroll"]),
+        "the firmware's variables. efivarfs has to be mounted there, not read-only.",
+    ),
+    entry(
+        "/sys/bus/pci/devices/*/rom",
+        Of::Pages(&["installer-enroll"]),
+        "option ROMs of the devices. Each is switched on for reading, and off again.",
+    ),
     entry("openssl", Of::Pages(&["installer-keys"]), "the program that makes keys, looked for in $PATH."),
     entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
     entry(
