@@ -34,7 +34,7 @@ impl Node {
         let script = format!("echo '{CONFIG}' | SLIPWAY_ASSETS='{assets}' \"$@\"");
         let installer = World::get().installer.display().to_string();
         let (disk, source) = (node.image.path().display().to_string(), source(&payload));
-        let install = ["install", "--efi-loader", "slipway", "--disk", &disk, "--source", &source];
+        let install = ["install", "--disk", &disk, "--source", &source];
         run("sh", [&["-c", &script, "sh", &installer], &install[..]].concat());
         node
     }

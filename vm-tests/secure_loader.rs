@@ -26,7 +26,7 @@ impl Node {
         let assets = node.bench.signed_loader();
         let (disk, source) = (node.image.path().display().to_string(), node.source("first"));
         let installer = World::get().installer.as_os_str();
-        let args = ["install", "--disk", &disk, "--efi-loader", "slipway", &source].map(OsStr::new);
+        let args = ["install", "--disk", &disk, &source].map(OsStr::new);
         run("env", [OsStr::new(&format!("SLIPWAY_ASSETS={assets}")), installer].into_iter().chain(args));
         node
     }

@@ -133,9 +133,9 @@ pub enum Verb {
     Rollback(RollbackArgs),
     /// Write again what was lost of the boot state: a copy of boot.env or META, or both copies of boot.env.
     ///
-    /// If both copies of boot.env are lost, GRUB goes by the slots' own markers. The new boot.env says the same, so what
-    /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
-    /// files match their checksums.
+    /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
+    /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
+    /// if all its files match their checksums.
     Repair(ChangeArgs),
     /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
     ///
@@ -257,7 +257,7 @@ pub struct ReadArgs {
 pub struct StatusArgs {
     #[command(flatten)]
     pub target: ReadArgs,
-    /// Read everything that `verify` reads. Otherwise only what GRUB loads is compared with its digests.
+    /// Read everything that `verify` reads. Otherwise only what the boot loader loads is compared with its digests.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub full: bool,
 }
@@ -412,7 +412,7 @@ pub struct SystemArgs {
     /// Value of the kernel argument talos.config; leave it empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
-    /// What boots the disk under UEFI. Under BIOS it is GRUB [default: grub].
+    /// What boots the disk under UEFI. Under BIOS it is GRUB [default: slipway].
     #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
     pub efi_loader: Option<EfiLoader>,
     /// Architecture of the machine.
