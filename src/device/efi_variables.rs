@@ -6,14 +6,37 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::{
+    errno::Errno,
+    mount::{MsFlags, mount},
+    sys::statfs::{FsType, statfs},
+};
 use slipway_core::efi::variable::{ATTRIBUTES, Variable};
 
 use super::ioctl;
 
-/// Where the kernel shows them.
+/// Where the kernel shows them. It makes the directory under UEFI only; who mounts something there is left open.
 const EFIVARS: &str = "/sys/firmware/efi/efivars";
+const EFIVARFS: FsType = FsType(0xde5e_81e4);
 // In front of each value.
 const ATTRIBUTE_BYTES: usize = 4;
+
+/// Mount the firmware's variables where nothing has done so yet, as in an initramfs, with systemd's options: it finds them
+/// mounted then. Whether they have come; under BIOS there are none.
+pub fn mount_efivarfs() -> io::Result<bool> {
+    match statfs(EFIVARS) {
+        Ok(there) if there.filesystem_type() == EFIVARFS => return Ok(false),
+        Ok(_) => {}
+        Err(Errno::ENOENT) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    // The kernel loads the module for it. Somebody else may do the same at this moment.
+    match mount(Some("efivarfs"), EFIVARS, Some("efivarfs"), flags, None::<&str>) {
+        Ok(()) | Err(Errno::EBUSY) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
 
 /// A firmware's variables of Secure Boot.
 pub trait EfiVariables {

@@ -16,7 +16,7 @@ mod rate_limit;
 pub use aligned_buf::AlignedBuf;
 pub use block_io::{BlockIo, CHUNK_BYTES};
 pub use disk::{Access, Disk, OpenError};
-pub use efi_variables::{EfiVariables, Efivarfs};
+pub use efi_variables::{EfiVariables, Efivarfs, mount_efivarfs};
 pub use firmware::{is_virtual_machine, kernel_args as firmware_kernel_args};
 pub use identity::NotADisk;
 pub use list::{DiskList, disks, lies_on_others};

@@ -28,6 +28,7 @@ use slipway_core::{
 };
 
 use crate::{
+    device::mount_efivarfs,
     error::{Failure, OrFail as _},
     machine::{self, Kernel, Watchdog},
 };
@@ -131,7 +132,7 @@ fn cmdline() -> Result<String, Failure> {
     if running::booted_disk(&cmdline).is_some() {
         return Ok(cmdline);
     }
-    let mounted = machine::mount_firmware_variables()
+    let mounted = mount_efivarfs()
         .context("the variables of the firmware, which say whether this is a trial, cannot be mounted")
         .or_fail(FailureKind::Environment)?;
     if mounted { super::kernel_cmdline() } else { Ok(cmdline) }

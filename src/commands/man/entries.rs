@@ -80,6 +80,12 @@ pub const FILES: &[Entry] = &[
     ),
     entry("/proc/cmdline", Of::Pages(CHANGE), "the kernel command line: it names the disk and the slot that run."),
     entry(
+        "/sys/firmware/efi/efivars/SlipwayBoot-*",
+        Of::Pages(CHANGE),
+        "what the UEFI loader says of this boot to a unified kernel image, whose own command line is signed.",
+    ),
+    entry("/proc/sys/kernel/panic", Of::Pages(&["installer-guard"]), "10 in a trial, where nobody has said otherwise."),
+    entry(
         "slipway/boot.env, slipway/boot2.env",
         Of::Pages(CHANGE),
         "on the partition EFI: the boot state, in two copies.",
