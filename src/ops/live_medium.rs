@@ -146,7 +146,8 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
 
 /// Whether all is on the medium that the signed list names. If not, the signatures say nothing of what is there.
 fn is_carried(signed: &SignedList, facts: &PayloadFacts, observer: &mut dyn Observer) -> bool {
-    let carried = |name: &str| name == MANIFEST || TEXTS.contains(&name) || facts.files.iter().any(|file| file.name == name);
+    let carried =
+        |name: &str| name == MANIFEST || TEXTS.contains(&name) || facts.files.iter().any(|file| file.name == name);
     let listed = Sums::parse(signed.sums).unwrap_or_default();
     match listed.0.keys().find(|name| !carried(name)) {
         None => true,

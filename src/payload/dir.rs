@@ -108,6 +108,7 @@ impl DirSource {
             form: Form::Sums,
             signed: sums.unwrap_or_default().to_vec(),
             signature,
+            validity: None,
         };
         let signatures = match (sums, signatures) {
             (Some(_), Some(text)) => one_by_one(text).into_iter().enumerate().map(attached).collect(),

@@ -6,6 +6,7 @@
 
 mod attestation;
 pub mod bundle;
+mod certificate;
 mod check;
 mod der;
 mod evidence;

@@ -32,7 +32,7 @@ pub struct Certificate {
 impl Certificate {
     /// Read one in DER form, as far as needed. Whether it is valid is for those who trust it.
     pub fn parse(bytes: &[u8]) -> Result<Self, CertificateError> {
-        let (issuer, serial, info) = names(bytes).ok_or(CertificateError::Malformed)?;
+        let Parts { issuer, serial, info, .. } = parts(bytes).ok_or(CertificateError::Malformed)?;
         let key = rsa_key(info).ok_or(CertificateError::NotRsa)?;
         Ok(Certificate { der: bytes.to_vec(), issuer: issuer.to_vec(), serial: serial.to_vec(), key: key.to_vec() })
     }
@@ -64,8 +64,21 @@ pub(super) fn rsa_encryption() -> Vec<u8> {
     der::element(SEQUENCE, &[RSA_OID, NULL])
 }
 
-// Issuer, serial number and SubjectPublicKeyInfo, each whole.
-fn names(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+/// Of any certificate in DER form: its key (SubjectPublicKeyInfo, DER), and the two times between which it is valid, one
+/// behind the other. `None`: it is no certificate.
+pub fn key_and_validity(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    parts(bytes).map(|parts| (parts.info, parts.validity))
+}
+
+// Each of them whole, but for the times.
+struct Parts<'a> {
+    issuer: &'a [u8],
+    serial: &'a [u8],
+    validity: &'a [u8],
+    info: &'a [u8],
+}
+
+fn parts(bytes: &[u8]) -> Option<Parts<'_>> {
     let certificate = der::only(bytes, SEQUENCE)?;
     let (signed, _) = der::split(certificate, SEQUENCE)?;
     // The version: there in everything but version 1.
@@ -74,10 +87,10 @@ fn names(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     der::only(serial, INTEGER)?;
     let (_algorithm, rest) = der::split(rest, SEQUENCE)?;
     let (issuer, rest) = der::split_whole(rest)?;
-    let (_validity, rest) = der::split(rest, SEQUENCE)?;
+    let (validity, rest) = der::split(rest, SEQUENCE)?;
     let (_subject, rest) = der::split(rest, SEQUENCE)?;
     let (info, _extensions) = der::split_whole(rest)?;
-    Some((issuer, serial, info))
+    Some(Parts { issuer, serial, validity, info })
 }
 
 fn rsa_key(info: &[u8]) -> Option<&[u8]> {

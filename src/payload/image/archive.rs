@@ -52,8 +52,7 @@ impl Archive {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
         let names = image.names();
-        let mut archive =
-            Archive { store, manifest, names, parts: Vec::new(), bytes: 0, beside: None, unknown: None };
+        let mut archive = Archive { store, manifest, names, parts: Vec::new(), bytes: 0, beside: None, unknown: None };
         let beside = signatures::beside(&*archive.store, &names);
         let beside = beside.unwrap_or_else(|error| {
             // A registry that cannot say what it has beside an image still has the image.
