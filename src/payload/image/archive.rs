@@ -20,6 +20,8 @@ use crate::trust::Evidence;
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::manifest::FileInfo};
 
 const BLOCK_BYTES: u64 = 512;
+// The tag of the image in an archive that has signatures as well.
+const IMAGE_NAME: &str = "image";
 
 pub struct Archive {
     store: Box<dyn ImageStore>,
@@ -100,7 +102,12 @@ impl Archive {
     fn lay_out(&mut self, image: &Resolved, beside: &[Beside]) -> Result<(), ImageError> {
         let wrong = |why: String| ImageError::invalid("index.json", why);
         let mut index = empty_index()?;
-        let mut listed = vec![manifest_descriptor(image)?];
+        let mut own = manifest_descriptor(image)?;
+        if !beside.is_empty() {
+            // Among several manifests other programs find it by a name only.
+            own.set_annotations(Some([(REF_NAME.to_owned(), IMAGE_NAME.to_owned())].into()));
+        }
+        let mut listed = vec![own];
         for Beside { tag, manifest, .. } in beside {
             let mut descriptor = descriptor_of(&MediaType::ImageManifest, manifest)?;
             descriptor.set_annotations(tag.clone().map(|tag| [(REF_NAME.to_owned(), tag)].into()));

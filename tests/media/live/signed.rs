@@ -107,10 +107,11 @@ fn a_list_of_more_than_is_carried() {
     world.payload.write("SHA256SUMS", &sums);
     signer.sign_payload(&world.payload);
     let out = world.path("live.tar");
-    let mut command = super::command(&world, "pxe", &out, &[]);
-    let told = Outcome::of(command.arg("--progress=plain")).succeeds();
+    let source = format!("--source={}", world.payload.source());
+    let told = installer(["image", "--progress=plain", "--kind=pxe", &source, "--out"]).arg(&out).output().unwrap();
+    let told = String::from_utf8(told.stderr).unwrap();
     let says = "the medium goes without the signatures of the payload: SHA256SUMS lists notes.txt";
-    assert!(told.stderr.contains(says), "{}", told.stderr);
+    assert!(told.contains(says), "{told}");
     let dir = carried(&world, "pxe", &out).join("payload");
     assert!(!dir.join("SHA256SUMS.sig").exists());
     Outcome::of(&mut installer(["inspect", "--strict", &format!("dir:{}", dir.display())])).succeeds();
@@ -144,7 +145,7 @@ fn a_container_image_brings_its_signatures() {
     inspect(&said.trusted()).exits(INPUT).says(&["it is an attestation (https://cyclonedx.org/bom)"]);
     assert_eq!(inspect("--progress=none").succeeds().json()["signatures"].as_array().unwrap().len(), 3);
     // Others read it, too.
-    assert_eq!(tool!("skopeo", "inspect", "--format={{.Digest}}", format!("{source}:")).trim(), digest);
+    assert_eq!(tool!("skopeo", "inspect", "--format={{.Digest}}", format!("{source}:image")).trim(), digest);
     // Without signatures it is another medium.
     let plain = Layout::new(&world.path("plain"));
     built(world.payload.dir(), Pack::Gzip).write(&plain, "1");
