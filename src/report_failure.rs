@@ -25,8 +25,8 @@ use crate::{
     mkfs::MkfsError,
     ops::{
         IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, attest::PredicateError,
-        efi_signer::EfiSignerError, health::NotWell, keys::KeysError, sign::SignError, signing::SigningSetupError,
-        uki::UkiMakeError,
+        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, sign::SignError,
+        signing::SigningSetupError, uki::UkiMakeError,
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -372,6 +372,13 @@ fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
             KeysError::Io { .. } => Some(Known::new(Id::FileUnwritable)),
             KeysError::Name(_) => Some(Known::new(Id::Usage)),
         };
+    }
+    if let Some(error) = cause.downcast_ref() {
+        return Some(match error {
+            EnrollError::Read { .. } | EnrollError::Keys { .. } => Known::new(Id::SecureBootKeys),
+            EnrollError::NoVariables => Known::new(Id::FirmwareVariables).remedy("; "),
+            EnrollError::Variable { .. } => Known::new(Id::FirmwareVariables),
+        });
     }
     cause.downcast_ref().map(|error| match error {
         AssetError::NotFound { .. } => Known::new(Id::BootAssetsMissing).remedy("; "),

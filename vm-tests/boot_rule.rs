@@ -1,5 +1,6 @@
-//! The boot rule of `assets/grub/grub.cfg` in real firmware on an installed disk. `installer status` knows
-//! the same rule: what it says boots next is what boots.
+//! The boot rule of `assets/grub/grub.cfg` in real firmware on an installed disk, under UEFI on one that was installed with
+//! GRUB for it. `installer status` knows the same rule: what it says boots next is what boots. (Slipway's own loader:
+//! `loader`.)
 
 use crate::{
     console::Console,
@@ -24,7 +25,7 @@ fn a_disk_that_lost_both_boot_envs_boots_under_uefi_on_arm64() {
 }
 
 fn boots_without_any_boot_env(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &[]);
+    let image = installed(firmware, &[]);
     for offset in image.boot_env_offsets() {
         image.write_boot_env(offset, &[0; 512]);
     }
@@ -50,7 +51,7 @@ fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi_on_arm64() {
 }
 
 fn boots_by_the_other_boot_env(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &[]);
+    let image = installed(firmware, &[]);
     let [first, _] = image.boot_env_offsets();
     // The head of a newer state, then noise: what a disk may leave that does not write a sector whole.
     let mut torn = b"# GRUB Environment Block\nseq=2\ndef".to_vec();
@@ -81,7 +82,7 @@ fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi_on_arm64() {
 }
 
 fn empty_trial_comes_back(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &[]);
+    let image = installed(firmware, &[]);
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     assert_eq!(image.next_boot(), ('A', false));
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
@@ -90,7 +91,7 @@ fn empty_trial_comes_back(firmware: Firmware) {
     console.wait_for("slipway: slot B try=1: checking");
     console.wait_for("trial of slot B failed, rebooting into the default");
     console.expect_os(VERSION, 'A', 0);
-    // GRUB says why, too.
+    // It says why, too.
     let armed = [&armed[..], &["refused=B:digest".to_owned()]].concat();
     assert_try_is_spent(&image, &armed, &console.switch_off());
 }
@@ -111,7 +112,7 @@ fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi_on_arm64() 
 }
 
 fn trial_is_booted_once(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"]);
+    let image = installed(firmware, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"]);
     image.copy_slot_a_to_slot_b();
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
@@ -141,7 +142,7 @@ fn a_kernel_with_one_flipped_bit_never_starts_under_uefi_on_arm64() {
 }
 
 fn flipped_kernel_never_starts(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &[]);
+    let image = installed(firmware, &[]);
     image.flip_bit_of('A', "vmlinuz");
     assert_eq!(image.next_boot(), ('-', false), "there is no other slot");
     let mut console = start(firmware, &image);
@@ -169,7 +170,7 @@ fn what_is_no_kernel_never_starts_even_unchecked_under_uefi_on_arm64() {
 
 /// GRUB looks at the header of a kernel itself.
 fn no_kernel_never_starts(firmware: Firmware) {
-    let image = Image::installed_for(firmware, &[]);
+    let image = installed(firmware, &[]);
     let (offset, size) = image.file_of_slot('A', "vmlinuz");
     image.zero(offset, size);
     image.set_boot_env(&["check=off"]);
@@ -178,9 +179,22 @@ fn no_kernel_never_starts(firmware: Firmware) {
     console.wait_for("slipway: no slot can be booted");
 }
 
+/// A disk that boots by GRUB under any firmware.
+fn installed(firmware: Firmware, args: &[&str]) -> Image {
+    Image::installed_for(firmware, &[&["--efi-loader", "grub"], args].concat())
+}
+
 /// A machine whose writes are thrown away.
 fn start(firmware: Firmware, image: &Image) -> Console {
     Machine::new(firmware).drive(&Drive::new(image.path()).boot_index(1)).start()
+}
+
+/// How the boot loader of this firmware says that a file of a slot is not what it should be.
+pub const fn refusal(firmware: Firmware) -> &'static str {
+    match firmware {
+        Firmware::Bios => "does not verify",
+        Firmware::Uefi | Firmware::UefiArm64 => "does not start: ",
+    }
 }
 
 /// Both copies of the boot state say that slot B was tried and is not to be tried again; all else is as

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::{
+    boot_rule::refusal,
     console::Console,
     image::{BOOT_ENVS, Image},
     qemu::{Drive, Firmware, Machine},
@@ -15,7 +16,7 @@ under_both_firmwares! {
         image.flip_bit_of('B', "vmlinuz");
         assert_eq!(image.next_boot(), ('A', false));
         let mut console = start(firmware, &image);
-        console.wait_for("slipway: slot B does not verify");
+        console.wait_for(&format!("slipway: slot B {}", refusal(firmware)));
         console.wait_for("slipway: falling back to slot A");
         console.expect_os(VERSION, 'A', 0);
         console.switch_off();

@@ -126,7 +126,7 @@ impl Image {
     pub fn confirmed() -> Self {
         prepared("confirmed", || {
             let image = Image::upgraded(VERSION_2, &[]);
-            // What GRUB does when it starts the trial.
+            // What the boot loader does when it starts the trial.
             image.set_boot_env(&["once=", "b=tried"]);
             image.installer_from('B', 1, "confirm", &[]);
             assert_eq!(image.next_boot(), ('B', false), "the trial is confirmed");

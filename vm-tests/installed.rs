@@ -34,7 +34,7 @@ fn a_disk_with_sectors_of_4096_bytes_boots_under_uefi() {
     Machine::new(Firmware::Uefi).drive(&drive).start().expect_os(VERSION, 'A', 0);
 }
 
-/// GRUB checks neither the squashfs nor whether somebody reads the console: the same boot would fail for ever.
+/// The boot loader checks neither the squashfs nor whether somebody reads the console: the same boot would fail for ever.
 #[test]
 fn a_disk_whose_only_system_is_damaged_says_so() {
     let image = Image::installed(VERSION, &[]);

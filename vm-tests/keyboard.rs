@@ -1,5 +1,5 @@
-//! Somebody at the keyboard while GRUB runs: Esc or F4 offers the other slot, all other keys nothing. What the disk says
-//! is not changed by it.
+//! Somebody at the keyboard while the boot loader runs. GRUB: Esc or F4 offers the other slot, all other keys nothing.
+//! Slipway's own: any key offers both. What the disk says is not changed by it.
 
 use crate::{
     console::Console,
@@ -8,21 +8,37 @@ use crate::{
     world::{VERSION, VERSION_2},
 };
 
-const OFFER: &str = "press Esc within 30 s to boot slot A";
-
-/// The key to press. UEFI's own setup takes Esc.
-fn key(firmware: Firmware) -> &'static str {
-    if firmware == Firmware::Bios { "esc" } else { "f4" }
+/// What the boot loader of a firmware says, and the keys that it wants. UEFI's own setup takes Esc.
+struct Menu {
+    key: &'static str,
+    release: &'static str,
+    offer: &'static str,
+    choice: &'static str,
 }
+
+const GRUB: Menu = Menu {
+    key: "esc",
+    release: "slipway: this time only. Release the key.",
+    offer: "slipway: press Esc within 30 s to boot slot A",
+    choice: "esc",
+};
+const GRUB_UNDER_UEFI: Menu = Menu { key: "f4", choice: "f4", ..GRUB };
+const SLIPWAY: Menu = Menu {
+    key: "f4",
+    release: "slipway: release the key",
+    offer: "slipway: slot A (good): press A within 30 s to boot it, this time only",
+    choice: "a",
+};
 
 under_both_firmwares! {
     the_other_slot_boots_one_time => |firmware| {
         let image = Image::confirmed();
         let before = BOOT_ENVS.map(|name| image.boot_env(name));
+        let menu = if firmware == Firmware::Bios { GRUB } else { SLIPWAY };
         let mut console = start(firmware, &image);
-        console.press_until(&[key(firmware)], "Release the key");
-        console.wait_for(OFFER);
-        console.press_until(&[key(firmware)], "slipway: slot A try=0: booting");
+        console.press_until(&[menu.key], menu.release);
+        console.wait_for(menu.offer);
+        console.press_until(&[menu.choice], "slipway: slot A try=0: booting");
         console.expect_os(VERSION, 'A', 0);
         let console = console.switch_off();
         assert_eq!(BOOT_ENVS.map(|name| image.boot_env(name)), before, "{console}");
@@ -36,20 +52,22 @@ fn other_keys_change_nothing_under_bios() {
     let mut console = start(Firmware::Bios, &image);
     console.press_until(&["e", "c", "x", "ret", "down", "a"], "slipway: slot B try=0: booting");
     console.expect_os(VERSION_2, 'B', 0);
-    if console.shows("Release the key") {
+    if console.shows(GRUB.release) {
         console.fail("a key that means nothing was taken for one that does");
     }
 }
 
 /// A trial stays due while somebody is asked, and is made when nobody answers.
 #[test]
-fn without_an_answer_the_trial_goes_on_under_uefi() {
-    let image = Image::upgraded(VERSION_2, &[]);
+fn without_an_answer_the_trial_goes_on_by_grub_under_uefi() {
+    let image = Image::installed(VERSION, &["--efi-loader", "grub"]);
+    image.copy_slot_a_to_slot_b();
+    image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
     let mut console = start(Firmware::Uefi, &image);
-    console.press_until(&["f4"], "Release the key");
-    console.wait_for(OFFER);
+    console.press_until(&[GRUB_UNDER_UEFI.key], GRUB_UNDER_UEFI.release);
+    console.wait_for(GRUB_UNDER_UEFI.offer);
     console.wait_for("slipway: slot B try=1: booting");
-    console.expect_os(VERSION_2, 'B', 1);
+    console.expect_os(VERSION, 'B', 1);
 }
 
 fn start(firmware: Firmware, image: &Image) -> Console {

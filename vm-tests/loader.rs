@@ -1,4 +1,4 @@
-//! Slipway's own loader under UEFI, on a disk that was installed with it. The rule is the one of the model and of `installer
+//! Slipway's own loader, by which a disk boots under UEFI. The rule is the one of the model and of `installer
 //! status`: what that foresees is what boots.
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn installed(firmware: Firmware) -> Image {
-    Image::installed_for(firmware, &["--efi-loader", "slipway", "--extra-kernel-arg", "slipway.scenario=unconfirmed"])
+    Image::installed_for(firmware, &["--extra-kernel-arg", "slipway.scenario=unconfirmed"])
 }
 
 fn start(firmware: Firmware, image: &Image) -> Console {
@@ -93,7 +93,7 @@ fn the_loader_spends_a_try_on_a_disk_with_sectors_of_4096_bytes() {
 fn tries_with_large_sectors(firmware: Firmware) {
     let image = Image::installed_for(
         firmware,
-        &["--efi-loader", "slipway", "--sector-size", "4096", "--extra-kernel-arg", "slipway.scenario=unconfirmed"],
+        &["--sector-size", "4096", "--extra-kernel-arg", "slipway.scenario=unconfirmed"],
     );
     image.copy_slot_a_to_slot_b();
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);

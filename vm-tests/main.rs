@@ -39,6 +39,7 @@ mod cluster;
 mod console;
 mod damaged;
 mod debugger;
+mod enrolment;
 mod factory;
 mod firmware;
 mod fleet;

@@ -1,5 +1,5 @@
 //! Power cuts while a machine upgrades itself, tries the new system and confirms it: every write of the installer, of
-//! GRUB and of the kernel is logged, and the disks that a cut could have left are booted.
+//! the boot loader and of the kernel is logged, and the disks that a cut could have left are booted.
 //!
 //! `SLIPWAY_POWER_CUTS` is how many disks, of both logs together.
 
@@ -79,7 +79,7 @@ impl History {
         let saves = (0..log.len()).filter(|n| says(*n, "# GRUB Environment Block")).collect();
         let turns = [
             (0, ('A', false)),
-            // By `installer upgrade`, by GRUB, by `installer confirm`.
+            // By `installer upgrade`, by the boot loader, by `installer confirm`.
             (first("once=B"), ('B', true)),
             (first("b=tried"), ('A', false)),
             (first("default=B"), ('B', false)),

@@ -58,14 +58,23 @@ impl Bench {
 
     /// The payload of the reference OS, with another init behind its own, and these files in /keys of it.
     fn payload(&self, name: &str, keys: &[PathBuf]) {
+        let in_keys = |file: &PathBuf| Path::new("keys").join(file.file_name().unwrap_or_default());
+        let files: Vec<_> = keys.iter().map(|file| (file.clone(), in_keys(file))).collect();
+        self.payload_with(name, INIT, &files);
+    }
+
+    /// The same, with this script as init, and files under names of theirs.
+    pub fn payload_with(&self, name: &str, init: &str, files: &[(PathBuf, PathBuf)]) {
         let (tree, payload) = (self.path("tree"), self.path(name));
         let _ = fs::remove_dir_all(&tree);
-        fs::create_dir_all(tree.join("keys")).expect("a directory can be made");
-        fs::copy(INIT, tree.join("init")).expect("the script can be copied");
+        fs::create_dir_all(&tree).expect("a directory can be made");
+        fs::copy(init, tree.join("init")).expect("the script can be copied");
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(tree.join("init"), executable).expect("it can be made executable");
-        for file in keys {
-            fs::copy(file, tree.join("keys").join(file.file_name().unwrap_or_default())).expect("a key can be copied");
+        for (file, to) in files {
+            let to = tree.join(to);
+            fs::create_dir_all(to.parent().unwrap_or(&tree)).expect("a directory can be made");
+            fs::copy(file, to).expect("a file can be copied");
         }
         run("cp", [OsStr::new("-r"), World::get().payload(VERSION).as_os_str(), payload.as_os_str()]);
         // An archive begins at a multiple of four bytes.
@@ -91,6 +100,20 @@ impl Bench {
         Machine::with_secure_boot(&self.path("variables")).memory(1024).drive(&drive)
     }
 
+    /// The boot assets with a signed loader.
+    pub fn signed_loader(&self) -> String {
+        let (assets, to) = (World::get().installer.with_file_name("assets"), self.path("assets"));
+        run("cp", [OsStr::new("-r"), assets.as_os_str(), to.as_os_str()]);
+        let loader = to.join("amd64/loader.efi").display().to_string();
+        let signer = self.signer("keys");
+        let program =
+            [&["uki", "--force", "--program", &loader, "--out", &loader][..], &signer.each_ref().map(String::as_str)];
+        self.installer(&program.concat());
+        let sums = "cd \"$0\"/amd64 && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS";
+        run("sh", ["-c", sums].map(OsStr::new).into_iter().chain([to.as_os_str()]));
+        to.display().to_string()
+    }
+
     /// A payload that enrols the keys.
     pub fn enrolling(&self, name: &str) {
         self.payload(name, &["db", "KEK", "PK"].map(|name| self.path(&format!("keys/{name}.auth"))));
@@ -107,7 +130,7 @@ impl Bench {
         console.expect_power_off();
     }
 
-    fn refuses(&self, program: &str) {
+    pub fn refuses(&self, program: &str) {
         let mut console = self.machine(program).start();
         console.wait_for("Access Denied");
         assert!(!console.switch_off().contains("SLIPWAY-"), "{program} has started");

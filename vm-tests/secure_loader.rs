@@ -27,10 +27,10 @@ impl Node {
         bench.enrol("enrolling.efi");
         let node = Node { bench, image: Image::blank(4 * GIB) };
         node.payload("first", VERSION, "keys");
-        let assets = node.signed_loader();
+        let assets = node.bench.signed_loader();
         let (disk, source) = (node.image.path().display().to_string(), node.source("first"));
         let installer = World::get().installer.as_os_str();
-        let args = ["install", "--disk", &disk, "--efi-loader", "slipway", &source].map(OsStr::new);
+        let args = ["install", "--disk", &disk, &source].map(OsStr::new);
         run("env", [OsStr::new(&format!("SLIPWAY_ASSETS={assets}")), installer].into_iter().chain(args));
         node
     }
@@ -54,25 +54,6 @@ impl Node {
             &[&signer[..], &["--extra-kernel-arg=slipway.scenario=unconfirmed"]].concat(),
         );
         self.bench.installer(&["checksum", &payload.display().to_string()]);
-    }
-
-    /// The boot assets with a signed loader.
-    fn signed_loader(&self) -> String {
-        let (assets, to) = (World::get().installer.with_file_name("assets"), self.bench.path("assets"));
-        run("cp", [OsStr::new("-r"), assets.as_os_str(), to.as_os_str()]);
-        let loader = to.join("amd64/loader.efi").display().to_string();
-        let signer = self.bench.signer("keys");
-        let program =
-            [&["uki", "--force", "--program", &loader, "--out", &loader][..], &signer.each_ref().map(String::as_str)];
-        self.bench.installer(&program.concat());
-        run(
-            "sh",
-            ["-c", "cd \"$0\"/amd64 && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS"]
-                .map(OsStr::new)
-                .into_iter()
-                .chain([to.as_os_str()]),
-        );
-        to.display().to_string()
     }
 
     fn start(&self) -> Console {

@@ -23,7 +23,7 @@ pub const VERSION_WATCHDOG: &str = "1.2.0";
 pub struct World {
     /// The static binary.
     pub installer: PathBuf,
-    /// GRUB's images, in a directory per architecture.
+    /// The boot loaders, in a directory per architecture.
     pub assets: PathBuf,
     payloads: [PathBuf; 3],
     payload_arm64: PathBuf,

@@ -33,9 +33,10 @@ impl Disk {
     pub fn of_this_image() -> Result<Self, String> {
         let device = open::<LoadedImage>(boot::image_handle()).ok().and_then(|image| image.device());
         let device = device.ok_or("the firmware does not say which device the loader is from")?;
-        let (path, number) = partition_of(device).ok_or("the loader was not started from a partition of a GPT disk")?;
-        if number != ESP {
-            return Err(alloc::format!("the loader was started from partition {number}, not from the ESP, {ESP}"));
+        let (path, number) = nodes_of(device).ok_or("the loader was not started from a partition of a GPT disk")?;
+        // GRUB of a live medium, when it leads to the disk, names the disk and not the partition that it has read.
+        if let Some(other) = number.filter(|number| *number != ESP) {
+            return Err(alloc::format!("the loader was started from partition {other}, not from the ESP, {ESP}"));
         }
         let disk = Disk { path };
         disk.connect();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
 
-use super::{SourceArgs, values};
-use slipway_core::kernel::arch::Arch;
+use super::{DiskArgs, SourceArgs, values};
+use slipway_core::{digest::Sha256, efi::enroll_mode::EnrollMode, kernel::arch::Arch};
 
 #[derive(Debug, Args)]
 pub struct UkiArgs {
@@ -82,7 +82,30 @@ pub struct KeysArgs {
     /// Also let this certificate's owner change db and dbx (PEM or DER). Repeatable.
     #[arg(long, value_name = "FILE")]
     pub kek_certificate: Vec<PathBuf>,
+    /// Also put Microsoft's certificates into db and KEK: db lets option ROMs, Windows and other systems start then.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub include_well_known_certs: bool,
     /// Make dbx.auth alone: it forbids this EFI program from then on, whoever signed it. Repeatable.
-    #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with_all = ["db_certificate", "kek_certificate"])]
+    #[arg(long, value_name = "FILE", requires = "certificate", conflicts_with_all = ["db_certificate", "kek_certificate", "include_well_known_certs"])]
     pub revoke: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct EnrollArgs {
+    /// Directory with PK.auth, KEK.auth and db.auth, as `installer keys` makes them.
+    pub dir: PathBuf,
+    /// When to do it.
+    #[arg(long, value_name = "MODE", value_parser = values::named(EnrollMode::ALL), default_value = "manual")]
+    pub mode: EnrollMode,
+    #[command(flatten)]
+    pub target: DiskArgs,
+    /// EFI program that starts next, such as the loader of a live medium, in place of those on a disk. Repeatable.
+    #[arg(long, value_name = "FILE", conflicts_with = "disk")]
+    pub starts: Vec<PathBuf>,
+    /// Print the plan and stop. Nothing is written.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub dry_run: bool,
+    /// Carry out only the plan with this hash, which a dry run printed.
+    #[arg(long, value_name = "SHA256")]
+    pub plan_hash: Option<Sha256>,
 }

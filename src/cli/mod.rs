@@ -22,7 +22,7 @@ mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use efi::{EfiSignerArgs, KeysArgs, UkiArgs};
+pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use meta::{MetaArgs, MetaVerb};
@@ -133,9 +133,9 @@ pub enum Verb {
     Rollback(RollbackArgs),
     /// Write again what was lost of the boot state: a copy of boot.env or META, or both copies of boot.env.
     ///
-    /// If both copies of boot.env are lost, GRUB goes by the slots' own markers. The new boot.env says the same, so what
-    /// boots stays the same. Works inside the system and from a rescue system. A slot is called good only if all its
-    /// files match their checksums.
+    /// If both copies of boot.env are lost, the boot loader goes by the slots' own markers. The new boot.env says the
+    /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
+    /// if all its files match their checksums.
     Repair(ChangeArgs),
     /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
     ///
@@ -202,6 +202,13 @@ pub enum Verb {
     /// are those of `talosctl gen secureboot`. Files that exist are not replaced. What is made may be read by its owner
     /// only.
     Keys(KeysArgs),
+    /// Write the keys for Secure Boot into this machine's firmware, which has to be in setup mode.
+    ///
+    /// Before the first write it is made sure that the machine starts afterwards: the files belong together; db lets the
+    /// loader on the disk start, and the unified kernel image that boots next; and so it does every driver in an option
+    /// ROM of a PCI device. What cannot be looked at counts as what does not start. db, KEK and PK are written in this
+    /// order and read back. With PK the firmware leaves setup mode, and Secure Boot is in force from the next boot on.
+    Enroll(EnrollArgs),
     /// List, read, set or delete tags of the META partition (Talos ADV).
     Meta(MetaArgs),
     /// Print a completion script for a shell.
@@ -250,7 +257,7 @@ pub struct ReadArgs {
 pub struct StatusArgs {
     #[command(flatten)]
     pub target: ReadArgs,
-    /// Read everything that `verify` reads. Otherwise only what GRUB loads is compared with its digests.
+    /// Read everything that `verify` reads. Otherwise only what the boot loader loads is compared with its digests.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub full: bool,
 }
@@ -405,7 +412,7 @@ pub struct SystemArgs {
     /// Value of the kernel argument talos.config; leave it empty for none.
     #[arg(long, value_name = "VALUE", default_value = "", hide_default_value = true)]
     pub config: String,
-    /// What boots the disk under UEFI. Under BIOS it is GRUB [default: grub].
+    /// What boots the disk under UEFI. Under BIOS it is GRUB [default: slipway].
     #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
     pub efi_loader: Option<EfiLoader>,
     /// Architecture of the machine.

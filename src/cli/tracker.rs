@@ -293,6 +293,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Attest(_) => "attest",
         Verb::Uki(_) => "uki",
         Verb::Keys(_) => "keys",
+        Verb::Enroll(_) => "enroll",
         Verb::Meta(_) => "meta",
         Verb::Completions { .. } => "completions",
         Verb::Man { .. } => "man",

@@ -1,4 +1,4 @@
-//! `installer uki` and `installer keys`.
+//! `installer uki`, `installer keys` and `installer enroll`.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use slipway_core::{
 
 use super::{image::source_date_epoch, input};
 use crate::{
-    cli::{EfiSignerArgs, KeysArgs, UkiArgs, environment::Environment},
+    cli::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs, environment::Environment},
     error::Failure,
     ops::{
         self, KernelArgsRequest,
         efi_signer::{EfiSignerRequest, SignedBy},
-        keys,
+        enroll, keys,
         uki::{self, FromPayload, PcrRequest, What},
     },
 };
@@ -53,10 +53,24 @@ pub fn keys(args: KeysArgs, observer: &mut dyn Observer) -> Result<Report, Failu
         common_name: args.common_name,
         db: args.db_certificate,
         kek: args.kek_certificate,
+        well_known: args.include_well_known_certs,
         revoke: args.revoke,
         time: input(source_date_epoch(now))?,
     };
     keys::run(&request, observer).map(Report::Keys)
+}
+
+pub fn enroll(args: EnrollArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    let request = enroll::Request {
+        dir: args.dir,
+        mode: args.mode,
+        disk: args.target.disk,
+        lock_timeout: args.target.lock_timeout,
+        starts: args.starts,
+        dry_run: args.dry_run,
+        plan_hash: args.plan_hash,
+    };
+    enroll::this_machine(&request, observer).map(|report| Report::Enroll(Box::new(report)))
 }
 
 impl EfiSignerArgs {

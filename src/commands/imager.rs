@@ -15,7 +15,6 @@ use crate::{
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
     disk::meta::parse_tag,
     kernel::arch::Arch,
     media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
@@ -80,7 +79,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
                 payload_only: None,
             },
             meta: input(meta.collect())?,
-            efi_loader: EfiLoader::Grub,
+            efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
             arch: profile.arch,
         },
     })

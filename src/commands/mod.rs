@@ -75,6 +75,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Attest(args) => sign::attest(args, progress),
         Verb::Uki(args) => efi::uki(*args, &environment, progress),
         Verb::Keys(args) => efi::keys(args, progress),
+        Verb::Enroll(args) => efi::enroll(args, progress),
         Verb::Meta(args) => meta::run(args.verb, progress),
         Verb::Completions { shell } => Ok(completions::completions(shell)),
         Verb::Man { dir } => man::man(&dir),

@@ -5,9 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_core::{
-    boot::efi_loader::EfiLoader, config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer,
-};
+use slipway_core::{config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer};
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
@@ -112,7 +110,7 @@ impl SystemArgs {
                 payload_only: defaults.payload_only(),
             },
             meta: meta_tags(&self.meta, defaults)?,
-            efi_loader: self.efi_loader.unwrap_or(EfiLoader::Grub),
+            efi_loader: self.efi_loader.unwrap_or_default(),
             arch: self.arch,
         })
     }

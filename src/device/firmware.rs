@@ -1,4 +1,4 @@
-//! Kernel arguments that the firmware passes in SMBIOS.
+//! What the firmware says in SMBIOS: kernel arguments, and whether the machine is a virtual one.
 
 use std::{
     fs,
@@ -21,4 +21,17 @@ pub fn kernel_args() -> Vec<String> {
         .filter_map(|path| fs::read(path.join("raw")).ok())
         .flat_map(|raw| smbios::kernel_args(&raw))
         .collect()
+}
+
+/// Whether this is a virtual machine, by what systemd-boot goes by: the processor's flag, or else SMBIOS (type 0). None if
+/// neither says anything.
+pub fn is_virtual_machine() -> Option<bool> {
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = processors.lines().filter_map(|line| line.strip_prefix("flags")?.split_once(':'));
+    let mut hypervisor = flags.map(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
+    let smbios = || smbios::says_virtual(&fs::read(Path::new(ENTRIES).join("0-0/raw")).ok()?);
+    match hypervisor.next() {
+        Some(true) => Some(true),
+        found => smbios().or(found),
+    }
 }

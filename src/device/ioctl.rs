@@ -1,4 +1,4 @@
-//! The ioctls of block devices (`linux/fs.h`, `linux/blkpg.h`), loop devices (`linux/loop.h`), device mapper
+//! The ioctls of files and block devices (`linux/fs.h`, `linux/blkpg.h`), loop devices (`linux/loop.h`), device mapper
 //! (`linux/dm-ioctl.h`) and XFS (`xfs_fs.h`). The other unsafe code of the installer is a few lines in each of `main.rs`, `tools/no_zeroing.rs`
 //! and `transfer/sha256`.
 #![expect(
@@ -20,6 +20,17 @@ use slipway_core::{disk::xfs::XfsSize, units::Extent};
 
 mod raw {
     nix::ioctl_read!(blkgetsize64, 0x12, 114, usize);
+    // Their number says `long`, and the kernel takes an int.
+    nix::ioctl_read_bad!(
+        fs_get_flags,
+        nix::request_code_read!(b'f', 1, size_of::<nix::libc::c_long>()),
+        nix::libc::c_int
+    );
+    nix::ioctl_write_ptr_bad!(
+        fs_set_flags,
+        nix::request_code_write!(b'f', 2, size_of::<nix::libc::c_long>()),
+        nix::libc::c_int
+    );
     nix::ioctl_read_bad!(blksszget, nix::request_code_none!(0x12, 104), nix::libc::c_int);
     nix::ioctl_read_bad!(blkroget, nix::request_code_none!(0x12, 94), nix::libc::c_int);
     nix::ioctl_read!(blkgetdiskseq, 0x12, 128, u64);
@@ -110,6 +121,18 @@ pub fn read_only(file: &File) -> io::Result<bool> {
     let mut flag = 0;
     unsafe { raw::blkroget(file.as_raw_fd(), &raw mut flag) }?;
     Ok(flag != 0)
+}
+
+/// Whether nobody may change the file, root included.
+pub fn set_immutable(file: &File, immutable: bool) -> io::Result<()> {
+    const IMMUTABLE: libc::c_int = 0x10;
+    let mut flags = 0;
+    unsafe { raw::fs_get_flags(file.as_raw_fd(), &raw mut flags) }?;
+    let wanted = if immutable { flags | IMMUTABLE } else { flags & !IMMUTABLE };
+    if wanted != flags {
+        unsafe { raw::fs_set_flags(file.as_raw_fd(), &raw const wanted) }?;
+    }
+    Ok(())
 }
 
 /// Counts the disks and media of the running kernel: another one behind the same device node has another number. None

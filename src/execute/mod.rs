@@ -4,6 +4,7 @@
 //! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
 mod copies;
+mod enroll;
 mod grow;
 mod unverified;
 mod volume;
@@ -25,6 +26,7 @@ use crate::{
 };
 pub use copies::ChangedMeanwhile;
 use copies::Failed;
+pub use enroll::enroll;
 use slipway_core::{
     boot::{
         env::{BootEnv, Marker, PATHS},

@@ -12,7 +12,8 @@ use slipway_core::{
     digest::Sha256,
     efi::{
         pe::Pe,
-        variable::{Change, Variable, certificate_list, digest_list, owner_of},
+        signature_list::{certificate_list, digest_list},
+        variable::{Change, Variable, owner_of},
     },
     report::{FailureKind, KeysReport, Observer},
 };
@@ -20,6 +21,7 @@ use slipway_core::{
 use super::{
     efi_signer::{EfiSigner, EfiSignerRequest, SignedBy, certificate},
     uki::{UkiMakeError, read_program},
+    well_known,
 };
 use crate::{
     cleanup,
@@ -49,6 +51,8 @@ pub struct Request {
     pub db: Vec<PathBuf>,
     /// More certificates for KEK.
     pub kek: Vec<PathBuf>,
+    /// Microsoft's certificates for db and KEK, too.
+    pub well_known: bool,
     /// Programs for dbx. Nothing else is made then.
     pub revoke: Vec<PathBuf>,
     /// Of the changes, seconds since 1970, UTC.
@@ -146,11 +150,13 @@ fn enrolment(request: &Request, signer: &EfiSigner) -> Result<Files, Failure> {
         }
         Ok(lists)
     };
-    let variables = [
-        ("PK.auth", Variable::Pk, own.clone()),
-        ("KEK.auth", Variable::Kek, with(&request.kek)?),
-        ("db.auth", Variable::Db, with(&request.db)?),
-    ];
+    let (mut kek, mut db) = (with(&request.kek)?, with(&request.db)?);
+    if request.well_known {
+        kek.extend(well_known::kek());
+        db.extend(well_known::db());
+    }
+    let variables =
+        [("PK.auth", Variable::Pk, own.clone()), ("KEK.auth", Variable::Kek, kek), ("db.auth", Variable::Db, db)];
     let signed = |(name, variable, lists)| {
         let change = Change::new(variable, false, lists, request.time, &signer.certificate);
         Ok((name, change.signed(&signer.sign(change.message())?)))

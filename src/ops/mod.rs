@@ -12,6 +12,7 @@ mod clones;
 pub mod confirm;
 mod copies;
 pub mod efi_signer;
+pub mod enroll;
 pub mod grow;
 pub mod guard;
 pub mod health;
@@ -44,6 +45,7 @@ pub mod uki;
 pub mod unattended;
 pub mod upgrade;
 pub mod verify;
+mod well_known;
 pub mod wipe;
 
 pub use clones::IsACopy;

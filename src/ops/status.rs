@@ -142,12 +142,12 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
     }
 }
 
-/// The slot that GRUB could not start, and why. What it says of a trial is the end of that trial.
+/// The slot that the boot loader could not start, and why. What it says of a trial is the end of that trial.
 fn refused(facts: &SystemFacts) -> Option<(Slot, String)> {
     let env = facts.env.as_ref()?;
     let Refused { slot, fault } = env.refused.filter(|refused| env.states[refused.slot] != SlotState::Tried)?;
     let default = if slot == env.default { ", the default" } else { "" };
-    Some((slot, format!("GRUB could not start slot {slot}{default}: {}", found(fault))))
+    Some((slot, format!("the boot loader could not start slot {slot}{default}: {}", found(fault))))
 }
 
 const fn found(fault: Fault) -> &'static str {
@@ -177,7 +177,7 @@ fn last_trial(facts: &SystemFacts, disk: &str) -> Option<String> {
     let version = facts.slots[slot].version();
     let runs = facts.running == Running::This { slot, trial: true };
     if let (SlotState::Tried, Some(fault)) = (env.states[slot], env.fault(slot)) {
-        return Some(format!("GRUB refused slot {slot}, {version}: {}", found(fault)));
+        return Some(format!("the boot loader refused slot {slot}, {version}: {}", found(fault)));
     }
     let command = |verb| command_for(verb, disk, facts);
     let why = trial_failure(facts);

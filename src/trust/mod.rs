@@ -8,6 +8,7 @@ mod attestation;
 pub mod bundle;
 mod certificate;
 mod check;
+pub mod claim;
 mod der;
 mod evidence;
 mod key;

@@ -33,7 +33,7 @@ fn number(link: &Value, key: &str) -> usize {
     usize::try_from(link[key].as_u64().unwrap()).unwrap()
 }
 
-/// The list is what coreutils would say about these bytes, and no bytes of GRUB's are left out.
+/// The list is what coreutils would say about these bytes, and no bytes of the boot loaders are left out.
 #[test]
 fn an_install_records_every_link() {
     let world = World::new();
@@ -41,7 +41,7 @@ fn an_install_records_every_link() {
     let bios = partition(&image, "BIOS").offset;
     let core = asset("core.img").len().next_multiple_of(512);
     let digest = |at, len| Sha256::of(&read_at(&image, at, len));
-    let (efi, code, core_digest) = (Sha256::of(&asset("BOOTX64.EFI")), digest(0, 440), digest(bios, core));
+    let (efi, code, core_digest) = (Sha256::of(&asset("loader.efi")), digest(0, 440), digest(bios, core));
     let expected = format!("{efi}  {IMAGE}\n{code}  boot-code:440\n{core_digest}  core-image:{core}\n");
     assert_eq!(list(&image), expected);
 
@@ -49,7 +49,7 @@ fn an_install_records_every_link() {
     let names: Vec<_> =
         found.iter().map(|link| (link["name"].as_str().unwrap(), link["state"].as_str().unwrap())).collect();
     assert_eq!(names, [(IMAGE, "good"), ("boot code", "good"), ("core image", "good")]);
-    for (link, name) in found.iter().zip(["BOOTX64.EFI", "", ""]) {
+    for (link, name) in found.iter().zip(["loader.efi", "", ""]) {
         let bytes = read_at(&image, number(link, "offset") as u64, number(link, "size"));
         assert_eq!(link["actual"], Sha256::of(&bytes).to_string());
         assert!(name.is_empty() || bytes == asset(name));
@@ -140,7 +140,7 @@ fn a_damaged_list_is_found_and_a_renewed_one_counts() {
     let renewed = world.path("renewed.efi");
     std::fs::write(&renewed, b"MZ renewed").unwrap();
     tool!("mcopy", "-o", "-i", esp(&image), &renewed, format!("::/{IMAGE}"));
-    let digests = [asset("BOOTX64.EFI"), b"MZ renewed".to_vec()].map(|bytes| Sha256::of(&bytes).to_string());
+    let digests = [asset("loader.efi"), b"MZ renewed".to_vec()].map(|bytes| Sha256::of(&bytes).to_string());
     put(&good);
     on_disk(&image, &["verify"]).exits(7);
     put(&good.replacen(&digests[0], &digests[1], 1));
@@ -153,7 +153,7 @@ fn a_disk_with_large_sectors_has_one_link() {
     let world = World::new();
     let image = world.sparse("4096.img", IMAGE_BYTES_4096);
     world.install(&image, &["--sector-size=4096", SLOT_4096]).succeeds();
-    assert_eq!(list(&image), format!("{}  {IMAGE}\n", Sha256::of(&asset("BOOTX64.EFI"))));
+    assert_eq!(list(&image), format!("{}  {IMAGE}\n", Sha256::of(&asset("loader.efi"))));
     on_disk(&image, &["verify"]).succeeds();
     // What is in front of the table is nobody's.
     write_at(&image, 0, &[1; 440]);

@@ -24,6 +24,30 @@ fn every_flag_and_verb_is_documented() {
     }
 }
 
+/// Of all verbs.
+const BOOLEAN: &[&str] = &[
+    "allow-any-version",
+    "allow-older",
+    "allow-unsigned",
+    "check",
+    "dry-run",
+    "force",
+    "format-data",
+    "full",
+    "include-well-known-certs",
+    "inhibitors",
+    "offline",
+    "plain-http",
+    "preserve",
+    "reboot-only",
+    "retry-bad",
+    "strict",
+    "tls-verify",
+    "upgrade",
+    "verbose",
+    "zero",
+];
+
 /// `--flag`, `--flag=true` and `--flag=false`: callers in Go write them out.
 #[test]
 fn every_boolean_flag_takes_its_value_or_none() {
@@ -43,7 +67,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "image" => &["--kind=raw", "--out=x"],
                 "inspect" => &["dir:x"],
                 "unattended" | "checksum" => &[],
-                "completions" | "man" | "keys" => &["bash"],
+                "completions" | "man" | "keys" | "enroll" => &["bash"],
                 "uki" => &["--out=x"],
                 "meta" => match typed[1..] {
                     [] => &["list", "--disk=x"],
@@ -64,26 +88,5 @@ fn every_boolean_flag_takes_its_value_or_none() {
             }
         }
     }
-    let flags = [
-        "allow-any-version",
-        "allow-older",
-        "allow-unsigned",
-        "check",
-        "dry-run",
-        "force",
-        "format-data",
-        "full",
-        "inhibitors",
-        "offline",
-        "plain-http",
-        "preserve",
-        "reboot-only",
-        "retry-bad",
-        "strict",
-        "tls-verify",
-        "upgrade",
-        "verbose",
-        "zero",
-    ];
-    assert_eq!(seen, BTreeSet::from(flags.map(str::to_owned)));
+    assert_eq!(seen, BTreeSet::from_iter(BOOLEAN.iter().map(|flag| (*flag).to_owned())));
 }

@@ -7,6 +7,7 @@ use slipway::{
     commands::{image_request, imager_request},
 };
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
@@ -42,6 +43,7 @@ fn every_key_becomes_an_argument() {
         "--meta=12=a=b",
         "--platform=azure",
         "--arch=arm64",
+        "--efi-loader=grub",
     ];
     means(&["--output=/made", "--force"], FULL_PROFILE, &expected);
 }
@@ -174,7 +176,11 @@ fn base_profiles() {
         ("vmware", "vmware-amd64.ova", 8, s512),
         ("vultr", "vultr-amd64.raw.zst", 8, s512),
     ] {
-        assert_eq!(made(name), Ok((file.to_owned(), Some(DiskOptions { bytes: gib * GIB, sector }))), "{name}");
+        assert_eq!(
+            made(name),
+            Ok((file.to_owned(), Some(DiskOptions { bytes: gib * GIB, sector, efi_loader: EfiLoader::Slipway }))),
+            "{name}"
+        );
     }
     assert_eq!(made("iso"), Ok(("metal-amd64.iso".to_owned(), None)));
     for name in ["gcp", "installer", "metal-uki"] {
@@ -206,7 +212,7 @@ fn the_printed_profile() {
         meta: vec![(10, "one\ntwo\u{7}".into()), (12, String::new())],
         origin: PayloadInput::Registry { image: "r.example/os:1.2".parse().unwrap(), insecure: true },
         kind: ImageKind::Raw,
-        disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096 }),
+        disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
     };
     let expected = r#"arch: amd64
@@ -233,7 +239,7 @@ output:
     diskSize: 3221225472
     diskFormat: raw
     diskSectorSize: 4096
-    bootloader: grub
+    bootloader: dual-boot
   outFormat: .zst
 "#;
     assert_eq!(profile.to_string(), expected);
@@ -297,8 +303,11 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             meta: if kind == ImageKind::Iso { vec![] } else { meta },
             origin,
             kind,
-            disk: (kind != ImageKind::Iso)
-                .then_some(DiskOptions { bytes, sector: if large { SectorSize::S4096 } else { SectorSize::S512 } }),
+            disk: (kind != ImageKind::Iso).then_some(DiskOptions {
+                bytes,
+                sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
+                efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
+            }),
             compression,
         },
     )

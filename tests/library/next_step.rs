@@ -68,8 +68,8 @@ fn trials() -> Vec<Row> {
         ("an upgrade was interrupted", interrupted(), UPGRADE),
         ("the first upgrade was interrupted", first_interrupted(), UPGRADE),
         ("an upgrade was interrupted, from a rescue system", from_outside(interrupted()), UPGRADE_OFFLINE),
-        ("GRUB refused the trial by digest", refused(tried(), Slot::B, Fault::Digest), UPGRADE),
-        ("GRUB could not load the trial", refused(tried(), Slot::B, Fault::Load), UPGRADE),
+        ("the boot loader refused the trial by digest", refused(tried(), Slot::B, Fault::Digest), UPGRADE),
+        ("the boot loader could not load the trial", refused(tried(), Slot::B, Fault::Load), UPGRADE),
         ("the fallback runs", fallback_runs(Fault::Load), "installer verify --disk /dev/sda"),
         ("the fallback runs, the other file", fallback_runs(Fault::Digest), "installer verify --disk /dev/sda"),
         ("staged, from a rescue system", from_outside(staged()), "installer activate --disk /dev/sda --offline"),
@@ -198,7 +198,7 @@ fn why() {
         (
             "refused, the default",
             refused(from_outside(healthy()), Slot::A, Fault::Load),
-            "GRUB could not start 1.0.0 in slot A: reads everything, and names what is damaged",
+            "the boot loader could not start 1.0.0 in slot A: reads everything, and names what is damaged",
         ),
     ] {
         let step = of(&facts);

@@ -186,14 +186,14 @@ fn what_became_of_a_slot() {
     let mark = |fault, why: &str| {
         let facts = refused(from_outside(healthy()), Slot::A, fault);
         assert_eq!(status::report(seen(), facts.clone()).problems.len(), 1);
-        says(facts, &[&format!("problem    GRUB could not start slot A, the default: {why}")]);
+        says(facts, &[&format!("problem    the boot loader could not start slot A, the default: {why}")]);
     };
     mark(Fault::Load, "its kernel or initramfs did not load");
     mark(Fault::Digest, "a file of it did not match its digest");
     // It runs: whatever that was, it is over.
     let text = says(
         refused(healthy(), Slot::A, Fault::Load),
-        &["note       at an earlier boot GRUB could not start slot A, the default: its kernel"],
+        &["note       at an earlier boot the boot loader could not start slot A, the default: its kernel"],
     );
     assert!(!text.contains("problem"), "{text}");
 }

@@ -30,7 +30,7 @@ fn sbom() -> Value {
     document("sbom.cdx.json")
 }
 
-fn components<'d>(sbom: &'d Value) -> impl Iterator<Item = &'d Value> {
+fn components(sbom: &Value) -> impl Iterator<Item = &Value> {
     sbom["components"].as_array().unwrap().iter()
 }
 

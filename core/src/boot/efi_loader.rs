@@ -1,22 +1,23 @@
 //! The programs that carry out the boot rule under UEFI.
 
 /// What a new disk boots with under UEFI. Under BIOS it is always GRUB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EfiLoader {
+    /// Slipway's own loader, `loader/`.
+    #[default]
+    Slipway,
     /// GRUB with `assets/grub/grub.cfg`.
     Grub,
-    /// Slipway's own loader, `loader/`.
-    Slipway,
 }
 
 impl EfiLoader {
     /// Every loader, its name, and what sets it apart.
     pub const ALL: [(EfiLoader, &'static str, &'static str); 2] = [
-        (EfiLoader::Grub, "grub", "GRUB"),
         (
             EfiLoader::Slipway,
             "slipway",
             "Slipway's own: starts the next slot in the same run, and signed unified kernel images under Secure Boot",
         ),
+        (EfiLoader::Grub, "grub", "GRUB, as under BIOS: starts kernels without an EFI stub, too"),
     ];
 }

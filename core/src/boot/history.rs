@@ -83,9 +83,9 @@ pub enum Ending {
     GivenUp,
     /// Rolled back, or overwritten, before it was started.
     Cancelled,
-    /// GRUB refused it: a file does not match its digest.
+    /// the boot loader refused it: a file does not match its digest.
     Refused,
-    /// GRUB could not load its kernel or initramfs.
+    /// the boot loader could not load its kernel or initramfs.
     NotLoaded,
 }
 
@@ -96,8 +96,8 @@ impl fmt::Display for Ending {
             Ending::NotConfirmed => "was not confirmed",
             Ending::GivenUp => "ran and was given up",
             Ending::Cancelled => "was cancelled before it ran",
-            Ending::Refused => "GRUB refused it: a file does not match its digest",
-            Ending::NotLoaded => "GRUB could not load it",
+            Ending::Refused => "the boot loader refused it: a file does not match its digest",
+            Ending::NotLoaded => "the boot loader could not load it",
         })
     }
 }

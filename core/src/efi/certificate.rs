@@ -2,7 +2,11 @@
 
 use crate::prelude::*;
 
-use super::der::{self, BIT_STRING, INTEGER, NULL, SEQUENCE};
+use super::{
+    claim::{Claim, Hash},
+    der::{self, BIT_STRING, INTEGER, NULL, SEQUENCE},
+};
+use crate::digest::Sha256;
 
 // AlgorithmIdentifier of a key: rsaEncryption, no parameters (RFC 3279).
 const RSA_OID: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
@@ -25,16 +29,31 @@ pub enum CertificateError {
 pub struct Certificate {
     der: Vec<u8>,
     issuer: Vec<u8>,
+    subject: Vec<u8>,
     serial: Vec<u8>,
     key: Vec<u8>,
+    /// What its issuer has signed.
+    signed: Vec<u8>,
+    /// AlgorithmIdentifier, without tag and length.
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
 }
 
 impl Certificate {
     /// Read one in DER form, as far as needed. Whether it is valid is for those who trust it.
     pub fn parse(bytes: &[u8]) -> Result<Self, CertificateError> {
-        let Parts { issuer, serial, info, .. } = parts(bytes).ok_or(CertificateError::Malformed)?;
-        let key = rsa_key(info).ok_or(CertificateError::NotRsa)?;
-        Ok(Certificate { der: bytes.to_vec(), issuer: issuer.to_vec(), serial: serial.to_vec(), key: key.to_vec() })
+        let fields = Fields::of(bytes).ok_or(CertificateError::Malformed)?;
+        let key = rsa_key(fields.info).ok_or(CertificateError::NotRsa)?;
+        Ok(Certificate {
+            der: bytes.to_vec(),
+            issuer: fields.issuer.to_vec(),
+            subject: fields.subject.to_vec(),
+            serial: fields.serial.to_vec(),
+            key: key.to_vec(),
+            signed: fields.signed.to_vec(),
+            algorithm: fields.algorithm.to_vec(),
+            signature: fields.signature.to_vec(),
+        })
     }
 
     /// All of it, DER.
@@ -45,6 +64,18 @@ impl Certificate {
     /// Its public key: RSAPublicKey of RFC 8017, DER.
     pub fn rsa_public_key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// The digest by which dbx names a certificate, whoever has signed it: of what is signed in it.
+    pub fn signed_digest(&self) -> Sha256 {
+        Sha256::of(&self.signed)
+    }
+
+    /// Its signature, as one that this issuer's key would have made. None if the issuer has another name, or the
+    /// algorithm is none that is known here.
+    pub(super) fn signed_by<'c>(&'c self, issuer: &'c Certificate) -> Option<Claim<'c>> {
+        let hash = Hash::of_rsa(&self.algorithm).filter(|_| self.issuer == issuer.subject)?;
+        Some(Claim { key: &issuer.key, hash, message: &self.signed, signature: &self.signature })
     }
 
     /// IssuerAndSerialNumber, by which a signature names the certificate of its key.
@@ -67,30 +98,40 @@ pub(super) fn rsa_encryption() -> Vec<u8> {
 /// Of any certificate in DER form: its key (SubjectPublicKeyInfo, DER), and the two times between which it is valid, one
 /// behind the other. `None`: it is no certificate.
 pub fn key_and_validity(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    parts(bytes).map(|parts| (parts.info, parts.validity))
+    Fields::of(bytes).map(|fields| (fields.info, fields.validity))
 }
 
-// Each of them whole, but for the times.
-struct Parts<'a> {
-    issuer: &'a [u8],
-    serial: &'a [u8],
-    validity: &'a [u8],
-    info: &'a [u8],
+// What is needed of a certificate, each part whole but for the times and the last two.
+struct Fields<'b> {
+    signed: &'b [u8],
+    serial: &'b [u8],
+    issuer: &'b [u8],
+    validity: &'b [u8],
+    subject: &'b [u8],
+    info: &'b [u8],
+    algorithm: &'b [u8],
+    signature: &'b [u8],
 }
 
-fn parts(bytes: &[u8]) -> Option<Parts<'_>> {
-    let certificate = der::only(bytes, SEQUENCE)?;
-    let (signed, _) = der::split(certificate, SEQUENCE)?;
-    // The version: there in everything but version 1.
-    let rest = der::split(signed, der::tagged(0)).map_or(signed, |(_, rest)| rest);
-    let (serial, rest) = der::split_whole(rest)?;
-    der::only(serial, INTEGER)?;
-    let (_algorithm, rest) = der::split(rest, SEQUENCE)?;
-    let (issuer, rest) = der::split_whole(rest)?;
-    let (validity, rest) = der::split(rest, SEQUENCE)?;
-    let (_subject, rest) = der::split(rest, SEQUENCE)?;
-    let (info, _extensions) = der::split_whole(rest)?;
-    Some(Parts { issuer, serial, validity, info })
+impl<'b> Fields<'b> {
+    fn of(bytes: &'b [u8]) -> Option<Self> {
+        let (signed, rest) = der::split_whole(der::only(bytes, SEQUENCE)?)?;
+        let (algorithm, rest) = der::split(rest, SEQUENCE)?;
+        // The number of unused bits comes first.
+        let signature = der::only(rest, BIT_STRING)?.strip_prefix(&[0])?;
+        let content = der::only(signed, SEQUENCE)?;
+        // The version: there in everything but version 1.
+        let rest = der::split(content, der::tagged(0)).map_or(content, |(_, rest)| rest);
+        let (serial, rest) = der::split_whole(rest)?;
+        der::only(serial, INTEGER)?;
+        let (_algorithm, rest) = der::split(rest, SEQUENCE)?;
+        let (issuer, rest) = der::split_whole(rest)?;
+        let (validity, rest) = der::split(rest, SEQUENCE)?;
+        let (subject, rest) = der::split_whole(rest)?;
+        der::only(subject, SEQUENCE)?;
+        let (info, _extensions) = der::split_whole(rest)?;
+        Some(Fields { signed, serial, issuer, validity, subject, info, algorithm, signature })
+    }
 }
 
 fn rsa_key(info: &[u8]) -> Option<&[u8]> {

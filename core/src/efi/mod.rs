@@ -3,10 +3,17 @@
 //!
 //! Nothing here signs. A signature is made of what a function here returns, by whoever holds the key.
 
+pub mod auth;
 pub mod certificate;
+pub mod claim;
+pub mod database;
 pub mod der;
+pub mod enroll_mode;
+pub mod option_rom;
 pub mod pcr;
 pub mod pe;
+pub mod signature;
+pub mod signature_list;
 pub mod signed_data;
 pub mod uki;
 pub mod variable;

@@ -10,16 +10,13 @@ use crate::digest::Sha256;
 
 const GLOBAL: Uuid = uuid!("8be4df61-93ca-11d2-aa0d-00e098032b8c");
 const SECURITY_DATABASE: Uuid = uuid!("d719b2cb-3d3a-4596-a3bc-dad00e67656f");
-const X509: Uuid = uuid!("a5c059a1-94e4-4aa7-87b5-ab155c2bf072");
-const DIGEST: Uuid = uuid!("c1c41626-504c-4092-aca9-41f936934328");
 const PKCS7: Uuid = uuid!("4aafd29d-68df-49ee-8aa9-347d375665a7");
 
-// Non-volatile, for boot services and at run time, changed only with a signature that has a time.
-const ATTRIBUTES: u32 = 0x27;
+/// Of these variables: non-volatile, for boot services and at run time, changed only with a signature that has a time.
+pub const ATTRIBUTES: u32 = 0x27;
 const APPEND: u32 = 0x40;
 
 const GUID_BYTES: usize = 16;
-const LIST_BYTES: usize = GUID_BYTES + 3 * 4;
 const TIME_BYTES: usize = 16;
 // WIN_CERTIFICATE_UEFI_GUID.
 const CERTIFICATE_HEADER: usize = 8;
@@ -27,19 +24,28 @@ const REVISION: u16 = 0x200;
 const TYPE_GUID: u16 = 0xef1;
 
 /// One of the variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub enum Variable {
     /// The platform key: its owner may change KEK. Without one, a machine is in setup mode.
+    #[serde(rename = "PK")]
     Pk,
     /// Key exchange keys: their owners may change db and dbx.
+    #[serde(rename = "KEK")]
     Kek,
     /// What may start.
+    #[serde(rename = "db")]
     Db,
     /// What may not, although db lets it.
+    #[serde(rename = "dbx")]
     Dbx,
 }
 
 impl Variable {
+    /// All of them.
+    pub const ALL: [Variable; 4] = [Variable::Pk, Variable::Kek, Variable::Db, Variable::Dbx];
+
     /// Its name, as firmware and the files have it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,30 +63,17 @@ impl Variable {
             Variable::Db | Variable::Dbx => SECURITY_DATABASE,
         }
     }
-}
 
-/// A list with one certificate. `owner` tells who has put it in.
-pub fn certificate_list(certificate: &[u8], owner: Uuid) -> Vec<u8> {
-    list(X509, owner, &[certificate])
-}
-
-/// A list of programs, by their Authenticode digests.
-pub fn digest_list(digests: &[Sha256], owner: Uuid) -> Vec<u8> {
-    list(DIGEST, owner, &digests.iter().map(|digest| &digest.0[..]).collect::<Vec<_>>())
-}
-
-// EFI_SIGNATURE_LIST. All entries are of one size.
-fn list(kind: Uuid, owner: Uuid, entries: &[&[u8]]) -> Vec<u8> {
-    let entry = GUID_BYTES + entries.first().map_or(0, |entry| entry.len());
-    let mut bytes = kind.to_bytes_le().to_vec();
-    for number in [LIST_BYTES + entries.len() * entry, 0, entry] {
-        bytes.extend((number as u32).to_le_bytes());
+    /// What of a change of it is signed: to set it to this content, or to append that.
+    pub fn message(self, append: bool, time: &[u8], content: &[u8]) -> Vec<u8> {
+        let attributes = if append { ATTRIBUTES | APPEND } else { ATTRIBUTES };
+        let mut message: Vec<u8> = self.name().encode_utf16().flat_map(u16::to_le_bytes).collect();
+        message.extend(self.vendor().to_bytes_le());
+        message.extend(attributes.to_le_bytes());
+        message.extend_from_slice(time);
+        message.extend_from_slice(content);
+        message
     }
-    for content in entries {
-        bytes.extend(owner.to_bytes_le());
-        bytes.extend_from_slice(content);
-    }
-    bytes
 }
 
 /// The owner that Talos puts in: made of the certificate's file (PEM), so that it is the same for the same file.
@@ -104,12 +97,7 @@ impl Change {
     /// something older than what it holds.
     pub fn new(variable: Variable, append: bool, content: Vec<u8>, seconds: u32, by: &Certificate) -> Self {
         let time = efi_time(seconds);
-        let attributes = if append { ATTRIBUTES | APPEND } else { ATTRIBUTES };
-        let mut message: Vec<u8> = variable.name().encode_utf16().flat_map(u16::to_le_bytes).collect();
-        message.extend(variable.vendor().to_bytes_le());
-        message.extend(attributes.to_le_bytes());
-        message.extend(time);
-        message.extend(&content);
+        let message = variable.message(append, &time, &content);
         Change { time, content, unsigned: Unsigned::of_bytes(&message, by) }
     }
 
@@ -131,6 +119,25 @@ impl Change {
         bytes.extend(&self.content);
         bytes
     }
+}
+
+/// The parts of an EFI_VARIABLE_AUTHENTICATION_2 and what follows it.
+pub(super) struct Parts<'b> {
+    pub time: &'b [u8],
+    /// SignedData.
+    pub signed: &'b [u8],
+    /// What the variable is set to.
+    pub content: &'b [u8],
+}
+
+/// None if it is something else.
+pub(super) fn split(bytes: &[u8]) -> Option<Parts<'_>> {
+    let (time, rest) = bytes.split_at_checked(TIME_BYTES)?;
+    let length = usize::try_from(u32::from_le_bytes(rest.get(..4)?.try_into().ok()?)).ok()?;
+    let (certificate, content) = rest.split_at_checked(length)?;
+    let (header, signed) = certificate.split_at_checked(CERTIFICATE_HEADER + GUID_BYTES)?;
+    let kind = [&REVISION.to_le_bytes()[..], &TYPE_GUID.to_le_bytes(), &PKCS7.to_bytes_le()].concat();
+    (header[4..] == kind).then_some(Parts { time, signed, content })
 }
 
 // EFI_TIME: fractions of a second, time zone and daylight saving have to be zero here.
@@ -182,16 +189,5 @@ mod tests {
             assert_eq!((year, time[2], time[3], time[4], time[5], time[6]), expected);
             assert_eq!(time[7..], [0; 9]);
         }
-    }
-
-    #[test]
-    fn lists_have_the_sizes_of_the_specification() {
-        let owner = uuid!("01020304-0506-0708-090a-0b0c0d0e0f10");
-        let digests = digest_list(&[Sha256::of(b"a"), Sha256::of(b"b")], owner);
-        assert_eq!(digests.len(), 28 + 2 * 48);
-        assert_eq!(digests[16..28], [124, 0, 0, 0, 0, 0, 0, 0, 48, 0, 0, 0]);
-        assert_eq!(digests[28..36], [4, 3, 2, 1, 6, 5, 8, 7]);
-        assert_eq!(digests[44..76], Sha256::of(b"a").0);
-        assert_eq!(certificate_list(&[7; 100], owner)[16..28], [144, 0, 0, 0, 0, 0, 0, 0, 116, 0, 0, 0]);
     }
 }

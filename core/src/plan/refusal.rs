@@ -154,6 +154,32 @@ pub enum Refusal {
     /// There is no running trial to confirm.
     #[error("there is no running trial to confirm: {0}")]
     NotTrial(String),
+    /// The firmware has keys.
+    #[error(
+        "the firmware is not in setup mode: it has a platform key, and takes other keys from its owner alone. In its menu, \
+         under Secure Boot, delete the platform key (often called \"reset to setup mode\" or \"erase all Secure Boot \
+         settings\"), and run this again"
+    )]
+    NotInSetupMode,
+    /// A program that boots next would not start.
+    #[error(
+        "{program}: {why}, so this machine would not start any more; sign it with a key whose certificate is in db.auth, or \
+         enroll all the same with --mode=force"
+    )]
+    WouldNotStart { program: String, why: String },
+    /// Nothing says what boots next.
+    #[error(
+        "nothing says what this machine starts next, so it may not start any more; name the disk with --disk, or the \
+         programs with --starts"
+    )]
+    NextUnknown,
+    /// A driver in a ROM would not start.
+    #[error(
+        "the option ROM of {device}: {why}, so the device would be missing while the machine starts; put the certificate of \
+         its maker's signer into db (`installer keys --include-well-known-certs`), take the device out, or enroll all the \
+         same with --mode=force"
+    )]
+    OptionRom { device: String, why: String },
     /// There is no good system to go back to.
     #[error("slot {slot} is {}: there is no good system to go back to", state.plain())]
     NoWayBack { slot: Slot, state: SlotState },
@@ -202,7 +228,7 @@ impl Refusal {
     /// Whether the disk, the environment or the input is at fault.
     pub const fn kind(&self) -> FailureKind {
         match self {
-            Refusal::Version { .. } => FailureKind::Environment,
+            Refusal::Version { .. } | Refusal::NotInSetupMode | Refusal::OptionRom { .. } => FailureKind::Environment,
             Refusal::NotRunning(_)
             | Refusal::NotOffline(_)
             | Refusal::Unconfirmed(_)
@@ -221,6 +247,8 @@ impl Refusal {
             | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
+            | Refusal::WouldNotStart { .. }
+            | Refusal::NextUnknown
             | Refusal::InUse(_)
             | Refusal::NotEmpty(_)
             | Refusal::Layout(LayoutError::TooSmall { .. })
@@ -277,6 +305,10 @@ impl Refusal {
             Refusal::CannotGrow(_) => FailureId::CannotGrow,
             Refusal::NotTrial(_) => FailureId::NoTrial,
             Refusal::NoWayBack { .. } => FailureId::NoWayBack,
+            Refusal::NotInSetupMode => FailureId::NotInSetupMode,
+            Refusal::WouldNotStart { .. } => FailureId::WouldNotStart,
+            Refusal::NextUnknown => FailureId::NextBootUnknown,
+            Refusal::OptionRom { .. } => FailureId::OptionRom,
         }
     }
 
@@ -314,6 +346,9 @@ impl Refusal {
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
+            | Refusal::WouldNotStart { .. }
+            | Refusal::NextUnknown
+            | Refusal::OptionRom { .. }
             | Refusal::NotWhole { .. } => Some("; "),
             Refusal::Layout(LayoutError::SlotSize { .. })
             | Refusal::Arch { .. }
@@ -324,7 +359,7 @@ impl Refusal {
             | Refusal::OnlyWayBack { .. }
             | Refusal::NotStaged { .. }
             | Refusal::NothingToRepair => Some(": "),
-            Refusal::Unsettled(_) => Some(". "),
+            Refusal::Unsettled(_) | Refusal::NotInSetupMode => Some(". "),
             Refusal::SlotFull { .. }
             | Refusal::Esp(_)
             | Refusal::CoreTooLarge { .. }

@@ -93,6 +93,14 @@ identifiers! {
     CheckFailed = "check-failed": "A health check failed, so the trial is not confirmed.";
     NoWayBack = "no-way-back": "There is no good system to go back to.";
 
+    // Enrolments.
+    NotInSetupMode = "not-in-setup-mode": "The firmware has keys already, and is not in setup mode.";
+    WouldNotStart = "would-not-start": "With the keys in force, what boots next would not start.";
+    NextBootUnknown = "next-boot-unknown": "Nothing says what boots next.";
+    OptionRom = "option-rom": "With the keys in force, a driver in an option ROM would not start, or it is not known.";
+    SecureBootKeys = "secure-boot-keys": "A file with keys of Secure Boot cannot be used.";
+    FirmwareVariables = "firmware-variables": "The firmware has no variables of Secure Boot, or they cannot be read.";
+
     // Unattended installations that leave the disk alone.
     UnattendedMedium = "unattended-medium": "The disk may be the live medium itself.";
     UnattendedInstalled = "unattended-installed": "The disk holds an installation, and nothing says whether to keep it.";

@@ -6,6 +6,7 @@ use crate::prelude::*;
 
 mod auto_upgrade;
 mod change;
+mod enroll;
 mod event;
 mod failure;
 mod failure_id;
@@ -30,6 +31,7 @@ mod writer;
 
 pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
 pub use change::ChangeReport;
+pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
 pub use failure::{FailedStep, FailureReport, NOTHING_WRITTEN, RefusalReport};
 pub use failure_id::FailureId;
@@ -116,6 +118,8 @@ pub enum Report {
     Uki(Box<UkiReport>),
     /// `keys`.
     Keys(KeysReport),
+    /// `enroll`.
+    Enroll(Box<EnrollReport>),
     /// `pull`.
     Pull(PullReport),
     /// `meta`.
@@ -157,6 +161,7 @@ impl fmt::Display for Report {
             Report::Sign(r) => r.fmt(f),
             Report::Uki(r) => r.fmt(f),
             Report::Keys(r) => r.fmt(f),
+            Report::Enroll(r) => r.fmt(f),
             Report::Pull(r) => r.fmt(f),
             Report::Meta(r) => r.fmt(f),
             Report::Failure(r) => r.fmt(f),

@@ -198,7 +198,7 @@ impl Deciding<'_> {
         env.fault(env.default)?;
         let is_well = self.facts.slots[env.default].whole == Some(Ok(()));
         let is_over = is_well || self.facts.running.slot() == Some(env.default);
-        let why = format!("GRUB could not start {}: {VERIFIES}", self.name(env.default));
+        let why = format!("the boot loader could not start {}: {VERIFIES}", self.name(env.default));
         (!is_over).then(|| self.command("installer verify --disk {disk}", &why))
     }
 

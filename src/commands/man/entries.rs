@@ -89,7 +89,7 @@ pub const FILES: &[Entry] = &[
     entry(
         "slot.env, slot.cfg, SHA256SUMS, boot.sha256, manifest.json",
         Of::Pages(CHANGE),
-        "in a slot, beside the system: what the slot says of itself, how GRUB starts it, and the digests of its files.",
+        "in a slot, beside the system: what the slot says of itself, how it is started, and the digests of its files.",
     ),
     entry(
         "META",
@@ -154,7 +154,7 @@ pub const FILES: &[Entry] = &[
     entry(
         "/usr/share/slipway/assets/",
         Of::Pages(INSTALLS),
-        "GRUB's images. A directory assets beside the program comes first.",
+        "the boot loaders. A directory assets beside the program comes first.",
     ),
     entry(
         "mkfs.xfs",
@@ -176,6 +176,17 @@ pub const FILES: &[Entry] = &[
          dbx.auth",
         Of::Pages(&["installer-keys"]),
         "in the directory: what is made.",
+    ),
+    entry("PK.auth, KEK.auth, db.auth", Of::Pages(&["installer-enroll"]), "in the directory: what firmware gets."),
+    entry(
+        "/sys/firmware/efi/efivars/",
+        Of::Pages(&["installer-enroll"]),
+        "the firmware's variables. efivarfs has to be mounted there, not read-only.",
+    ),
+    entry(
+        "/sys/bus/pci/devices/*/rom",
+        Of::Pages(&["installer-enroll"]),
+        "option ROMs of the devices. Each is switched on for reading, and off again.",
     ),
     entry("openssl", Of::Pages(&["installer-keys"]), "the program that makes keys, looked for in $PATH."),
     entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
@@ -219,7 +230,7 @@ pub const ENVIRONMENT: &[Entry] = &[
     entry(
         "SLIPWAY_ASSETS",
         Of::Pages(INSTALLS),
-        "the directory with GRUB's images; nowhere else is looked for them then.",
+        "the directory with the boot loaders; nowhere else is looked for them then.",
     ),
     entry("SLIPWAY_KEYS", Of::With("trust_key"), "a directory in place of /usr/share/slipway/keys."),
     entry(

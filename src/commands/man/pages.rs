@@ -335,8 +335,21 @@ const PAGES: &[Page] = &[
                 "installer keys /srv/revoked --revoke os.efi --key uki-signing-key.pem --certificate uki-signing-cert.pem",
             ),
         ],
-        &["uki"],
+        &["uki", "enroll"],
         "Whoever has the private keys decides what starts on the machines. Keep them away from these, and keep a copy.",
+    ),
+    page(
+        "installer-enroll",
+        &[
+            ("What would be written, and what would start afterwards:", "installer enroll /srv/keys --dry-run"),
+            (
+                "In a live system, in a virtual machine alone:",
+                "installer enroll /srv/keys --mode=if-safe --starts BOOTX64.EFI",
+            ),
+        ],
+        &["keys", "uki"],
+        "A driver in an option ROM that db does not let start is missing while the machine starts: a disk behind it is not \
+         found, or nothing is seen on a screen. So such a machine is refused, and one with a ROM that cannot be looked at.",
     ),
     page(
         "installer-meta",

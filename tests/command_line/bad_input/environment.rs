@@ -64,7 +64,7 @@ fn damaged_boot_assets() {
     let copy = world.path("assets");
     tool!("cp", "-r", assets(), &copy);
     let with_copy = || Outcome::of(world.install_command(&image, &[]).env("SLIPWAY_ASSETS", &copy));
-    for name in ["BOOTX64.EFI", "core.img", "boot.img"] {
+    for name in ["loader.efi", "core.img", "boot.img"] {
         let path = copy.join("amd64").join(name);
         flip(&path, 300);
         let texts = [path.to_str().unwrap(), "its SHA-256 is not the one in SHA256SUMS"];

@@ -97,7 +97,7 @@ impl Disk {
             let path = file["path"].as_str().unwrap();
             let bytes = match file["from"].as_str() {
                 Some("payload") => self.world.payload.read(path),
-                Some("efiimage") => asset("BOOTX64.EFI"),
+                Some("efiimage") => asset("loader.efi"),
                 _ if file["from"]["history"].is_object() => {
                     let first = serde_json::from_value(file["from"]["history"].clone()).unwrap();
                     new_file(&first, self.sector as usize).into_bytes()

@@ -1,6 +1,7 @@
 //! What the fuzzer calls with bytes of its own making, and `tests/library/fuzz_seeds.rs` with those of the seeds: one function for
 //! each format that comes from outside. A body panics where the code under test breaks a law.
 
+mod auth;
 mod cmdline;
 mod config;
 mod disk;
@@ -15,7 +16,7 @@ mod text;
 pub type Body = fn(&[u8]) -> bool;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Body); 14] = [
+pub const TARGETS: [(&str, Body); 15] = [
     ("oci", image::oci),
     ("layer", image::layer),
     ("sums", text::sums),
@@ -30,6 +31,7 @@ pub const TARGETS: [(&str, Body); 14] = [
     ("running", text::running),
     ("signature", signature::signature),
     ("pe", efi::pe),
+    ("auth", auth::auth),
 ];
 
 /// The body of a target.

@@ -36,7 +36,7 @@ impl Observer for Silent {
 /// The boot assets that hack/build made.
 pub fn assets() -> Assets {
     let dir = crate::project().join("out/assets/amd64");
-    Assets::load_from(&dir, Arch::Amd64, EfiLoader::Grub).expect("boot assets: run hack/test, which builds them")
+    Assets::load_from(&dir, Arch::Amd64, EfiLoader::default()).expect("boot assets: run hack/test, which builds them")
 }
 
 /// A payload of a few ten KiB with the right headers; its content depends on `n`.

@@ -4,6 +4,7 @@ use crate::prelude::*;
 
 use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile};
 use crate::{
+    boot::efi_loader::EfiLoader,
     kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,
     units::SectorSize,
@@ -29,6 +30,8 @@ pub struct Draft {
     pub disk_format: Option<ImageKind>,
     /// `output.imageOptions.diskSectorSize`.
     pub sector: Option<SectorSize>,
+    /// `output.imageOptions.bootloader`.
+    pub efi_loader: Option<EfiLoader>,
     /// `output.outFormat`.
     pub out_format: Option<OutFormat>,
 }
@@ -55,6 +58,7 @@ impl Draft {
             None => Some(DiskOptions {
                 bytes: required(self.disk_bytes, "output.imageOptions.diskSize")?,
                 sector: self.sector.unwrap_or(SectorSize::S512),
+                efi_loader: self.efi_loader.unwrap_or_default(),
             }),
         };
         Ok(Profile {

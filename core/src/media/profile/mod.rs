@@ -17,6 +17,7 @@ pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
 
 use crate::{
+    boot::efi_loader::EfiLoader,
     kernel::{arch::Arch, platform::Platform},
     media::format::{Compression, ImageKind},
     payload::{
@@ -50,6 +51,7 @@ pub struct Profile {
 pub struct DiskOptions {
     pub bytes: u64,
     pub sector: SectorSize,
+    pub efi_loader: EfiLoader,
 }
 
 /// Where the payload of a profile comes from.

@@ -3,7 +3,10 @@
 use crate::prelude::*;
 
 use super::Fault;
-use crate::media::format::{Compression, ImageKind};
+use crate::{
+    boot::efi_loader::EfiLoader,
+    media::format::{Compression, ImageKind},
+};
 
 /// `output.kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +53,15 @@ impl OutputKind {
                  kernel, initramfs, command line (--extra-kernel-arg) and iPXE script"
             }
             OutputKind::Installer => "container images are made by `docker build` from the image of the installer",
-            OutputKind::Uki => "unified kernel images are not made: disks and ISOs boot with GRUB",
+            OutputKind::Uki => "unified kernel images are not made here: `installer uki` makes one of a payload",
         };
         Err(Fault::Unsupported(what.to_owned()))
     }
 }
+
+/// To Talos: GRUB under BIOS, and under UEFI a loader that starts unified kernel images.
+const DUAL_BOOT: &str = "dual-boot";
+pub const GRUB: &str = "grub";
 
 /// `output.outFormat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,14 +162,34 @@ pub fn disk_format_options(kind: ImageKind, options: &str) -> Result<(), Fault> 
     }
 }
 
-/// Check `bootloader` of `output.imageOptions` and `output.isoOptions`: only GRUB is supported.
-pub fn bootloader(name: &str) -> Result<(), Fault> {
+/// `bootloader` of `output.imageOptions`: what boots the disk under UEFI. Under BIOS that is GRUB in either case.
+pub fn disk_loader(name: &str) -> Result<EfiLoader, Fault> {
     match name {
-        "grub" => Ok(()),
-        "dual-boot" | "sd-boot" | "none" => Err(Fault::Unsupported(format!(
-            "{name} is not supported: disks and ISOs boot with GRUB; write grub, or leave it out"
-        ))),
-        other => Err(Fault::Wrong(format!("{other:?} is not a boot loader: none, dual-boot, sd-boot, grub"))),
+        DUAL_BOOT => Ok(EfiLoader::Slipway),
+        GRUB => Ok(EfiLoader::Grub),
+        other => Err(other_loader(other, "write dual-boot or grub")),
+    }
+}
+
+/// `bootloader` of `output.isoOptions`.
+pub fn iso_loader(name: &str) -> Result<(), Fault> {
+    if name == GRUB { Ok(()) } else { Err(other_loader(name, "an ISO boots with GRUB: write grub")) }
+}
+
+fn other_loader(name: &str, remedy: &str) -> Fault {
+    match name {
+        DUAL_BOOT | "sd-boot" | "none" => {
+            Fault::Unsupported(format!("{name} is not supported: {remedy}, or leave it out"))
+        }
+        other => Fault::Wrong(format!("{other:?} is not a boot loader: none, dual-boot, sd-boot, grub")),
+    }
+}
+
+/// The name that a profile gives to what boots a disk.
+pub const fn loader_name(loader: EfiLoader) -> &'static str {
+    match loader {
+        EfiLoader::Slipway => DUAL_BOOT,
+        EfiLoader::Grub => GRUB,
     }
 }
 

@@ -4,7 +4,10 @@ use crate::prelude::*;
 
 use core::fmt::{self, Write as _};
 
-use super::{DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile, output::format_name};
+use super::{
+    DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile,
+    output::{GRUB, format_name, loader_name},
+};
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,12 +31,13 @@ impl fmt::Display for Profile {
         self.origin.fmt(f)?;
         writeln!(f, "output:")?;
         match self.disk {
-            Some(DiskOptions { bytes, sector }) => {
+            Some(DiskOptions { bytes, sector, efi_loader }) => {
                 writeln!(f, "  kind: image\n  imageOptions:\n    diskSize: {bytes}")?;
                 writeln!(f, "    diskFormat: {}", format_name(self.kind))?;
-                writeln!(f, "    diskSectorSize: {}\n    bootloader: grub", sector.bytes())?;
+                writeln!(f, "    diskSectorSize: {}", sector.bytes())?;
+                writeln!(f, "    bootloader: {}", loader_name(efi_loader))?;
             }
-            None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: grub", format_name(self.kind))?,
+            None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {GRUB}", format_name(self.kind))?,
         }
         writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
     }

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use super::{
     Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError,
-    output::{bootloader, disk_format, disk_format_options},
+    output::{disk_format, disk_format_options, disk_loader, iso_loader},
 };
 use crate::{
     disk::meta::parse_key,
@@ -172,7 +172,7 @@ fn input(field: &Field) -> Result<Option<PayloadInput>> {
     field.only(&INPUT)?;
     for (key, why) in [
         ("sdStub", "unified kernel images are not made"),
-        ("sdBoot", "disks boot with GRUB"),
+        ("sdBoot", "disks boot with Slipway's own loader or with GRUB"),
         ("imageCache", "image caches are not supported"),
         ("overlayInstaller", "overlays are not supported"),
         ("secureboot", "Secure Boot is not supported"),
@@ -266,7 +266,7 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     }
     if let Some(options) = field.get("isoOptions")? {
         options.only(&ISO_OPTIONS)?;
-        boot_options(&options)?;
+        loader(&options, iso_loader)?;
         if draft.kind != Some(OutputKind::Iso) {
             no_effect(&options, &ISO_OPTIONS, "the output is not an ISO: drop this, or write `kind: iso`")?;
         }
@@ -308,13 +308,13 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
         let sector = size.text()?.parse::<SectorSize>().map_err(|what| size.wrong(what))?;
         draft.sector = Some(sector);
     }
-    boot_options(options)
+    draft.efi_loader = loader(options, disk_loader)?.or(draft.efi_loader);
+    Ok(())
 }
 
-/// The options that disk images and ISOs share.
-fn boot_options(options: &Field) -> Result<()> {
-    if let Some(loader) = options.get("bootloader")?.filter(|field| !field.asks_nothing()) {
-        at(&loader, bootloader(loader.text()?))?;
-    }
-    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot with GRUB, not with sd-boot")
+/// What disk images and ISOs can both have: a boot loader.
+fn loader<T>(options: &Field, of: impl Fn(&str) -> core::result::Result<T, Fault>) -> Result<Option<T>> {
+    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot without sd-boot")?;
+    let field = options.get("bootloader")?.filter(|field| !field.asks_nothing());
+    field.map(|field| at(&field, of(field.text()?))).transpose()
 }

@@ -1,0 +1,116 @@
+//! What db lets start, and dbx does not: the decision that firmware with Secure Boot makes about a program (UEFI 2.10,
+//! section 32.5.3.3), as far as SHA-256 and RSA go. Whatever cannot be decided is refused.
+
+use crate::prelude::*;
+
+use super::{
+    certificate::Certificate,
+    claim::Verifier,
+    pe::{Pe, PeError},
+    signature::Signed,
+    signature_list::{Entry, Signature},
+    variable::Variable,
+};
+use crate::digest::Sha256;
+
+// How many certificates may stand between a signer and the one that is trusted. Real ones have one or two.
+const MAX_CHAIN: usize = 4;
+
+/// Why a program does not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// Firmware and Slipway may hash it differently, so nothing can be said.
+    #[error("it cannot be judged: {0}")]
+    Program(#[from] PeError),
+    /// dbx has something that is not known here.
+    #[error("dbx has entries that Slipway cannot read, and one may forbid it")]
+    UnknownRevocation,
+    /// It has no signature, and db does not have its digest.
+    #[error("it is not signed")]
+    Unsigned,
+    /// Nothing in db is behind any of its signatures.
+    #[error("no certificate in db is behind its signature")]
+    OthersKey,
+    /// dbx has its digest.
+    #[error("dbx forbids it")]
+    Forbidden,
+    /// dbx has a certificate of its signer.
+    #[error("dbx forbids what its signer has signed")]
+    SignerForbidden,
+}
+
+/// What one of the two variables says.
+#[derive(Clone, Debug, Default)]
+pub struct Database {
+    certificates: Vec<Certificate>,
+    programs: Vec<Sha256>,
+    revoked: Vec<Sha256>,
+    unknown: bool,
+}
+
+impl Database {
+    /// Of all entries of this variable.
+    pub fn of(variable: Variable, entries: &[Entry]) -> Self {
+        let mut database = Database::default();
+        for Entry { signature, .. } in entries {
+            match signature {
+                Signature::Program(digest) => database.programs.push(*digest),
+                Signature::RevokedCertificate(digest) if variable == Variable::Dbx => database.revoked.push(*digest),
+                Signature::Certificate(_) => match signature.certificate() {
+                    Some(certificate) => database.certificates.push(certificate),
+                    None => database.unknown = true,
+                },
+                Signature::RevokedCertificate(_) | Signature::Other(_) => database.unknown = true,
+            }
+        }
+        database
+    }
+
+    /// Of a variable that is none: something in it may be unknown.
+    pub fn unreadable() -> Self {
+        Database { unknown: true, ..Database::default() }
+    }
+
+    /// Whether one of its certificates is this one, or has signed it, or has signed one that has.
+    pub fn is_behind(&self, signer: &Certificate, others: &[Certificate], verify: Verifier<'_>) -> bool {
+        self.leads_here(signer, others, verify, MAX_CHAIN)
+    }
+
+    fn leads_here(&self, signer: &Certificate, others: &[Certificate], verify: Verifier<'_>, left: usize) -> bool {
+        if self.certificates.contains(signer) || self.revoked.contains(&signer.signed_digest()) {
+            return true;
+        }
+        let issued = |issuer: &Certificate| signer.signed_by(issuer).is_some_and(|claim| verify(&claim));
+        let further = |issuer: &&Certificate| left > 0 && *issuer != signer && issued(issuer);
+        self.certificates.iter().any(issued)
+            || others.iter().filter(further).any(|issuer| self.leads_here(issuer, others, verify, left - 1))
+    }
+}
+
+/// Whether a program would start with these two in force.
+pub fn judge(program: &[u8], db: &Database, dbx: &Database, verify: Verifier<'_>) -> Result<(), Distrust> {
+    if dbx.unknown {
+        return Err(Distrust::UnknownRevocation);
+    }
+    let pe = Pe::parse(program)?;
+    let digest = pe.digest();
+    if dbx.programs.contains(&digest) {
+        return Err(Distrust::Forbidden);
+    }
+    if db.programs.contains(&digest) {
+        return Ok(());
+    }
+    let signatures = pe.signatures()?;
+    let mut result = Err(if signatures.is_empty() { Distrust::Unsigned } else { Distrust::OthersKey });
+    for signed in signatures.into_iter().filter_map(Signed::parse).filter(|signed| signed.program() == Some(digest)) {
+        for signer in signed.signers(None, verify) {
+            if dbx.is_behind(signer, signed.certificates(), verify) {
+                return Err(Distrust::SignerForbidden);
+            }
+            if db.is_behind(signer, signed.certificates(), verify) {
+                result = Ok(());
+            }
+        }
+    }
+    result
+}

@@ -1,0 +1,74 @@
+//! The steps of an enrolment: each one write to the firmware, read back.
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use slipway_core::{
+    efi::{
+        auth::{Auth, KeySet},
+        variable::Variable,
+    },
+    plan::{EnrollPlan, EnrollStep},
+    report::{FailureKind, Observer},
+};
+
+use super::ExecuteError;
+use crate::device::EfiVariables;
+
+const SETUP_MODE: &str = "SetupMode";
+
+/// `keys` are those that the plan was made for.
+pub fn enroll(
+    plan: &EnrollPlan,
+    keys: &KeySet,
+    firmware: &dyn EfiVariables,
+    observer: &mut dyn Observer,
+) -> Result<(), ExecuteError> {
+    for (n, step) in plan.steps.iter().enumerate() {
+        let sentence = step.to_string();
+        observer.left(&left(plan, firmware));
+        observer.step(n + 1, plan.steps.len(), &sentence, step.bytes);
+        let done = written(step, keys, firmware);
+        if let Err(source) = done {
+            let (number, of, state) = (n + 1, plan.steps.len(), left(plan, firmware));
+            let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
+            return Err(ExecuteError { number, of, sentence, state, kind: FailureKind::Install, source });
+        }
+        observer.advance(step.bytes);
+    }
+    observer.left(&plan.result);
+    Ok(())
+}
+
+fn written(step: &EnrollStep, keys: &KeySet, firmware: &dyn EfiVariables) -> anyhow::Result<()> {
+    let name = step.variable.name();
+    let auth = keys.in_order().into_iter().find(|auth| auth.variable == step.variable);
+    let auth = auth.ok_or_else(|| anyhow!("the plan is for other keys"))?;
+    let changed = firmware.change(step.variable, &auth.file);
+    changed.with_context(|| format!("the firmware does not take {name}"))?;
+    ensure!(is_there(auth, firmware), "{name}, read back, is not what was written");
+    if step.variable == Variable::Pk && firmware.flag(SETUP_MODE).context(SETUP_MODE)? != Some(false) {
+        bail!("the firmware took PK, and is in setup mode all the same");
+    }
+    Ok(())
+}
+
+fn is_there(auth: &Auth, firmware: &dyn EfiVariables) -> bool {
+    firmware.read(auth.variable).is_ok_and(|held| held.as_ref() == Some(&auth.content))
+}
+
+/// What the firmware holds now, asked once more, and what to do.
+fn left(plan: &EnrollPlan, firmware: &dyn EfiVariables) -> String {
+    let again = "run the same command again";
+    match firmware.flag(SETUP_MODE) {
+        Ok(Some(true)) => {
+            let names: Vec<_> = plan.steps.iter().map(|step| step.variable.name()).collect();
+            format!(
+                "the firmware is in setup mode still, so it starts everything, as before, whatever of {} was written; {again}",
+                names.join(", ")
+            )
+        }
+        Ok(Some(false)) => "the firmware has left setup mode: Secure Boot is in force from the next boot on".to_owned(),
+        Ok(None) | Err(_) => {
+            format!("the firmware does not say whether it is in setup mode still: if so, it starts everything; {again}")
+        }
+    }
+}
