@@ -3,7 +3,7 @@
 use super::{
     ImageRequest, input,
     output::finish,
-    payload::{self, Payload},
+    payload::{self, OpenSource, Payload},
     trust,
 };
 use crate::{
@@ -38,20 +38,9 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     no_disk(request)?;
     let assets = boot_assets(kind, request)?;
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
-    let mut opened = payload::open(&system.source, system.arch)?;
+    let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
-    // They are carried whether or not anybody demands them.
-    opened.signatures()?;
-    let Payload { source, facts } =
-        opened.look(ChecksumPolicy::of(system.source.strict), Inspection::Declared, None, observer)?;
-    if facts.arch != system.arch {
-        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
-    }
-    if !facts.checksums {
-        observer.note(
-            "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
-        );
-    }
+    let Payload { source, facts } = examined(opened, request, observer)?;
     let signed = source.signed().filter(|signed| is_carried(signed, &facts, observer));
     let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
     let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref() };
@@ -99,6 +88,25 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(report)
+}
+
+fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {
+    let system = &request.system;
+    if let SourceRef::Dir(_) = opened.named() {
+        // They are carried whether or not anybody demands them.
+        opened.signatures()?;
+    }
+    let policy = ChecksumPolicy::of(system.source.strict);
+    let payload = opened.look(policy, Inspection::Declared, None, observer)?;
+    if payload.facts.arch != system.arch {
+        return Err(Refusal::Arch { want: system.arch, have: payload.facts.arch }).or_fail(FailureKind::Input);
+    }
+    if !payload.facts.checksums {
+        observer.note(
+            "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
+        );
+    }
+    Ok(payload)
 }
 
 /// Refuses options that only make sense for a disk.
