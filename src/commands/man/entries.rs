@@ -148,6 +148,11 @@ pub const FILES: &[Entry] = &[
         "programs that ask logind who holds a reboot back, open windows, and reboot.",
     ),
     entry(
+        "index.json, blobs/sha256/",
+        Of::Pages(&["installer-attest"]),
+        "in the OCI layout: where the attestation is put, beside the image.",
+    ),
+    entry(
         "SHA256SUMS.sig",
         Of::Pages(&["installer-sign"]),
         "in a payload directory: signatures over SHA256SUMS, in base64, each in a line of its own.",
