@@ -10,11 +10,14 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     libc,
+    mount::{MsFlags, mount},
     sys::{
         mman::{MlockAllFlags, mlockall},
         reboot::{RebootMode, reboot},
         stat::stat,
+        statfs::{FsType, statfs},
     },
     time::{ClockId, clock_gettime},
     unistd::{chdir, chroot, fchdir},
@@ -22,6 +25,15 @@ use nix::{
 
 // In /proc. It ends with a zero, so that no path which begins with it can be seen in the program (hack/lib.sh, own_paths).
 const ROOT_OF_INIT: &CStr = c"1/root";
+
+// UEFI's variables. The kernel makes the directory under UEFI only; who mounts something there is left open.
+const FIRMWARE_VARIABLES: &str = "/sys/firmware/efi/efivars";
+const EFIVARFS: FsType = FsType(0xde5e_81e4);
+
+// Seconds from a panic to the reboot; 0 is for ever.
+const PANIC: &str = "/proc/sys/kernel/panic";
+// What the boot rule has on the command line of a trial.
+const PANIC_SECONDS: &str = "10";
 
 /// What of the kernel is needed when nothing else can be opened any more.
 pub struct Kernel {
@@ -67,6 +79,28 @@ impl Kernel {
         }
         Ok(chdir("/")?)
     }
+}
+
+/// Mount the firmware's variables where nothing has done so yet, as in an initramfs, with systemd's options: it finds them
+/// mounted then. Whether they have come; under BIOS there are none.
+pub fn mount_firmware_variables() -> io::Result<bool> {
+    match statfs(FIRMWARE_VARIABLES) {
+        Ok(there) if there.filesystem_type() == EFIVARFS => return Ok(false),
+        Ok(_) => {}
+        Err(Errno::ENOENT) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    // The kernel loads the module for it. Somebody else may do the same at this moment.
+    match mount(Some("efivarfs"), FIRMWARE_VARIABLES, Some("efivarfs"), flags, None::<&str>) {
+        Ok(()) | Err(Errno::EBUSY) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Have the kernel start the machine anew when it panics, unless it does so already.
+pub fn reboot_on_panic() -> io::Result<()> {
+    if fs::read_to_string(PANIC)?.trim() == "0" { fs::write(PANIC, PANIC_SECONDS) } else { Ok(()) }
 }
 
 /// Keep this process going when the rest of the machine does not: it stays in memory when its disk is gone, is not chosen

@@ -20,8 +20,13 @@ const SCRIPTS: &str = "scripts/init-bottom";
 
 /// A version whose initramfs runs this, with the new root mounted at `$rootmnt`, and with these programs in `/programs`.
 pub fn version(version: &str, script: &str, programs: &[PathBuf]) -> TempDir {
+    version_of(DEBIAN, version, script, programs)
+}
+
+/// The same of another system with initramfs-tools.
+pub fn version_of(system: &str, version: &str, script: &str, programs: &[PathBuf]) -> TempDir {
     let dir = scratch_dir();
-    for entry in fs::read_dir(payload(DEBIAN, version)).expect("the payload can be listed").flatten() {
+    for entry in fs::read_dir(payload(system, version)).expect("the payload can be listed").flatten() {
         if !["SHA256SUMS", "manifest.json"].map(Into::into).contains(&entry.file_name()) {
             fs::copy(entry.path(), dir.path().join(entry.file_name())).expect("the payload can be copied");
         }

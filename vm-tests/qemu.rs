@@ -13,7 +13,7 @@ use tempfile::{NamedTempFile, TempDir};
 use crate::{
     console::{Console, SOCKET},
     firmware::{self, Qmp},
-    world::{firmware_file, scratch_file},
+    world::{firmware_file, run, scratch_file},
 };
 
 /// What a machine starts with.
@@ -368,6 +368,16 @@ impl Machine {
     /// Plug in a watchdog. It resets the machine when a system has started it and feeds it no longer.
     pub fn watchdog(mut self) -> Self {
         self.shape.extend(["-device", "i6300esb", "-action", "watchdog=reset"].map(Into::into));
+        self
+    }
+
+    /// Plug in a TPM, which keeps its state in this directory, whose path has to be short. It ends with the machine.
+    pub fn tpm(mut self, state: &Path) -> Self {
+        let socket = state.join("socket").display().to_string();
+        let (at, dir) = (format!("type=unixio,path={socket}"), format!("dir={}", state.display()));
+        run("swtpm", ["socket", "--tpm2", "--daemon", "--terminate", "--tpmstate", &dir, "--ctrl", &at]);
+        self.files.extend(["-chardev".into(), format!("socket,id=tpm,path={socket}").into()]);
+        self.files.extend(["-tpmdev", "emulator,id=tpm,chardev=tpm", "-device", "tpm-crb,tpmdev=tpm"].map(Into::into));
         self
     }
 

@@ -130,6 +130,15 @@ impl Bench {
         console.expect_power_off();
     }
 
+    /// The same for a machine that has the keys already.
+    pub fn enrolled() -> Self {
+        let bench = Bench::new();
+        bench.enrolling("enrolling");
+        bench.uki("enrolling", "enrolling.efi", &[]);
+        bench.enrol("enrolling.efi");
+        bench
+    }
+
     pub fn refuses(&self, program: &str) {
         let mut console = self.machine(program).start();
         console.wait_for("Access Denied");

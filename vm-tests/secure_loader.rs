@@ -21,11 +21,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let bench = Bench::new();
-        bench.enrolling("enrolling");
-        bench.uki("enrolling", "enrolling.efi", &[]);
-        bench.enrol("enrolling.efi");
-        let node = Node { bench, image: Image::blank(4 * GIB) };
+        let node = Node { bench: Bench::enrolled(), image: Image::blank(4 * GIB) };
         node.payload("first", VERSION, "keys");
         let assets = node.bench.signed_loader();
         let (disk, source) = (node.image.path().display().to_string(), node.source("first"));

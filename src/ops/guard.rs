@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use slipway_core::{
     boot::{
         env::BootEnv,
@@ -99,10 +99,15 @@ pub fn deadline(asked: Option<Duration>, cmdline: &str) -> (Duration, Option<Str
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
-    let cmdline = super::kernel_cmdline()?;
+    let cmdline = cmdline()?;
     let Some(trial) = Trial::of(&cmdline) else {
         return Ok(GuardReport { slot: None, why: "the running system is no trial".to_owned() });
     };
+    if !running::says_what_a_panic_does(&cmdline)
+        && let Err(e) = machine::reboot_on_panic()
+    {
+        observer.note(&format!("a kernel that panics will not start anew: {e}"));
+    }
     let (deadline, wrong) = deadline(request.deadline, &cmdline);
     wrong.iter().for_each(|wrong| observer.note(wrong));
     let kernel = Kernel::open().or_fail(FailureKind::Environment)?;
@@ -117,6 +122,19 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
     let why = watch(&eye, trial, deadline, TIMES, observer).or_fail(FailureKind::Environment)?;
     eye.release();
     Ok(GuardReport { slot: Some(trial.slot), why: why.to_owned() })
+}
+
+/// With what the UEFI loader says, which nothing else can see in an initramfs that has not mounted the firmware's variables.
+/// If they cannot be seen it is an error: that this is no trial is not known then.
+fn cmdline() -> Result<String, Failure> {
+    let cmdline = super::kernel_cmdline()?;
+    if running::booted_disk(&cmdline).is_some() {
+        return Ok(cmdline);
+    }
+    let mounted = machine::mount_firmware_variables()
+        .context("the variables of the firmware, which say whether this is a trial, cannot be mounted")
+        .or_fail(FailureKind::Environment)?;
+    if mounted { super::kernel_cmdline() } else { Ok(cmdline) }
 }
 
 /// Until the trial is over, which is why it returns; or it fails to reboot.

@@ -226,17 +226,20 @@ fn read(
     Ok(files)
 }
 
-/// A UKI is the same on every disk, so a place on one has no value here.
+/// A UKI is the same on every disk, so a place on one has no value here. It is also the same whether it is a trial or not,
+/// and a trial that panics must reboot by itself: so each has the word that the boot rule gives to a trial otherwise.
 fn cmdline(from: &FromPayload, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
     let args = &from.kernel_args;
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
-    Ok(match (own, args.payload_only) {
+    let mut cmdline = match (own, args.payload_only) {
         (Some(own), true) => Cmdline::parse(&own),
         (own, _) => {
             let platform = from.platform.unwrap_or_default();
             cmdline::assemble(platform, &args.config, facts.arch, own.as_deref(), &extra)
         }
-    })
+    };
+    cmdline.begin_with("panic", "10");
+    Ok(cmdline)
 }
 
 fn parts(program: &Pe<'_>) -> Vec<UkiPart> {

@@ -10,9 +10,12 @@ use std::{
 
 use serde_json::{Value, json};
 use slipway_test_support::{
-    exit_code::{DEPENDENCY, INPUT, INSTALL},
+    exit_code::{DEPENDENCY, ENVIRONMENT, INPUT, INSTALL},
     world::{Content, Node, Outcome, World, on_disk},
 };
+
+pub const VARIABLES: &str = "/sys/firmware/efi/efivars";
+pub const VARIABLE: &str = "SlipwayBoot-b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57";
 
 /// A trial of slot B that runs, and a directory for its checks.
 struct Trial<'w> {
@@ -178,6 +181,53 @@ fn a_guard_with_nothing_to_guard() {
     let report = guard('B', true).succeeds().json();
     assert_eq!((&report["slot"], &report["why"]), (&json!("B"), &json!("it was confirmed")));
     on_disk(&trial.node.disk, &["guard", "--deadline=10"]).exits(INPUT).says(&["10m"]);
+}
+
+/// The command line of a unified kernel image is its own. Then the loader's variable tells of the trial, and nothing but the
+/// guard has the kernel start anew after a panic.
+#[test]
+fn a_guard_of_a_unified_kernel_image() {
+    let world = World::new();
+    let trial = Trial::of(&world);
+    trial.confirm(&[]).succeeds();
+    let (disk, told, panic) = (&trial.node.disk, world.path("told"), world.path("panic"));
+    let guid = trial.node.guid();
+    let words = |tries: u8| format!("slipway.slot=B slipway.disk={guid} slipway.try={tries}");
+    let guard = |cmdline: &str, words: Option<&str>, seconds: &str| {
+        fs::write(&panic, format!("{seconds}\n")).unwrap();
+        fs::write(&told, [&[6, 0, 0, 0], words.unwrap_or_default().as_bytes()].concat()).unwrap();
+        let variable = words.map_or_else(String::new, |_| format!("&& cp {} {VARIABLES}/{VARIABLE}", told.display()));
+        let before = format!(
+            "&& mount -t tmpfs none /sys/firmware && mkdir -p {VARIABLES} {variable} \
+            && mount --bind {} /proc/sys/kernel/panic",
+            panic.display()
+        );
+        let disk = format!("--disk={}", disk.display());
+        let args = ["guard", "--output=json", "--deadline=1000000h", &disk];
+        let outcome = Outcome::of(&mut world.command_under(cmdline, &before, &args));
+        (outcome, fs::read_to_string(&panic).unwrap().trim().to_owned())
+    };
+    let ends = |cmdline: &str, words: &str, seconds: &str| {
+        let (outcome, afterwards) = guard(cmdline, Some(words), seconds);
+        (outcome.succeeds().json()["slot"].clone(), afterwards)
+    };
+    let is = |slot: &str, seconds: &str| (json!(slot), seconds.to_owned());
+    assert_eq!(ends("quiet", &words(1), "0"), is("B", "10"));
+    // Somebody has said otherwise.
+    assert_eq!(ends("quiet panic=0", &words(1), "0"), is("B", "0"));
+    assert_eq!(ends("quiet", &words(1), "-1"), is("B", "-1"));
+    assert_eq!(ends("quiet", &words(0), "0"), (Value::Null, "0".to_owned()));
+
+    // Firmware whose variables nobody has mounted: the guard does, or does not say that this is no trial.
+    let (outcome, _) = guard("quiet", None, "0");
+    if Path::new(VARIABLES).exists() {
+        assert_eq!(outcome.succeeds().json()["slot"], Value::Null);
+    } else {
+        outcome.exits(ENVIRONMENT).says(&["whether this is a trial, cannot be mounted"]);
+    }
+    // The boot rule has said it already.
+    let (outcome, _) = guard(&words(0), None, "0");
+    assert_eq!(outcome.succeeds().json()["slot"], Value::Null);
 }
 
 /// What systemd itself finds wrong with the units that are shipped.

@@ -21,3 +21,4 @@ mod payload_verbs;
 mod report_and_progress;
 mod status_and_verify;
 mod terminal;
+mod trial_hooks;

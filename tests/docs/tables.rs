@@ -185,6 +185,9 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--tar-to-stdout", "Talos' imager"),
     ("--test", "cargo"),
     ("--tpm2-public-key", "systemd-cryptenroll"),
+    ("--tpm2-public-key-pcrs", "systemd-cryptenroll"),
+    ("--tpm2-pcrs", "systemd-cryptenroll"),
+    ("--recovery-key", "systemd-cryptenroll"),
     ("--versioned-dirs", "cargo"),
     ("--no-such-flag", "nobody: what happens then is shown"),
 ];

@@ -6,6 +6,9 @@ check() { return 0; }
 
 depends() { echo systemd; }
 
+# What the loader tells a unified kernel image is in a variable of the firmware.
+installkernel() { instmods efivarfs; }
+
 install() {
     inst_multiple /usr/bin/installer
     inst_simple "$moddir/slipway-guard-initrd.service" "$systemdsystemunitdir/slipway-guard-initrd.service"

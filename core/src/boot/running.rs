@@ -58,7 +58,7 @@ pub fn booted_disk(cmdline: &str) -> Option<Uuid> {
     value(cmdline, "slipway.disk")?.parse().ok()
 }
 
-/// The trial that runs, by the kernel command line alone. Whether it was confirmed meanwhile, only its disk says.
+/// The trial that runs, by the words of the boot rule alone. Whether it was confirmed meanwhile, only its disk says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// Its slot.
@@ -81,6 +81,11 @@ impl Trial {
 /// How long a trial may take, in the words of whoever has installed it: `slipway.deadline` on the kernel command line.
 pub fn deadline(cmdline: &str) -> Option<&str> {
     value(cmdline, "slipway.deadline")
+}
+
+/// Whether somebody has said what the kernel does after a panic: the boot rule, the payload or the operator.
+pub fn says_what_a_panic_does(cmdline: &str) -> bool {
+    value(cmdline, "panic").is_some()
 }
 
 // The boot rule adds its words at the end, so the last one counts: a payload's own words cannot fake them.
@@ -129,6 +134,7 @@ mod tests {
         assert_eq!((trial("1"), trial("0")), (Some(Trial { slot: Slot::B, disk }), None));
         assert_eq!(of(&format!("slipway.slot=A slipway.disk={guid}")), Running::Unknown);
         assert_eq!(booted_disk(&format!("slipway.disk={other} x slipway.disk={guid}")), Some(disk));
+        assert!(says_what_a_panic_does("quiet panic=0") && !says_what_a_panic_does("quiet oops=panic panicked=1"));
         for bad in ["slipway.disk=", "slipway.disk=sda", "slipway.disks=1", ""] {
             assert_eq!(booted_disk(bad), None, "{bad}");
         }

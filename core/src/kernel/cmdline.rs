@@ -59,6 +59,13 @@ impl Cmdline {
         }
     }
 
+    /// Put `key=value` in front, unless the key has a value.
+    pub fn begin_with(&mut self, key: &str, value: &str) {
+        if !self.0.iter().any(|(k, _)| k == key) {
+            self.0.insert(0, (key.to_owned(), vec![value.to_owned()]));
+        }
+    }
+
     fn remove(&mut self, word: &str) {
         match word.split_once('=') {
             None => self.0.retain(|(k, _)| k != word),
@@ -305,6 +312,18 @@ mod tests {
         assert_eq!(with_extra(&["-a=1"]), "console=tty0 console=ttyS0 quiet a=2");
         assert_eq!(with_extra(&["-quiet", "-nosuch", "-a=9"]), "console=tty0 console=ttyS0 a=1 a=2");
         assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
+    }
+
+    #[test]
+    fn a_word_that_nobody_has_said() {
+        let with_panic = |text| {
+            let mut cmdline = Cmdline::parse(text);
+            cmdline.begin_with("panic", "10");
+            cmdline.to_string()
+        };
+        assert_eq!(with_panic("quiet oops=panic -- x"), "panic=10 quiet oops=panic -- x");
+        assert_eq!(with_panic("quiet panic=0"), "quiet panic=0");
+        assert_eq!(with_panic(""), "panic=10");
     }
 
     #[test]

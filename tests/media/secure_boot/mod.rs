@@ -1,9 +1,10 @@
 //! Programs that firmware verifies, and the keys for that. `sbverify` and `osslsigncode` judge signatures, `objcopy` what is
-//! in a program, `systemd-measure` PCR 11, `openssl` keys, and efitools the variables, which they make to the last byte.
+//! in a program, `systemd-measure` PCR 11, swtpm with tpm2-tools what is sealed to it, `openssl` keys, and efitools the variables, which they make to the last byte.
 
 mod enroll;
 mod keys;
 mod pcr;
+mod sealing;
 mod uki;
 
 use std::path::{Path, PathBuf};

@@ -51,7 +51,8 @@ impl<'w> Node<'w> {
 
     /// What the boot rule puts on the kernel command line.
     pub fn cmdline(&self, slot: char, trial: bool) -> String {
-        format!("quiet slipway.slot={slot} slipway.disk={} slipway.try={}", self.guid(), u8::from(trial))
+        let panic = if trial { "panic=10 " } else { "" };
+        format!("{panic}quiet slipway.slot={slot} slipway.disk={} slipway.try={}", self.guid(), u8::from(trial))
     }
 
     /// Run a verb as the system would that was booted from a slot of this disk.

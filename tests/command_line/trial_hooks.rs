@@ -1,0 +1,97 @@
+//! The units, services and scripts in `assets` that guard and confirm a trial: under which kernel command line, and beside which
+//! variable of the firmware, each does its work.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use slipway_test_support::{
+    project,
+    world::{World, program},
+};
+
+use super::health::{VARIABLE, VARIABLES};
+
+const CMDLINES: [(&str, bool); 5] = [
+    ("panic=10 quiet slipway.slot=B slipway.disk=1 slipway.try=1", false),
+    ("quiet slipway.slot=B slipway.disk=1 slipway.try=0", false),
+    // A unified kernel image. Of what its variable says the installer knows the meaning.
+    ("quiet", true),
+    // Its variables are not mounted, or it is nothing of ours.
+    ("quiet", false),
+    ("", false),
+];
+
+// By the command lines above.
+const GUARD: [bool; 5] = [true, false, true, true, true];
+const CONFIRM: [bool; 5] = [true, false, true, false, false];
+const ON_OUR_DISK: [bool; 5] = [true, true, true, false, false];
+
+/// Whether it does its work, by the command lines above. `script` writes to `$LOG` if it does.
+fn works(world: &World, script: &str) -> [bool; 5] {
+    let (log, cmdline) = (world.path("log"), world.path("cmdline"));
+    CMDLINES.map(|(words, told)| {
+        fs::write(&cmdline, format!("{words}\n")).unwrap();
+        let _ = fs::remove_file(&log);
+        let variable = if told { format!("touch {VARIABLES}/{VARIABLE}") } else { "true".to_owned() };
+        let around = format!(
+            "set -e; mount --bind {} /proc/cmdline; mount -t tmpfs none /sys/firmware; mkdir -p {VARIABLES}; {variable}; \
+             set +e; {script}",
+            cmdline.display()
+        );
+        let mut command = program("unshare");
+        command.env("LOG", &log).env("SYSTEMD_PROC_CMDLINE", words).args(["--mount", "sh", "-c", &around]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        log.exists()
+    })
+}
+
+/// A script of `assets` that is read into a shell, with another installer.
+fn script(world: &World, name: &str, before: &str, after: &str) -> String {
+    let text = fs::read_to_string(project().join("assets").join(name)).unwrap();
+    let (changed, installer, run) = (world.path("script"), world.path("installer"), world.path("run-"));
+    fs::write(&installer, "#!/bin/sh\ntouch \"$LOG\"\n").unwrap();
+    fs::set_permissions(&installer, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut changes = text;
+    for (from, to) in
+        [("/usr/bin/installer", installer.to_str()), ("/dev/kmsg", Some("/dev/null")), ("/run/", run.to_str())]
+    {
+        changes = changes.replace(from, to.unwrap());
+    }
+    fs::write(&changed, changes).unwrap();
+    format!("{before} . {} {after}; wait", changed.display())
+}
+
+#[test]
+fn scripts() {
+    let world = World::new();
+    let set = |word: &str| format!("set -- {word};");
+    let openrc = "ebegin() { :; }; einfo() { :; }; eend() { :; };";
+    for (name, before, after, expected) in [
+        ("initramfs-tools/scripts/init-top/slipway-guard", set("now"), "", GUARD),
+        ("busybox/rcS-slipway", set("guard"), "", GUARD),
+        ("busybox/rcS-slipway", set("confirm"), "", CONFIRM),
+        ("openrc/slipway-guard", openrc.to_owned(), "; start", GUARD),
+        ("openrc/slipway-confirm", openrc.to_owned(), "; start", CONFIRM),
+    ] {
+        assert_eq!(works(&world, &script(&world, name, &before, after)), expected, "{name} {before}");
+    }
+}
+
+/// systemd itself says whether their conditions are met.
+#[test]
+fn units() {
+    let world = World::new();
+    for (name, expected) in [
+        ("systemd/slipway-guard.service", GUARD),
+        ("dracut/90slipway-guard/slipway-guard-initrd.service", GUARD),
+        ("systemd/slipway-confirm.service", CONFIRM),
+        ("systemd/slipway-status.service", ON_OUR_DISK),
+        ("systemd/slipway-grow.service", ON_OUR_DISK),
+    ] {
+        let text = fs::read_to_string(project().join("assets").join(name)).unwrap();
+        let conditions = text.lines().filter(|line| line.starts_with("Condition"));
+        let conditions: String = conditions.map(|line| format!(" '{line}'")).collect();
+        let met = format!("systemd-analyze condition{conditions} && touch $LOG; true");
+        assert_eq!(works(&world, &met), expected, "{name}");
+    }
+}

@@ -1,0 +1,168 @@
+//! `examples/debian-sealed` under Secure Boot, with a TPM: unified kernel images that are made as its README says. Somebody logs
+//! in at the serial console and types, as in `operating_systems`.
+
+use tempfile::TempDir;
+
+use crate::{
+    image::{GIB, Image},
+    is_campaign,
+    own_debian::version_of,
+    qemu::{Drive, Machine},
+    secure_boot::Bench,
+    terminal::Terminal,
+    world::{VERSION, VERSION_2, World, run},
+};
+
+const SYSTEM: &str = "debian-sealed";
+/// It has EPHEMERAL left blank.
+const CONFIG: &str = "machine: {install: {}, systemDiskEncryption: {ephemeral: {provider: luks2}}}";
+/// What a script of the initramfs does in a system that is well.
+const NOTHING: &str = ":";
+
+/// A machine that has our keys and a TPM, and a disk with a signed loader and one signed system.
+struct Node {
+    bench: Bench,
+    image: Image,
+    tpm: TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let tpm = tempfile::tempdir().expect("a temporary directory can be made");
+        let node = Node { bench: Bench::enrolled(), image: Image::blank(6 * GIB), tpm };
+        let (assets, payload) = (node.bench.signed_loader(), node.payload(VERSION, NOTHING, "keys", &[]));
+        let script = format!("echo '{CONFIG}' | SLIPWAY_ASSETS='{assets}' \"$@\"");
+        let installer = World::get().installer.display().to_string();
+        let (disk, source) = (node.image.path().display().to_string(), source(&payload));
+        let install = ["install", "--disk", &disk, "--source", &source];
+        run("sh", [&["-c", &script, "sh", &installer], &install[..]].concat());
+        node
+    }
+
+    /// A version with a unified kernel image, which our key has signed for Secure Boot. These keys have signed its values of
+    /// PCR 11. Its initramfs runs this, with the new root mounted.
+    fn payload(&self, version: &str, script: &str, pcr_keys: &str, words: &[&str]) -> TempDir {
+        let dir = version_of(SYSTEM, version, script, &[]);
+        let (payload, signer) = (dir.path().display().to_string(), self.bench.signer("keys"));
+        let (source, uki) = (source(&dir), format!("--out={payload}/uki.efi"));
+        let pcr = format!("--pcr-key={}", self.bench.path(&format!("{pcr_keys}/pcr-signing-key.pem")).display());
+        let words: Vec<String> = words.iter().map(|word| format!("--extra-kernel-arg={word}")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let args = ["uki", "--source", &source, &uki, &signer[0], &signer[1], &pcr, "--pcr-phase=enter-initrd"];
+        // The emulated timer of a busy machine may come too late for a check of the kernel, which would panic.
+        self.bench.installer(&[&args[..], &["--extra-kernel-arg=no_timer_check"], &words].concat());
+        run("rm", ["SHA256SUMS", "manifest.json"].map(|name| dir.path().join(name)));
+        self.bench.installer(&["checksum", &payload]);
+        dir
+    }
+
+    fn upgrade(&self, from: char, payload: &TempDir, args: &[&str]) {
+        self.image.installer_from(from, 0, "upgrade", &[&["--source", source(payload).as_str()], args].concat());
+    }
+
+    fn start(&self) -> Terminal {
+        let drive = Drive::new(self.image.path()).boot_index(1).kept();
+        let machine = Machine::with_secure_boot(&self.bench.path("variables")).memory(1536).drive(&drive);
+        Terminal::of(machine.tpm(self.tpm.path()))
+    }
+}
+
+fn source(payload: &TempDir) -> String {
+    format!("dir:{}", payload.path().display())
+}
+
+/// The header of EPHEMERAL, with all who may open it.
+fn header(at: &mut Terminal) -> String {
+    at.runs("cryptsetup status ephemeral | grep LUKS2 && mountpoint /system/ephemeral");
+    at.runs("cryptsetup luksDump /dev/vda7 | grep -c 'Keyslot: *' | grep -x 1");
+    at.console.type_line("echo 'header'=$(cryptsetup luksDump /dev/vda7 | sha256sum)");
+    at.console.wait_for("header=")
+}
+
+/// Until it has confirmed itself. The guard of the initramfs has seen that, too.
+fn is_confirmed(at: &mut Terminal, slot: char) {
+    at.runs(&format!(
+        "until installer status | grep 'next boot *slot {slot}: slot {slot} is the default'; do sleep 1; done"
+    ));
+    let over = format!("guard: the trial of slot {slot} is over: it was confirmed");
+    at.runs(&format!("until journalctl -b -k | grep '{over}'; do sleep 1; done"));
+    at.runs(&format!("until journalctl -b -u slipway-guard | grep '{over}'; do sleep 1; done"));
+}
+
+/// From slot A to B and to A again without a new enrolment; then a system that is signed for Secure Boot, and whose values of
+/// PCR 11 somebody else has signed; then a new EPHEMERAL.
+#[test]
+fn a_volume_opens_for_systems_that_were_signed_for_it() {
+    if !is_campaign("a_volume_opens_for_systems_that_were_signed_for_it") {
+        return;
+    }
+    let node = Node::new();
+    let mut at = node.start();
+    at.logs_in('A', 0);
+    let sealed = header(&mut at);
+    at.runs("echo kept >/var/lib/mark");
+    at.runs("journalctl -b -u slipway-status | grep 'slot A'");
+    at.runs("journalctl -b -u slipway-guard | grep 'the running system is no trial'");
+    at.powers_off();
+    for (from, to, version) in [('A', 'B', VERSION_2), ('B', 'A', VERSION)] {
+        node.upgrade(from, &node.payload(version, NOTHING, "keys", &[&format!("example.for={to}")]), &[]);
+        let mut at = node.start();
+        at.logs_in(to, 1);
+        assert_eq!(header(&mut at), sealed, "nothing was enrolled");
+        at.says("cat /var/lib/mark", &["kept"]);
+        is_confirmed(&mut at, to);
+        at.powers_off();
+    }
+
+    // Nobody reboots it but the guard: its own health check misses the volume.
+    node.bench.keys("other", &[]);
+    let changed = node.payload(VERSION_2, NOTHING, "other", &["example.changed", "slipway.deadline=5m"]);
+    node.upgrade('A', &changed, &[]);
+    let mut at = node.start();
+    at.types_root('B', 1);
+    at.runs("! mountpoint /system/ephemeral && ! test -e /dev/mapper/ephemeral && cryptsetup isLuks /dev/vda7");
+    at.runs("journalctl -b -k | grep 'the TPM does not give this system the key of EPHEMERAL'");
+    at.runs("until installer status | grep 'check volumes failed'; do sleep 1; done");
+    at.logs_in('A', 0);
+    at.runs("installer status | grep 'was not confirmed: check volumes failed'");
+    assert_eq!(header(&mut at), sealed);
+    at.says("cat /var/lib/mark", &["kept"]);
+    at.powers_off();
+
+    node.upgrade('A', &node.payload(VERSION_2, NOTHING, "keys", &["example.new"]), &["--preserve=false"]);
+    let mut at = node.start();
+    at.logs_in('B', 1);
+    let anew = header(&mut at);
+    assert_ne!(anew, sealed);
+    at.runs("test ! -e /var/lib/mark && echo new >/var/lib/mark");
+    is_confirmed(&mut at, 'B');
+    at.reboots();
+    at.logs_in('B', 0);
+    assert_eq!(header(&mut at), anew);
+    at.says("cat /var/lib/mark", &["new"]);
+}
+
+/// Its initramfs hangs: the guard in there has found out by itself that this is a trial. Then a squashfs that is not the one
+/// in the signed command line.
+#[test]
+fn a_trial_under_secure_boot_comes_back_by_itself() {
+    if !is_campaign("a_trial_under_secure_boot_comes_back_by_itself") {
+        return;
+    }
+    let node = Node::new();
+    let hangs = node.payload(VERSION_2, "while :; do sleep 60; done", "keys", &["slipway.deadline=2m"]);
+    node.upgrade('A', &hangs, &[]);
+    let mut at = node.start();
+    at.console.wait_for("slipway: slot B try=1: booting");
+    at.logs_in('A', 0);
+    at.runs("installer status | grep 'was not confirmed within 2m'");
+    at.powers_off();
+
+    node.upgrade('A', &node.payload(VERSION_2, NOTHING, "keys", &[]), &[]);
+    node.image.flip_bit_of('B', "rootfs.squashfs");
+    let mut at = node.start();
+    at.console.wait_for("slipway: slot B try=1: booting");
+    at.logs_in('A', 0);
+    at.runs("installer status | grep 'was tried and never confirmed'");
+    assert_eq!(node.image.next_boot(), ('A', false));
+}
