@@ -6,7 +6,8 @@ use clap::{ArgAction, Args};
 
 #[derive(Clone, Debug, Args)]
 pub struct TrustArgs {
-    /// Take only what the owner of this public key (PEM) has signed. Repeatable: a signature by one of them is enough
+    /// Take only what the owner of this public key (PEM) has signed. A certificate in its place (PEM) bounds it in time.
+    /// Repeatable: a signature by one of them is enough
     /// [default: what the policy says, else the keys in /usr/share/slipway/keys].
     #[arg(long, help_heading = "Signatures", value_name = "FILE")]
     pub trust_key: Vec<PathBuf>,

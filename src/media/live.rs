@@ -12,7 +12,7 @@ use anyhow::anyhow;
 
 use super::output_file::{OutputFile, OutputFileError};
 use crate::{
-    payload::{TEXTS, image::Archive},
+    payload::{SignedList, TEXTS, image::Archive},
     tools::ToolError,
     transfer::{FileReader, PayloadFiles, sha256::Hasher},
 };
@@ -22,7 +22,7 @@ use slipway_core::{
     media::live::{CONTAINER, MAX_INITRAMFS_BYTES, PAYLOAD_DIR},
     payload::{
         facts::PayloadFacts,
-        manifest::{FileInfo, MANIFEST, SHA256SUMS, version_id},
+        manifest::{FileInfo, MANIFEST, SHA256SUMS, SHA256SUMS_SIG, version_id},
     },
     units::approx,
 };
@@ -62,6 +62,8 @@ pub struct LiveContents<'a> {
     pub source: &'a dyn PayloadFiles,
     /// What was found when `source` was examined.
     pub facts: &'a PayloadFacts,
+    /// What is signed of the payload. Without it the medium gets a list of its own.
+    pub signed: Option<SignedList<'a>>,
     /// The installer's container image.
     pub container: Option<&'a Archive>,
     /// Time of all files, seconds since 1970 UTC.
@@ -158,6 +160,13 @@ impl LiveContents<'_> {
             && text("os-release").as_deref().and_then(version_id) == self.facts.version;
         if !same {
             return Err(LiveError::Payload(anyhow!("cmdline or os-release of the payload changed while it was read")));
+        }
+        if let Some(SignedList { sums, manifest, signatures }) = self.signed {
+            texts.extend(manifest.map(|manifest| (MANIFEST.to_owned(), manifest.to_vec())));
+            // Nobody has written to the source since it was compared with the list: each file was compared again.
+            texts.insert(SHA256SUMS.to_owned(), sums.to_vec());
+            texts.insert(SHA256SUMS_SIG.to_owned(), signatures.to_vec());
+            return Ok(());
         }
         let mut sums = Sums(self.facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
         texts.insert(MANIFEST.to_owned(), self.facts.manifest().render().into_bytes());

@@ -3,7 +3,7 @@
 use super::{
     ImageRequest, input,
     output::finish,
-    payload::{self, Payload},
+    payload::{self, OpenSource, Payload},
     trust,
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     error::{Failure, OrFail as _},
     media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe},
     payload::{
-        ChecksumPolicy, SourceRef,
+        ChecksumPolicy, SignedList, SourceRef, TEXTS,
         image::{Archive, ImageError, Inspection},
         image_store,
     },
@@ -25,7 +25,10 @@ use slipway_core::{
         platform::Platform,
     },
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
-    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{KernelArgs, MANIFEST, SHA256SUMS},
+    },
     plan::{Refusal, Words, kernel_args_notes},
     report::{FailureKind, LiveReport, Observer},
 };
@@ -37,18 +40,10 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
-    let Payload { source, facts } =
-        opened.look(ChecksumPolicy::of(system.source.strict), Inspection::Declared, None, observer)?;
-    if facts.arch != system.arch {
-        return Err(Refusal::Arch { want: system.arch, have: facts.arch }).or_fail(FailureKind::Input);
-    }
-    if !facts.checksums {
-        observer.note(
-            "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
-        );
-    }
+    let Payload { source, facts } = examined(opened, request, observer)?;
+    let signed = source.signed().filter(|signed| is_carried(signed, &facts, observer));
     let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
-    let parts = Parts { facts: &facts, assets: assets.as_ref(), container: container.as_ref() };
+    let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref() };
     let kernel_args = system.kernel_args.fresh();
     let platform = system.kernel_args.platform.flatten().unwrap_or_default();
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
@@ -80,7 +75,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     if system.dry_run {
         return Ok(report);
     }
-    let cargo = LiveContents { source: &source, facts: &facts, container: container.as_ref(), time: *time };
+    let cargo = LiveContents { source: &source, facts: &facts, signed, container: container.as_ref(), time: *time };
     let observe = &mut |event: Event| match event {
         Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
         Event::Bytes(bytes) => observer.advance(bytes),
@@ -93,6 +88,25 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(report)
+}
+
+fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {
+    let system = &request.system;
+    if let SourceRef::Dir(_) = opened.named() {
+        // They are carried whether or not anybody demands them.
+        opened.signatures()?;
+    }
+    let policy = ChecksumPolicy::of(system.source.strict);
+    let payload = opened.look(policy, Inspection::Declared, None, observer)?;
+    if payload.facts.arch != system.arch {
+        return Err(Refusal::Arch { want: system.arch, have: payload.facts.arch }).or_fail(FailureKind::Input);
+    }
+    if !payload.facts.checksums {
+        observer.note(
+            "the payload has no SHA256SUMS: its files are taken as they are, and get checksums on the live medium",
+        );
+    }
+    Ok(payload)
 }
 
 /// Refuses options that only make sense for a disk.
@@ -132,11 +146,31 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
     let store = image_store(named, &request.system.source.registry).map_err(fail)?;
     let archive = Archive::new(store, request.system.arch).map_err(fail)?;
     trust::signers(&request.system.source.trust, named, || archive.evidence().map_err(fail), observer)?;
+    if let Some(error) = archive.unknown() {
+        observer.note(&format!("{named}: it goes without its signatures: whether there are any is not known: {error}"));
+    }
     Ok(archive)
+}
+
+/// Whether all is on the medium that the signed list names. If not, the signatures say nothing of what is there.
+fn is_carried(signed: &SignedList, facts: &PayloadFacts, observer: &mut dyn Observer) -> bool {
+    let carried =
+        |name: &str| name == MANIFEST || TEXTS.contains(&name) || facts.files.iter().any(|file| file.name == name);
+    let listed = Sums::parse(signed.sums).unwrap_or_default();
+    match listed.0.keys().find(|name| !carried(name)) {
+        None => true,
+        Some(name) => {
+            observer.note(&format!(
+                "the medium goes without the signatures of the payload: {SHA256SUMS} lists {name}, which no medium carries"
+            ));
+            false
+        }
+    }
 }
 
 struct Parts<'a> {
     facts: &'a PayloadFacts,
+    signed: Option<SignedList<'a>>,
     assets: Option<&'a IsoAssets>,
     container: Option<&'a Archive>,
 }
@@ -166,7 +200,7 @@ fn cmdline(
 
 /// The medium ID is made from everything that is on the live medium.
 fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
-    let Parts { facts, assets, container } = parts;
+    let Parts { facts, signed, assets, container } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
     let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
     content.0.extend([
@@ -179,7 +213,10 @@ fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &
         let bios = assets.bios.iter().flat_map(|bios| [("bios", &bios.eltorito), ("mbr", &bios.mbr)]);
         content.0.extend(bios.map(|(name, bytes)| (name.to_owned(), Sha256::of(bytes))));
     }
+    content.0.extend(signed.map(|signed| ("signatures".to_owned(), Sha256::of(signed.signatures))));
     content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
+    let beside = container.and_then(Archive::beside);
+    content.0.extend(beside.map(|beside| ("container's signatures".to_owned(), beside)));
     let id = MediumId::new(&content, request.seed.as_deref());
     cmdline.append(&format!("slipway.medium={id}"));
     Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }

@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context as _;
@@ -103,7 +104,7 @@ pub fn found(request: &TrustRequest, source: &SourceRef, evidence: &Evidence) ->
 
 fn demand(request: &TrustRequest, source: &SourceRef) -> Result<Option<Demand>, Failure> {
     let any_of = |keys: Vec<PublicKey>, by: String| Demand {
-        requirement: Requirement { keys, threshold: 1, identity: None, by },
+        requirement: Requirement { keys, threshold: 1, identity: None, now: now(), by },
         required: true,
     };
     if !request.keys.is_empty() {
@@ -134,8 +135,13 @@ fn by_policy(path: &Path, source: &SourceRef) -> Result<Demand, Failure> {
         let error = TrustSetupError::Threshold { by, need: *threshold, have: keys.len() };
         return Err(error).or_fail(FailureKind::Input);
     }
-    let requirement = Requirement { keys, threshold: *threshold, identity: identity.clone(), by };
+    let requirement = Requirement { keys, threshold: *threshold, identity: identity.clone(), now: now(), by };
     Ok(Demand { requirement, required: *required })
+}
+
+/// By this machine's clock, seconds since 1970 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The source as rules name it.
@@ -150,7 +156,7 @@ fn named(source: &SourceRef) -> String {
     }
 }
 
-/// All keys of these files. One that two files hold is one key.
+/// All keys of these files. One that two files hold is one key; if a certificate bounds it in time, that holds.
 pub(super) fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
     let mut keys = Vec::<PublicKey>::new();
     for path in files {
@@ -158,8 +164,9 @@ pub(super) fn keys(files: &[PathBuf]) -> Result<Vec<PublicKey>, Failure> {
         let found = PublicKey::parse(&text, &path.display().to_string());
         let found = found.map_err(|source| TrustSetupError::Key { path: path.clone(), source });
         for key in found.or_fail(FailureKind::Input)? {
-            if keys.iter().all(|known| known.id != key.id) {
-                keys.push(key);
+            match keys.iter_mut().find(|known| known.id == key.id) {
+                Some(known) => known.validity = known.validity.or(key.validity),
+                None => keys.push(key),
             }
         }
     }

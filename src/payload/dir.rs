@@ -37,6 +37,17 @@ pub struct DirSource {
     examined: bool,
 }
 
+/// Files of a payload that go together: a signature is over these very bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SignedList<'a> {
+    /// SHA256SUMS
+    pub sums: &'a [u8],
+    /// manifest.json, if the list has it.
+    pub manifest: Option<&'a [u8]>,
+    /// SHA256SUMS.sig
+    pub signatures: &'a [u8],
+}
+
 impl DirSource {
     pub fn new(dir: &Path) -> Self {
         DirSource { dir: dir.to_owned(), kept: BTreeMap::new(), examined: false }
@@ -72,7 +83,7 @@ impl DirSource {
         self.read_all(&mut found, listed.iter().filter(is_small).chain(&texts), &mut progress)?;
         let small =
             found.files.iter().filter(|(name, seen)| !installed.contains(&name.as_str()) && seen.small().is_some());
-        self.kept = small.map(|(name, seen)| (name.clone(), seen.clone())).collect();
+        self.kept.extend(small.map(|(name, seen)| (name.clone(), seen.clone())));
         self.examined = true;
         if inspection == Inspection::Declared
             && listed.iter().all(|name| self.is_there(name))
@@ -97,6 +108,7 @@ impl DirSource {
             form: Form::Sums,
             signed: sums.unwrap_or_default().to_vec(),
             signature,
+            validity: None,
         };
         let signatures = match (sums, signatures) {
             (Some(_), Some(text)) => one_by_one(text).into_iter().enumerate().map(attached).collect(),
@@ -104,15 +116,21 @@ impl DirSource {
         };
         let place = self.source().to_string();
         let looked_for = self.dir.join(SHA256SUMS_SIG).display().to_string();
-        if let Some(sums) = found.files.remove(SHA256SUMS) {
-            self.kept.insert(SHA256SUMS.to_owned(), sums);
-        }
+        self.kept.extend(found.files);
         Ok(Evidence { place, images: vec![], looked_for, signatures })
     }
 
     /// SHA256SUMS as [`Self::evidence`] has read it.
     pub fn list(&self) -> Option<&[u8]> {
         self.kept.get(SHA256SUMS).and_then(Seen::small)
+    }
+
+    /// What is signed of a payload that has signatures: the list, its files, and the signatures, as they were read. After
+    /// [`Self::evidence`] and [`Self::facts`].
+    pub fn signed(&self) -> Option<SignedList<'_>> {
+        let kept = |name: &str| self.kept.get(name).and_then(Seen::small);
+        let (sums, signatures) = (kept(SHA256SUMS)?, kept(SHA256SUMS_SIG)?);
+        Some(SignedList { sums, manifest: kept(MANIFEST), signatures })
     }
 
     /// Of all files in it, for progress.

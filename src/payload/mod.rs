@@ -9,7 +9,7 @@ mod source;
 mod source_ref;
 mod watched;
 
-pub use dir::{DirSource, WRAPPED_COLUMNS};
+pub use dir::{DirSource, SignedList, WRAPPED_COLUMNS};
 pub use examine::{ChecksumPolicy, PayloadError};
 pub use slipway_core::payload::unused::TEXTS;
 pub use source::{Source, image_store};

@@ -1,5 +1,5 @@
 use super::{
-    ChecksumPolicy, DirSource, SourceRef,
+    ChecksumPolicy, DirSource, SignedList, SourceRef,
     image::{ImageError, ImageSource, ImageStore, Inspection, Local},
     registry::{Options, Registry},
 };
@@ -58,6 +58,14 @@ impl Source {
         match self {
             Source::Dir(dir) => Ok(dir.evidence()?),
             Source::Image(image) => Ok(image.evidence()?),
+        }
+    }
+
+    /// The list that is signed, and its signatures, of a directory that has them. After an inspection.
+    pub fn signed(&self) -> Option<SignedList<'_>> {
+        match self {
+            Source::Dir(dir) => dir.signed(),
+            Source::Image(_) => None,
         }
     }
 

@@ -7,7 +7,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use slipway_core::digest::Sha256;
 
-use super::simple_signing::Claim;
+use super::{
+    certificate::{self, Validity},
+    simple_signing::Claim,
+};
 
 /// Of the layer that holds a bundle.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
@@ -20,6 +23,27 @@ pub(super) const SIGNATURE: &str = "https://sigstore.dev/cosign/sign/v1";
 #[serde(rename_all = "camelCase")]
 struct Bundle {
     dsse_envelope: Envelope,
+    #[serde(default)]
+    verification_material: Material,
+}
+
+/// Beside a hint at a key there may be the certificate of the key, alone or first in its chain.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Material {
+    certificate: Option<Certificate>,
+    x509_certificate_chain: Option<Chain>,
+}
+
+#[derive(Deserialize)]
+struct Chain {
+    certificates: Vec<Certificate>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    raw_bytes: String,
 }
 
 #[derive(Deserialize)]
@@ -56,11 +80,25 @@ struct Digests {
 
 /// The signed bytes of a bundle, and the signatures over them, in base64.
 pub fn open(bundle: &[u8]) -> Result<(Vec<u8>, Vec<String>), String> {
-    let bundle: Bundle = serde_json::from_slice(bundle).map_err(|e| format!("not a bundle around an envelope: {e}"))?;
-    let Envelope { payload, payload_type, signatures } = bundle.dsse_envelope;
+    let Envelope { payload, payload_type, signatures } = parse(bundle)?.dsse_envelope;
     let payload = STANDARD.decode(payload).map_err(|e| format!("its payload is not in base64: {e}"))?;
     let signatures = signatures.into_iter().map(|signature| signature.sig).collect();
     Ok((joined(&payload_type, &payload), signatures))
+}
+
+/// When the key of a bundle counts, by the certificate that came along. Nobody has signed that: a bundle without it counts
+/// at any time.
+pub fn validity(bundle: &[u8]) -> Result<Option<Validity>, String> {
+    let Material { certificate, x509_certificate_chain: chain } = parse(bundle)?.verification_material;
+    let first = certificate.or_else(|| chain.and_then(|chain| chain.certificates.into_iter().next()));
+    let Some(Certificate { raw_bytes }) = first else { return Ok(None) };
+    let read = |der: Vec<u8>| certificate::read(&der).map(|(_, validity)| validity);
+    let validity = STANDARD.decode(raw_bytes).ok().and_then(read);
+    validity.map(Some).ok_or_else(|| "its certificate cannot be read".to_owned())
+}
+
+fn parse(bundle: &[u8]) -> Result<Bundle, String> {
+    serde_json::from_slice(bundle).map_err(|e| format!("not a bundle around an envelope: {e}"))
 }
 
 /// What is signed: type and payload, so that none can be taken for the other (DSSE, "PAE").

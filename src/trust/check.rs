@@ -22,6 +22,8 @@ pub struct Requirement {
     pub threshold: usize,
     /// The repository that the signatures have to name.
     pub identity: Option<String>,
+    /// When that is asked, seconds since 1970 UTC.
+    pub now: u64,
     /// Who demands it, for messages.
     pub by: String,
 }
@@ -74,6 +76,7 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     if makers.is_empty() {
         return Err("none of the trusted keys made it, or what it signs was changed afterwards".to_owned());
     }
+    let makers = in_time(makers, found, demanded.now)?;
     // From here on the content is what the owner of a trusted key has written.
     let (over, identity) = said(evidence, found)?;
     match (&demanded.identity, identity) {
@@ -86,6 +89,18 @@ fn accepted(demanded: &Requirement, evidence: &Evidence, found: &Attached) -> Re
     }
     let signer = |key: &&PublicKey| Signer { key: key.id, name: key.name.clone(), over };
     Ok(makers.iter().map(signer).collect())
+}
+
+/// Those of the keys that count now. By the certificate that named the key, and by the one that came with the signature.
+fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result<Vec<&'k PublicKey>, String> {
+    if let Some(why) = found.validity.and_then(|validity| validity.problem(now)) {
+        return Err(why);
+    }
+    let problem = |key: &&PublicKey| key.validity.and_then(|validity| validity.problem(now));
+    match makers.iter().find_map(problem) {
+        Some(why) if makers.iter().all(|key| problem(key).is_some()) => Err(why),
+        _ => Ok(makers.into_iter().filter(|key| problem(key).is_none()).collect()),
+    }
 }
 
 /// What the signed bytes are about: the digest of the payload's that they name, and the repository. An error says why this

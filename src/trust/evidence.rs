@@ -1,5 +1,6 @@
 //! What a source has to show for a payload.
 
+use super::certificate::Validity;
 use slipway_core::digest::Sha256;
 
 /// The signatures that came with a payload, none of them verified.
@@ -24,6 +25,8 @@ pub struct Attached {
     pub signed: Vec<u8>,
     /// Raw or in base64.
     pub signature: Vec<u8>,
+    /// When it counts, if it came with a certificate.
+    pub validity: Option<Validity>,
 }
 
 /// What the signed bytes are.

@@ -5,9 +5,12 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey,
     VerificationAlgorithm,
 };
-use rustls::pki_types::{SubjectPublicKeyInfoDer, pem::PemObject as _};
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, pem::PemObject as _};
 
-use super::der::{self, BIT_STRING, INTEGER, SEQUENCE};
+use super::{
+    certificate::{self, Validity},
+    der::{self, BIT_STRING, INTEGER, SEQUENCE},
+};
 use slipway_core::digest::Sha256;
 
 // Object identifiers with their parameters, as they stand in an AlgorithmIdentifier (RFC 5480, 8410, 3279).
@@ -20,12 +23,16 @@ const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// Why a key cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("it holds no public key in PEM form (-----BEGIN PUBLIC KEY-----)")]
+    #[error("it holds no public key and no certificate in PEM form (-----BEGIN PUBLIC KEY-----)")]
     None,
     #[error("not a list of public keys in PEM form: {0}")]
     Pem(String),
     #[error("a public key in it is of no supported kind: ECDSA on P-256, RSA of 2048 to 8192 bits, or Ed25519")]
     Kind,
+    #[error("it holds {0} certificates, and the owner of each would be trusted: leave the one that signs")]
+    Certificates(usize),
+    #[error("the certificate in it cannot be read")]
+    Certificate,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +50,30 @@ pub struct PublicKey {
     /// Where it comes from, for people.
     pub name: String,
     pub kind: Kind,
+    /// When it counts, if a certificate says so.
+    pub validity: Option<Validity>,
     // As `ring` takes it: a point, or a sequence of modulus and exponent.
     key: Vec<u8>,
 }
 
 impl PublicKey {
-    /// All keys of a PEM file. Other things in it are passed over.
+    /// All keys of a PEM file, and that of a certificate, with its validity. Other things in it are passed over.
     pub fn parse(pem: &[u8], name: &str) -> Result<Vec<Self>, KeyError> {
+        let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        let certificates = certificates.map_err(|error| KeyError::Pem(error.to_string()))?;
+        if certificates.len() > 1 {
+            return Err(KeyError::Certificates(certificates.len()));
+        }
+        let certified = certificates.iter().map(|der| {
+            let (key, validity) = certificate::read(der).ok_or(KeyError::Certificate)?;
+            let key = Self::from_der(key, name).ok_or(KeyError::Kind)?;
+            Ok(PublicKey { validity: Some(validity), ..key })
+        });
         let keys = SubjectPublicKeyInfoDer::pem_slice_iter(pem).map(|item| {
             let der = item.map_err(|error| KeyError::Pem(error.to_string()))?;
             Self::from_der(&der, name).ok_or(KeyError::Kind)
         });
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let keys = certified.chain(keys).collect::<Result<Vec<_>, _>>()?;
         if keys.is_empty() { Err(KeyError::None) } else { Ok(keys) }
     }
 
@@ -74,7 +93,7 @@ impl PublicKey {
             }
             _ => return None,
         };
-        Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, key: key.to_vec() })
+        Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, validity: None, key: key.to_vec() })
     }
 
     /// Of the two halves of a key: `key` is a point, or for RSA a sequence of modulus and exponent.

@@ -6,6 +6,7 @@
 
 mod attestation;
 pub mod bundle;
+mod certificate;
 mod check;
 pub mod claim;
 mod der;

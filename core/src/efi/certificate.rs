@@ -95,11 +95,18 @@ pub(super) fn rsa_encryption() -> Vec<u8> {
     der::element(SEQUENCE, &[RSA_OID, NULL])
 }
 
-// What is needed of a certificate, each part whole but for the last two.
+/// Of any certificate in DER form: its key (SubjectPublicKeyInfo, DER), and the two times between which it is valid, one
+/// behind the other. `None`: it is no certificate.
+pub fn key_and_validity(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    Fields::of(bytes).map(|fields| (fields.info, fields.validity))
+}
+
+// What is needed of a certificate, each part whole but for the times and the last two.
 struct Fields<'b> {
     signed: &'b [u8],
     serial: &'b [u8],
     issuer: &'b [u8],
+    validity: &'b [u8],
     subject: &'b [u8],
     info: &'b [u8],
     algorithm: &'b [u8],
@@ -119,11 +126,11 @@ impl<'b> Fields<'b> {
         der::only(serial, INTEGER)?;
         let (_algorithm, rest) = der::split(rest, SEQUENCE)?;
         let (issuer, rest) = der::split_whole(rest)?;
-        let (_validity, rest) = der::split(rest, SEQUENCE)?;
+        let (validity, rest) = der::split(rest, SEQUENCE)?;
         let (subject, rest) = der::split_whole(rest)?;
         der::only(subject, SEQUENCE)?;
         let (info, _extensions) = der::split_whole(rest)?;
-        Some(Fields { signed, serial, issuer, subject, info, algorithm, signature })
+        Some(Fields { signed, serial, issuer, validity, subject, info, algorithm, signature })
     }
 }
 

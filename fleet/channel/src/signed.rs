@@ -1,7 +1,10 @@
 //! Who has signed an image, by the signatures that lie beside it in its registry. The verifier is the installer's own. It
 //! blocks.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use slipway::{
     payload::{SourceRef, image::ImageSource},
@@ -39,7 +42,8 @@ fn signers(repository: &Repository, demand: &Signatures, digest: Sha256) -> Resu
     // What a channel goes by, version and labels, may stand in the index: who signed only a manifest did not sign that.
     let evidence = Evidence { images: vec![digest], ..evidence };
     // Whoever has signed it is wanted here: how many are enough is decided later.
-    let anybody = Requirement { keys, threshold: 1, identity: None, by: "the channel".to_owned() };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let anybody = Requirement { keys, threshold: 1, identity: None, now, by: "the channel".to_owned() };
     let signers = check(&anybody, &evidence).map_err(|e| e.to_string())?;
     Ok(signers.into_iter().map(|signer| signer.key).collect())
 }

@@ -3,22 +3,25 @@
 //! All offsets are known before the first layer is read, so the archive can be streamed into the middle of a file. The
 //! same image gives the same bytes whatever store it comes from.
 
-use std::{collections::BTreeMap, io::Read};
+use std::{collections::BTreeSet, io::Read};
 
-use oci_spec::image::Descriptor;
+use oci_spec::image::{Descriptor, MediaType};
 
 use super::{
     ImageError, ImageStore,
-    layout::empty_index,
+    layout::{descriptor_of, empty_index},
+    local::REF_NAME,
     pull::manifest_descriptor,
     resolve::{Resolved, resolve},
-    signatures,
+    signatures::{self, Beside},
     store::sha256_of,
 };
 use crate::trust::Evidence;
 use slipway_core::{digest::Sha256, kernel::arch::Arch, payload::manifest::FileInfo};
 
 const BLOCK_BYTES: u64 = 512;
+// The tag of the image in an archive that has signatures as well.
+const IMAGE_NAME: &str = "image";
 
 pub struct Archive {
     store: Box<dyn ImageStore>,
@@ -26,6 +29,9 @@ pub struct Archive {
     names: [Sha256; 2],
     parts: Vec<Part>,
     bytes: u64,
+    // Names what lies beside the image.
+    beside: Option<Sha256>,
+    unknown: Option<ImageError>,
 }
 
 struct Part {
@@ -48,8 +54,14 @@ impl Archive {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
         let names = image.names();
-        let mut archive = Archive { store, manifest, names, parts: Vec::new(), bytes: 0 };
-        archive.lay_out(&image)?;
+        let mut archive = Archive { store, manifest, names, parts: Vec::new(), bytes: 0, beside: None, unknown: None };
+        let beside = signatures::beside(&*archive.store, &names);
+        let beside = beside.unwrap_or_else(|error| {
+            // A registry that cannot say what it has beside an image still has the image.
+            archive.unknown = Some(error);
+            vec![]
+        });
+        archive.lay_out(&image, &beside)?;
         Ok(archive)
     }
 
@@ -60,6 +72,16 @@ impl Archive {
     /// The signatures that lie beside the image.
     pub fn evidence(&self) -> Result<Evidence, ImageError> {
         signatures::evidence(&*self.store, &self.names)
+    }
+
+    /// Digest that changes with the signatures and attestations that come with the image; none if there are none.
+    pub fn beside(&self) -> Option<Sha256> {
+        self.beside
+    }
+
+    /// Why nobody knows whether there are any.
+    pub fn unknown(&self) -> Option<&ImageError> {
+        self.unknown.as_ref()
     }
 
     pub fn bytes(&self) -> u64 {
@@ -77,20 +99,39 @@ impl Archive {
         Ok(())
     }
 
-    fn lay_out(&mut self, image: &Resolved) -> Result<(), ImageError> {
+    fn lay_out(&mut self, image: &Resolved, beside: &[Beside]) -> Result<(), ImageError> {
         let wrong = |why: String| ImageError::invalid("index.json", why);
         let mut index = empty_index()?;
-        index.set_manifests(vec![manifest_descriptor(image)?]);
+        let mut own = manifest_descriptor(image)?;
+        if !beside.is_empty() {
+            // Among several manifests other programs find it by a name only.
+            own.set_annotations(Some([(REF_NAME.to_owned(), IMAGE_NAME.to_owned())].into()));
+        }
+        let mut listed = vec![own];
+        for Beside { tag, manifest, .. } in beside {
+            let mut descriptor = descriptor_of(&MediaType::ImageManifest, manifest)?;
+            descriptor.set_annotations(tag.clone().map(|tag| [(REF_NAME.to_owned(), tag)].into()));
+            listed.push(descriptor);
+        }
+        index.set_manifests(listed);
         let index = serde_json::to_vec(&index).map_err(|e| wrong(e.to_string()))?;
+        self.beside = (!beside.is_empty()).then(|| Sha256::of(&index));
         self.document("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}".to_vec())?;
         self.document("index.json", index)?;
         self.document(&blob(self.manifest), image.manifest.bytes.clone())?;
+        // Two may be the same, but each must be in the archive once.
+        let mut blobs = BTreeSet::from([self.manifest]);
+        for bytes in self.documents_beside(image, beside)? {
+            let digest = Sha256::of(&bytes);
+            if blobs.insert(digest) {
+                self.document(&blob(digest), bytes)?;
+            }
+        }
         let layers = image.layers.iter().map(|layer| &layer.descriptor);
-        // An image may use the same layer twice, but its blob must be in the archive once.
-        let mut blobs = BTreeMap::new();
-        for descriptor in [&image.config].into_iter().chain(layers) {
+        let beside = beside.iter().flat_map(|beside| &beside.blobs);
+        for descriptor in [&image.config].into_iter().chain(layers).chain(beside) {
             let digest = sha256_of(descriptor)?;
-            if blobs.insert(digest, ()).is_none() {
+            if blobs.insert(digest) {
                 let info = FileInfo { name: blob(digest), size: descriptor.size(), sha256: digest };
                 self.file(info, Content::Blob(Box::new(descriptor.clone())))?;
             }
@@ -98,6 +139,20 @@ impl Archive {
         // Two blocks of zeros end a tar archive.
         self.bytes += 2 * BLOCK_BYTES;
         Ok(())
+    }
+
+    /// The manifests that hold signatures, and what is signed if that is an index: it says that the image is one of it.
+    fn documents_beside(&self, image: &Resolved, beside: &[Beside]) -> Result<Vec<Vec<u8>>, ImageError> {
+        let mut all = Vec::new();
+        for Beside { image: signed, manifest, .. } in beside {
+            all.push(manifest.clone());
+            let index = match &image.index {
+                Some(bytes) if *signed == image.root => Some(bytes.clone()),
+                _ => self.store.by_digest(*signed)?,
+            };
+            all.extend(index.filter(|bytes| Sha256::of(bytes) == *signed));
+        }
+        Ok(all)
     }
 
     fn document(&mut self, name: &str, bytes: Vec<u8>) -> Result<(), ImageError> {

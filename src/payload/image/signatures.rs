@@ -145,13 +145,15 @@ fn signatures(store: &dyn ImageStore, holder: &Holder, found: &mut Vec<Attached>
         let place = format!("{}, layer {}", holder.name, n + 1);
         if let Some(signature) = signature_in(layer) {
             let (signed, signature) = (signed_document(store, layer, &place)?, signature.clone().into_bytes());
-            found.push(Attached { place, form: Form::SimpleSigning, signed, signature });
+            found.push(Attached { place, form: Form::SimpleSigning, signed, signature, validity: None });
         } else if is_bundle(layer) {
-            let opened = bundle::open(&signed_document(store, layer, &place)?);
-            let (signed, signatures) = opened.map_err(|why| ImageError::invalid(&place, why))?;
+            let bytes = signed_document(store, layer, &place)?;
+            let wrong = |why| ImageError::invalid(&place, why);
+            let (signed, signatures) = bundle::open(&bytes).map_err(wrong)?;
+            let validity = bundle::validity(&bytes).map_err(wrong)?;
             found.extend(signatures.into_iter().map(|signature| {
                 let (place, signed) = (place.clone(), signed.clone());
-                Attached { place, form: Form::Statement, signed, signature: signature.into_bytes() }
+                Attached { place, form: Form::Statement, signed, signature: signature.into_bytes(), validity }
             }));
         }
         if found.len() > MAX_SIGNATURES {

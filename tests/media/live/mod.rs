@@ -4,6 +4,7 @@
 mod made;
 mod refused;
 mod same_bytes;
+mod signed;
 
 use std::{
     fs,

@@ -7,6 +7,7 @@ mod images;
 mod policy;
 mod signing;
 mod upgrades;
+mod validity;
 
 use std::path::Path;
 
