@@ -62,6 +62,7 @@ mod power_cut;
 mod qemu;
 mod sealed;
 mod secure_boot;
+mod secure_changes;
 mod secure_loader;
 mod tags;
 mod terminal;
