@@ -219,6 +219,26 @@ impl Image {
         run("mcopy", ["-o", "-i", &self.volume(boot_partition(slot)), file, &format!("::/{name}")]);
     }
 
+    /// Change a text in a file of a slot, as a file system does it.
+    pub fn replace_in_file(&self, slot: char, name: &str, from: &str, to: &str) {
+        let (volume, inside) = (self.volume(boot_partition(slot)), format!("::/{name}"));
+        let text = String::from_utf8(run("mcopy", ["-i", &volume, &inside, "-"])).expect("the file is text");
+        assert!(text.contains(from), "{name} has no {from}");
+        let file = self.dir.path().join(name);
+        fs::write(&file, text.replace(from, to)).expect("a temporary file can be written");
+        let file = file.to_str().expect("paths of tests are UTF-8");
+        run("mcopy", ["-o", "-i", &volume, file, &inside]);
+    }
+
+    /// Put a file into a new directory of a slot, where an installer puts none.
+    pub fn put_into_slot(&self, slot: char, dir: &str, name: &str, bytes: &[u8]) {
+        let (volume, file) = (self.volume(boot_partition(slot)), self.dir.path().join(name));
+        fs::write(&file, bytes).expect("a temporary file can be written");
+        run("mmd", ["-i", &volume, &format!("::/{dir}")]);
+        let file = file.to_str().expect("paths of tests are UTF-8");
+        run("mcopy", ["-i", &volume, file, &format!("::/{dir}/{name}")]);
+    }
+
     /// Remove a file of a slot.
     pub fn remove_file(&self, slot: char, name: &str) {
         self.remove(boot_partition(slot), name);

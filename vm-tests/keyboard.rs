@@ -57,6 +57,20 @@ fn other_keys_change_nothing_under_bios() {
     }
 }
 
+/// Asked for at install: keys are for nobody, whichever they are.
+#[test]
+fn without_a_menu_no_key_does_anything_under_uefi() {
+    let image = Image::installed(VERSION, &["--boot-menu=false"]);
+    image.copy_slot_a_to_slot_b();
+    image.set_boot_env(&["seq=2", "b=good"]);
+    let mut console = start(Firmware::Uefi, &image);
+    console.press_until(&[SLIPWAY.key, "b", "spc"], "slipway: slot A try=0: booting");
+    console.expect_os(VERSION, 'A', 0);
+    if console.shows(SLIPWAY.release) {
+        console.fail("a key has done something");
+    }
+}
+
 /// A trial stays due while somebody is asked, and is made when nobody answers.
 #[test]
 fn without_an_answer_the_trial_goes_on_by_grub_under_uefi() {

@@ -1,11 +1,14 @@
 //! Slipway's own loader, by which a disk boots under UEFI. The rule is the one of the model and of `installer
 //! status`: what that foresees is what boots.
 
+use std::time::Instant;
+
 use crate::{
     boot_rule::assert_try_is_spent,
     campaign,
     console::Console,
     image::{BOOT_ENVS, Image},
+    is_campaign,
     qemu::{Drive, Firmware, Machine},
     world::VERSION,
 };
@@ -118,4 +121,37 @@ fn no_kernel_never_starts(firmware: Firmware) {
     let mut console = start(firmware, &image);
     console.wait_for("slipway: slot A does not start: the firmware does not load vmlinuz");
     console.wait_for("slipway: no slot can be booted");
+}
+
+/// How long it takes from the firmware's last word to the kernel's first one, by either loader, in turns on the same machine
+/// with the same system. It prints that, and judges nothing: a busy machine is no fault of a loader.
+#[test]
+fn the_time_to_the_kernel_is_told() {
+    if !is_campaign("the_time_to_the_kernel_is_told") {
+        return;
+    }
+    const LOADERS: [&str; 2] = ["slipway", "grub"];
+    let args = |loader| ["--efi-loader", loader, "--extra-kernel-arg=-quiet", "--extra-kernel-arg=earlyprintk=serial"];
+    let images = LOADERS.map(|loader| Image::installed_for(Firmware::Uefi, &args(loader)));
+    let mut seconds = [vec![], vec![]];
+    for _ in 0..5 {
+        for (image, seconds) in images.iter().zip(&mut seconds) {
+            let mut console = start(Firmware::Uefi, image);
+            console.wait_for("BdsDxe: starting Boot");
+            let began = Instant::now();
+            console.wait_for("Linux version ");
+            seconds.push(began.elapsed().as_secs_f64());
+            console.expect_os(VERSION, 'A', 0);
+        }
+    }
+    let medians = seconds.map(|mut seconds| {
+        seconds.sort_by(f64::total_cmp);
+        eprintln!("{seconds:.2?}");
+        seconds[seconds.len() / 2]
+    });
+    let ratio = medians[0] / medians[1];
+    eprintln!(
+        "to the kernel: {:.2} s by {}, {:.2} s by {}: {ratio:.2}",
+        medians[0], LOADERS[0], medians[1], LOADERS[1]
+    );
 }

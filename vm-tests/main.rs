@@ -63,6 +63,7 @@ mod qemu;
 mod renewal;
 mod sealed;
 mod secure_boot;
+mod secure_changes;
 mod secure_loader;
 mod tags;
 mod terminal;

@@ -139,6 +139,20 @@ impl Bench {
         bench
     }
 
+    /// Has the firmware revoke a program: a signed one of its own writes that to dbx.
+    pub fn revoke(&self, program: &str) {
+        let signer = self.signer("keys");
+        let signer = signer.each_ref().map(String::as_str);
+        let revoke = self.arg("revoke", program);
+        self.keys("revoked", &[&signer[..], &[revoke.as_str()]].concat());
+        self.payload("revoking", &[self.path("revoked/dbx.auth")]);
+        self.uki("revoking", "revoking.efi", &signer);
+        let mut console = self.machine("revoking.efi").start();
+        console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
+        console.wait_for("SLIPWAY-WROTE dbx");
+        console.expect_power_off();
+    }
+
     pub fn refuses(&self, program: &str) {
         let mut console = self.machine(program).start();
         console.wait_for("Access Denied");
@@ -170,17 +184,10 @@ fn firmware_starts_what_our_keys_have_signed_and_nothing_else() {
     for program in ["unsigned.efi", "other.efi", "changed.efi"] {
         bench.refuses(program);
     }
-    let revoke = [bench.arg("revoke", "signed.efi")];
-    bench.keys("revoked", &[&signer[..], &revoke.each_ref().map(String::as_str)].concat());
-    bench.payload("second", &[bench.path("revoked/dbx.auth")]);
-    bench.uki("second", "revoking.efi", &signer);
     let mut console = bench.machine("signed.efi").start();
     console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
     console.expect_power_off();
-    let mut console = bench.machine("revoking.efi").start();
-    console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");
-    console.wait_for("SLIPWAY-WROTE dbx");
-    console.expect_power_off();
+    bench.revoke("signed.efi");
     bench.refuses("signed.efi");
     let mut console = bench.machine("revoking.efi").start();
     console.wait_for("SLIPWAY-FIRMWARE setup=00 secure=01");

@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// What the tests begin with: a machine that has our keys, and a disk with a signed loader and one signed system.
-struct Node {
-    bench: Bench,
-    image: Image,
+pub struct Node {
+    pub bench: Bench,
+    pub image: Image,
 }
 
 impl Node {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let node = Node { bench: Bench::enrolled(), image: Image::blank(4 * GIB) };
         node.payload("first", VERSION, "keys");
         let assets = node.bench.signed_loader();
@@ -31,12 +31,12 @@ impl Node {
         node
     }
 
-    fn source(&self, name: &str) -> String {
+    pub fn source(&self, name: &str) -> String {
         format!("--source=dir:{}", self.bench.path(name).display())
     }
 
     /// A payload with a unified kernel image that these keys have signed. Nobody confirms what it boots.
-    fn payload(&self, name: &str, version: &str, keys: &str) {
+    pub fn payload(&self, name: &str, version: &str, keys: &str) {
         let payload = self.bench.path(name);
         run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
         for list in ["SHA256SUMS", "manifest.json"] {
@@ -44,19 +44,18 @@ impl Node {
         }
         let signer = self.bench.signer(keys);
         let signer = signer.each_ref().map(String::as_str);
-        self.bench.uki(
-            name,
-            &format!("{name}/uki.efi"),
-            &[&signer[..], &["--extra-kernel-arg=slipway.scenario=unconfirmed"]].concat(),
-        );
+        let words = ["slipway.scenario=unconfirmed", "slipway.rootfs=@squashfs-sha256@"];
+        let words = words.map(|word| format!("--extra-kernel-arg={word}"));
+        let words = words.each_ref().map(String::as_str);
+        self.bench.uki(name, &format!("{name}/uki.efi"), &[&signer[..], &words].concat());
         self.bench.installer(&["checksum", &payload.display().to_string()]);
     }
 
-    fn start(&self) -> Console {
+    pub fn start(&self) -> Console {
         self.start_from(self.image.path())
     }
 
-    fn start_from(&self, disk: &Path) -> Console {
+    pub fn start_from(&self, disk: &Path) -> Console {
         let drive = Drive::new(disk).boot_index(1).kept();
         Machine::with_secure_boot(&self.bench.path("variables")).memory(1024).drive(&drive).start()
     }

@@ -419,6 +419,10 @@ pub struct SystemArgs {
     /// What boots the disk under UEFI. Under BIOS it is GRUB [default: slipway].
     #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
     pub efi_loader: Option<EfiLoader>,
+    /// Offer the other slot to somebody who presses a key while the machine starts; false: no key does anything
+    /// [default: true].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub boot_menu: Option<bool>,
     /// Architecture of the machine.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,

@@ -72,6 +72,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             format_data: None,
             encrypted: vec![],
             bootable_mbr: false,
+            boot_menu: true,
             kernel_args: KernelArgsRequest {
                 platform: Some(Some(profile.platform)),
                 config: None,

@@ -103,6 +103,7 @@ impl SystemArgs {
             format_data: self.format_data,
             encrypted: defaults.encrypted(),
             bootable_mbr: defaults.legacy_bios_support(),
+            boot_menu: self.boot_menu.unwrap_or(true),
             kernel_args: KernelArgsRequest {
                 platform: self.platform.and_then(|platform| platform.0).map(Some),
                 config: Some(self.config.clone()).filter(|config| !config.is_empty()),

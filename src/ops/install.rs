@@ -63,6 +63,7 @@ impl Request {
             // An explicit --format-data overrides what the config says about encryption.
             encrypted: if system.format_data.is_none() { system.encrypted.clone() } else { vec![] },
             bootable_mbr: system.bootable_mbr,
+            no_menu: !system.boot_menu,
             slot_bytes: system.slot_bytes.unwrap_or(DEFAULT_SLOT_BYTES),
             ids,
             args: self.kernel_args.clone(),

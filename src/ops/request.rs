@@ -103,6 +103,8 @@ pub struct SystemRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR bootable, for old BIOSes that insist on it.
     pub bootable_mbr: bool,
+    /// Whether somebody at the keyboard may choose a slot.
+    pub boot_menu: bool,
     pub kernel_args: KernelArgsRequest,
     pub meta: Vec<(u8, Vec<u8>)>,
     /// What boots the disk under UEFI.

@@ -29,6 +29,7 @@ const BOOLEAN: &[&str] = &[
     "allow-any-version",
     "allow-older",
     "allow-unsigned",
+    "boot-menu",
     "check",
     "dry-run",
     "force",

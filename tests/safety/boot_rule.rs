@@ -346,6 +346,28 @@ fn a_key_offers_the_other_slot_and_changes_nothing() {
     assert_eq!((booted(&log).slot, log.contains(OFFER)), (Some(Slot::A), false), "{log}");
 }
 
+/// `menu=off`: neither a key nor Shift offers anything, and what was to boot boots, a trial too.
+#[test]
+fn where_nobody_may_choose_no_key_does_anything() {
+    let rig = Rig::new();
+    let locked = BootEnv { no_menu: true, ..two_good(7, Slot::B) };
+    let states = PerSlot { a: SlotState::Trial, b: SlotState::Good };
+    for (env, boots) in [
+        (locked.clone(), Booted { slot: Some(Slot::B), trial: false }),
+        (BootEnv { once: Some(Slot::A), states, ..locked }, Booted { slot: Some(Slot::A), trial: true }),
+    ] {
+        rig.set_env(&env);
+        for keys in [ESC.to_owned(), ESC.repeat(1000)] {
+            rig.set_env(&env);
+            let log = rig.grub.run_with_keys(&keys, Some(("slipway: ", ESC)));
+            assert_eq!(outcome(&log).as_ref(), Some(&boots), "{log}");
+            assert!(!log.contains("can be booted instead") && !log.contains(OFFER), "{log}");
+        }
+    }
+    // It holds through the change that GRUB itself makes.
+    assert!(rig.copies().iter().all(|copy| BootEnv::parse(copy).is_some_and(|env| env.no_menu && env.once.is_none())));
+}
+
 #[test]
 fn grub_takes_the_copy_that_counts() {
     let rig = Rig::new();

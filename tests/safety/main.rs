@@ -7,3 +7,4 @@
 mod boot_rule;
 mod crash;
 mod grow;
+mod grub_images;

@@ -241,6 +241,7 @@ fn a_file_too_large_for_fat() {
         format_data: false,
         encrypted: vec![],
         bootable_mbr: false,
+        no_menu: false,
         slot_bytes: 8 << 30,
         ids: Ids { disk: Uuid::nil(), parts: [Uuid::nil(); 7], time: 0 },
         args: KernelArgs::default(),

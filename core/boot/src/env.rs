@@ -32,6 +32,9 @@ pub struct BootEnv {
     pub states: PerSlot<SlotState>,
     /// Whether GRUB checks kernel and initramfs before it loads them; `check=off` in the block turns it off.
     pub check: bool,
+    /// Nobody at the keyboard may choose a slot: `menu=off` in the block.
+    #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "core::ops::Not::not"))]
+    pub no_menu: bool,
     /// When the installer last changed the state of each slot. GRUB, which turns `trial` into `tried`, records no time.
     pub since: PerSlot<Option<u64>>,
     /// The slot activated last; with its state this tells how the trial ended.
@@ -65,6 +68,7 @@ impl BootEnv {
             once: None,
             states: PerSlot { a: SlotState::Good, b: SlotState::Empty },
             check: true,
+            no_menu: false,
             since: PerSlot { a: Some(now), b: None },
             last_trial: None,
             refused: None,
@@ -100,6 +104,7 @@ impl BootEnv {
             once: slot("once"),
             states: PerSlot { a: state("a"), b: state("b") },
             check: block.get("check") != Some("off"),
+            no_menu: block.get("menu") == Some("off"),
             since: PerSlot { a: time("a_since"), b: time("b_since") },
             last_trial: slot("last_trial"),
             refused: block.get("refused").and_then(Refused::parse),
@@ -122,6 +127,9 @@ impl BootEnv {
         ];
         if !self.check {
             pairs.push(("check", "off".to_owned()));
+        }
+        if self.no_menu {
+            pairs.push(("menu", "off".to_owned()));
         }
         for (key, time) in [("a_since", self.since.a), ("b_since", self.since.b)] {
             pairs.extend(time.map(|t| (key, t.to_string())));
@@ -367,7 +375,7 @@ mod tests {
                 for once in [None, Some(Slot::A), Some(Slot::B)] {
                     let mut e = env(Slot::B, once, a, b);
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e.clone()));
-                    e.check = false;
+                    (e.check, e.no_menu) = (false, true);
                     (e.medium, e.rebuilt, e.history) = (Some(MediumId(0xbeef)), true, Some(7));
                     e.refused = Some(Refused { slot: Slot::A, fault: Fault::Load });
                     assert_eq!(BootEnv::parse(e.render().as_bytes()), Some(e));
@@ -402,7 +410,14 @@ mod tests {
     #[test]
     fn the_longest_state_fits_into_a_sector() {
         let mut e = env(Slot::A, Some(Slot::B), SlotState::Empty, SlotState::Trial);
-        e = BootEnv { seq: MAX_SEQ, check: false, last_trial: Some(Slot::B), format_ephemeral: true, ..e };
+        e = BootEnv {
+            seq: MAX_SEQ,
+            check: false,
+            no_menu: true,
+            last_trial: Some(Slot::B),
+            format_ephemeral: true,
+            ..e
+        };
         (e.medium, e.rebuilt, e.history) = (Some(MediumId(u64::MAX)), true, Some(999_999_999));
         e.since = PerSlot { a: Some(u64::from(u32::MAX)), b: Some(u64::from(u32::MAX)) };
         for n in 0..9 {

@@ -48,7 +48,8 @@ pub trait Machine {
 /// Boots. Comes back only if no slot can be booted.
 pub fn run(machine: &mut impl Machine) {
     let mut state = State::read(machine);
-    if machine.is_asked() {
+    // Where both copies are lost, nothing says that nobody may choose.
+    if state.env().is_none_or(|env| !env.no_menu) && machine.is_asked() {
         by_hand(machine, &state);
     }
     if let Some((trial, spent)) = state.env().and_then(BootEnv::spent) {

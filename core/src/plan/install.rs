@@ -64,6 +64,8 @@ pub struct InstallRequest {
     pub encrypted: Vec<Part>,
     /// Mark the protective MBR's entry active: some BIOSes boot nothing else.
     pub bootable_mbr: bool,
+    /// Nobody at the keyboard may choose a slot.
+    pub no_menu: bool,
     pub slot_bytes: u64,
     pub ids: Ids,
     pub args: KernelArgs,
@@ -281,7 +283,12 @@ fn esp(
     version: Option<&String>,
 ) -> Volume {
     let first = first_entry(request, version);
-    let env = BootEnv { medium: request.medium, history: Some(first.n), ..BootEnv::installed(request.ids.time) };
+    let env = BootEnv {
+        no_menu: request.no_menu,
+        medium: request.medium,
+        history: Some(first.n),
+        ..BootEnv::installed(request.ids.time)
+    };
     let env = env.render();
     let image = format!("EFI/BOOT/{}", request.arch.efi_image());
     let mut files = vec![VolumeFile::copied(&image, efi, Content::EfiImage)];

@@ -65,6 +65,7 @@ pub fn request(n: u8) -> InstallRequest {
         format_data: true,
         encrypted: vec![],
         bootable_mbr: false,
+        no_menu: false,
         slot_bytes: 36 * MIB,
         ids: Ids {
             disk: Uuid::from_u128(u128::from(n) + 1),

@@ -216,6 +216,19 @@ fn a_slot_that_is_chosen_boots_once_and_nothing_is_written() {
     assert_eq!(medium.offered, [(Slot::A, "good")]);
 }
 
+#[test]
+fn where_nobody_may_choose_no_key_does_anything() {
+    let locked = BootEnv { no_menu: true, ..armed() };
+    let mut medium = Medium::new([&locked, &locked], per_slot(true, true));
+    medium.hand = Some(Slot::A);
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: true, check: true }), "the trial that is due");
+    assert_eq!(medium.offered, []);
+    // What spends the try writes the rest as it was.
+    assert!(medium.envs().into_iter().flatten().all(|env| env.no_menu));
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
+    assert_eq!(medium.offered, []);
+}
+
 fn states() -> impl Strategy<Value = BootEnv> {
     let slot = prop_oneof![Just(Slot::A), Just(Slot::B)];
     let state = prop::sample::select(vec![

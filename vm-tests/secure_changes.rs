@@ -1,0 +1,105 @@
+//! What is changed on a disk under Secure Boot, one thing at a time, and what takes its place. Whoever changes a file changes
+//! what lies beside it, too: the checks of the boot loader are off, and the lists of digests say what there is now.
+
+use std::fs;
+
+use crate::{
+    boot_rule::assert_try_is_spent,
+    image::{BOOT_ENVS, Image},
+    is_campaign,
+    qemu::{Drive, Firmware, Machine},
+    secure_loader::Node,
+    world::{VERSION, VERSION_2, run},
+};
+
+/// Where these bytes are in a file of the payload, which is in slot A as it is.
+fn place(node: &Node, name: &str, bytes: &[u8]) -> u64 {
+    let file = fs::read(node.bench.path("first").join(name)).expect("it was made");
+    let at = file.windows(bytes.len()).position(|window| window == bytes).expect("it is in there");
+    node.image.file_of_slot('A', name).0 + at as u64
+}
+
+/// A copy of the disk on which one bit is another.
+fn changed(node: &Node, offset: u64) -> Image {
+    let image = node.image.copy();
+    image.flip_bit(offset);
+    image.set_boot_env(&["check=off"]);
+    image
+}
+
+/// One bit of the initramfs, or of the arguments, in the unified kernel image; one of the squashfs, with a list of digests
+/// that fits. None of it runs. The unsigned files beside the image may say what they want, and still boot under BIOS.
+#[test]
+fn nothing_of_a_signed_system_can_be_changed() {
+    if !is_campaign("nothing_of_a_signed_system_can_be_changed") {
+        return;
+    }
+    let node = Node::new();
+    let initramfs = fs::read(node.bench.path("first/initramfs.xz")).expect("it is in the payload");
+    let middle = initramfs.len() / 2;
+    for at in [
+        place(&node, "uki.efi", b"slipway.scenario=unconfirmed"),
+        place(&node, "uki.efi", &initramfs[middle..middle + 64]),
+    ] {
+        let image = changed(&node, at);
+        let mut console = node.start_from(image.path());
+        console.wait_for("slipway: slot A does not start: the firmware refuses uki.efi");
+        console.wait_for("slipway: no slot can be booted");
+        if console.shows("SLIPWAY-") {
+            console.fail("a changed system has run");
+        }
+    }
+
+    let squashfs = node.image.file_of_slot('A', "rootfs.squashfs");
+    let image = changed(&node, squashfs.0 + squashfs.1 / 2);
+    lists_what_is_there(&node, &image);
+    let mut console = node.start_from(image.path());
+    console.wait_for("SLIPWAY-FAIL reason=rootfs.squashfs of slot A is not the one that the command line names");
+    if console.shows("SLIPWAY-OK") {
+        console.fail("a changed squashfs has run");
+    }
+    drop(console);
+
+    // A file that the stub hands to the initramfs, and that nobody has verified.
+    let beside = node.image.copy();
+    beside.put_into_slot('A', "uki.efi.extra.d", "evil.cred", b"slipway.scenario=panic slipway.shell\n");
+    node.start_from(beside.path()).expect_os(VERSION, 'A', 0);
+
+    let drive = Drive::new(node.image.path()).boot_index(1);
+    Machine::new(Firmware::Bios).memory(1024).drive(&drive).start().expect_os(VERSION, 'A', 0);
+}
+
+/// The digest of the squashfs as it is now, where SHA256SUMS in slot A has the old one.
+fn lists_what_is_there(node: &Node, image: &Image) {
+    let was = fs::read(node.bench.path("first/rootfs.squashfs")).expect("it is in the payload");
+    let mut is = was.clone();
+    let middle = is.len() / 2;
+    is[middle] ^= 0x10;
+    let digest = |bytes: &[u8]| {
+        let file = node.bench.path("squashfs");
+        fs::write(&file, bytes).expect("a temporary file can be written");
+        let line = run("sha256sum", [file.as_os_str()]);
+        String::from_utf8_lossy(&line[..64]).into_owned()
+    };
+    image.replace_in_file('A', "SHA256SUMS", &digest(&was), &digest(&is));
+}
+
+/// The system of a trial is revoked after it was written: the firmware refuses it, and the default comes in the same run.
+#[test]
+fn a_trial_that_dbx_revokes_gives_way_in_the_same_run() {
+    if !is_campaign("a_trial_that_dbx_revokes_gives_way_in_the_same_run") {
+        return;
+    }
+    let node = Node::new();
+    node.payload("second", VERSION_2, "keys");
+    node.image.installer_from('A', 0, "upgrade", &[&node.source("second")]);
+    node.bench.revoke("second/uki.efi");
+    let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
+    // A machine that may not reset.
+    let mut console = node.start();
+    console.wait_for("slipway: slot B does not start: the firmware refuses uki.efi");
+    console.wait_for("slipway: trial of slot B failed, booting the default");
+    console.expect_os(VERSION, 'A', 0);
+    let armed = [&armed[..], &["refused=B:load".to_owned()]].concat();
+    assert_try_is_spent(&node.image, &armed, &console.switch_off());
+}
