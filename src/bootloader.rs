@@ -8,7 +8,8 @@ use std::{
 use slipway_core::{
     boot::efi_loader::EfiLoader,
     digest::{Sha256, Sums},
-    disk::gpt::BOOT_CODE_BYTES,
+    disk::{bios, gpt::BOOT_CODE_BYTES},
+    efi::sbat::Sbat,
     kernel::arch::Arch,
     payload::manifest::{FileInfo, SHA256SUMS},
     units::Lba,
@@ -55,6 +56,16 @@ pub struct IsoBios {
 pub struct BiosAssets {
     boot: Vec<u8>,
     core: Vec<u8>,
+}
+
+/// What installed disks of one architecture are renewed with, checked against their SHA256SUMS.
+#[derive(Clone, Debug)]
+pub struct Loaders {
+    pub grub: Vec<u8>,
+    /// `None` in a build without it.
+    pub slipway: Option<Vec<u8>>,
+    /// `None` for an architecture without BIOS.
+    pub bios: Option<BiosAssets>,
 }
 
 // The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else in `assets/` beside
@@ -125,6 +136,33 @@ impl Assets {
     }
 }
 
+impl Loaders {
+    /// `None` where no boot assets are at all.
+    pub fn load(arch: Arch) -> Result<Option<Self>, AssetError> {
+        match AssetDir::find(arch) {
+            Ok(dir) => Self::of(&dir, arch).map(Some),
+            Err(AssetError::NotFound { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {
+        Self::of(&AssetDir::open(dir)?, arch)
+    }
+
+    fn of(dir: &AssetDir, arch: Arch) -> Result<Self, AssetError> {
+        let Assets { efi: grub, bios } = Assets::of(dir, arch, EfiLoader::Grub)?;
+        let slipway = dir.sums.0.contains_key(LOADER).then(|| dir.checked(LOADER)).transpose()?;
+        Ok(Loaders { grub, slipway, bios })
+    }
+
+    /// The UEFI image with this digest.
+    pub fn efi(&self, digest: Sha256) -> Option<&[u8]> {
+        let mut images = [Some(&self.grub), self.slipway.as_ref()].into_iter().flatten();
+        images.find(|image| Sha256::of(image) == digest).map(Vec::as_slice)
+    }
+}
+
 impl IsoAssets {
     pub fn load(arch: Arch) -> Result<Self, AssetError> {
         let dir = AssetDir::find(arch)?;
@@ -153,6 +191,12 @@ impl BiosAssets {
         code[0x5c..0x64].copy_from_slice(&core_at.0.to_le_bytes());
         code[0x66..0x68].copy_from_slice(&[0x90, 0x90]);
         code
+    }
+
+    /// The epoch of the core image; 0 if it does not say one.
+    pub fn epoch(&self) -> u32 {
+        let sbat = bios::sbat_at(&self.core).and_then(|at| self.core.get(at as usize..)).and_then(Sbat::parse);
+        sbat.map_or(0, |sbat| sbat.epoch())
     }
 
     /// core.img for `at`, in whole 512-byte sectors. The block list at 0x1f4 of its first sector says where the rest

@@ -60,6 +60,7 @@ mod operating_systems;
 mod own_debian;
 mod power_cut;
 mod qemu;
+mod renewal;
 mod sealed;
 mod secure_boot;
 mod secure_changes;

@@ -11,11 +11,12 @@
 //! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
 //! | [`slot`] | reads the files of a slot, and compares them with their digests |
 //! | [`kernel`] | starts a kernel with an initramfs and a command line |
+//! | [`mod@sbat`] | says which loader this is, and its epoch |
 //! | [`uki`] | starts a unified kernel image |
 //! | [`variable`] | Secure Boot, and what the loader tells the system |
 //! | [`boot`] | all of these as the machine of the boot rule |
 //!
-//! All `unsafe` of the loader is in [`initrd`], [`image`] and [`disk`]; each block says why it is sound.
+//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`] and [`mod@sbat`]; each place says why it is sound.
 #![no_main]
 #![no_std]
 
@@ -28,6 +29,7 @@ mod env;
 mod image;
 mod initrd;
 mod kernel;
+mod sbat;
 mod slot;
 mod uki;
 mod variable;

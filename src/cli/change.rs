@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::{DiskArgs, PlatformArg, SourceArgs, values};
-use slipway_core::{digest::Sha256, kernel::arch::Arch, rate::ByteRate};
+use slipway_core::{boot::efi_loader::EfiLoader, digest::Sha256, kernel::arch::Arch, rate::ByteRate};
 
 /// What all these verbs share.
 #[derive(Debug, Args)]
@@ -77,6 +77,13 @@ pub struct UpgradeArgs {
     /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
+    /// Leave the boot loaders as they are. Otherwise they become those of this installer, once the new slot is verified.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub keep_bootloader: bool,
+    /// What boots the disk under UEFI from now on [default: slipway, or grub if the disk was installed or updated with
+    /// --efi-loader grub since loaders have epochs].
+    #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL), conflicts_with = "keep_bootloader")]
+    pub efi_loader: Option<EfiLoader>,
 }
 
 #[derive(Debug, Args)]

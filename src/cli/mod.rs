@@ -4,6 +4,7 @@
 
 pub mod argv;
 mod auto_upgrade;
+mod bootloader;
 mod change;
 mod efi;
 pub mod environment;
@@ -21,6 +22,7 @@ mod trust;
 mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
+pub use bootloader::{BootloaderArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs};
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
 pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
@@ -137,6 +139,8 @@ pub enum Verb {
     /// same, so what boots stays the same. Works inside the system and from a rescue system. A slot is called good only
     /// if all its files match their checksums.
     Repair(ChangeArgs),
+    /// Show or renew what starts a disk before any slot: the loader for UEFI, and GRUB for BIOS.
+    Bootloader(BootloaderArgs),
     /// Give EPHEMERAL the rest of a disk that became larger, while everything is mounted.
     ///
     /// After an image was written to a larger disk, or a virtual disk was made larger: moves the backup GPT to the end,

@@ -293,6 +293,7 @@ pub const fn name_of(verb: &Verb) -> &'static str {
         Verb::Attest(_) => "attest",
         Verb::Uki(_) => "uki",
         Verb::Keys(_) => "keys",
+        Verb::Bootloader(_) => "bootloader",
         Verb::Enroll(_) => "enroll",
         Verb::Meta(_) => "meta",
         Verb::Completions { .. } => "completions",

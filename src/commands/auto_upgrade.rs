@@ -100,6 +100,8 @@ fn request(
         allow_older: false,
         arch: Arch::NATIVE,
         limit_rate: args.limit_rate.or(config.limit_rate),
+        keep_bootloader: false,
+        efi_loader: None,
     };
     let reboot = RebootRequest {
         policy,

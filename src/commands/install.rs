@@ -1,6 +1,7 @@
 //! `installer install`, and the upgrade that machined starts with `install --upgrade=true`.
 
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     disk::own::NoDisk,
     plan::RunsFrom,
     report::{FailureKind, Observer, Report},
@@ -31,7 +32,7 @@ pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -
         if args.zero == Some(true) {
             observer.note("--zero has no effect with --upgrade");
         }
-        return upgrade(&disk, system, !args.force, &defaults, observer);
+        return upgrade(&disk, system, !args.force, args.system.efi_loader, &defaults, observer);
     }
     let request = install::Request {
         kernel_args: system.kernel_args.fresh_here(),
@@ -51,6 +52,7 @@ fn upgrade(
     disk: &DiskRequest,
     system: SystemRequest,
     preserve: bool,
+    efi_loader: Option<EfiLoader>,
     defaults: &Defaults,
     observer: &mut dyn Observer,
 ) -> Result<Report, Failure> {
@@ -66,6 +68,8 @@ fn upgrade(
         allow_older: false,
         arch: system.arch,
         limit_rate: None,
+        keep_bootloader: false,
+        efi_loader,
     };
     ops::upgrade::run(disk, &request, options, observer).map(Report::Change)
 }

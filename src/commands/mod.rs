@@ -2,6 +2,7 @@
 
 mod asked;
 mod auto_upgrade;
+mod bootloader;
 mod change;
 mod checksum;
 mod completions;
@@ -55,6 +56,7 @@ fn carry_out(verb: Verb, environment: Environment, progress: &mut dyn Observer) 
         Verb::Guard(args) => change::guard(args, progress),
         Verb::Rollback(args) => change::rollback(&args, progress),
         Verb::Repair(args) => change::repair(&args, progress),
+        Verb::Bootloader(args) => bootloader::run(args.verb, progress),
         Verb::Grow(args) => change::grow(&args, progress),
         Verb::Wipe(args) => change::wipe(&args, progress),
         Verb::Status(args) => {

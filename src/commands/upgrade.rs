@@ -17,7 +17,12 @@ use crate::{
 
 pub fn run(args: &UpgradeArgs, defaults: &Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let afterwards = activated(args.preserve, defaults);
-    let request = Request { meta: meta_tags(&args.meta, defaults)?, ..request(&args.stage, afterwards, defaults) };
+    let request = Request {
+        meta: meta_tags(&args.meta, defaults)?,
+        keep_bootloader: args.keep_bootloader,
+        efi_loader: args.efi_loader,
+        ..request(&args.stage, afterwards, defaults)
+    };
     carry_out(&args.stage, &request, observer)
 }
 
@@ -48,6 +53,8 @@ fn request(args: &StageArgs, afterwards: Afterwards, defaults: &Defaults) -> Req
         allow_older: args.allow_older,
         arch: args.arch,
         limit_rate: args.limit_rate,
+        keep_bootloader: true,
+        efi_loader: None,
     }
 }
 

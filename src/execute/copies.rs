@@ -54,6 +54,10 @@ impl Failed {
                 "META keeps the label of the slot to return to, which nothing in Slipway reads"
             }
             Step::WriteHistory { .. } => "`installer history` will not show this change",
+            Step::FreeClusters { .. } => {
+                "what the old boot loader had on the ESP stays lost until the next renewal or fsck"
+            }
+            Step::CountFree { .. } => "the ESP says a wrong number of free clusters until the next renewal or fsck",
             Step::ForgetCached { .. } => "until the next boot other programs may see the old content",
             _ => "the other copy is in force; another such failure would lose both",
         };
@@ -98,7 +102,7 @@ impl Executor<'_, '_> {
         if there { Ok(()) } else { Err(ChangedMeanwhile { what: HISTORY.to_owned() }) }
     }
 
-    fn esp(&self) -> Option<Extent> {
+    pub(super) fn esp(&self) -> Option<Extent> {
         self.plan.steps.iter().find_map(|step| match step {
             Step::ForgetCached { part: Part::Esp, extent } => Some(*extent),
             _ => None,

@@ -3,6 +3,7 @@
 //! Power loss: the writes of a step are flushed, read back from the disk and compared before the next step starts. The
 //! large FAT32 volumes are the exception: the plan has `verify` steps of its own for them (`volume.rs`).
 
+mod bootloader;
 mod copies;
 mod enroll;
 mod grow;
@@ -18,7 +19,7 @@ use anyhow::{Context as _, anyhow, bail};
 use uuid::Uuid;
 
 use crate::{
-    bootloader::Assets,
+    bootloader::{Assets, BiosAssets, Loaders},
     device::{BlockIo, CHUNK_BYTES},
     error::Failure,
     mkfs::{MkfsError, PreparedXfs, XfsSpec},
@@ -73,7 +74,9 @@ pub struct Sources<'a> {
     pub payload: Option<&'a dyn PayloadFiles>,
     /// Needed by plans that make a partition table.
     pub assets: Option<&'a Assets>,
-    /// Needed by plans that change one: the new table, and what LBA 1 holds before.
+    /// Needed by plans that renew the boot loaders.
+    pub loaders: Option<&'a Loaders>,
+    /// Needed by plans that change a partition table: the new table, and what LBA 1 holds before.
     pub grown: Option<(&'a GrownGpt, &'a [u8])>,
 }
 
@@ -198,7 +201,10 @@ impl<'a> Executor<'_, 'a> {
             Step::Blank { head, tail, .. } => self.zero(&[*head, *tail]),
             Step::Erase { extent } => self.erase(*extent),
             Step::WriteVolume { part, extent } => self.write_volume(*part, *extent),
-            Step::WriteCore { extent } => self.small(extent.offset, self.core_image(*extent)?),
+            Step::WriteCore { extent } => {
+                self.is_not_started(*extent)?;
+                self.small(extent.offset, self.core_image(*extent)?)
+            }
             Step::Verify { part, extent } => self.verify(*part, *extent),
             Step::WriteBootEnv { copy, offset, env, over, .. } => {
                 self.still_there(*copy, *offset)?;
@@ -239,6 +245,12 @@ impl<'a> Executor<'_, 'a> {
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => self.grow(step),
+            Step::WriteFile { .. }
+            | Step::LinkClusters { .. }
+            | Step::WriteEntry { .. }
+            | Step::WriteBootCode { .. }
+            | Step::FreeClusters { .. }
+            | Step::CountFree { .. } => self.renew(step),
             Step::RereadTable => {
                 if let Err(e) = self.disk.reread_table() {
                     self.observer
@@ -350,8 +362,13 @@ impl<'a> Executor<'_, 'a> {
     }
 
     fn core_image(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {
-        let bios = self.assets()?.bios.as_ref().ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))?;
-        Ok(bios.core_image(extent.first_lba(self.disk.sector_size())))
+        Ok(self.bios()?.core_image(extent.first_lba(self.disk.sector_size())))
+    }
+
+    fn bios(&self) -> anyhow::Result<&'a BiosAssets> {
+        let shipped = self.sources.loaders.and_then(|loaders| loaders.bios.as_ref());
+        let bios = shipped.or_else(|| self.sources.assets?.bios.as_ref());
+        bios.ok_or_else(|| anyhow!("no BIOS boot images for this architecture"))
     }
 
     fn lba0(&self) -> anyhow::Result<Vec<u8>> {

@@ -6,7 +6,7 @@ use std::io;
 use crate::device::BlockIo;
 use slipway_core::disk::fat::{
     layout::{ATTR_LONG_NAME, MIN_CLUSTERS},
-    name::{LONG_NAME_UNITS, checksum, display_short},
+    name::{LongName, display_short},
 };
 use slipway_core::units::{Extent, MIB};
 
@@ -269,36 +269,6 @@ impl FatWindow {
         read(volume.disk, volume.fat + at, &mut self.bytes)?;
         self.at = at;
         Ok(())
-    }
-}
-
-// The long-name entries that stand before an 8.3 entry.
-#[derive(Default)]
-struct LongName {
-    parts: Vec<(u8, u8, [u16; 13])>,
-}
-
-impl LongName {
-    fn push(&mut self, raw: &[u8]) {
-        // The last part of a name is marked and comes first.
-        if raw[0] & 0x40 != 0 {
-            self.parts.clear();
-        }
-        let units = LONG_NAME_UNITS.map(|at| u16::from_le_bytes([raw[at], raw[at + 1]]));
-        self.parts.push((raw[0] & 0x3f, raw[13], units));
-    }
-
-    /// `None` unless the parts are complete and belong to this 8.3 name.
-    fn name(self, short: &[u8; 11]) -> Option<String> {
-        let sum = checksum(short);
-        let count = self.parts.len();
-        let complete = self.parts.iter().enumerate().all(|(i, (n, s, _))| usize::from(*n) == count - i && *s == sum);
-        if count == 0 || !complete {
-            return None;
-        }
-        let units = self.parts.iter().rev().flat_map(|(_, _, units)| units.iter().copied());
-        let units: Vec<u16> = units.take_while(|u| *u != 0).collect();
-        String::from_utf16(&units).ok()
     }
 }
 

@@ -162,7 +162,7 @@ fn if_undamaged(request: &upgrade::Request, payload: &PayloadFacts, system: &Sys
     }
     let firmware = device::firmware_kernel_args();
     let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
-    Upgrade { request, payload, firmware: &firmware, dry_run: true }.decide(&base, &system)
+    Upgrade { request, payload, firmware: &firmware, renewal: None, dry_run: true }.decide(&base, &system)
 }
 
 /// Decide about the reboot, and do what was decided. None if the slot no longer waits for it.

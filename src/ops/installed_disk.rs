@@ -9,6 +9,7 @@ use slipway_core::{
     boot::slot::Slot,
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
+    plan::bootloader::RenewalRequest,
     plan::{Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
     rate::ByteRate,
     report::{ChangeReport, FailureKind, Observer},
@@ -30,6 +31,11 @@ pub trait Change {
 
     /// Called twice: the hash of the plan is made without the time of day and without who asks.
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals>;
+
+    /// How the boot loaders are renewed, if the change is about them.
+    fn renewal(&self) -> Option<&RenewalRequest> {
+        None
+    }
 
     /// Digest of the payload that the change is about, for the report.
     fn payload(&self, _system: &SystemFacts) -> Option<Sha256> {
@@ -66,6 +72,8 @@ pub enum WrittenOver {
     Table,
     #[error("another program has changed the boot state meanwhile: `installer status` shows what boots now")]
     BootState,
+    #[error("another program has changed the {0} meanwhile: `installer verify` shows what is damaged")]
+    BootChain(String),
     #[error("the partition table changed while META was written")]
     TableUnderMeta,
     #[error("another program has written META meanwhile, without this change: run the same command again")]
@@ -132,6 +140,7 @@ impl<'d> InstalledDisk<'d> {
         now: fn() -> u64,
         observer: &mut dyn Observer,
     ) -> Result<PlannedChange, Failure> {
+        self.look_at_bootloader(change);
         while let Some(slot) = change.to_verify(&self.system) {
             self.verify_slot(slot, observer);
         }
@@ -143,6 +152,11 @@ impl<'d> InstalledDisk<'d> {
         let plan = self.decide(change, 0, Asked::default())?;
         let hash = Plan { warnings: vec![], ..plan }.hash();
         Ok(PlannedChange { hash, plan: self.decide(change, now, self.asked.clone())?, now })
+    }
+
+    fn look_at_bootloader(&mut self, change: &dyn Change) {
+        let found = change.renewal().map(|request| probe::bootloader(self.disk, &self.system.gpt, request));
+        self.system.bootloader = found;
     }
 
     fn decide(&self, change: &dyn Change, now: u64, asked: Asked) -> Result<Plan, Failure> {
@@ -167,6 +181,7 @@ impl<'d> InstalledDisk<'d> {
             .or_fail(FailureKind::Install)?;
         let again = probe::look_again(self.disk, &self.kernel_cmdline, &self.system);
         self.system = again.with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)?;
+        self.look_at_bootloader(change);
         let again = self.decide(change, planned.now, self.asked.clone())?;
         // Tags of META come and go, and a bad sector is not always unreadable.
         if !again.boots_the_same(&planned.plan) {
@@ -195,6 +210,10 @@ impl<'d> InstalledDisk<'d> {
         }
         if env.is_some_and(|env| found.env.as_ref() != Some(env)) {
             return Err(WrittenOver::BootState);
+        }
+        let damage = plan.bootloader.as_ref().and_then(|_| probe::boot_chain(self.disk, &found.gpt).problems().pop());
+        if let Some(damage) = damage {
+            return Err(WrittenOver::BootChain(damage));
         }
         Ok(())
     }

@@ -7,12 +7,14 @@
 pub mod activate;
 pub mod attest;
 pub mod auto_upgrade;
+pub mod bootloader;
 pub mod checksum;
 mod clones;
 pub mod confirm;
 mod copies;
 pub mod efi_signer;
 pub mod enroll;
+mod firmware;
 pub mod grow;
 pub mod guard;
 pub mod health;

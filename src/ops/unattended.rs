@@ -256,6 +256,8 @@ impl LiveSystem {
             allow_older,
             arch: system.arch,
             limit_rate: None,
+            keep_bootloader: false,
+            efi_loader: None,
         }
     }
 }

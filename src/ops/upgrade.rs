@@ -3,19 +3,21 @@
 use std::path::Path;
 
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{efi_loader::EfiLoader, slot::Slot},
     digest::Sha256,
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
-    plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, UpgradeRequest},
+    plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, UpgradeRequest, bootloader::RenewalRequest},
     rate::ByteRate,
     report::{ChangeReport, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, clones::Clones, payload,
+    Change, ChangeOptions, DiskRequest, InstalledDisk, KernelArgsRequest, SourceRequest, bootloader, clones::Clones,
+    payload,
 };
 use crate::{
+    bootloader::Loaders,
     device::{self, Access, Disk},
     error::Failure,
     execute::Sources,
@@ -58,6 +60,10 @@ pub struct Request {
     pub allow_older: bool,
     pub arch: Arch,
     pub limit_rate: Option<ByteRate>,
+    /// Leave the boot loaders as they are.
+    pub keep_bootloader: bool,
+    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    pub efi_loader: Option<EfiLoader>,
 }
 
 pub struct Upgrade<'a> {
@@ -65,6 +71,8 @@ pub struct Upgrade<'a> {
     pub payload: &'a PayloadFacts,
     /// Arguments that the firmware adds to a payload's own.
     pub firmware: &'a [String],
+    /// How the boot loaders are renewed.
+    pub renewal: Option<RenewalRequest>,
     pub dry_run: bool,
 }
 
@@ -120,8 +128,13 @@ impl Change for Upgrade<'_> {
             args: KernelArgs { firmware, ..args },
             meta: request.meta.clone(),
             arch: request.arch,
+            bootloader: self.renewal.clone(),
         };
         plan::upgrade(&request, system, self.payload)
+    }
+
+    fn renewal(&self) -> Option<&RenewalRequest> {
+        self.renewal.as_ref()
     }
 
     fn payload(&self, _: &SystemFacts) -> Option<Sha256> {
@@ -146,6 +159,17 @@ pub fn run(
     onto(&opened, &disk.path, request, options, observer)
 }
 
+/// The boot loaders that go with the installer, if they are to be renewed. An upgrade needs none.
+fn loaders(request: &Request, observer: &mut dyn Observer) -> Option<Loaders> {
+    if request.keep_bootloader || request.afterwards == Afterwards::Staged {
+        return None;
+    }
+    Loaders::load(request.arch).unwrap_or_else(|e| {
+        observer.note(&format!("the boot loader stays as it is: {e}"));
+        None
+    })
+}
+
 /// `name` is what the user calls the disk.
 pub fn onto(
     disk: &Disk,
@@ -165,7 +189,13 @@ pub fn onto(
     let policy = ChecksumPolicy::of(request.source.strict);
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();
-    let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, dry_run: options.dry_run };
-    let sources = Sources { payload: Some(&payload.source), ..Sources::default() };
+    let loaders = loaders(request, observer);
+    let renewal = loaders.as_ref().map(|loaders| {
+        let (loader, mend) = (request.efi_loader, false);
+        let offered = bootloader::offered(loaders, request.arch, disk.identity());
+        RenewalRequest { offered, loader, ignore_secure_boot: false, mend }
+    });
+    let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
+    let sources = Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)
 }

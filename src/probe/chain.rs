@@ -1,6 +1,6 @@
 //! What the ESP says about the disk as a whole: the boot chain, and the drive that it was installed on.
 
-use super::error::ProbeError;
+use super::error::{ProbeError, read};
 use crate::{
     device::BlockIo,
     fat::{FatVolume, ReadError},
@@ -9,6 +9,7 @@ use crate::{
 use slipway_core::{
     digest::Sha256,
     disk::{
+        bios,
         chain::{CHAIN, Chain, Link},
         drive::{DRIVE, DriveRecord},
         layout::Part,
@@ -31,33 +32,59 @@ pub fn boot_chain(disk: &dyn BlockIo, gpt: &GptFacts) -> ChainCheck {
         // A disk of an installer that made no list.
         Ok(None) => return ChainCheck::default(),
         Ok(Some(bytes)) => match Chain::parse(&bytes) {
-            Ok(chain) => chain.0,
+            Ok(chain) => chain,
             Err(e) => return unusable(format!("{CHAIN} on the ESP: {e}")),
         },
         Err(e) => return fat(e),
     };
     let mut check = ChainCheck { recorded: true, ..ChainCheck::default() };
-    for (link, expected) in links {
-        match place(&volume, gpt, &link) {
-            Ok(None) => check.links.push(missing(&link, expected)),
-            Ok(Some(extents)) => match read_back_digest(disk, &extents, &mut |_| ()) {
-                Ok(actual) => check.links.push(compared(&link, &extents, expected, actual)),
-                Err(e) => check.errors.push(format!("{link}: {e}")),
-            },
-            Err(why) => check.errors.push(format!("{link}: {why}")),
+    for alternatives in links.links() {
+        let looked: Vec<_> = alternatives.iter().map(|row| look_at(disk, &volume, gpt, row)).collect();
+        let good = looked.iter().flatten().find(|check| check.state == FileState::Good);
+        match (good, looked.first()) {
+            (Some(link), _) | (None, Some(Ok(link))) => check.links.push(link.clone()),
+            (None, Some(Err(why))) => check.errors.push(why.clone()),
+            (None, None) => {}
         }
     }
     check
 }
 
-fn place(volume: &FatVolume, gpt: &GptFacts, link: &Link) -> Result<Option<Vec<Extent>>, String> {
-    let bios = gpt.part(Part::Bios);
+fn look_at(
+    disk: &dyn BlockIo,
+    volume: &FatVolume,
+    gpt: &GptFacts,
+    (link, expected): &(Link, Sha256),
+) -> Result<FileCheck, String> {
+    let about = |why: String| format!("{link}: {why}");
+    let Some(extents) = place(disk, volume, gpt, link).map_err(about)? else { return Ok(missing(link, *expected)) };
+    let actual = read_back_digest(disk, &extents, &mut |_| ()).map_err(|e| about(e.to_string()))?;
+    Ok(compared(link, &extents, *expected, actual))
+}
+
+fn place(disk: &dyn BlockIo, volume: &FatVolume, gpt: &GptFacts, link: &Link) -> Result<Option<Vec<Extent>>, String> {
     match link {
         Link::File(path) => volume.find(path).map(|file| file.map(|f| f.extents)).map_err(|e| e.to_string()),
         Link::BootCode { len } => Ok(Some(vec![Extent { offset: 0, len: *len }])),
-        Link::CoreImage { len } if *len <= bios.len => Ok(Some(vec![Extent { len: *len, ..bios }])),
-        Link::CoreImage { len } => Err(format!("{len} bytes are listed, {} has {}", Part::Bios, bios.len)),
+        Link::CoreImage { len } => {
+            let bios = gpt.part(Part::Bios);
+            // Where the boot code starts nothing of ours it is damaged itself.
+            let half = started_half(disk, bios).map_err(|e| e.to_string())?.unwrap_or(0);
+            let core = Extent { len: *len, ..bios::halves(bios)[half] };
+            if bios.contains(core) {
+                Ok(Some(vec![core]))
+            } else {
+                Err(format!("{len} bytes are listed, {} has {}", Part::Bios, bios.len))
+            }
+        }
     }
+}
+
+/// Which half of the BIOS partition the boot code starts.
+fn started_half(disk: &dyn BlockIo, bios: Extent) -> Result<Option<usize>, ProbeError> {
+    let mut lba0 = vec![0; disk.sector_size().bytes() as usize];
+    read(disk, 0, &mut lba0)?;
+    Ok(bios::started(&lba0, bios))
 }
 
 fn missing(link: &Link, expected: Sha256) -> FileCheck {

@@ -1,5 +1,6 @@
 //! Finds out what is on a disk. Nothing here writes.
 
+mod bootloader;
 mod chain;
 mod clones;
 mod content;
@@ -10,6 +11,7 @@ mod holding;
 mod partitions;
 mod system;
 
+pub use bootloader::{bootloader, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};

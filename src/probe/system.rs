@@ -70,7 +70,22 @@ fn look(
     let data = data(disk, &gpt, &mut unreadable);
     let running = Running::of(cmdline, gpt.disk_guid);
     let (sector, env_at) = (disk.sector_size(), [first.0, second.0]);
-    Ok(SystemFacts { sector, gpt, running, env_at, env_copies, env, history, slots, next, meta, data, unreadable })
+    let bootloader = None;
+    Ok(SystemFacts {
+        sector,
+        gpt,
+        running,
+        env_at,
+        env_copies,
+        env,
+        history,
+        slots,
+        next,
+        meta,
+        data,
+        bootloader,
+        unreadable,
+    })
 }
 
 /// What a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META. Equal values mean that

@@ -134,8 +134,11 @@ fn every_example_is_a_command_that_is_taken() {
             };
             assert!(taken.is_ok(), "{name}: {command}: {}", taken.unwrap_err());
         }
-        let own = name.replacen("installer-meta-", "installer-meta ", 1).replacen('-', " ", 1);
-        let of_its_own = commands.iter().any(|command| command.starts_with(&own) || name == "installer-meta");
+        let below = ["meta", "bootloader"].map(|verb| format!("installer-{verb}"));
+        let name_of = |verb: &String| name.replacen(&format!("{verb}-"), &format!("{verb} "), 1);
+        let own = below.iter().find(|verb| name.starts_with(*verb)).map_or_else(|| name.clone(), name_of);
+        let own = own.replacen('-', " ", 1);
+        let of_its_own = commands.iter().any(|command| command.starts_with(&own) || below.contains(&name));
         assert!(of_its_own, "{name} shows only others: {commands:?}");
     }
 }

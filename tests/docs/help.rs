@@ -19,11 +19,9 @@ impl Help {
         for verb in &verbs {
             let help = help_of("installer", &[verb]);
             flags.extend(flags_in(&help));
-            if verb == "meta" {
+            if ["meta", "bootloader"].contains(&verb.as_str()) {
                 flags.extend(
-                    listed(&help)
-                        .iter()
-                        .flat_map(|v| flags_in(&help_of("installer", &["meta", v])).collect::<Vec<_>>()),
+                    listed(&help).iter().flat_map(|v| flags_in(&help_of("installer", &[verb, v])).collect::<Vec<_>>()),
                 );
             }
         }

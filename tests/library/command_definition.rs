@@ -35,8 +35,10 @@ const BOOLEAN: &[&str] = &[
     "force",
     "format-data",
     "full",
+    "ignore-secure-boot",
     "include-well-known-certs",
     "inhibitors",
+    "keep-bootloader",
     "offline",
     "plain-http",
     "preserve",
@@ -70,6 +72,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "unattended" | "checksum" => &[],
                 "completions" | "man" | "keys" | "enroll" => &["bash"],
                 "uki" => &["--out=x"],
+                "bootloader" if typed.len() == 1 => &["status", "--disk=x"],
                 "meta" => match typed[1..] {
                     [] => &["list", "--disk=x"],
                     ["list"] => &["--disk=x"],

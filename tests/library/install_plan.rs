@@ -181,6 +181,12 @@ fn allowed(plan: &Plan, step: &Step) -> Extent {
         | Step::WritePrimaryHeader { .. }
         | Step::ResizePartition { .. }
         | Step::GrowXfs { .. }
+        | Step::WriteFile { .. }
+        | Step::LinkClusters { .. }
+        | Step::WriteEntry { .. }
+        | Step::WriteBootCode { .. }
+        | Step::FreeClusters { .. }
+        | Step::CountFree { .. }
         | Step::RereadTable => Extent { offset: 0, len: 0 },
     }
 }

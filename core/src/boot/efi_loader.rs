@@ -1,7 +1,10 @@
 //! The programs that carry out the boot rule under UEFI.
 
+use serde::{Deserialize, Serialize};
+
 /// What a new disk boots with under UEFI. Under BIOS it is always GRUB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum EfiLoader {
     /// Slipway's own loader, `loader/`.
     #[default]

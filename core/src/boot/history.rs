@@ -51,6 +51,7 @@ pub enum Verb {
     Rollback,
     Repair,
     Wipe,
+    Bootloader,
     /// No verb of the command line: why the trial that runs is not confirmed.
     Trial,
 }
@@ -66,6 +67,7 @@ impl fmt::Display for Verb {
             Verb::Rollback => "rollback",
             Verb::Repair => "repair",
             Verb::Wipe => "wipe",
+            Verb::Bootloader => "bootloader",
             Verb::Trial => "trial",
         })
     }

@@ -25,11 +25,22 @@ pub enum Link {
         /// Bytes.
         len: u64,
     },
-    /// GRUB's core image for BIOS: the first bytes of partition 2.
+    /// GRUB's core image for BIOS: in the half of partition 2 that the boot code starts ([`super::bios`]).
     CoreImage {
         /// Bytes.
         len: u64,
     },
+}
+
+impl Link {
+    /// Whether two rows are about the same link. Two core images need not be of one size.
+    fn is_same(&self, other: &Link) -> bool {
+        match (self, other) {
+            (Link::File(one), Link::File(other)) => one.eq_ignore_ascii_case(other),
+            (Link::BootCode { .. }, Link::BootCode { .. }) | (Link::CoreImage { .. }, Link::CoreImage { .. }) => true,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Link {
@@ -44,6 +55,9 @@ impl fmt::Display for Link {
 
 /// Every link of the boot chain of a disk with its digest. Links that the disk does not have are not listed: a disk
 /// that no BIOS boots has neither boot code nor a core image.
+///
+/// While a link is replaced it is listed with both digests, and either is good: at no moment does the list call a disk
+/// damaged that boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain(pub Vec<(Link, Sha256)>);
 
@@ -70,6 +84,24 @@ impl Chain {
             Link::CoreImage { len } => format!("{CORE_IMAGE}{len}"),
         };
         self.0.iter().map(|(link, digest)| format!("{digest}  {}\n", name(link))).collect()
+    }
+
+    /// This list, and what another one says that this one does not.
+    pub fn and(&self, other: &Chain) -> Chain {
+        let more = other.0.iter().filter(|row| !self.0.contains(row));
+        Chain(self.0.iter().chain(more).cloned().collect())
+    }
+
+    /// The links, each with what it may be.
+    pub fn links(&self) -> Vec<Vec<&(Link, Sha256)>> {
+        let mut links: Vec<Vec<&(Link, Sha256)>> = Vec::new();
+        for row in &self.0 {
+            match links.iter_mut().find(|rows| rows.iter().any(|(link, _)| link.is_same(&row.0))) {
+                Some(rows) => rows.push(row),
+                None => links.push(vec![row]),
+            }
+        }
+        links
     }
 
     /// Read the list. One that proves nothing is refused.
@@ -119,6 +151,18 @@ mod tests {
         assert_eq!(Chain::parse(text.as_bytes()), Ok(chain()));
         let names: Vec<String> = chain().0.iter().map(|(link, _)| link.to_string()).collect();
         assert_eq!(names, ["EFI/BOOT/BOOTX64.EFI", "boot code", "core image"]);
+    }
+
+    #[test]
+    fn a_link_may_be_one_of_two() {
+        let [old, new] = [b"old", b"new"].map(|bytes| Sha256::of(bytes));
+        let one = Chain(vec![(Link::File("A".to_owned()), old), (Link::CoreImage { len: 5 }, old)]);
+        let other = Chain(vec![(Link::File("A".to_owned()), new), (Link::CoreImage { len: 7 }, new)]);
+        let both = one.and(&other);
+        assert_eq!((both.0.len(), both.links().len()), (4, 2));
+        assert!(both.links().iter().all(|rows| rows.len() == 2 && rows[0].1 == old && rows[1].1 == new));
+        assert_eq!(both.and(&one), both);
+        assert_eq!(Chain::parse(both.render().as_bytes()), Ok(both));
     }
 
     #[test]

@@ -104,8 +104,8 @@ impl core::fmt::Display for Part {
 
 // FAT32 needs 65,525 clusters. On 4096-byte sectors they take 256 MiB, and the FATs come on top.
 const ESP_BYTES: u64 = 300 * MIB;
-// The core image takes about a fifth of it.
-const BIOS_BYTES: u64 = MIB;
+/// Bytes of the BIOS partition: a core image takes less than half of it.
+pub const BIOS_BYTES: u64 = MIB;
 /// Byte offset of the BIOS partition, the same on every disk: the boot code and the core image contain it.
 pub const BIOS_OFFSET: u64 = MIB + ESP_BYTES;
 /// Bytes of META; machined requires exactly this size.

@@ -1,5 +1,6 @@
 //! What is on a disk: partition table, layout, META, file systems.
 
+pub mod bios;
 pub mod chain;
 pub mod drive;
 pub mod fat;

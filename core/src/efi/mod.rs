@@ -4,6 +4,7 @@
 //! Nothing here signs. A signature is made of what a function here returns, by whoever holds the key.
 
 pub mod auth;
+pub mod boot_image;
 pub mod certificate;
 pub mod claim;
 pub mod database;
@@ -12,6 +13,7 @@ pub mod enroll_mode;
 pub mod option_rom;
 pub mod pcr;
 pub mod pe;
+pub mod sbat;
 pub mod signature;
 pub mod signature_list;
 pub mod signed_data;

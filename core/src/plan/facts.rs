@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 
 use uuid::Uuid;
 
+use super::bootloader_facts::{BiosFacts, BootloaderFacts};
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -54,15 +55,6 @@ pub struct AssetFacts {
     pub efi: FileInfo,
     /// What a BIOS starts; x86 only.
     pub bios: Option<BiosFacts>,
-}
-
-/// The boot assets for BIOS, as they are on a disk: each contains where the other one or its own rest begins.
-#[derive(Clone, Debug)]
-pub struct BiosFacts {
-    /// The boot code in LBA 0.
-    pub boot_code: Sha256,
-    /// The core image.
-    pub core: FileInfo,
 }
 
 /// The partition table of an installed disk.
@@ -173,6 +165,8 @@ pub struct SystemFacts {
     pub next: NextBoot,
     pub meta: Meta,
     pub data: BTreeMap<Part, VolumeHolds>,
+    /// The boot loaders, if the change is about them.
+    pub bootloader: Option<BootloaderFacts>,
     /// What the disk did not return, each with the place and the error. None of it is needed to boot.
     pub unreadable: Vec<String>,
 }

@@ -132,6 +132,7 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         result: result(growth, facts.held),
         meanwhile: "the partition table is the one that was there before; run the same command again".to_owned(),
         growth: Some(growth),
+        bootloader: None,
         steps,
     };
     Ok((plan, table))

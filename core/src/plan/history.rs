@@ -2,7 +2,7 @@
 //!
 //! It is written before the change that it tells of is in force, behind everything that this change needs: the record is a
 //! sector that nothing boots from, and until boot.env names its number, nobody takes it for true. A plan that does not
-//! write boot.env anew (`wipe`, `repair` of a single copy, and the record of a trial that fails) writes it at its end, and
+//! write boot.env anew (`wipe`, `bootloader update`, `repair` of a single copy, and the record of a trial that fails) writes it at its end, and
 //! says so in the record.
 //!
 //! No verb fails for it ([`Plan::is_spare`](super::Plan::is_spare)).
@@ -63,6 +63,7 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         Some(new) => steps.iter().position(|step| matches!(step, Step::WriteBootEnv { env, .. } if env == new)),
         // A partition that is not written is not claimed.
         None if verb == Verb::Trial => about.failed.is_some().then_some(steps.len()),
+        None if verb == Verb::Bootloader => (!steps.is_empty()).then_some(steps.len()),
         None if verb == Verb::Wipe || (verb == Verb::Repair && steps.iter().any(writes_env)) => Some(steps.len()),
         None => None,
     }?;
@@ -92,6 +93,7 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Wipe => Verb::Wipe,
         Goal::Repair => Verb::Repair,
         Goal::Trial => Verb::Trial,
+        Goal::Bootloader => Verb::Bootloader,
         // They change neither what boots nor what is kept, and the ESP may be mounted.
         Goal::Meta | Goal::Grow => return None,
     })

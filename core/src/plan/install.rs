@@ -176,6 +176,7 @@ fn contents(
         ),
         meanwhile: "the disk has no partition table; run the same command again".to_owned(),
         growth: None,
+        bootloader: None,
         system: Some(System { version: payload.version.clone(), slot: SLOT, cmdline, volumes }),
         table: Some(Table { ids: request.ids.clone(), layout, core, bootable_mbr: request.bootable_mbr }),
     })

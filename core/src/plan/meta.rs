@@ -83,6 +83,7 @@ pub fn meta(
         result: "META has the new tags".to_owned(),
         meanwhile: "META has the old tags or the new ones; run the same command again".to_owned(),
         growth: None,
+        bootloader: None,
         steps: change.steps,
     })
 }

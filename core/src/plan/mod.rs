@@ -7,6 +7,8 @@ use crate::prelude::*;
 
 mod activate;
 pub mod auto_upgrade;
+pub mod bootloader;
+mod bootloader_facts;
 mod confirm;
 mod content;
 mod enroll;
@@ -16,21 +18,24 @@ mod history;
 mod install;
 mod meta;
 mod refusal;
+mod renewal;
 mod repair;
 mod rollback;
 mod slots;
 mod step;
 mod trial;
 mod unattended;
+mod update_bootloader;
 mod upgrade;
 mod volume;
 mod wipe;
 
 pub use activate::{ActivateRequest, activate};
+pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
 pub use content::{Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
-pub use facts::{AssetFacts, BiosFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
+pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
 pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
@@ -42,6 +47,7 @@ pub use slots::{RequestBase, RunsFrom};
 pub use step::Step;
 pub use trial::{record_failure, unconfirmed};
 pub use unattended::{Action, DiskHolds, LeftAlone, unattended};
+pub use update_bootloader::update_bootloader;
 pub use upgrade::{UpgradeRequest, takes_an_upgrade, upgrade};
 pub use volume::{Content, Volume, VolumeFile};
 pub use wipe::{WipeRequest, wipe};
@@ -49,6 +55,7 @@ pub use wipe::{WipeRequest, wipe};
 use alloc::collections::BTreeMap;
 use core::fmt;
 
+use bootloader::BootloaderChange;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use uuid::Uuid;
 
@@ -121,6 +128,8 @@ pub enum Goal {
     Trial,
     /// EPHEMERAL takes the rest of a larger disk.
     Grow,
+    /// The boot loaders are those of the installer.
+    Bootloader,
 }
 
 impl fmt::Display for Goal {
@@ -137,6 +146,7 @@ impl fmt::Display for Goal {
             Goal::Repair => "repair",
             Goal::Trial => "trial",
             Goal::Grow => "grow",
+            Goal::Bootloader => "bootloader",
         })
     }
 }
@@ -169,6 +179,9 @@ pub struct Plan {
     /// What becomes of EPHEMERAL; only `grow` changes its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
+    /// What becomes of the boot loaders, if they change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootloader: Option<BootloaderChange>,
     /// The steps in order; empty if there is nothing to do.
     pub steps: Vec<Step>,
 }
@@ -240,7 +253,8 @@ impl Plan {
     /// one, because it destroys the other slot.
     pub const fn is_spare(&self, step: &Step) -> bool {
         match step {
-            Step::ForgetCached { .. } => true,
+            // What they are about is in force. Clusters that are lost harm nobody.
+            Step::ForgetCached { .. } | Step::FreeClusters { .. } | Step::CountFree { .. } => true,
             // The record of a trial is all that its plan is about.
             Step::WriteHistory { .. } => !matches!(self.goal, Goal::Trial),
             Step::WriteMarker { .. } | Step::WriteMetaLegacy { .. } | Step::WriteMetaCopy { .. } => {
@@ -271,7 +285,7 @@ impl Plan {
             (boot_envs(&self.without_history()), boot_envs(&other.without_history()));
         let conflict = before.iter().zip(&others_before).any(|(a, b)| a.is_some() && b.is_some() && a != b);
         let same = (self.goal, self.disk_guid, &self.system) == (other.goal, other.disk_guid, &other.system);
-        same && envs == others && !conflict
+        same && self.bootloader == other.bootloader && envs == others && !conflict
     }
 
     /// Whether the step after `n` (from 0) writes the other copy of the same.
@@ -314,7 +328,7 @@ impl Plan {
                 "the disk has either no partition table or the complete one; run the same command again"
             }
             Goal::Install if !wrote(before) => "the disk may have lost its partition table, nothing else was written",
-            Goal::Wipe | Goal::Meta => &self.meanwhile,
+            Goal::Wipe | Goal::Meta | Goal::Bootloader => &self.meanwhile,
             Goal::Grow if committing => {
                 "it is not known whether the new partition table is in force; it is as good as the old one; run the same \
                  command again"
@@ -410,6 +424,12 @@ impl Plan {
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => grow::described(self, step, &at) + commit,
+            Step::WriteFile { .. }
+            | Step::LinkClusters { .. }
+            | Step::WriteEntry { .. }
+            | Step::WriteBootCode { .. }
+            | Step::FreeClusters { .. }
+            | Step::CountFree { .. } => renewal::described(step, &at),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::prelude::*;
 
+use super::bootloader::Left;
 use crate::{
     boot::{
         running::Running,
@@ -116,6 +117,9 @@ pub enum Refusal {
          back; take a newer payload, or this one with --allow-older", epoch_of(*offered)
     )]
     Older { slot: Slot, has: u32, offered: Option<u32> },
+    /// The boot loaders stay as they are.
+    #[error(transparent)]
+    Bootloader(#[from] Left),
     /// The payload was tried on this disk with the same command line, and given up.
     #[error(
         "with this kernel command line the payload, {}, failed its trial on this disk, or was rolled back; \
@@ -228,7 +232,10 @@ impl Refusal {
     /// Whether the disk, the environment or the input is at fault.
     pub const fn kind(&self) -> FailureKind {
         match self {
-            Refusal::Version { .. } | Refusal::NotInSetupMode | Refusal::OptionRom { .. } => FailureKind::Environment,
+            Refusal::Version { .. }
+            | Refusal::NotInSetupMode
+            | Refusal::OptionRom { .. }
+            | Refusal::Bootloader(Left::FirmwareNotKnown { .. } | Left::NotShipped(_)) => FailureKind::Environment,
             Refusal::NotRunning(_)
             | Refusal::NotOffline(_)
             | Refusal::Unconfirmed(_)
@@ -247,6 +254,7 @@ impl Refusal {
             | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
+            | Refusal::Bootloader(Left::Esp(_) | Left::Unreadable(_) | Left::Damaged(_) | Left::TrialPending(_))
             | Refusal::WouldNotStart { .. }
             | Refusal::NextUnknown
             | Refusal::InUse(_)
@@ -262,6 +270,7 @@ impl Refusal {
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
+            | Refusal::Bootloader(Left::Older { .. } | Left::NotStarted { .. })
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -296,6 +305,14 @@ impl Refusal {
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) => FailureId::UnsignedUpgrade,
             Refusal::Older { .. } => FailureId::OlderEpoch,
+            Refusal::Bootloader(Left::Esp(_)) => FailureId::EspUnfit,
+            Refusal::Bootloader(Left::Unreadable(_)) => FailureId::BootChainUnreadable,
+            Refusal::Bootloader(Left::Older { .. }) => FailureId::OlderBootloader,
+            Refusal::Bootloader(Left::NotStarted { .. }) => FailureId::BootloaderNotStarted,
+            Refusal::Bootloader(Left::FirmwareNotKnown { .. }) => FailureId::SecureBootUnknown,
+            Refusal::Bootloader(Left::NotShipped(_)) => FailureId::BootloaderNotShipped,
+            Refusal::Bootloader(Left::Damaged(_)) => FailureId::BootChainDamaged,
+            Refusal::Bootloader(Left::TrialPending(_)) => FailureId::TrialPending,
             Refusal::KnownBad { .. } => FailureId::KnownBad,
             Refusal::KernelArgsLost(_) => FailureId::KernelArgumentsLost,
             Refusal::MetaDamaged => FailureId::MetaDamaged,
@@ -343,6 +360,7 @@ impl Refusal {
             | Refusal::Version { .. }
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
+            | Refusal::Bootloader(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged

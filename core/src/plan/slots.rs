@@ -7,6 +7,7 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Asked, Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds,
+    bootloader::BootloaderChange,
     history::{self, About},
     meta::MetaChange,
     step::ends,
@@ -307,6 +308,7 @@ pub struct Draft<'a> {
     touched: Vec<Part>,
     meta: MetaChange,
     about: About,
+    pub bootloader: Option<BootloaderChange>,
     pub warnings: Vec<String>,
 }
 
@@ -316,7 +318,7 @@ impl<'a> Draft<'a> {
         let warnings = warnings(system);
         let about = About { asked: base.asked.clone(), ..About::default() };
         let meta = MetaChange::default();
-        Draft { base, system, prepare, steps, touched, meta, about, warnings }
+        Draft { base, system, prepare, steps, touched, meta, about, bootloader: None, warnings }
     }
 
     /// Which slot the change is about, and what is in it afterwards: for the history.
@@ -451,6 +453,7 @@ impl<'a> Draft<'a> {
             result,
             meanwhile,
             growth: None,
+            bootloader: self.bootloader,
             steps,
         }
     }

@@ -5,6 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::VolumeFile;
 use crate::{
     boot::{
         env::{BootEnv, Marker},
@@ -12,7 +13,13 @@ use crate::{
         history::{Entry, RECORD_BYTES},
         slot::Slot,
     },
-    disk::{gpt_grow::Place, layout::Part, meta::ADV_BYTES},
+    digest::Sha256,
+    disk::{
+        fat::map::{FileAt, Run},
+        gpt_grow::Place,
+        layout::Part,
+        meta::ADV_BYTES,
+    },
     units::{Extent, MIB},
 };
 
@@ -88,6 +95,21 @@ pub enum Step {
     WritePrimaryHeader { extent: Extent, entries: Place, commit: bool },
     /// Tell the kernel that a partition is larger. It may be in use.
     ResizePartition { part: Part, extent: Extent },
+    /// Write a file of the boot chain into clusters of the ESP that no file has.
+    WriteFile { extent: Extent, file: VolumeFile },
+    /// Make a chain of each of these runs of clusters, in sectors of one copy of the FAT in which no file has an entry, one
+    /// range of them for each run. `over` is the digest of what they all hold before.
+    LinkClusters { copy: u8, extents: Vec<Extent>, runs: Vec<Run>, over: Sha256 },
+    /// Have the directory entry at byte `at` of a sector name a new file: one sector, replaced whole or not at all. `data` and
+    /// `run` are where the file lies, and `over` is what the entry says before.
+    WriteEntry { offset: u64, at: u64, over: FileAt, file: VolumeFile, data: Extent, run: Run },
+    /// Have the boot code start the core image at `core`: one sector, LBA 0, whose partition table stays as it is. `over` is
+    /// the digest of the boot code before, and `sha256` that of the core image.
+    WriteBootCode { extent: Extent, core: Extent, sha256: Sha256, over: Sha256 },
+    /// Free those of these clusters that no file has, in sectors of one copy of the FAT.
+    FreeClusters { copy: u8, extents: Vec<Extent>, runs: Vec<Run> },
+    /// Write how many clusters of the ESP are free.
+    CountFree { extent: Extent },
     /// Grow a mounted XFS file system to all of its partition, which is `extent`.
     GrowXfs { part: Part, extent: Extent, mounted_on: String },
 }
@@ -118,14 +140,20 @@ impl Step {
             | Step::WriteMetaLegacy { extent }
             | Step::WriteEntries { extent }
             | Step::WritePrimaryHeader { extent, .. }
+            | Step::WriteFile { extent, .. }
+            | Step::WriteBootCode { extent, .. }
+            | Step::CountFree { extent }
             | Step::WriteLba0 { extent } => vec![*extent],
+            Step::LinkClusters { extents, .. } | Step::FreeClusters { extents, .. } => extents.clone(),
             Step::ClearLabels { head, tail } | Step::Blank { head, tail, .. } => {
                 // An empty one at the end of a slot would lie in the slot behind it, too.
                 [*head, *tail].into_iter().filter(|extent| extent.len > 0).collect()
             }
             Step::WriteMetaCopy { offset, .. } => at(offset, ADV_BYTES),
             Step::WriteHistory { offset, .. } => at(offset, RECORD_BYTES),
-            Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } => at(offset, SECTOR_BLOCK_BYTES),
+            Step::WriteBootEnv { offset, .. } | Step::WriteMarker { offset, .. } | Step::WriteEntry { offset, .. } => {
+                at(offset, SECTOR_BLOCK_BYTES)
+            }
             Step::Reserve { .. }
             | Step::PrepareXfs { .. }
             | Step::Verify { .. }

@@ -14,14 +14,21 @@
 //! 4. **Verify.** Every byte, written or left in place, is read back past the page cache and compared. Reading follows
 //!    close behind the write, but only where the data has been flushed. If the disk returns anything else than what was
 //!    to be written, the upgrade ends here, and the kept slot is still the default.
-//! 5. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
+//! 5. **Renew the boot loaders**, if the installer ships others (`renewal.rs`). Not earlier: the new system is known to be
+//!    whole, so the upgrade does not end for a payload that is bad. Not later: from step 1 on boot.env says that no trial is
+//!    pending, so old and new loader find the same to do, to start the kept slot. The trial is the new loader's first, and
+//!    if that fails to come up, it fails as a trial does. What keeps the loaders from being renewed does not keep the
+//!    system from being upgraded: they stay as they are, and a note says why. A write that fails ends the upgrade here;
+//!    the kept slot is the default, and `--keep-bootloader` leaves the loaders alone.
+//! 6. **Hand over.** META gets the label of the kept slot (tag 0x06, where machined looks for it). Then EPHEMERAL is
 //!    wiped, if that was asked for. Not earlier: only now is the new system known to be whole. The history gets its entry,
 //!    which nobody takes for true until the commit names it (`history.rs`).
-//! 6. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
+//! 7. **Activate:** the commit. One sector of boot.env says that the next boot tries the target, once. GRUB records
 //!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
 //!
-//! `stage` ends after step 4 and marks the target as ready for a trial; `activate` does the rest.
+//! `stage` ends after step 4 and marks the target as ready for a trial; `activate` does the rest. Neither renews the boot
+//! loaders: `stage` changes nothing of how the machine boots, and `activate` may run where nothing is shipped.
 //!
 //! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that boots
 //! by default, and there must be no doubt which one that is. From a medium the commit also records which one did the work.
@@ -32,6 +39,7 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
+    bootloader::RenewalRequest,
     content::{SlotContent, kernel_args_notes},
     slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
 };
@@ -75,6 +83,8 @@ pub struct UpgradeRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
+    /// Renew the boot loaders, too.
+    pub bootloader: Option<RenewalRequest>,
 }
 
 impl UpgradeRequest {
@@ -239,6 +249,9 @@ impl Candidate<'_> {
         if !request.meta.is_empty() {
             draft.set_meta(draft.meta_with(request.meta.iter())?);
         }
+        if request.activate {
+            self.renew(&slots, &mut draft);
+        }
         if request.activate && !request.preserve {
             draft.wipe_ephemeral(&mut slots.copies, request.blank_ephemeral);
             if slots.copies.env.format_ephemeral {
@@ -257,6 +270,7 @@ impl Candidate<'_> {
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.check_fallback(self.system)?);
+            self.renew(&slots, &mut draft);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
         } else {
             draft.extend(Part::Esp, slots.copies.heal());
@@ -268,6 +282,17 @@ impl Candidate<'_> {
         let result = format!("slot {target} holds {} already, verified{next}", self.name());
         let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
         Ok(draft.plan(self.goal(), result, meanwhile))
+    }
+
+    /// Renew the boot loaders as well, if they are to be and no trial is pending. An upgrade does not fail for a loader that
+    /// stays as it is.
+    fn renew(&self, slots: &Slots, draft: &mut Draft) {
+        let Some(request) = self.request.bootloader.as_ref().filter(|_| slots.copies.env.once.is_none()) else {
+            return;
+        };
+        if let Err(why) = draft.renew(request) {
+            draft.warnings.push(format!("the boot loader stays as it is: {why}"));
+        }
     }
 
     /// The order that the head of this file argues for. Do not reorder without reading it.
@@ -293,6 +318,7 @@ impl Candidate<'_> {
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
         draft.extend(part, write);
         let next = if request.activate {
+            self.renew(&slots, &mut draft);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
             "the next boot tries it once"
         } else {
@@ -309,7 +335,8 @@ impl Candidate<'_> {
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =
             format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
-        let plan = draft.plan(self.goal(), result, meanwhile);
+        let keep = if draft.bootloader.is_some() { " (--keep-bootloader leaves the boot loaders alone)" } else { "" };
+        let plan = draft.plan(self.goal(), result, meanwhile + keep);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();
         Ok(Plan { system: Some(System { version, slot: target, cmdline: self.cmdline, volumes }), ..plan })

@@ -82,6 +82,14 @@ identifiers! {
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, and no signature of the payload was verified.";
     OlderEpoch = "older-epoch": "The payload's epoch is lower than that of the signed system that is kept.";
+    EspUnfit = "esp-unfit": "No file on the EFI system partition can be replaced.";
+    BootChainUnreadable = "boot-chain-unreadable": "What starts the disk cannot be read.";
+    BootChainDamaged = "boot-chain-damaged": "The boot chain is not what was recorded.";
+    OlderBootloader = "older-bootloader": "The boot loader on the disk has a higher epoch.";
+    BootloaderNotStarted = "bootloader-not-started": "Firmware with Secure Boot would not start the new boot loader.";
+    SecureBootUnknown = "secure-boot-unknown": "It is not known whether the firmware starts the new boot loader.";
+    BootloaderNotShipped = "bootloader-not-shipped": "The installer does not ship this boot loader.";
+    TrialPending = "trial-pending": "A slot is to be tried at the next boot.";
     KnownBad = "known-bad": "The payload failed its trial on this disk, or was rolled back.";
     KernelArgumentsLost = "kernel-arguments-lost": "The kernel arguments to keep cannot be read.";
     MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";

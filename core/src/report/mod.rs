@@ -5,6 +5,7 @@
 use crate::prelude::*;
 
 mod auto_upgrade;
+mod bootloader;
 mod change;
 mod enroll;
 mod event;
@@ -30,6 +31,7 @@ mod verify;
 mod writer;
 
 pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
+pub use bootloader::{BiosImage, BootloaderReport};
 pub use change::ChangeReport;
 pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};
@@ -92,8 +94,10 @@ pub enum Report {
     Image(Box<ImageReport>),
     /// `image`: a live medium.
     Live(Box<LiveReport>),
-    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `repair`, `wipe`.
+    /// `upgrade`, `stage`, `activate`, `confirm`, `rollback`, `repair`, `wipe`, `grow`, `bootloader update`.
     Change(Box<ChangeReport>),
+    /// `bootloader status`.
+    Bootloader(Box<BootloaderReport>),
     /// `guard`, when it has nothing to do any more.
     Guard(GuardReport),
     /// `auto-upgrade`.
@@ -136,6 +140,7 @@ impl Report {
     pub fn is_bad(&self) -> bool {
         match self {
             Report::Verify(report) => !report.ok,
+            Report::Bootloader(report) => !report.damage.is_empty(),
             Report::Status(report) => !report.problems.is_empty(),
             _ => false,
         }
@@ -149,6 +154,7 @@ impl fmt::Display for Report {
             Report::Image(r) => r.fmt(f),
             Report::Live(r) => r.fmt(f),
             Report::Change(r) => r.fmt(f),
+            Report::Bootloader(r) => r.fmt(f),
             Report::Guard(r) => r.fmt(f),
             Report::AutoUpgrade(r) => r.fmt(f),
             Report::Unattended(r) => r.fmt(f),

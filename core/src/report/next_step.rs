@@ -154,8 +154,8 @@ impl Deciding<'_> {
     fn boot_chain(&self) -> Option<NextStep> {
         self.beside.chain_damaged.then(|| {
             words(
-                "do not reboot before the boot chain is mended: copy it from a disk that is whole, or reinstall from a \
-                 live medium",
+                "do not reboot before the boot chain is mended: `installer bootloader update` writes it anew, or reinstall \
+                 from a live medium",
             )
         })
     }

@@ -42,11 +42,14 @@ const CHANGE: &[&str] = &[
     "installer-guard",
     "installer-rollback",
     "installer-repair",
+    "installer-bootloader-update",
     "installer-status",
     "installer-history",
     "installer-verify",
     "installer-unattended",
 ];
+const BOOTLOADERS: &[&str] =
+    &["installer-bootloader", "installer-bootloader-status", "installer-bootloader-update", "installer-upgrade"];
 const INSTALLS: &[&str] = &["installer-install", "installer-image", "installer-unattended", "imager"];
 const WITH_XFS: &[&str] = &[
     "installer-install",
@@ -96,6 +99,11 @@ pub const FILES: &[Entry] = &[
         "slot.env, slot.cfg, SHA256SUMS, boot.sha256, manifest.json",
         Of::Pages(CHANGE),
         "in a slot, beside the system: what the slot says of itself, how it is started, and the digests of its files.",
+    ),
+    entry(
+        "EFI/BOOT/, slipway/chain.sha256",
+        Of::Pages(BOOTLOADERS),
+        "on the partition EFI: what UEFI starts, and the digests of all that starts the disk.",
     ),
     entry(
         "META",
@@ -165,6 +173,11 @@ pub const FILES: &[Entry] = &[
     entry(
         "/usr/share/slipway/assets/",
         Of::Pages(INSTALLS),
+        "the boot loaders. A directory assets beside the program comes first.",
+    ),
+    entry(
+        "/usr/share/slipway/assets/",
+        Of::Pages(BOOTLOADERS),
         "the boot loaders. A directory assets beside the program comes first.",
     ),
     entry(

@@ -339,6 +339,30 @@ const PAGES: &[Page] = &[
         "Whoever has the private keys decides what starts on the machines. Keep them away from these, and keep a copy.",
     ),
     page(
+        "installer-bootloader",
+        &[("What starts the disk:", "installer bootloader status --disk /dev/sda")],
+        &["bootloader-status", "bootloader-update", "upgrade"],
+        "A disk has two boot loaders: the UEFI image on the partition EFI, and GRUB for BIOS. One sector brings a new one into \
+         force, so a power cut leaves the old one or the new one.",
+    ),
+    page(
+        "installer-bootloader-status",
+        &[("What starts the disk:", "installer bootloader status --disk /dev/sda")],
+        &["bootloader", "bootloader-update", "status", "verify"],
+        "",
+    ),
+    page(
+        "installer-bootloader-update",
+        &[
+            ("See what would be done:", "installer bootloader update --dry-run"),
+            ("Do it:", "installer bootloader update"),
+            ("Of a disk that nothing runs from:", "installer bootloader update --disk /dev/sdb --offline"),
+        ],
+        &["bootloader", "bootloader-status", "upgrade"],
+        "A loader with a lower epoch is refused, whatever is asked. No loader takes the place of a signed one, unless it is \
+         signed itself, or --ignore-secure-boot is given.",
+    ),
+    page(
         "installer-enroll",
         &[
             ("What would be written, and what would start afterwards:", "installer enroll /srv/keys --dry-run"),

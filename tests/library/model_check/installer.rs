@@ -169,6 +169,7 @@ impl Installer {
         let upgrade = verb.payload().zip(request.as_ref()).map(|(n, request)| Upgrade {
             request,
             payload: &self.payloads[usize::from(n)],
+            renewal: None,
             firmware: &[],
             dry_run: false,
         });
@@ -292,5 +293,7 @@ fn upgrade_request(verb: Verb, runs_from: RunsFrom) -> Option<upgrade::Request> 
         allow_older: false,
         arch: Arch::Amd64,
         limit_rate: None,
+        keep_bootloader: true,
+        efi_loader: None,
     })
 }

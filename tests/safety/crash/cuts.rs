@@ -12,6 +12,7 @@ use super::{
     scenario::{
         Scenario,
         Volume::{Half, New, Old},
+        atomic,
     },
     sweep::sweep,
     world::{Verb, World},
@@ -40,7 +41,7 @@ impl Scenario {
     pub fn cuts(&self, log: &[Op], states: usize, rerun: usize) -> Seen {
         let mut seen = Seen::default();
         let mut broken = None;
-        let visited = sweep(&self.story.pages, log, states, &mut |pages, what| {
+        let visited = sweep(&self.story.pages, log, states, &self.atomic, &mut |pages, what| {
             seen.states += 1;
             let judged = self.judge.state(pages, true);
             let judged = judged.and_then(|outcome| {
@@ -111,7 +112,7 @@ impl Scenario {
     /// as many states as asked for; returns in how many.
     fn converges(&self, pages: &Pages, states: usize) -> Result<usize, String> {
         let disk = RecordingDisk::new(DISK_BYTES, pages.clone());
-        self.again(&disk).map_err(|failed| failed.text)?;
+        let plan = self.again(&disk).map_err(|failed| failed.text)?;
         self.is_done(&disk.pages())?;
         self.judge.state(&disk.pages(), true)?;
         let (mut broken, true_once) = (Ok(()), self.true_once(pages));
@@ -121,7 +122,8 @@ impl Scenario {
             broken = judged.map_err(|why| format!("cut again, {what}: {why}"));
             broken.is_ok()
         };
-        let visited = if states > 0 { sweep(pages, &disk.log(), states, visit) } else { 0 };
+        let visited =
+            if states > 0 { sweep(pages, &disk.log(), states, &atomic(&plan, self.shared_fat), visit) } else { 0 };
         broken.map(|()| visited)
     }
 

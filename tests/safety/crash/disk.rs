@@ -240,6 +240,13 @@ impl RecordingDisk {
         read == Call::Read && calls.get(n + 1).is_some_and(|(next, to)| *next == Call::Write && to.contains(extent))
     }
 
+    /// Whether what call `n` was to read was read once more in pieces.
+    pub fn read_in_pieces(&self, n: usize) -> bool {
+        let calls = &self.inner.lock().unwrap().calls;
+        let (read, extent) = calls[n];
+        read == Call::Read && calls.get(n + 1).is_some_and(|(next, part)| *next == Call::Read && extent.contains(*part))
+    }
+
     /// Whether call `n` reads back what was written before it. What is read once all is written need not be.
     pub fn verifies(&self, n: usize) -> bool {
         let calls = &self.inner.lock().unwrap().calls;

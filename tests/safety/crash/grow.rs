@@ -89,7 +89,7 @@ impl Grown {
 
     fn sweep(&self, name: &str, log: &[Op], states: usize) -> (usize, Option<String>) {
         let mut broken = None;
-        let visited = sweep(&self.before, log, states, &mut |pages, what| {
+        let visited = sweep(&self.before, log, states, &[], &mut |pages, what| {
             broken = self.judge(pages).err().map(|why| format!("{what}: {why}"));
             broken.is_none()
         });

@@ -18,7 +18,7 @@ pub const SHARE: usize = 8;
 fn first_broken(name: &str, base: &Pages, log: &[Op], states: usize, may_be_old: bool) -> (usize, Option<String>) {
     let mut broken = None;
     let (mut none, mut old, mut new) = (0, 0, 0);
-    let visited = sweep(base, log, states, &mut |pages, what| {
+    let visited = sweep(base, log, states, &[], &mut |pages, what| {
         match judge(pages, DISK_BYTES, &World::get().expected) {
             Verdict::NoTable => none += 1,
             Verdict::Complete(0) if may_be_old => old += 1,
@@ -58,7 +58,7 @@ fn installing_again_after_any_cut_converges() {
     let disk = RecordingDisk::new(DISK_BYTES, old.clone());
     world.install(1, &disk).unwrap();
     let mut n = 0;
-    sweep(&old, &disk.log(), 100, &mut |pages, what| {
+    sweep(&old, &disk.log(), 100, &[], &mut |pages, what| {
         n += 1;
         if n % 20 == 0 {
             let again = RecordingDisk::new(DISK_BYTES, pages.clone());

@@ -51,7 +51,9 @@ impl Scenario {
         for (_, extent) in extents.filter(|(_, extent)| extent.len > 0) {
             let (first, last) = (extent.offset / STEP, (extent.end() - 1) / STEP);
             let between = (first..last).step_by(((last - first) / 16 + 1) as usize);
-            for at in between.chain([first, last]).map(|sector| sector * STEP) {
+            // Firmware and GRUB do not read how many clusters of the ESP are free. The `fatfs` crate takes no volume without.
+            let fs_info = self.judge.table.parts[&1].offset + STEP;
+            for at in between.chain([first, last]).map(|sector| sector * STEP).filter(|at| *at != fs_info) {
                 regions.entry(self.region(at)).or_default().insert(at);
             }
         }

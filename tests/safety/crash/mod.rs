@@ -13,10 +13,13 @@ mod history;
 mod install;
 mod judge;
 mod lasting;
+mod loader;
+mod loader_mutants;
 mod meddling;
 mod mutants;
 mod pages;
 mod read;
+mod renewal;
 mod same;
 mod scenario;
 mod sweep;
@@ -95,6 +98,11 @@ verbs! {
     meta_delete 1 1,
     record_a_failed_check 1 1,
     record_it_again 1 1,
+    upgrade_renews 4 5,
+    bootloader_update 4 1,
+    bootloader_update_again 4 1,
+    bootloader_update_over_one_cut 2 5,
+    bootloader_update_mends 2 5,
     wipe_state 2 1,
     wipe_ephemeral 2 5,
 }

@@ -10,11 +10,14 @@ use slipway_test_support::fixtures::DISK_BYTES;
 use super::{
     disk::{Op, RecordingDisk},
     grub::{Machine, Outcome, Saves},
+    loader,
     pages::{Pages, SECTOR},
     read::{self, env_block_with},
     system::{Expect, Judge, System},
     world::{Failed, MEDIUM, Verb, World},
 };
+
+pub use super::renewal::*;
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {
@@ -24,7 +27,7 @@ pub struct Story {
 
 impl Story {
     /// Payload 0 in slot A, which runs.
-    fn installed() -> Self {
+    pub fn installed() -> Self {
         let world = World::get();
         Story { pages: world.installed(0), cmdline: world.cmdline('A', false) }
     }
@@ -34,7 +37,7 @@ impl Story {
         Story { pages: World::get().installed_earlier(0), ..Self::installed() }
     }
 
-    fn run(self, verb: &Verb) -> Self {
+    pub fn run(self, verb: &Verb) -> Self {
         self.edited(verb, &|_| ())
     }
 
@@ -45,7 +48,7 @@ impl Story {
     }
 
     /// The same with a plan that stops early, which no look at the disk afterwards would let pass.
-    fn edited_and_cut(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
+    pub fn edited_and_cut(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
         let disk = RecordingDisk::new(DISK_BYTES, self.pages);
         let _ = World::get().run(verb, &disk, &self.cmdline, edit);
         Story { pages: disk.pages(), ..self }
@@ -76,6 +79,8 @@ pub struct Setup {
     pub expect: Expect,
     /// The volume of the OS that is made anew.
     pub wiped: Option<u32>,
+    /// What is replaced on the ESP shares sectors of the FAT with other files.
+    pub shared_fat: bool,
 }
 
 /// One that was run without interruption.
@@ -84,6 +89,9 @@ pub struct Scenario {
     pub story: Story,
     pub verb: Verb,
     pub wiped: Option<u32>,
+    pub shared_fat: bool,
+    /// Sectors of which there is one, so that a disk must write them whole or not at all.
+    pub atomic: Vec<Extent>,
     pub judge: Judge,
     pub log: Vec<Op>,
     pub done: Pages,
@@ -91,16 +99,29 @@ pub struct Scenario {
 
 impl Setup {
     pub fn run(self, name: &'static str) -> Scenario {
-        let Setup { story, verb, expect, wiped } = self;
+        let Setup { story, verb, expect, wiped, shared_fat } = self;
         let disk = RecordingDisk::new(DISK_BYTES, story.pages.clone());
-        World::get().run(&verb, &disk, &story.cmdline, &|_| ()).unwrap();
+        let plan = World::get().run(&verb, &disk, &story.cmdline, &|_| ()).unwrap();
+        let atomic = atomic(&plan, shared_fat);
         let done = disk.pages();
         let (slot, payload, trial) = ends(&verb, &expect);
         let judge = Judge::new(DISK_BYTES, expect, &World::get().payloads, &[&story.pages, &done]);
         assert_eq!(judge.state(&done, true), Ok(Outcome::Boots { slot, trial }), "{name}: once it is done");
         assert_eq!(judge.whole(&done, slot), Some(payload), "{name}: once it is done");
-        Scenario { name, story, verb, wiped, judge, log: disk.log(), done }
+        Scenario { name, story, verb, wiped, shared_fat, atomic, judge, log: disk.log(), done }
     }
+}
+
+/// The sectors that bring a new boot loader into force, and those of the FAT that are freed beside other files' entries.
+pub fn atomic(plan: &Plan, shared_fat: bool) -> Vec<Extent> {
+    let is_one = |step: &&Step| match step {
+        Step::WriteEntry { .. } | Step::WriteBootCode { .. } => true,
+        // Firmware and GRUB do not look at it, and the `fatfs` crate takes no volume without it.
+        Step::CountFree { .. } => true,
+        Step::FreeClusters { .. } => shared_fat,
+        _ => false,
+    };
+    plan.steps.iter().filter(is_one).flat_map(Step::writes).collect()
 }
 
 /// What boots next once a verb is done, and whether as a trial: of what may boot, the last.
@@ -111,6 +132,7 @@ pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
             | Verb::Activate { .. }
             | Verb::FromMedium { .. }
             | Verb::UpgradeOffline { .. }
+            | Verb::UpgradeAndRenew { .. }
             | Verb::ActivateOffline
     );
     let trial = tries && !expect.trial.is_empty();
@@ -175,7 +197,10 @@ impl Scenario {
         let other = if runs == 'A' { 'B' } else { 'A' };
         let mut may: Vec<Extent> = match self.verb {
             // The marker of the slot that is kept only if a cut has left it out.
-            Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => {
+            Verb::Upgrade { .. }
+            | Verb::FromMedium { .. }
+            | Verb::UpgradeOffline { .. }
+            | Verb::UpgradeAndRenew { .. } => {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
@@ -188,10 +213,13 @@ impl Scenario {
             }
             Verb::Repair => copies.into_iter().chain([adv]).collect(),
             Verb::MetaSet(..) | Verb::MetaDelete(_) => vec![adv],
-            Verb::Wipe(_) => vec![],
+            Verb::Wipe(_) | Verb::UpdateBootloader { .. } => vec![],
             Verb::Record => return self.judge.trial_record(&self.story.pages).into_iter().collect(),
         };
         may.extend(self.wiped.map(part));
+        if self.judge.expect.renews {
+            may.extend(loader::places(&self.story.pages, &self.judge.table));
+        }
         if !matches!(self.verb, Verb::MetaSet(..) | Verb::MetaDelete(_)) {
             may.extend(self.judge.history_record(&self.story.pages));
         }
@@ -199,8 +227,8 @@ impl Scenario {
     }
 }
 
-const A0: System = ('A', 0);
-const B1: System = ('B', 1);
+pub const A0: System = ('A', 0);
+pub const B1: System = ('B', 1);
 const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
 const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
 const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
@@ -215,10 +243,10 @@ fn confirmed() -> Story {
     tried().run(&Verb::Confirm).boot('B', false)
 }
 
-fn setup(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
+pub fn setup(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
     let (plain, trial, marked) = (plain.to_vec(), trial.to_vec(), plain.to_vec());
-    let expect = Expect { plain, trial, marked, env_lost: false, medium: None };
-    Setup { story, verb, expect, wiped: None }
+    let expect = Expect { plain, trial, marked, ..Expect::default() };
+    Setup { story, verb, expect, wiped: None, shared_fat: false }
 }
 
 fn marked(mut setup: Setup, also: System) -> Setup {

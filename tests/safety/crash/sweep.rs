@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use slipway_core::units::Extent;
+
 use super::{
     disk::Op,
     pages::{GARBAGE, Pages, SECTOR},
@@ -35,7 +37,7 @@ enum Arrived {
     Damaged,
 }
 
-fn arrive(op: &Op, how: Arrived, pages: &mut Pages, rng: &mut Rng) {
+fn arrive(op: &Op, how: Arrived, pages: &mut Pages, rng: &mut Rng, atomic: &[Extent]) {
     match (how, op) {
         (Arrived::Not, _) => {}
         (Arrived::Torn, _) => {
@@ -47,8 +49,10 @@ fn arrive(op: &Op, how: Arrived, pages: &mut Pages, rng: &mut Rng) {
         }
         (Arrived::Damaged, Op::Write { offset, bytes }) => {
             op.apply(pages);
-            let sector = rng.below(bytes.len().div_ceil(SECTOR)) * SECTOR;
-            pages.write(offset + sector as u64, &[GARBAGE; SECTOR]);
+            let sector = offset + (rng.below(bytes.len().div_ceil(SECTOR)) * SECTOR) as u64;
+            if !atomic.iter().any(|extent| extent.contains(Extent { offset: sector, len: SECTOR as u64 })) {
+                pages.write(sector, &[GARBAGE; SECTOR]);
+            }
         }
         _ => op.apply(pages),
     }
@@ -75,8 +79,14 @@ impl Visitor<'_> {
 ///
 /// A cut in every epoch, from one flush to the next, is visited. Of the writes not flushed any subset may have
 /// arrived, in any order (which is the same, unless they overlap: then a later one wins, as for a queue), torn
-/// between any two sectors or with one sector damaged.
-pub fn sweep(base: &Pages, log: &[Op], states: usize, visit: &mut dyn FnMut(&Pages, &dyn Display) -> bool) -> usize {
+/// between any two sectors or with one sector damaged, unless it is in `atomic`: such sectors arrive whole or not at all.
+pub fn sweep(
+    base: &Pages,
+    log: &[Op],
+    states: usize,
+    atomic: &[Extent],
+    visit: &mut dyn FnMut(&Pages, &dyn Display) -> bool,
+) -> usize {
     let mut visitor = Visitor { visit, visited: 0, go_on: true };
     let mut rng = Rng(1);
     let mut durable = base.clone();
@@ -88,11 +98,11 @@ pub fn sweep(base: &Pages, log: &[Op], states: usize, visit: &mut dyn FnMut(&Pag
         let at = format!("epoch {n} of {}, {} writes", epochs.len(), epoch.len());
         let before = visitor.visited;
         visitor.state(&durable, &format_args!("{at}: nothing of it arrived"));
-        systematic(&durable, epoch, share, &mut rng, &mut |pages, what| {
+        systematic(&durable, epoch, (share, atomic), &mut rng, &mut |pages, what| {
             visitor.state(pages, &format_args!("{at}: {what}"));
         });
         while !epoch.is_empty() && visitor.go_on && visitor.visited - before < share {
-            let (pages, what) = random(&durable, epoch, &mut rng);
+            let (pages, what) = random(&durable, epoch, &mut rng, atomic);
             visitor.state(&pages, &format_args!("{at}: {what}"));
         }
         epoch.iter().for_each(|op| op.apply(&mut durable));
@@ -102,12 +112,18 @@ pub fn sweep(base: &Pages, log: &[Op], states: usize, visit: &mut dyn FnMut(&Pag
 
 /// The cuts worth trying each: all ways in which few writes arrive, some first ones, some last ones; and, as far as
 /// `share` goes, the first ones without one of them, and the last ones with one before them.
-fn systematic(durable: &Pages, epoch: &[Op], share: usize, rng: &mut Rng, visit: &mut dyn FnMut(&Pages, &dyn Display)) {
+fn systematic(
+    durable: &Pages,
+    epoch: &[Op],
+    (share, atomic): (usize, &[Extent]),
+    rng: &mut Rng,
+    visit: &mut dyn FnMut(&Pages, &dyn Display),
+) {
     use Arrived::{Damaged, Not, Whole};
     let len = epoch.len();
     let mut state = |how: &dyn Fn(usize) -> Arrived, what: &dyn Display, rng: &mut Rng| {
         let mut pages = durable.clone();
-        epoch.iter().enumerate().for_each(|(i, op)| arrive(op, how(i), &mut pages, rng));
+        epoch.iter().enumerate().for_each(|(i, op)| arrive(op, how(i), &mut pages, rng, atomic));
         visit(&pages, what);
     };
     if len <= 4 {
@@ -131,7 +147,7 @@ fn systematic(durable: &Pages, epoch: &[Op], share: usize, rng: &mut Rng, visit:
 }
 
 /// A cut somewhere, and of what was written before it anything arrived.
-fn random(durable: &Pages, epoch: &[Op], rng: &mut Rng) -> (Pages, String) {
+fn random(durable: &Pages, epoch: &[Op], rng: &mut Rng, atomic: &[Extent]) -> (Pages, String) {
     let mut pages = durable.clone();
     let cut = if rng.next() & 1 == 0 { epoch.len() } else { 1 + rng.below(epoch.len()) };
     // Out of 16.
@@ -152,7 +168,7 @@ fn random(durable: &Pages, epoch: &[Op], rng: &mut Rng) -> (Pages, String) {
             Arrived::Torn => 't',
             Arrived::Damaged => 'd',
         });
-        arrive(op, how, &mut pages, rng);
+        arrive(op, how, &mut pages, rng, atomic);
     }
     (pages, arrived)
 }

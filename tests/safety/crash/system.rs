@@ -9,6 +9,7 @@ use super::{
     grub::{Machine, Outcome, Saves, SlotView},
     pages::{Memo, Pages, SECTOR},
     read::{self, Digest, Table, digest},
+    world::World,
 };
 
 /// A slot, and which of the payloads is in it.
@@ -31,6 +32,10 @@ pub struct Expect {
     pub marked: Vec<System>,
     /// Both copies are lost to begin with.
     pub env_lost: bool,
+    /// The boot loaders may be others afterwards, each of them whole.
+    pub renews: bool,
+    /// They are damaged to begin with.
+    pub chain_damaged: bool,
     /// The medium that boot.env names if the verb's trial is armed, and else not.
     pub medium: Option<String>,
 }
@@ -111,6 +116,9 @@ impl Judge {
         if !var("once").is_empty() && meta.get(&LABEL).map(Vec::as_slice) != Some(var("default").as_bytes()) {
             return Err("a trial is armed, and META has no label to return to".to_owned());
         }
+        if self.expect.renews {
+            World::get().chain.judge(pages, &self.table, self.expect.chain_damaged)?;
+        }
         if lose_env {
             self.without_env(pages).map_err(|why| format!("both copies of boot.env lost as well: {why}"))?;
         }
@@ -172,6 +180,9 @@ impl Judge {
         for slot in ['A', 'B'] {
             let marker = self.machine.slot(pages, slot).marker.0.clone();
             env.insert(format!("slot {slot}"), format!("{:?}, marked {marker:?}", self.whole(pages, slot)));
+        }
+        if self.expect.renews {
+            env.insert("boot chain".to_owned(), World::get().chain.summary(pages, &self.table));
         }
         env.insert("META".to_owned(), format!("{:?}", self.meta(pages)));
         env

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, fs, sync::OnceLock, time::Duration};
 
 use slipway::{
-    bootloader::Assets,
+    bootloader::{Assets, Loaders},
     device::{Access, BlockIo, Disk},
     error::Failure,
     execute::{self, Sources},
     ops::{
         Change, InstalledDisk, KernelArgsRequest, SourceRequest, TrustRequest,
         activate::Activate,
+        bootloader::Update,
         confirm::Confirm,
         health::Record,
         meta::{self, MetaOnDisk},
@@ -19,10 +20,12 @@ use slipway::{
         wipe::Wipe,
     },
     payload::{ChecksumPolicy, image::Inspection, registry::Options},
+    probe,
     transfer::{PayloadFiles, Take},
 };
 use slipway_core::{
     boot::{
+        efi_loader::EfiLoader,
         env::{BootEnv, PATHS},
         history::HISTORY,
         trial::Failed as NotWell,
@@ -36,14 +39,23 @@ use slipway_core::{
     kernel::arch::Arch,
     media::medium_id::MediumId,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
-    plan::{Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile},
+    plan::{
+        Content, InstallRequest, Plan, RunsFrom, Step, VolumeFile,
+        bootloader::{FirmwareSays, RenewalRequest},
+    },
     report::{FailureKind, Observer},
     units::MIB,
 };
 use slipway_test_support::fixtures::{self, DISK_BYTES, Silent};
 use tempfile::TempDir;
 
-use super::{disk::RecordingDisk, judge::Expected, pages::Pages, system::Payload};
+use super::{
+    disk::RecordingDisk,
+    judge::Expected,
+    loader::{self, Chain},
+    pages::Pages,
+    system::Payload,
+};
 
 /// The medium that [`Verb::FromMedium`] comes from.
 pub const MEDIUM: MediumId = MediumId(0x5eed);
@@ -57,6 +69,9 @@ pub struct World {
     /// Kernel, initramfs, squashfs.
     pub payloads: Vec<Payload>,
     plans: Vec<Plan>,
+    /// The boot loaders that hack/build made, and others.
+    loaders: [Loaders; 2],
+    pub chain: Chain,
     pub expected: Vec<Expected>,
 }
 
@@ -82,6 +97,14 @@ pub enum Verb {
     /// `upgrade`, `activate` and `rollback` of a disk that nothing runs from.
     UpgradeOffline {
         payload: usize,
+    },
+    /// `upgrade`, by an installer that has other boot loaders.
+    UpgradeAndRenew {
+        payload: usize,
+    },
+    /// `bootloader update` to one of [`World::loaders`].
+    UpdateBootloader {
+        set: usize,
     },
     ActivateOffline,
     RollbackOffline,
@@ -145,12 +168,18 @@ impl World {
 
     fn new() -> Self {
         let dir = TempDir::new().unwrap();
-        let assets = fixtures::assets();
+        // GRUB under UEFI, too: the larger one.
+        let assets = Assets::load_from(&fixtures::assets_dir(), Arch::Amd64, EfiLoader::Grub).unwrap();
         // Plans are made from what probing finds: an image file of that size.
         let image = dir.path().join("image");
         fs::File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
         let disk = Disk::open(&image, Access::Whole, None, Duration::ZERO).unwrap();
-        let mut world = World { assets, facts: vec![], payloads: vec![], plans: vec![], expected: vec![] };
+        let shipped = fixtures::assets_dir();
+        let other = loader::others(&shipped, dir.path());
+        let loaders = [&shipped, &other].map(|dir| Loaders::load_from(dir, Arch::Amd64).unwrap());
+        let chain = Chain::of(&[&shipped, &other]);
+        let (facts, payloads, plans) = (vec![], vec![], vec![]);
+        let mut world = World { assets, facts, payloads, plans, loaders, chain, expected: vec![] };
         for n in 0..PAYLOADS {
             let dir = dir.path().join(n.to_string());
             let mut source = fixtures::payload(&dir, n);
@@ -237,11 +266,17 @@ impl World {
         let mut plan = self.plan(verb, &mut installed).map_err(Failed::before)?;
         edit(&mut plan);
         let files = verb.payload().map(|n| Files(&self.payloads[n]));
-        let sources = Sources { payload: files.as_ref().map(|files| files as &dyn PayloadFiles), ..Sources::default() };
+        let payload = files.as_ref().map(|files| files as &dyn PayloadFiles);
+        let sources = Sources { payload, loaders: verb.set().map(|set| &self.loaders[set]), ..Sources::default() };
         let mut told = Told(vec![], before_step);
         let done = installed.carry_out(&plan, sources, &mut told);
         plan.warnings.extend(told.0);
         done.map_err(|e| Failed::during(e, &plan)).map(|()| plan)
+    }
+
+    fn renewal(&self, set: usize, mend: bool) -> RenewalRequest {
+        let offered = probe::offered(&self.loaders[set], Arch::Amd64, &|_| FirmwareSays::AnythingStarts);
+        RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend }
     }
 
     /// The decision of the shipped use case, with what it reads before it.
@@ -251,11 +286,18 @@ impl World {
             request,
             payload: &self.facts[n],
             firmware: &[],
+            renewal: verb.set().map(|set| self.renewal(set, false)),
             dry_run: false,
         });
         let failed = NotWell::check("20-network", "unreachable");
         let change: &dyn Change = match verb {
-            Verb::Upgrade { .. } | Verb::FromMedium { .. } | Verb::UpgradeOffline { .. } => upgrade.as_ref().unwrap(),
+            Verb::Upgrade { .. }
+            | Verb::FromMedium { .. }
+            | Verb::UpgradeOffline { .. }
+            | Verb::UpgradeAndRenew { .. } => upgrade.as_ref().unwrap(),
+            Verb::UpdateBootloader { set } => {
+                &Update { runs_from: RunsFrom::Inside, renewal: self.renewal(*set, true) }
+            }
             Verb::Activate { preserve } => &Activate { runs_from: RunsFrom::Inside, preserve: *preserve },
             Verb::ActivateOffline => &Activate { runs_from: RunsFrom::Offline, preserve: true },
             Verb::RollbackOffline => &Rollback { offline: true },
@@ -275,9 +317,19 @@ impl Verb {
     /// Which payload it writes.
     fn payload(&self) -> Option<usize> {
         match self {
-            Verb::Upgrade { payload, .. } | Verb::FromMedium { payload } | Verb::UpgradeOffline { payload } => {
-                Some(*payload)
-            }
+            Verb::Upgrade { payload, .. }
+            | Verb::FromMedium { payload }
+            | Verb::UpgradeOffline { payload }
+            | Verb::UpgradeAndRenew { payload } => Some(*payload),
+            _ => None,
+        }
+    }
+
+    /// Which boot loaders it brings.
+    const fn set(&self) -> Option<usize> {
+        match self {
+            Verb::UpgradeAndRenew { .. } => Some(1),
+            Verb::UpdateBootloader { set } => Some(*set),
             _ => None,
         }
     }
@@ -287,6 +339,7 @@ impl Verb {
             Verb::Upgrade { activate, preserve, retry_bad, blank, .. } => {
                 (RunsFrom::Inside, activate, preserve, blank, retry_bad)
             }
+            Verb::UpgradeAndRenew { .. } => (RunsFrom::Inside, true, true, false, false),
             Verb::FromMedium { .. } => (RunsFrom::Medium(Some(MEDIUM)), true, true, false, false),
             Verb::UpgradeOffline { .. } => (RunsFrom::Offline, true, true, false, false),
             _ => return None,
@@ -307,6 +360,8 @@ impl Verb {
             allow_older: false,
             arch: Arch::Amd64,
             limit_rate: None,
+            keep_bootloader: true,
+            efi_loader: None,
         })
     }
 }

@@ -1,6 +1,9 @@
 //! What tests of the library share: small payloads and plans for them.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use slipway::{
     bootloader::Assets,
@@ -33,10 +36,15 @@ impl Observer for Silent {
     fn note(&mut self, _: &str) {}
 }
 
+/// Where the boot assets are that hack/build made.
+pub fn assets_dir() -> PathBuf {
+    crate::project().join("out/assets/amd64")
+}
+
 /// The boot assets that hack/build made.
 pub fn assets() -> Assets {
-    let dir = crate::project().join("out/assets/amd64");
-    Assets::load_from(&dir, Arch::Amd64, EfiLoader::default()).expect("boot assets: run hack/test, which builds them")
+    Assets::load_from(&assets_dir(), Arch::Amd64, EfiLoader::default())
+        .expect("boot assets: run hack/test, which builds them")
 }
 
 /// A payload of a few ten KiB with the right headers; its content depends on `n`.

@@ -18,8 +18,8 @@ const CLUSTER_MARGIN: u64 = 16;
 const MAX_CLUSTER_BYTES: u64 = 32 << 10;
 /// What UEFI firmware reads at once for its cache of a volume: one sector in it that cannot be read, and the end of a file
 /// beside it cannot be read either. (EDK II, FatPkg.)
-const CACHE_BYTES: u64 = 64 << 10;
-const END_OF_CHAIN: u32 = 0x0fff_ffff;
+pub(super) const CACHE_BYTES: u64 = 64 << 10;
+pub(super) const END_OF_CHAIN: u32 = 0x0fff_ffff;
 
 /// A time stamp: seconds since 1970 UTC. FAT stores 1980 to 2107, in steps of two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 mod entry;
 pub mod layout;
+pub mod map;
 pub mod name;
 
 pub use layout::{FatError, FatTime, FileSpec, Placed, VolumeLayout, VolumeSpec};

@@ -55,13 +55,13 @@ pub fn display_short(short: &[u8; 11]) -> String {
     }
 }
 
-/// Checksum of a short name. Each entry of a long name repeats it, which ties the two together.
-pub fn checksum(short: &[u8; 11]) -> u8 {
+// Checksum of a short name. Each entry of a long name repeats it, which ties the two together.
+pub(crate) fn checksum(short: &[u8; 11]) -> u8 {
     short.iter().fold(0u8, |sum, b| sum.rotate_right(1).wrapping_add(*b))
 }
 
 /// Byte positions of the 13 UTF-16 units in a long-name entry.
-pub const LONG_NAME_UNITS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
+const LONG_NAME_UNITS: [usize; 13] = [1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30];
 
 // In the order on the disk, which is last part first, in front of the 8.3 entry.
 pub(crate) fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
@@ -85,6 +85,37 @@ pub(crate) fn long_name_entries(name: &str, checksum: u8) -> Vec<u8> {
         .collect();
     entries.reverse();
     entries.concat()
+}
+
+/// The long-name entries that stand before an 8.3 entry.
+#[derive(Default)]
+pub struct LongName {
+    parts: Vec<(u8, u8, [u16; 13])>,
+}
+
+impl LongName {
+    /// Take the next entry, 32 bytes.
+    pub fn push(&mut self, raw: &[u8]) {
+        // The last part of a name is marked and comes first.
+        if raw[0] & 0x40 != 0 {
+            self.parts.clear();
+        }
+        let units = LONG_NAME_UNITS.map(|at| u16::from_le_bytes([raw[at], raw[at + 1]]));
+        self.parts.push((raw[0] & 0x3f, raw[13], units));
+    }
+
+    /// `None` unless the parts are complete and belong to this 8.3 name.
+    pub fn name(self, short: &[u8; 11]) -> Option<String> {
+        let sum = checksum(short);
+        let count = self.parts.len();
+        let complete = self.parts.iter().enumerate().all(|(i, (n, s, _))| usize::from(*n) == count - i && *s == sum);
+        if count == 0 || !complete {
+            return None;
+        }
+        let units = self.parts.iter().rev().flat_map(|(_, _, units)| units.iter().copied());
+        let units: Vec<u16> = units.take_while(|u| *u != 0).collect();
+        String::from_utf16(&units).ok()
+    }
 }
 
 #[cfg(test)]

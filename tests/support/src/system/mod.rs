@@ -39,6 +39,7 @@ pub fn base(now: u64) -> RequestBase {
 /// An upgrade with nothing special about it.
 pub fn upgrade() -> UpgradeRequest {
     UpgradeRequest {
+        bootloader: None,
         base: base(0),
         runs_from: RunsFrom::Inside,
         activate: true,
@@ -127,6 +128,7 @@ pub fn installed(sector: SectorSize) -> SystemFacts {
     let marker = Marker { state: SlotState::Good, seq: env.seq };
     let esp = gpt.part(Part::Esp).offset;
     SystemFacts {
+        bootloader: None,
         sector,
         running: Running::This { slot: Slot::A, trial: false },
         env_at: [Some(esp + MIB), Some(esp + MIB + sector.bytes())],

@@ -1,0 +1,52 @@
+//! What a BIOS starts: the boot code in LBA 0, and the core image in the BIOS partition.
+//!
+//! The partition has room for two core images, one in each half. The boot code says which one is started, so another one
+//! comes into force by one sector.
+
+use crate::units::{Extent, SectorSize};
+
+// Where the boot code says at which LBA the core image begins (GRUB, `GRUB_BOOT_MACHINE_KERNEL_SECTOR`).
+const KERNEL_SECTOR: usize = 0x5c;
+// Where the first sector of a core image says how many sectors follow it (`GRUB_BOOT_MACHINE_LIST_SIZE`).
+const BLOCK_LIST_SECTORS: usize = 0x1fc;
+/// Bytes of the sectors that a BIOS reads.
+pub const SECTOR: u64 = SectorSize::S512.bytes();
+
+/// The two places for a core image in the BIOS partition.
+pub const fn halves(part: Extent) -> [Extent; 2] {
+    let len = part.len / 2 / SECTOR * SECTOR;
+    [Extent { offset: part.offset, len }, Extent { offset: part.offset + len, len }]
+}
+
+/// Which of them the boot code of LBA 0 starts. None if it starts something else.
+pub fn started(lba0: &[u8], part: Extent) -> Option<usize> {
+    let lba = lba0.get(KERNEL_SECTOR..KERNEL_SECTOR + 8)?;
+    let lba = lba.iter().rev().fold(0, |lba: u64, byte| lba << 8 | u64::from(*byte));
+    halves(part).iter().position(|half| half.offset / SECTOR == lba)
+}
+
+/// Where the SBAT text of a core image begins, in bytes from the beginning of the image: in a sector behind those that
+/// are loaded. `first` is its first sector.
+pub fn sbat_at(first: &[u8]) -> Option<u64> {
+    let sectors = first.get(BLOCK_LIST_SECTORS..BLOCK_LIST_SECTORS + 2)?;
+    Some((1 + u64::from(u16::from_le_bytes([sectors[0], sectors[1]]))) * SECTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MIB;
+
+    #[test]
+    fn the_boot_code_says_which_half() {
+        let part = Extent { offset: 301 * MIB, len: MIB };
+        let [first, second] = halves(part);
+        assert_eq!((first.offset, first.len, second.offset), (301 * MIB, MIB / 2, 301 * MIB + MIB / 2));
+        for (lba, half) in [(301 * 2048, Some(0)), (301 * 2048 + 1024, Some(1)), (301 * 2048 + 1, None), (0, None)] {
+            let mut lba0 = [0; 512];
+            lba0[0x5c..0x64].copy_from_slice(&u64::to_le_bytes(lba));
+            assert_eq!(started(&lba0, part), half, "{lba}");
+        }
+        assert_eq!(started(&[0; 0x60], part), None);
+    }
+}

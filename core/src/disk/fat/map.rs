@@ -1,0 +1,433 @@
+//! Every cluster of a FAT32 volume that a file or a directory has: what must be known before one file is replaced.
+//!
+//! A reader makes the best of what it finds. This refuses what is not certain: a cluster that is taken for free and is not
+//! would be written over. Clusters that the FAT calls used and that nothing refers to are no file's. A power cut while a
+//! file was replaced leaves such.
+
+use crate::prelude::*;
+
+use alloc::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    entry::{ATTR_DIRECTORY, ATTR_LONG_NAME, ATTR_VOLUME_LABEL, DIR_ENTRY_BYTES},
+    layout::{CACHE_BYTES, END_OF_CHAIN, MIN_CLUSTERS},
+    name::{LongName, display_short},
+};
+use crate::units::Extent;
+
+/// Reads from the volume: byte offset, buffer. False if that cannot be read.
+pub type Read<'r> = dyn FnMut(u64, &mut [u8]) -> bool + 'r;
+
+const ENTRY_BITS: u32 = 0x0fff_ffff;
+const BAD_CLUSTER: u32 = 0x0fff_fff7;
+const FIRST_END_OF_CHAIN: u32 = 0x0fff_fff8;
+const FAT_ENTRY_BYTES: u64 = 4;
+// Entries 0 and 1 of a FAT stand for no cluster.
+const RESERVED: usize = 2;
+// Our own directories have one cluster. These bound what a damaged volume can cost.
+const MAX_DIRECTORY_BYTES: u64 = 1 << 20;
+const MAX_DIRECTORIES: usize = 4096;
+
+/// Why no file of a volume can be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// A sector that decides which clusters are free.
+    #[error("byte {0} of it cannot be read")]
+    Unreadable(u64),
+    /// It is something else, or another kind of FAT32.
+    #[error("it is no file system that this program writes to: {0}")]
+    Other(&'static str),
+    /// It contradicts itself.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// Consecutive clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Run {
+    /// The first of them.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Run {
+    const fn end(self) -> u32 {
+        self.first + self.count
+    }
+}
+
+/// What a directory entry says of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct FileAt {
+    /// Its first cluster; 0 of an empty file.
+    pub cluster: u32,
+    /// Its size in bytes.
+    pub bytes: u32,
+}
+
+/// A file that may be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Byte offset of its directory entry in the volume.
+    pub entry: u64,
+    /// What that says.
+    pub at: FileAt,
+    /// Its clusters, in order.
+    pub runs: Vec<Run>,
+}
+
+/// The map of a volume.
+#[derive(Clone, Debug)]
+pub struct FatMap {
+    sector: u64,
+    cluster: u64,
+    // Byte offsets in the volume.
+    fats: Vec<u64>,
+    data: u64,
+    fs_info: u64,
+    /// What the volume says about how many clusters are free.
+    free_count: Option<u32>,
+    tables: Vec<Vec<u8>>,
+    // By number of the cluster: a file, a directory or a bad sector has it.
+    live: Vec<bool>,
+    files: BTreeMap<String, FoundFile>,
+}
+
+struct BootSector {
+    map: FatMap,
+    root: u32,
+}
+
+impl FatMap {
+    /// Look at all directories of a volume of `len` bytes on a disk with sectors of `sector` bytes. Of the files, those at
+    /// these paths can be asked for afterwards.
+    pub fn look(len: u64, sector: u64, paths: &[&str], read: &mut Read) -> Result<Self, MapError> {
+        let BootSector { mut map, root } = BootSector::read(len, sector, read)?;
+        let entries = map.live.len() as u64;
+        let table_bytes = (entries * FAT_ENTRY_BYTES).next_multiple_of(sector) as usize;
+        for fat in map.fats.clone() {
+            let mut table = vec![0; table_bytes];
+            read_all(fat, &mut table, sector as usize, read)?;
+            map.tables.push(table);
+        }
+        let mut info = vec![0; sector as usize];
+        read_all(map.fs_info, &mut info, sector as usize, read)?;
+        map.free_count = free_count(&info);
+        map.walk(root, paths, read)?;
+        for number in RESERVED..map.live.len() {
+            map.live[number] |= (0..map.tables.len()).any(|copy| map.entry(copy, number as u32) == BAD_CLUSTER);
+        }
+        Ok(map)
+    }
+
+    /// A file that was asked for, if it is there.
+    pub fn file(&self, path: &str) -> Option<&FoundFile> {
+        self.files.get(path)
+    }
+
+    /// How many clusters a file of so many bytes takes.
+    pub const fn clusters(&self, bytes: u64) -> u32 {
+        bytes.div_ceil(self.cluster) as u32
+    }
+
+    /// How many copies of the FAT there are.
+    pub const fn copies(&self) -> usize {
+        self.fats.len()
+    }
+
+    /// The bytes of these clusters in the volume.
+    pub const fn extent(&self, run: Run) -> Extent {
+        let offset = self.data + (run.first as u64 - RESERVED as u64) * self.cluster;
+        Extent { offset, len: run.count as u64 * self.cluster }
+    }
+
+    /// Free clusters for files of so many clusters each, which are in one piece. Each gets sectors of the FAT of its own: a
+    /// power cut that damages one of them, now or when its clusters are freed some day, harms no other file. And there is as
+    /// much room before each file as firmware reads at once.
+    pub fn place(&self, files: &[u32]) -> Option<Vec<Run>> {
+        let gap = (CACHE_BYTES / self.cluster).max(1) as u32;
+        let per_sector = (self.sector / FAT_ENTRY_BYTES) as usize;
+        let mut sectors = self.live.chunks(per_sector).enumerate();
+        let mut next = |count: u32| {
+            let (mut first, mut found) = (None, 0);
+            while found < gap + count {
+                let (n, sector) = sectors.next()?;
+                if sector.iter().any(|live| *live) {
+                    (first, found) = (None, 0);
+                } else {
+                    first = first.or(Some((n * per_sector) as u32));
+                    found += sector.len() as u32;
+                }
+            }
+            Some(Run { first: first? + gap, count })
+        };
+        files.iter().map(|count| next(*count)).collect()
+    }
+
+    /// The sectors of one copy of the FAT (from 0) with the entries of these clusters.
+    pub fn sectors(&self, copy: usize, run: Run) -> Extent {
+        let begin = u64::from(run.first) * FAT_ENTRY_BYTES / self.sector * self.sector;
+        let end = (u64::from(run.end()) * FAT_ENTRY_BYTES).next_multiple_of(self.sector);
+        Extent { offset: self.fats[copy] + begin, len: end - begin }
+    }
+
+    /// What these sectors of a copy hold.
+    pub fn held(&self, copy: usize, sectors: Extent) -> &[u8] {
+        let at = (sectors.offset - self.fats[copy]) as usize;
+        &self.tables[copy][at..at + sectors.len as usize]
+    }
+
+    /// What they hold once these clusters are a chain, and all others in them are free.
+    pub fn linked(&self, copy: usize, sectors: Extent, run: Run) -> Vec<u8> {
+        let mut bytes = vec![0; sectors.len as usize];
+        let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as u32;
+        for number in run.first..run.end() {
+            let next = if number + 1 == run.end() { END_OF_CHAIN } else { number + 1 };
+            put(&mut bytes, (number - before) as usize * 4, next);
+        }
+        bytes
+    }
+
+    /// What they hold once those of these clusters that no file has are free.
+    pub fn freed(&self, copy: usize, sectors: Extent, runs: &[Run]) -> Vec<u8> {
+        let mut bytes = self.held(copy, sectors).to_vec();
+        let before = ((sectors.offset - self.fats[copy]) / FAT_ENTRY_BYTES) as usize;
+        for number in runs.iter().flat_map(|run| run.first..run.end()).map(|number| number as usize) {
+            let is_nobodys = self.live.get(number) == Some(&false);
+            let at = number.checked_sub(before).map(|n| n * 4).filter(|at| is_nobodys && *at < bytes.len());
+            at.into_iter().for_each(|at| put(&mut bytes, at, 0));
+        }
+        bytes
+    }
+
+    /// Whether these clusters are a chain in every copy of the FAT.
+    pub fn is_chain(&self, run: Run) -> bool {
+        let next = |number: u32| if number + 1 == run.end() { END_OF_CHAIN } else { number + 1 };
+        let copies = 0..self.tables.len();
+        copies
+            .flat_map(|copy| (run.first..run.end()).map(move |n| (copy, n)))
+            .all(|(copy, n)| (n as usize) < self.live.len() && self.entry(copy, n) == next(n))
+    }
+
+    /// Whether no file has any of these clusters.
+    pub fn are_nobodys(&self, runs: &[Run]) -> bool {
+        runs.iter().flat_map(|run| run.first..run.end()).all(|n| self.live.get(n as usize) == Some(&false))
+    }
+
+    /// Clusters that a copy of the FAT calls used, and that no file has.
+    pub fn lost(&self) -> Vec<Run> {
+        let used = |number: u32| (0..self.tables.len()).any(|copy| self.entry(copy, number) != 0);
+        let all = RESERVED as u32..self.live.len() as u32;
+        runs(all.filter(|number| !self.live[*number as usize] && used(*number)))
+    }
+
+    /// Byte offset of the sector that says how many clusters are free, and whether it is right.
+    pub fn free_count(&self) -> (u64, bool) {
+        (self.fs_info, self.free_count.is_none_or(|count| count == u32::MAX || count == self.free()))
+    }
+
+    fn free(&self) -> u32 {
+        (RESERVED..self.live.len()).filter(|number| self.entry(0, *number as u32) == 0).count() as u32
+    }
+
+    /// Write the right number into the sector that says how many clusters are free. False if it is no such sector.
+    pub fn count_free(&self, sector: &mut [u8]) -> bool {
+        let is_one = free_count(sector).is_some();
+        if is_one {
+            put(sector, 488, self.free());
+        }
+        is_one
+    }
+
+    fn entry(&self, copy: usize, number: u32) -> u32 {
+        le32(&self.tables[copy], number as usize * 4) & ENTRY_BITS
+    }
+
+    /// The clusters of a chain. From now on they are somebody's.
+    fn take(&mut self, first: u32) -> Result<Vec<Run>, MapError> {
+        let (mut taken, mut number) = (Vec::new(), first);
+        while number < FIRST_END_OF_CHAIN {
+            match self.live.get_mut(number as usize) {
+                Some(live) if number as usize >= RESERVED && !*live => *live = true,
+                Some(_) if number as usize >= RESERVED => {
+                    return Err(MapError::Damaged("two files share a cluster, or the clusters of one are a loop"));
+                }
+                _ => return Err(MapError::Damaged("the clusters of a file lead out of the volume")),
+            }
+            taken.push(number);
+            let next = self.entry(0, number);
+            if (1..self.tables.len()).any(|copy| self.entry(copy, number) != next) {
+                return Err(MapError::Damaged("its copies of the FAT differ about a file"));
+            }
+            number = next;
+        }
+        Ok(runs(taken))
+    }
+
+    fn walk(&mut self, root: u32, paths: &[&str], read: &mut Read) -> Result<(), MapError> {
+        let (mut directories, mut seen) = (vec![(root, String::new())], 0);
+        while let Some((first, path)) = directories.pop() {
+            seen += 1;
+            let runs = self.take(first)?;
+            let bytes = runs.iter().map(|run| self.extent(*run).len).sum::<u64>();
+            if bytes > MAX_DIRECTORY_BYTES || seen > MAX_DIRECTORIES {
+                return Err(MapError::Damaged("its directories are larger than any of ours"));
+            }
+            for found in self.directory(&runs, read)? {
+                let path = if path.is_empty() { found.name } else { format!("{path}/{}", found.name) };
+                if found.is_directory {
+                    directories.push((found.at.cluster, path));
+                    continue;
+                }
+                let runs = if found.at.cluster == 0 { vec![] } else { self.take(found.at.cluster)? };
+                if runs.iter().map(|run| self.extent(*run).len).sum::<u64>() < u64::from(found.at.bytes) {
+                    return Err(MapError::Damaged("a file has fewer clusters than its size needs"));
+                }
+                if let Some(wanted) = paths.iter().find(|wanted| wanted.eq_ignore_ascii_case(&path)) {
+                    let file = FoundFile { entry: found.entry, at: found.at, runs };
+                    self.files.insert((*wanted).to_owned(), file);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory(&self, runs: &[Run], read: &mut Read) -> Result<Vec<Listed>, MapError> {
+        let (mut listed, mut long) = (Vec::new(), LongName::default());
+        for run in runs {
+            let extent = self.extent(*run);
+            let mut bytes = vec![0; extent.len as usize];
+            read_all(extent.offset, &mut bytes, self.sector as usize, read)?;
+            for (n, raw) in bytes.chunks_exact(DIR_ENTRY_BYTES).enumerate() {
+                let attributes = raw[11];
+                match raw[0] {
+                    // No entry follows.
+                    0 => return Ok(listed),
+                    // Deleted, `.` and `..`.
+                    0xe5 | b'.' => long = LongName::default(),
+                    _ if attributes == ATTR_LONG_NAME => long.push(raw),
+                    _ if attributes & ATTR_VOLUME_LABEL != 0 => long = LongName::default(),
+                    _ => {
+                        let mut short = [0; 11];
+                        short.copy_from_slice(&raw[..11]);
+                        let name = core::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
+                        let entry = extent.offset + (n * DIR_ENTRY_BYTES) as u64;
+                        listed.push(Listed {
+                            name,
+                            is_directory: attributes & ATTR_DIRECTORY != 0,
+                            entry,
+                            at: file_at(raw),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(listed)
+    }
+}
+
+/// An entry of a directory.
+struct Listed {
+    name: String,
+    is_directory: bool,
+    entry: u64,
+    at: FileAt,
+}
+
+impl BootSector {
+    fn read(len: u64, sector: u64, read: &mut Read) -> Result<Self, MapError> {
+        let other = |why| Err(MapError::Other(why));
+        let mut b = vec![0; sector as usize];
+        read_all(0, &mut b, sector as usize, read)?;
+        if b[510..512] != [0x55, 0xaa] || &b[82..90] != b"FAT32   " {
+            return other("no FAT32");
+        }
+        let short = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));
+        // One sector is written whole or not at all. That holds for those of the disk.
+        if short(11) != sector {
+            return other("its sectors are not those of the disk");
+        }
+        let (per_cluster, reserved, copies) = (u64::from(b[13]), short(14), u64::from(b[16]));
+        let (total, fat_sectors, info) = (u64::from(le32(&b, 32)), u64::from(le32(&b, 36)), short(48));
+        if short(40) & 0x80 != 0 {
+            return other("one of its FATs alone is in force");
+        }
+        let data = reserved + copies * fat_sectors;
+        let clusters = total.saturating_sub(data).checked_div(per_cluster).unwrap_or(0);
+        if !per_cluster.is_power_of_two()
+            || !(1..=4).contains(&copies)
+            || !(1..reserved).contains(&info)
+            || total * sector > len
+            || !(MIN_CLUSTERS..u64::from(BAD_CLUSTER)).contains(&clusters)
+            || fat_sectors * sector / FAT_ENTRY_BYTES < clusters + RESERVED as u64
+        {
+            return other("its geometry is impossible");
+        }
+        let map = FatMap {
+            sector,
+            cluster: per_cluster * sector,
+            fats: (0..copies).map(|copy| (reserved + copy * fat_sectors) * sector).collect(),
+            data: data * sector,
+            fs_info: info * sector,
+            free_count: None,
+            tables: vec![],
+            live: [vec![true; RESERVED], vec![false; clusters as usize]].concat(),
+            files: BTreeMap::new(),
+        };
+        Ok(BootSector { map, root: le32(&b, 44) })
+    }
+}
+
+/// What a directory entry, 32 bytes, says of its file.
+pub fn file_at(raw: &[u8]) -> FileAt {
+    let high = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16;
+    FileAt { cluster: high | u32::from(u16::from_le_bytes([raw[26], raw[27]])), bytes: le32(raw, 28) }
+}
+
+/// Have a directory entry, 32 bytes, say something else.
+pub fn put_file_at(raw: &mut [u8], at: FileAt) {
+    raw[20..22].copy_from_slice(&((at.cluster >> 16) as u16).to_le_bytes());
+    raw[26..28].copy_from_slice(&(at.cluster as u16).to_le_bytes());
+    put(raw, 28, at.bytes);
+}
+
+// None if that is not what the sector says; `0xffff_ffff` stands for an unknown number.
+fn free_count(sector: &[u8]) -> Option<u32> {
+    let is_one = sector.len() >= 512 && &sector[..4] == b"RRaA" && &sector[484..488] == b"rrAa";
+    is_one.then(|| le32(sector, 488))
+}
+
+fn runs(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(last) if last.end() == number => last.count += 1,
+            _ => runs.push(Run { first: number, count: 1 }),
+        }
+    }
+    runs
+}
+
+// What cannot be read in one go is not read: the rest names the sector.
+fn read_all(offset: u64, bytes: &mut [u8], sector: usize, read: &mut Read) -> Result<(), MapError> {
+    if read(offset, bytes) {
+        return Ok(());
+    }
+    let bad = (0..bytes.len()).step_by(sector).find(|at| !read(offset + *at as u64, &mut bytes[*at..*at + sector]));
+    Err(MapError::Unreadable(offset + bad.unwrap_or(0) as u64))
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+#[cfg(test)]
+#[path = "map_tests.rs"]
+mod tests;

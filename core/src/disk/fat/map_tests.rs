@@ -1,0 +1,146 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    disk::fat::layout::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
+    units::{MIB, SectorSize},
+};
+
+const LEN: u64 = 40 * MIB;
+const LOADER: &str = "EFI/BOOT/BOOTX64.EFI";
+const LIST: &str = "slipway/chain.sha256";
+
+/// A volume with these files. What is in them does not matter.
+fn volume() -> Vec<u8> {
+    let files = [(LOADER, 300_000), ("slipway/boot.env", 512), (LIST, 700), ("empty", 0)];
+    let files = files.map(|(path, size)| FileSpec { path: path.to_owned(), size });
+    let spec = VolumeSpec { label: "EFI".to_owned(), serial: 1, time: FatTime(0), files: files.to_vec() };
+    let layout = VolumeLayout::new(Extent { offset: MIB, len: LEN }, SectorSize::S512, &spec).unwrap();
+    let mut bytes = vec![0; LEN as usize];
+    bytes[..512].copy_from_slice(&layout.boot_sector);
+    for (offset, metadata) in &layout.metadata {
+        bytes[*offset as usize..][..metadata.len()].copy_from_slice(metadata);
+    }
+    bytes
+}
+
+fn look(volume: &[u8]) -> Result<FatMap, MapError> {
+    FatMap::look(LEN, 512, &[LOADER, LIST], &mut |offset, buffer| {
+        let bytes = usize::try_from(offset).ok().and_then(|at| volume.get(at..)?.get(..buffer.len()));
+        bytes.map(|bytes| buffer.copy_from_slice(bytes)).is_some()
+    })
+}
+
+/// Write a chain for a new file into both copies of the FAT.
+fn link(volume: &mut [u8], map: &FatMap, run: Run) {
+    for copy in 0..map.copies() {
+        let sectors = map.sectors(copy, run);
+        volume[sectors.offset as usize..][..sectors.len as usize].copy_from_slice(&map.linked(copy, sectors, run));
+    }
+}
+
+#[test]
+fn our_own_volume_is_understood() {
+    let map = look(&volume()).unwrap();
+    assert_eq!((map.copies(), map.lost(), map.free_count().1), (2, vec![], true));
+    let file = map.file(LOADER).unwrap();
+    assert_eq!((file.at.bytes, file.runs.len()), (300_000, 1));
+    assert_eq!(file.runs[0].count, map.clusters(300_000));
+    assert!(map.is_chain(file.runs[0]) && !map.are_nobodys(&file.runs));
+    assert_eq!(map.file("slipway/boot.env"), None, "it was not asked for");
+}
+
+#[test]
+fn each_new_file_has_sectors_of_the_fat_of_its_own() {
+    let map = look(&volume()).unwrap();
+    let runs = map.place(&[200, 1, 1]).unwrap();
+    let sectors: Vec<Extent> = runs.iter().map(|run| map.sectors(0, *run)).collect();
+    for (n, one) in sectors.iter().enumerate() {
+        assert!(map.held(0, *one).iter().all(|byte| *byte == 0), "a file has an entry there");
+        assert!(sectors[n + 1..].iter().all(|other| one.end() <= other.offset), "{sectors:?}");
+    }
+    assert_eq!(map.place(&[map.clusters(LEN)]), None);
+}
+
+#[test]
+fn what_nothing_refers_to_is_lost_and_can_be_freed() {
+    let mut bytes = volume();
+    let map = look(&bytes).unwrap();
+    let run = map.place(&[300]).unwrap()[0];
+    link(&mut bytes, &map, run);
+    let linked = look(&bytes).unwrap();
+    assert!(linked.is_chain(run) && linked.are_nobodys(&[run]));
+    assert_eq!((linked.lost(), linked.free_count().1), (vec![run], false));
+    assert_eq!(linked.place(&[300]), Some(vec![run]), "it is used again");
+    // In one copy only, as a power cut leaves it.
+    for copy in 0..2 {
+        let sectors = linked.sectors(copy, run);
+        let freed = linked.freed(copy, sectors, &[run]);
+        bytes[sectors.offset as usize..][..freed.len()].copy_from_slice(&freed);
+        let lost = look(&bytes).unwrap().lost();
+        assert_eq!(lost, if copy == 0 { vec![run] } else { vec![] });
+    }
+    // What a file has is never freed.
+    let live = look(&bytes).unwrap();
+    let all = Run { first: 2, count: 700 };
+    let sectors = live.sectors(0, all);
+    assert_eq!(live.freed(0, sectors, &[all]), live.held(0, sectors));
+    // The number that is written is the right one.
+    let (at, _) = linked.free_count();
+    let sector = &mut bytes[at as usize..][..512];
+    put(sector, 488, 7);
+    assert!(live.count_free(sector));
+    assert!(look(&bytes).unwrap().free_count().1);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let good = volume();
+    let map = look(&good).unwrap();
+    let (first, fats) = (map.file(LOADER).unwrap().runs[0].first as usize, map.fats.clone());
+    let damaged = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        look(&bytes).unwrap_err()
+    };
+    let both = |value: u32| {
+        let fats = fats.clone();
+        move |bytes: &mut Vec<u8>| fats.iter().for_each(|fat| put(bytes, *fat as usize + (first + 1) * 4, value))
+    };
+    assert_eq!(
+        damaged(&|b| b[fats[1] as usize + first * 4] ^= 1),
+        MapError::Damaged("its copies of the FAT differ about a file")
+    );
+    assert!(matches!(damaged(&both(first as u32)), MapError::Damaged(why) if why.contains("a loop")));
+    assert!(matches!(damaged(&both(0)), MapError::Damaged(why) if why.contains("lead out")));
+    assert!(matches!(damaged(&both(END_OF_CHAIN)), MapError::Damaged(why) if why.contains("fewer clusters")));
+    for (at, value) in [(510, 0), (82, 0), (11, 1), (13, 0), (16, 0), (16, 9), (40, 0x80), (48, 0), (32, 1)] {
+        assert!(matches!(damaged(&|b| b[at] = value), MapError::Other(_)), "byte {at} {value}");
+    }
+    let unread = FatMap::look(LEN, 512, &[], &mut |_, _| false).unwrap_err();
+    assert_eq!(unread, MapError::Unreadable(0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever a volume holds, nothing panics, and what is given to a new file is no file's.
+    #[test]
+    fn damage_never_gives_away_what_a_file_has(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+    ) {
+        let mut bytes = volume();
+        let data = look(&bytes).unwrap().data as usize;
+        for (at, value) in changes {
+            // The tables and the directories.
+            let at = at.index(data + 8192);
+            bytes[at] = value;
+        }
+        if let Ok(map) = look(&bytes)
+            && let Some(runs) = map.place(&[100, 1])
+        {
+            prop_assert!(map.are_nobodys(&runs));
+            let _ = (map.lost(), map.free_count());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Whether the boot loaders of a disk are renewed, and why not. How, is in `renewal.rs`.
+//!
+//! A disk has two: the UEFI image on the ESP, and boot code with a core image for BIOS. The installer ships one set of
+//! both. A set has an epoch, and none follows one with a higher epoch: nothing overrides that, because the way to go back
+//! to a loader that must not be used any more is to install it.
+//!
+//! Everything that is not certain is a reason to leave the loaders as they are: they start what is there.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::bootloader_facts::BiosFacts;
+pub use super::bootloader_facts::{
+    BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, Offered,
+};
+use crate::{
+    boot::{efi_loader::EfiLoader, slot::Slot},
+    digest::Sha256,
+    disk::{
+        chain::{CHAIN, Chain, Link},
+        fat::map::FatMap,
+        gpt::BOOT_CODE_BYTES,
+    },
+    efi::boot_image::BootImage,
+    units::SectorSize,
+};
+
+/// A list that is damaged says nothing.
+static NO_LINKS: Chain = Chain(Vec::new());
+
+/// A renewal with every choice made.
+#[derive(Clone, Debug)]
+pub struct RenewalRequest {
+    /// What is shipped.
+    pub offered: Offered,
+    /// The loader for UEFI. None: Slipway's own, unless GRUB was chosen for this disk.
+    pub loader: Option<EfiLoader>,
+    /// Whatever the firmware says.
+    pub ignore_secure_boot: bool,
+    /// Replace what is damaged, too.
+    pub mend: bool,
+}
+
+/// Why the boot loaders stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
+pub enum Left {
+    /// No file of the ESP can be replaced.
+    #[error("no file on the ESP can be replaced: {0}; `fsck.vfat` mends an ESP that is not mounted")]
+    Esp(String),
+    /// It cannot be known whether what is shipped is newer.
+    #[error("{0} cannot be read, so it is not known what starts this disk; `installer verify` shows what is damaged")]
+    Unreadable(String),
+    /// The set on the disk has a higher epoch.
+    #[error(
+        "the boot loader on the disk has the epoch {has}, and the one of this installer {offered}, so it is one that must \
+         not come back; take a newer installer"
+    )]
+    Older { has: u32, offered: u32 },
+    /// Firmware with Secure Boot would not start it.
+    #[error(
+        "firmware with Secure Boot would not start {what}: {why}; sign it (`installer uki --program`), or take it with \
+         --ignore-secure-boot"
+    )]
+    NotStarted { what: String, why: String },
+    /// It cannot be looked up what the firmware would do.
+    #[error(
+        "the loader on the disk is signed for Secure Boot, or may be, and it is not known whether the firmware starts {what}: {why}; \
+         run this on the machine itself, or take it with --ignore-secure-boot"
+    )]
+    FirmwareNotKnown { what: String, why: String },
+    /// This installer does not ship it.
+    #[error("this installer ships no {0}; take another one, or name another loader by --efi-loader")]
+    NotShipped(&'static str),
+    /// A link is neither what was recorded nor what would come.
+    #[error("the boot chain is damaged ({0}); `installer bootloader update` mends it")]
+    Damaged(String),
+    /// The next boot tries a slot.
+    #[error("slot {0} is to be tried at the next boot; boot it, or cancel that with `installer rollback`")]
+    TrialPending(Slot),
+}
+
+/// What changes, for people and programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BootloaderChange {
+    /// The UEFI image, if it is replaced.
+    pub efi: Option<EfiChange>,
+    /// Whether boot code and core image for BIOS are replaced.
+    pub bios: bool,
+    /// What was damaged and is mended by that.
+    pub mends: Vec<String>,
+}
+
+/// A UEFI image that is replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
+pub struct EfiChange {
+    pub from: BootImage,
+    pub to: BootImage,
+}
+
+impl BootloaderChange {
+    /// Whether nothing is replaced.
+    pub const fn is_none(&self) -> bool {
+        self.efi.is_none() && !self.bios
+    }
+}
+
+impl fmt::Display for BootloaderChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.efi, self.bios) {
+            (Some(efi), bios) => {
+                let bios = if bios { ", and GRUB for BIOS is renewed" } else { "" };
+                write!(f, "UEFI starts {} (before: {}){bios}", efi.to, efi.from)?;
+            }
+            (None, true) => f.write_str("GRUB for BIOS is renewed")?,
+            (None, false) => f.write_str("the boot loaders are those of this installer")?,
+        }
+        if self.mends.is_empty() { Ok(()) } else { write!(f, "; mended: {}", self.mends.join(", ")) }
+    }
+}
+
+/// What has to be done.
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct Due<'a> {
+    pub map: &'a FatMap,
+    /// The new UEFI image.
+    pub efi: Option<&'a EfiOffered>,
+    /// The half for the new core image, what goes there, and the boot code that it takes the place of.
+    pub bios: Option<(usize, &'a BiosFacts, Sha256)>,
+    /// The list as it is, and as it is to be.
+    pub list: Option<(&'a Chain, Chain)>,
+    pub change: BootloaderChange,
+    /// Which check somebody has overridden: for the history.
+    pub overridden: Option<String>,
+}
+
+impl RenewalRequest {
+    /// Path of the UEFI image on the ESP.
+    pub fn path(&self) -> String {
+        format!("EFI/BOOT/{}", self.offered.arch.efi_image())
+    }
+
+    /// The UEFI image for this disk.
+    pub fn efi(&self, found: &EfiFound) -> Result<&EfiOffered, Left> {
+        let kept = if found.image.is_chosen_grub() { EfiLoader::Grub } else { EfiLoader::default() };
+        match self.loader.unwrap_or(kept) {
+            EfiLoader::Grub => Ok(&self.offered.grub),
+            EfiLoader::Slipway => self.offered.slipway.as_ref().ok_or(Left::NotShipped("Slipway's loader for UEFI")),
+        }
+    }
+
+    /// What is to be done, or why not. Both loaders are renewed, or none.
+    pub fn due<'a>(&'a self, facts: &'a BootloaderFacts, sector: SectorSize) -> Result<Due<'a>, Left> {
+        let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
+        let path = self.path();
+        let found = facts.efi.as_ref().ok_or_else(|| Left::Esp(format!("{path} is missing")))?;
+        if found.sha256.is_none() && !self.mend {
+            return Err(Left::Unreadable(path));
+        }
+        let list = match &facts.list {
+            Ok(list) => list.as_ref(),
+            Err(_) if self.mend => Some(&NO_LINKS),
+            Err(why) => return Err(Left::Damaged(format!("{CHAIN}: {why}"))),
+        };
+        let offered = self.efi(found)?;
+        let efi = (found.sha256 != Some(offered.file.sha256)).then_some(offered);
+        let bios = self.bios(facts, sector);
+        let change = BootloaderChange {
+            efi: efi.map(|new| EfiChange { from: found.image.clone(), to: new.image.clone() }),
+            bios: bios.is_some(),
+            mends: facts.damage.clone(),
+        };
+        if !change.is_none() {
+            self.not_older(facts, found, efi)?;
+        }
+        if let (false, false, Some(first)) = (self.mend, change.is_none(), facts.damage.first()) {
+            return Err(Left::Damaged(first.clone()));
+        }
+        let overridden = match efi.map(|new| starts(new, found)) {
+            Some(Err(why)) if self.ignore_secure_boot => Some(format!("--ignore-secure-boot: {why}")),
+            Some(Err(why)) => return Err(why),
+            _ => None,
+        };
+        let list = list.map(|list| (list, self.listed(&path, offered, facts, bios)));
+        Ok(Due { map, efi, bios: bios.map(|(half, new)| (half, new, boot_code(facts))), list, change, overridden })
+    }
+
+    fn not_older(&self, facts: &BootloaderFacts, found: &EfiFound, efi: Option<&EfiOffered>) -> Result<(), Left> {
+        let pairs = [
+            efi.map(|new| (found.image.epoch, new.image.epoch)),
+            facts.bios.as_ref().zip(self.offered.bios.as_ref()).map(|(old, new)| (old.epoch, new.epoch)),
+        ];
+        let older = pairs.into_iter().flatten().find(|(has, offered)| offered < has);
+        older.map_or(Ok(()), |(has, offered)| Err(Left::Older { has, offered }))
+    }
+
+    /// The half that the boot code does not start, if what it starts is not what is shipped.
+    fn bios(&self, facts: &BootloaderFacts, sector: SectorSize) -> Option<(usize, &BiosFacts)> {
+        // A BIOS reads sectors of 512 bytes only.
+        let (found, offered) =
+            facts.bios.as_ref().filter(|_| sector == SectorSize::S512).zip(self.offered.bios.as_ref())?;
+        let is_current = |half: usize| {
+            let new = &offered.halves[half];
+            found.boot_code == new.boot_code && found.cores[half] == Some(new.core.sha256)
+        };
+        if found.half.is_some_and(is_current) {
+            return None;
+        }
+        let other = 1 - found.half.unwrap_or(0);
+        Some((other, &offered.halves[other]))
+    }
+
+    /// The list of the boot chain afterwards.
+    fn listed(
+        &self,
+        path: &str,
+        efi: &EfiOffered,
+        facts: &BootloaderFacts,
+        bios: Option<(usize, &BiosFacts)>,
+    ) -> Chain {
+        let mut links = vec![(Link::File(path.to_owned()), efi.file.sha256)];
+        let current = || {
+            let (found, offered) = facts.bios.as_ref().zip(self.offered.bios.as_ref())?;
+            Some(&offered.halves[found.half?])
+        };
+        match bios.map(|(_, new)| new).or_else(current) {
+            Some(BiosFacts { boot_code, core }) => {
+                links.push((Link::BootCode { len: BOOT_CODE_BYTES as u64 }, *boot_code));
+                links.push((Link::CoreImage { len: core.size }, core.sha256));
+            }
+            // What is not shipped stays what it is.
+            None => {
+                let listed = facts.list.iter().flatten().flat_map(|list| &list.0);
+                links.extend(listed.filter(|(link, _)| !matches!(link, Link::File(_))).cloned());
+            }
+        }
+        Chain(links)
+    }
+}
+
+fn boot_code(facts: &BootloaderFacts) -> Sha256 {
+    facts.bios.as_ref().map_or_else(|| Sha256::of(&[]), |bios| bios.boot_code)
+}
+
+/// Whether firmware that starts the image on the disk starts the new one.
+fn starts(new: &EfiOffered, found: &EfiFound) -> Result<(), Left> {
+    let what = new.image.to_string();
+    let not = |why: &str| Err(Left::NotStarted { what: what.clone(), why: why.to_owned() });
+    // What cannot be read may have been signed.
+    let may_be_signed = found.image.signed || found.sha256.is_none();
+    match &new.firmware {
+        FirmwareSays::Refuses(why) => not(why),
+        _ if found.image.signed && !new.image.signed => not("the loader on the disk is signed, and this one is not"),
+        // Firmware with Secure Boot would not have started what is not signed.
+        FirmwareSays::NotKnown(why) if may_be_signed => Err(Left::FirmwareNotKnown { what, why: why.clone() }),
+        FirmwareSays::NotKnown(_) | FirmwareSays::Starts | FirmwareSays::AnythingStarts => Ok(()),
+    }
+}
+
+/// Whether a disk boots under BIOS: only then its list has a core image, and its BIOS partition one.
+pub fn boots_under_bios(list: Option<&Chain>, half: Option<usize>) -> bool {
+    list.map_or(half.is_some(), |list| list.0.iter().any(|(link, _)| matches!(link, Link::BootCode { .. })))
+}

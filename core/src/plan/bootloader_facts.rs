@@ -1,0 +1,100 @@
+//! What is known of boot loaders: of those on a disk, and of those that the installer ships.
+
+use crate::prelude::*;
+
+use crate::{
+    digest::Sha256,
+    disk::{chain::Chain, fat::map::FatMap},
+    efi::boot_image::BootImage,
+    kernel::arch::Arch,
+    payload::manifest::FileInfo,
+};
+
+/// The boot assets for BIOS, as they are on a disk: each contains where the other one or its own rest begins.
+#[derive(Clone, Debug)]
+pub struct BiosFacts {
+    /// The boot code in LBA 0.
+    pub boot_code: Sha256,
+    /// The core image.
+    pub core: FileInfo,
+}
+
+/// What the installer ships.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct Offered {
+    pub arch: Arch,
+    pub grub: EfiOffered,
+    /// None in a build without it.
+    pub slipway: Option<EfiOffered>,
+    /// None for an architecture without BIOS.
+    pub bios: Option<BiosOffered>,
+}
+
+/// A UEFI image that is shipped.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct EfiOffered {
+    pub file: FileInfo,
+    pub image: BootImage,
+    /// What the firmware of the running machine would say to it.
+    pub firmware: FirmwareSays,
+}
+
+/// What a firmware says to a UEFI image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FirmwareSays {
+    /// Secure Boot is off: it starts anything.
+    AnythingStarts,
+    /// Secure Boot is on, and it starts this one.
+    Starts,
+    /// Secure Boot is on, and it does not, for this reason.
+    Refuses(String),
+    /// Nobody knows, for this reason.
+    NotKnown(String),
+}
+
+/// Boot code and core image that are shipped, for each half of the BIOS partition.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
+pub struct BiosOffered {
+    pub halves: [BiosFacts; 2],
+    pub epoch: u32,
+}
+
+/// What is on the disk.
+#[derive(Clone, Debug)]
+pub struct BootloaderFacts {
+    /// The clusters of the ESP, or why no file there can be replaced.
+    pub esp: Result<FatMap, String>,
+    /// The UEFI image. None if there is none.
+    pub efi: Option<EfiFound>,
+    /// The list of the boot chain. None on a disk of an installer that made none.
+    pub list: Result<Option<Chain>, String>,
+    /// None on a disk that no BIOS starts.
+    pub bios: Option<BiosFound>,
+    /// What in the boot chain is not what the list says.
+    pub damage: Vec<String>,
+}
+
+/// A UEFI image on a disk.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
+pub struct EfiFound {
+    /// None: it cannot be read. Then nothing is known of the image either.
+    pub sha256: Option<Sha256>,
+    pub image: BootImage,
+}
+
+/// What a BIOS finds on a disk.
+#[derive(Clone, Debug)]
+pub struct BiosFound {
+    /// Of the boot code in LBA 0.
+    pub boot_code: Sha256,
+    /// Which half of the BIOS partition it starts, if one.
+    pub half: Option<usize>,
+    /// Of the first bytes of each half, as many as the shipped core image has. None: they cannot be read.
+    pub cores: [Option<Sha256>; 2],
+    /// The epoch of the core image that is started; 0 if it does not say one.
+    pub epoch: u32,
+}

@@ -1,0 +1,70 @@
+//! The answer of `bootloader status`.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::rows::{Row, lines};
+use crate::{efi::boot_image::BootImage, plan::bootloader::BootloaderChange};
+
+/// What starts a disk, and what this installer would make of it.
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BootloaderReport {
+    /// Path of the disk.
+    pub disk: String,
+    /// Path of the UEFI image on the ESP.
+    pub path: String,
+    /// What UEFI starts; `null` if there is no such file, or it cannot be read.
+    pub uefi: Option<BootImage>,
+    /// What a BIOS starts; `null` on a disk that no BIOS starts.
+    pub bios: Option<BiosImage>,
+    /// The loader for UEFI that this installer has for the disk.
+    pub shipped: Option<BootImage>,
+    /// What in the boot chain is not what was recorded.
+    pub damage: Vec<String>,
+    /// What `bootloader update` would change. Empty where `left` says why it would change nothing.
+    pub update: Option<BootloaderChange>,
+    /// Why the boot loaders would stay as they are, though this installer has others.
+    pub left: Option<String>,
+}
+
+/// GRUB's core image for BIOS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BiosImage {
+    /// Its epoch; 0 of one that was made before there were epochs.
+    pub epoch: u32,
+    /// In which half of the BIOS partition it lies, 1 or 2; `null` if the boot code starts neither.
+    pub half: Option<u8>,
+}
+
+impl fmt::Display for BiosImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(half) = self.half else { return f.write_str("boot code that starts no core image of this disk") };
+        f.write_str("GRUB")?;
+        match self.epoch {
+            0 => f.write_str(", without an epoch")?,
+            epoch => write!(f, ", epoch {epoch}")?,
+        }
+        write!(f, " (half {half} of BIOS)")
+    }
+}
+
+impl fmt::Display for BootloaderReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none = || "nothing that can be read".to_owned();
+        let mut rows: Vec<Row> = vec![("disk", self.disk.clone())];
+        rows.push(("UEFI", self.uefi.as_ref().map_or_else(none, |image| format!("{image} ({})", self.path))));
+        rows.extend(self.bios.as_ref().map(|bios| ("BIOS", bios.to_string())));
+        rows.extend(self.shipped.as_ref().map(|image| ("installer", image.to_string())));
+        rows.extend(self.damage.iter().map(|damage| ("damaged", damage.clone())));
+        let update = match (&self.left, &self.update) {
+            (Some(why), _) => format!("none: {why}"),
+            (None, Some(change)) => format!("`installer bootloader update`: {change}"),
+            (None, None) => "none: the boot loaders are those of this installer".to_owned(),
+        };
+        rows.push(("update", update));
+        f.write_str(&lines(&rows, None).join("\n"))
+    }
+}

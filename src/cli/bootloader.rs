@@ -1,0 +1,58 @@
+//! What starts a disk before any slot.
+
+use clap::{ArgAction, Args, Subcommand};
+
+use super::{ChangeArgs, OfflineArg, ReadArgs, values};
+use slipway_core::{boot::efi_loader::EfiLoader, kernel::arch::Arch};
+
+#[derive(Debug, Args)]
+pub struct BootloaderArgs {
+    #[command(subcommand)]
+    pub verb: BootloaderVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BootloaderVerb {
+    /// Show what starts a disk under UEFI and under BIOS, and what this installer would replace it by. Writes nothing.
+    ///
+    /// The exit code is 7 if the boot chain is damaged.
+    Status(BootloaderStatusArgs),
+    /// Replace the boot loaders of an installed disk by those of this installer, and mend a boot chain that is damaged.
+    ///
+    /// `upgrade` does this, too, if nothing is damaged. The new loader goes to a free place and is read back; then one sector
+    /// brings it into force. So a power cut leaves the old loader or the new one, and each is whole. Refused while a trial
+    /// runs or is pending, for a loader with a lower epoch, and for one that the firmware would not start.
+    Update(BootloaderUpdateArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct BootloaderStatusArgs {
+    #[command(flatten)]
+    pub target: ReadArgs,
+    #[command(flatten)]
+    pub loader: LoaderArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct BootloaderUpdateArgs {
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    #[command(flatten)]
+    pub offline: OfflineArg,
+    #[command(flatten)]
+    pub loader: LoaderArgs,
+    /// Replace the UEFI image although the firmware may not start the new one. The history of the disk says so.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub ignore_secure_boot: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LoaderArgs {
+    /// What boots the disk under UEFI [default: slipway, or grub if the disk was installed or updated with --efi-loader
+    /// grub since loaders have epochs].
+    #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
+    pub efi_loader: Option<EfiLoader>,
+    /// Architecture of the machine.
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
+    pub arch: Arch,
+}

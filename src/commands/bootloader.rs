@@ -1,0 +1,28 @@
+//! `installer bootloader status|update`.
+
+use slipway_core::report::{Observer, Report};
+
+use crate::{
+    cli::{BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb},
+    error::Failure,
+    ops::bootloader::{self, Request},
+};
+
+pub fn run(verb: BootloaderVerb, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    match verb {
+        BootloaderVerb::Status(BootloaderStatusArgs { target, loader }) => {
+            let report = bootloader::status(&target.request(observer)?, loader.efi_loader, loader.arch)?;
+            Ok(Report::Bootloader(Box::new(report)))
+        }
+        BootloaderVerb::Update(BootloaderUpdateArgs { change, offline, loader, ignore_secure_boot }) => {
+            let request = Request {
+                runs_from: offline.runs_from(),
+                efi_loader: loader.efi_loader,
+                ignore_secure_boot,
+                arch: loader.arch,
+            };
+            let disk = change.target.request(observer)?;
+            bootloader::update(&disk, &request, change.options(), observer).map(Report::Change)
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The steps of a renewal of the boot loaders. What a step is about to refer to is looked at once more, past the page cache:
+//! another program may have written to the ESP since the plan was made.
+
+use anyhow::{Context as _, anyhow, bail};
+use slipway_core::{
+    digest::Sha256,
+    disk::{
+        bios,
+        fat::map::{FatMap, FileAt, Run, file_at, put_file_at},
+        gpt::{BOOT_CODE_BYTES, is_protective_mbr},
+        layout::Part,
+    },
+    plan::{Content, Step, VolumeFile},
+    units::Extent,
+};
+
+use super::{ChangedMeanwhile, Executor, Expect};
+use crate::{probe, transfer::read_back_digest};
+
+const ENTRY_BYTES: usize = 32;
+
+impl Executor<'_, '_> {
+    pub(super) fn renew(&self, step: &Step) -> anyhow::Result<Vec<Expect>> {
+        match step {
+            Step::WriteFile { extent, file } => self.write_new_file(*extent, file),
+            Step::LinkClusters { copy, extents, runs, over } => self.link(*copy, extents, runs, *over),
+            Step::WriteEntry { offset, at, over, file, data, run } => {
+                self.is_whole(Extent { len: file.size, ..*data }, file.sha256, &file.path)?;
+                self.refer(
+                    *offset,
+                    *at,
+                    *over,
+                    &file.path,
+                    FileAt { cluster: run.first, bytes: file.size as u32 },
+                    *run,
+                )
+            }
+            Step::WriteBootCode { extent, core, sha256, over } => self.boot_code(*extent, *core, *sha256, *over),
+            Step::FreeClusters { copy, extents, runs } => self.free(*copy, extents, runs),
+            Step::CountFree { extent } => {
+                let (map, mut sector) = (self.map(&[])?, self.read(*extent)?);
+                if map.count_free(&mut sector) { self.small(extent.offset, sector) } else { Ok(vec![]) }
+            }
+            _ => bail!("this is no step of a renewal"),
+        }
+    }
+
+    /// That the boot code starts another core image than the one at `extent`: a new disk has no boot code yet.
+    pub(super) fn is_not_started(&self, extent: Extent) -> anyhow::Result<()> {
+        if self.plan.table.is_some() {
+            return Ok(());
+        }
+        let lba0 = self.read(Extent { offset: 0, len: self.disk.sector_size().bytes() })?;
+        match bios::started(&lba0, Extent { len: 2 * extent.len, ..extent }) {
+            Some(0) => Err(ChangedMeanwhile::new("the boot code in LBA 0").into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn esp_extent(&self) -> anyhow::Result<Extent> {
+        self.esp().ok_or_else(|| anyhow!("the plan does not say where the ESP is"))
+    }
+
+    fn map(&self, paths: &[&str]) -> anyhow::Result<FatMap> {
+        probe::fat_map(self.disk, self.esp_extent()?, paths).with_context(|| Part::Esp.to_string())
+    }
+
+    /// As in the map: from the beginning of the ESP.
+    fn in_esp(&self, extent: Extent) -> anyhow::Result<Extent> {
+        Ok(Extent { offset: extent.offset - self.esp_extent()?.offset, ..extent })
+    }
+
+    fn read(&self, extent: Extent) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; extent.len as usize];
+        let context = || format!("reading {} bytes at byte {}", extent.len, extent.offset);
+        self.disk.read_back(extent.offset, &mut bytes).with_context(context)?;
+        Ok(bytes)
+    }
+
+    fn write_new_file(&self, extent: Extent, file: &VolumeFile) -> anyhow::Result<Vec<Expect>> {
+        for step in &self.plan.steps {
+            if let Step::LinkClusters { extents, over, .. } = step {
+                self.are_unchanged(extents, *over)?;
+            }
+        }
+        let mut bytes = match &file.from {
+            Content::Text(text) => text.as_bytes().to_vec(),
+            _ => {
+                let image = self.sources.loaders.and_then(|loaders| loaders.efi(file.sha256));
+                image.ok_or_else(|| anyhow!("no boot image has the digest {}", file.sha256))?.to_vec()
+            }
+        };
+        if bytes.len() as u64 > extent.len {
+            bail!("{}: {} bytes, and room for {}", file.path, bytes.len(), extent.len);
+        }
+        bytes.resize(extent.len as usize, 0);
+        self.small(extent.offset, bytes)
+    }
+
+    /// Whether sectors of the FAT hold what they did when the plan was made.
+    fn are_unchanged(&self, extents: &[Extent], over: Sha256) -> anyhow::Result<()> {
+        let held = extents.iter().map(|extent| self.read(*extent)).collect::<anyhow::Result<Vec<_>>>()?;
+        if Sha256::of(&held.concat()) == over { Ok(()) } else { Err(changed_esp()) }
+    }
+
+    fn link(&self, copy: u8, extents: &[Extent], runs: &[Run], over: Sha256) -> anyhow::Result<Vec<Expect>> {
+        let (map, copy) = (self.map(&[])?, usize::from(copy - 1));
+        if !map.are_nobodys(runs) || copy >= map.copies() {
+            return Err(changed_esp());
+        }
+        self.are_unchanged(extents, over)?;
+        let mut written = Vec::new();
+        for (extent, run) in extents.iter().zip(runs) {
+            let sectors = self.in_esp(*extent)?;
+            if map.sectors(copy, *run) != sectors {
+                return Err(changed_esp());
+            }
+            written.extend(self.small(extent.offset, map.linked(copy, sectors, *run))?);
+        }
+        Ok(written)
+    }
+
+    fn is_whole(&self, extent: Extent, sha256: Sha256, what: &str) -> anyhow::Result<()> {
+        let found = read_back_digest(self.disk, &[extent], &mut |_| ()).with_context(|| what.to_owned())?;
+        if found == sha256 { Ok(()) } else { Err(ChangedMeanwhile::new(what).into()) }
+    }
+
+    fn refer(
+        &self,
+        offset: u64,
+        at: u64,
+        over: FileAt,
+        path: &str,
+        new: FileAt,
+        run: Run,
+    ) -> anyhow::Result<Vec<Expect>> {
+        let map = self.map(&[path])?;
+        let entry = self.in_esp(Extent { offset: offset + at, len: ENTRY_BYTES as u64 })?.offset;
+        let is_old = map.file(path).is_some_and(|file| file.entry == entry && file.at == over);
+        if !is_old || !map.are_nobodys(&[run]) || !map.is_chain(run) {
+            return Err(changed_esp());
+        }
+        let mut sector = self.read(Extent { offset, len: self.disk.sector_size().bytes() })?;
+        let raw = &mut sector[at as usize..at as usize + ENTRY_BYTES];
+        if file_at(raw) != over {
+            return Err(changed_esp());
+        }
+        put_file_at(raw, new);
+        self.small(offset, sector)
+    }
+
+    fn boot_code(&self, extent: Extent, core: Extent, sha256: Sha256, over: Sha256) -> anyhow::Result<Vec<Expect>> {
+        self.is_whole(core, sha256, "the new core image")?;
+        let mut lba0 = self.read(extent)?;
+        if !is_protective_mbr(&lba0) || Sha256::of(&lba0[..BOOT_CODE_BYTES]) != over {
+            return Err(ChangedMeanwhile::new("the boot code in LBA 0").into());
+        }
+        let code = self.bios()?.boot_code(core.first_lba(self.disk.sector_size()));
+        lba0[..BOOT_CODE_BYTES].copy_from_slice(&code);
+        self.small(extent.offset, lba0)
+    }
+
+    fn free(&self, copy: u8, extents: &[Extent], runs: &[Run]) -> anyhow::Result<Vec<Expect>> {
+        let (map, copy, mut written) = (self.map(&[])?, usize::from(copy - 1), Vec::new());
+        for extent in extents {
+            let sectors = self.in_esp(*extent)?;
+            let bytes = map.freed(copy, sectors, runs);
+            if bytes != map.held(copy, sectors) {
+                written.extend(self.small(extent.offset, bytes)?);
+            }
+        }
+        Ok(written)
+    }
+}
+
+fn changed_esp() -> anyhow::Error {
+    ChangedMeanwhile::new("the ESP").into()
+}

@@ -1,0 +1,115 @@
+//! The boot loaders of an installed disk: what they are, and how they are renewed.
+
+use slipway_core::{
+    boot::{efi_loader::EfiLoader, slot::Slot},
+    disk::identity::{DiskIdentity, DiskKind},
+    kernel::arch::Arch,
+    plan::{
+        self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
+        bootloader::{Offered, RenewalRequest},
+    },
+    report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, Observer},
+};
+
+use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, firmware::Firmware};
+use crate::{
+    bootloader::{AssetError, Loaders},
+    device::{Access, BlockIo as _},
+    error::{Failure, OrFail as _},
+    execute::Sources,
+    probe,
+};
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Whether a slot of this disk is running.
+    pub runs_from: RunsFrom,
+    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    pub efi_loader: Option<EfiLoader>,
+    /// Whatever the firmware says.
+    pub ignore_secure_boot: bool,
+    pub arch: Arch,
+}
+
+/// `bootloader update`.
+pub struct Update {
+    pub runs_from: RunsFrom,
+    pub renewal: RenewalRequest,
+}
+
+impl Change for Update {
+    fn to_verify(&self, _: &SystemFacts) -> Option<Slot> {
+        None
+    }
+
+    fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+        plan::update_bootloader(base, self.runs_from, &self.renewal, system)
+    }
+
+    fn renewal(&self) -> Option<&RenewalRequest> {
+        Some(&self.renewal)
+    }
+}
+
+pub fn update(
+    disk: &DiskRequest,
+    request: &Request,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let loaders = load(request.arch)?;
+    let access = if request.runs_from == RunsFrom::Inside { Access::Write } else { Access::Whole };
+    let opened = disk.open(access, observer)?;
+    let renewal = RenewalRequest {
+        offered: offered(&loaders, request.arch, opened.identity()),
+        loader: request.efi_loader,
+        ignore_secure_boot: request.ignore_secure_boot,
+        mend: true,
+    };
+    let name = disk.path.display().to_string();
+    let installed = InstalledDisk::look(&opened, opened.identity().clone(), &name, &super::kernel_cmdline()?)?;
+    if request.runs_from == RunsFrom::Inside {
+        Clones::look(&opened, &installed.system.gpt).check(observer)?;
+    }
+    let sources = Sources { loaders: Some(&loaders), ..Sources::default() };
+    installed.change(&Update { runs_from: request.runs_from, renewal }, sources, options, observer)
+}
+
+pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Result<BootloaderReport, Failure> {
+    let loaders = load(arch)?;
+    let opened = disk.look()?;
+    let name = disk.path.display().to_string();
+    let gpt = super::ours(probe::gpt(&opened), &name)?;
+    let offered = offered(&loaders, arch, opened.identity());
+    let request = RenewalRequest { offered, loader, ignore_secure_boot: false, mend: true };
+    let facts = probe::bootloader(&opened, &gpt, &request);
+    let uefi = facts.efi.as_ref();
+    let due = request.due(&facts, opened.sector_size());
+    Ok(BootloaderReport {
+        disk: name,
+        path: request.path(),
+        uefi: uefi.filter(|found| found.sha256.is_some()).map(|found| found.image.clone()),
+        bios: facts
+            .bios
+            .as_ref()
+            .map(|bios| BiosImage { epoch: bios.epoch, half: bios.half.map(|half| half as u8 + 1) }),
+        shipped: uefi.and_then(|found| request.efi(found).ok()).map(|shipped| shipped.image.clone()),
+        damage: facts.damage.clone(),
+        update: due.as_ref().ok().map(|due| due.change.clone()).filter(|change| !change.is_none()),
+        left: due.err().map(|why| why.to_string()),
+    })
+}
+
+fn load(arch: Arch) -> Result<Loaders, Failure> {
+    let found = Loaders::load(arch).or_fail(FailureKind::Environment)?;
+    found.ok_or(AssetError::NotFound { arch, places: vec![] }).or_fail(FailureKind::Environment)
+}
+
+/// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.
+pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
+    let firmware = match disk.kind {
+        DiskKind::Disk => Firmware::of_this_machine(),
+        DiskKind::Image => Firmware::NotKnown("it is an image file, for another machine".to_owned()),
+    };
+    probe::offered(loaders, arch, &|image| firmware.says(image))
+}

@@ -1,0 +1,146 @@
+//! Whether the firmware of this machine would start an image: Secure Boot, as far as its variables tell.
+//!
+//! What cannot be looked at is not known, and said to be so. Whoever asks decides what follows from that.
+
+use std::{fs, path::Path};
+
+use slipway_core::{
+    efi::{
+        database::{Database, judge},
+        signature_list,
+        variable::Variable,
+    },
+    plan::bootloader::FirmwareSays,
+};
+
+use crate::{
+    device::{EfiVariables, Efivarfs},
+    trust::claim,
+};
+
+/// There on every machine with Linux that says what its firmware is, and empty in many containers.
+const FIRMWARE: &str = "/sys/firmware";
+const SECURE_BOOT: &str = "SecureBoot";
+
+/// The firmware of a machine.
+pub enum Firmware {
+    /// It starts anything.
+    WithoutSecureBoot,
+    /// Secure Boot is on.
+    WithSecureBoot { db: Database, dbx: Database },
+    /// Nobody knows, for this reason.
+    NotKnown(String),
+}
+
+impl Firmware {
+    pub fn of_this_machine() -> Self {
+        Self::seen(Path::new(FIRMWARE), &Efivarfs::of_this_machine())
+    }
+
+    /// `dir` is what the kernel says about the firmware.
+    fn seen(dir: &Path, variables: &dyn EfiVariables) -> Self {
+        let is_empty = |dir: &Path| fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
+        let efi = dir.join("efi");
+        if is_empty(dir) {
+            return Firmware::NotKnown(format!("{} is empty, as in a container", dir.display()));
+        }
+        if !efi.exists() {
+            // Started by a BIOS, which verifies nothing.
+            return Firmware::WithoutSecureBoot;
+        }
+        if is_empty(&efi.join("efivars")) {
+            return Firmware::NotKnown(format!("efivarfs is not mounted on {}", efi.join("efivars").display()));
+        }
+        match variables.flag(SECURE_BOOT) {
+            Ok(Some(true)) => Self::databases(variables),
+            Ok(_) => Firmware::WithoutSecureBoot,
+            Err(e) => Firmware::NotKnown(format!("{SECURE_BOOT}: {e}")),
+        }
+    }
+
+    fn databases(variables: &dyn EfiVariables) -> Self {
+        let read = |variable: Variable| {
+            let held = variables.read(variable).map_err(|e| format!("{}: {e}", variable.name()))?;
+            let entries = signature_list::parse(&held.unwrap_or_default());
+            entries.map(|entries| Database::of(variable, &entries)).map_err(|e| format!("{}: {e}", variable.name()))
+        };
+        match (read(Variable::Db), read(Variable::Dbx)) {
+            (Ok(db), Ok(dbx)) => Firmware::WithSecureBoot { db, dbx },
+            (Err(why), _) | (_, Err(why)) => Firmware::NotKnown(why),
+        }
+    }
+
+    /// What it says to an image.
+    pub fn says(&self, image: &[u8]) -> FirmwareSays {
+        match self {
+            Firmware::WithoutSecureBoot => FirmwareSays::AnythingStarts,
+            Firmware::NotKnown(why) => FirmwareSays::NotKnown(why.clone()),
+            Firmware::WithSecureBoot { db, dbx } => match judge(image, db, dbx, &claim::is_true) {
+                Ok(()) => FirmwareSays::Starts,
+                Err(why) => FirmwareSays::Refuses(why.to_string()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, io};
+
+    use slipway_core::{digest::Sha256, efi::signature_list::digest_list};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Variables of a firmware that is none.
+    struct Variables {
+        secure_boot: io::Result<Option<bool>>,
+        db: RefCell<Option<io::Result<Option<Vec<u8>>>>>,
+    }
+
+    impl EfiVariables for Variables {
+        fn read(&self, variable: Variable) -> io::Result<Option<Vec<u8>>> {
+            match variable {
+                Variable::Db => self.db.borrow_mut().take().unwrap(),
+                _ => Ok(None),
+            }
+        }
+
+        fn flag(&self, _: &str) -> io::Result<Option<bool>> {
+            match &self.secure_boot {
+                Ok(flag) => Ok(*flag),
+                Err(e) => Err(io::Error::from(e.kind())),
+            }
+        }
+
+        fn change(&self, _: Variable, _: &[u8]) -> io::Result<()> {
+            unreachable!("nothing is changed")
+        }
+    }
+
+    fn says(dirs: &str, secure_boot: io::Result<Option<bool>>, db: io::Result<Option<Vec<u8>>>) -> FirmwareSays {
+        let dir = tempfile::tempdir().unwrap();
+        if !dirs.is_empty() {
+            fs::create_dir_all(dir.path().join(dirs)).unwrap();
+        }
+        let variables = Variables { secure_boot, db: RefCell::new(Some(db)) };
+        Firmware::seen(dir.path(), &variables).says(b"no program")
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_known() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let unknown = |says: FirmwareSays| matches!(says, FirmwareSays::NotKnown(_));
+        assert!(unknown(says("", Ok(Some(true)), Ok(None))), "a container");
+        assert!(unknown(says("efi", Ok(Some(true)), Ok(None))), "no efivarfs");
+        assert!(unknown(says("efi/efivars/x", Err(denied()), Ok(None))));
+        assert!(unknown(says("efi/efivars/x", Ok(Some(true)), Err(denied()))));
+        assert!(unknown(says("efi/efivars/x", Ok(Some(true)), Ok(Some(vec![1, 2, 3])))), "no list of signatures");
+        assert_eq!(says("acpi", Ok(Some(true)), Ok(None)), FirmwareSays::AnythingStarts, "a BIOS");
+        assert_eq!(says("efi/efivars/x", Ok(Some(false)), Ok(None)), FirmwareSays::AnythingStarts);
+        assert_eq!(says("efi/efivars/x", Ok(None), Ok(None)), FirmwareSays::AnythingStarts, "one without Secure Boot");
+        let list = digest_list(&[Sha256::of(b"another")], Uuid::nil());
+        let refused = says("efi/efivars/x", Ok(Some(true)), Ok(Some(list)));
+        assert!(matches!(refused, FirmwareSays::Refuses(_)), "{refused:?}");
+    }
+}

@@ -1,0 +1,366 @@
+//! The boot loaders are renewed: a disk that an earlier version made moves to the loader of today, and keeps all it has.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use slipway_core::digest::Sha256;
+use slipway_test_support::{
+    exit_code::{ENVIRONMENT, INPUT, INSTALL},
+    project,
+    world::{
+        Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, partition,
+        read_at, refused, tool, write_at,
+    },
+};
+
+const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
+
+/// The disk of an earlier version: see tests/fixtures/disks/README.md.
+fn earlier(world: &World) -> PathBuf {
+    let disk = world.path("earlier.img");
+    let packed = fs::File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
+    let mut unpacked = liblzma::read::XzDecoder::new(packed);
+    // Zeros become holes.
+    let mut file = fs::File::create(&disk).unwrap();
+    let mut at = 0;
+    loop {
+        let mut chunk = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::Read::take(&mut unpacked, 1 << 20), &mut chunk).unwrap();
+        if chunk.is_empty() {
+            break;
+        }
+        if chunk.iter().any(|byte| *byte != 0) {
+            std::os::unix::fs::FileExt::write_all_at(&file, &chunk, at).unwrap();
+        }
+        at += chunk.len() as u64;
+    }
+    file.set_len(at).unwrap();
+    std::io::Write::flush(&mut file).unwrap();
+    disk
+}
+
+fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
+    with_assets(disk, &assets(), args)
+}
+
+fn with_assets(disk: &Path, assets: &Path, args: &[&str]) -> Outcome {
+    let mut command = installer(["bootloader"]);
+    Outcome::of(command.args(args).arg("--disk").arg(disk).arg("--progress=none").env("SLIPWAY_ASSETS", assets))
+}
+
+fn update(disk: &Path) -> Outcome {
+    bootloader(disk, &["update", "--offline"])
+}
+
+/// What it says once it is done holds these texts.
+#[track_caller]
+fn tells(outcome: Outcome, texts: &[&str]) {
+    let said = outcome.succeeds().stdout;
+    assert!(texts.iter().all(|text| said.contains(text)), "{texts:?} are not all in:\n{said}");
+}
+
+/// Boot assets of which some are others.
+fn assets_with(world: &World, name: &str, change: impl Fn(&str, Vec<u8>) -> Vec<u8>) -> PathBuf {
+    let dir = world.path(name);
+    fs::create_dir_all(dir.join("amd64")).unwrap();
+    let mut sums = String::new();
+    for name in ["BOOTX64.EFI", "loader.efi", "boot.img", "core.img"] {
+        let bytes = change(name, asset(name));
+        sums += &format!("{}  {name}\n", Sha256::of(&bytes));
+        fs::write(dir.join("amd64").join(name), bytes).unwrap();
+    }
+    fs::write(dir.join("amd64/SHA256SUMS"), sums).unwrap();
+    dir
+}
+
+/// The same with another epoch.
+fn of_epoch(world: &World, epoch: char) -> PathBuf {
+    assets_with(world, &format!("epoch-{epoch}"), |_, mut bytes| {
+        let row = b"slipway,1,Slipway,";
+        if let Some(at) = bytes.windows(row.len()).position(|window| window == row) {
+            bytes[at + 8] = epoch as u8;
+        }
+        bytes
+    })
+}
+
+/// The ESP as a file of its own.
+fn esp(world: &World, disk: &Path) -> PathBuf {
+    let esp = world.path("esp.img");
+    extract(disk, partition(disk, "EFI"), &esp);
+    esp
+}
+
+/// A file of the ESP, as mtools reads it.
+fn file(esp: &Path, name: &str) -> Vec<u8> {
+    let to = esp.with_extension("file");
+    tool!("mcopy", "-n", "-o", "-i", esp, name, &to);
+    fs::read(to).unwrap()
+}
+
+/// Everything that a renewal has nothing to do with.
+fn kept(disk: &Path) -> Vec<(String, Vec<u8>)> {
+    let rest = ["BOOT-A", "BOOT-B", "META", "STATE", "EPHEMERAL"].map(|name| {
+        let part = partition(disk, name);
+        (name.to_owned(), Sha256::of(&read_at(disk, part.offset, part.len as usize)).0.to_vec())
+    });
+    // Partition table, but for the boot code.
+    let table = ("table".to_owned(), read_at(disk, 440, (1 << 20) - 440));
+    let env = json_of(disk, &["status"])["boot_env"].to_string().into_bytes();
+    rest.into_iter().chain([table, ("boot.env".to_owned(), env)]).collect()
+}
+
+#[track_caller]
+fn is_sound(world: &World, disk: &Path) {
+    let esp = esp(world, disk);
+    assert_clean_fat(&esp);
+    assert!(tool!("sgdisk", "-v", disk).contains("No problems found"));
+    let report = json_of(disk, &["verify"]);
+    assert_eq!(report["ok"], true, "{report}");
+    assert_eq!(report["boot_chain"]["links"].as_array().unwrap().len(), 3);
+    assert_eq!(json_of(disk, &["status"])["problems"], serde_json::json!([]));
+}
+
+#[test]
+fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let before = kept(&disk);
+    let said = bootloader(&disk, &["status"]).succeeds().stdout;
+    for text in ["UEFI       GRUB, without an epoch", "BIOS       GRUB, without an epoch (half 1 of BIOS)", "epoch 1"] {
+        assert!(said.contains(text), "{text:?} in {said}");
+    }
+    assert!(
+        said.contains("update     `installer bootloader update`: UEFI starts Slipway's loader 0.1.0, epoch 1"),
+        "{said}"
+    );
+    let untouched = Content::of(&disk);
+    tells(
+        bootloader(&disk, &["update", "--offline", "--dry-run"]),
+        &["write      LBA 0: BIOS starts the new core image"],
+    );
+    assert!(Content::of(&disk) == untouched, "a dry run writes");
+
+    tells(update(&disk), &["bootloader: UEFI starts Slipway's loader", "GRUB for BIOS is renewed"]);
+    is_sound(&world, &disk);
+    let esp = esp(&world, &disk);
+    assert!(file(&esp, EFI) == asset("loader.efi"), "the UEFI image is another");
+    // What BIOS starts lies in the other half.
+    let second = partition(&disk, "BIOS").offset + (512 << 10);
+    assert_eq!(u64::from_le_bytes(read_at(&disk, 0x5c, 8).try_into().unwrap()) * 512, second);
+    assert_eq!(read_at(&disk, second + 512, 180_000), asset("core.img")[512..][..180_000]);
+    assert_eq!(kept(&disk), before);
+    let history = json_of(&disk, &["history"]);
+    let verbs: Vec<_> = history["entries"].as_array().unwrap().iter().map(|e| e["verb"].as_str().unwrap()).collect();
+    assert_eq!(verbs, ["bootloader", "stage", "install"]);
+    let said = bootloader(&disk, &["status"]).succeeds().stdout;
+    assert!(said.contains("update     none: the boot loaders are those of this installer"), "{said}");
+
+    let done = Content::of(&disk);
+    tells(update(&disk), &["nothing to do: the boot loaders are those of this installer"]);
+    assert!(Content::of(&disk) == done, "it is done, and written to again");
+    // What was staged can be tried.
+    Outcome::of(installer(["activate", "--offline", "--progress=none", "--disk"]).arg(&disk)).succeeds();
+    assert_eq!(json_of(&disk, &["status"])["next_boot"]["slot"], "B");
+}
+
+#[test]
+fn an_upgrade_renews_them_unless_it_is_told_not_to() {
+    let world = World::new();
+    let upgrade = |disk: &Path, more: &[&str]| {
+        let source = format!("--source={}", world.payload.source());
+        let args = ["upgrade", "--offline", "--allow-any-version", "--progress=none", &source];
+        Outcome::of(installer(args).args(more).arg("--disk").arg(disk))
+    };
+    let disk = earlier(&world);
+    upgrade(&disk, &["--keep-bootloader"]).succeeds();
+    let grub = file(&esp(&world, &disk), EFI);
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 0);
+
+    let disk = earlier(&world);
+    upgrade(&disk, &[]).succeeds();
+    is_sound(&world, &disk);
+    let esp = esp(&world, &disk);
+    assert!(file(&esp, EFI) == asset("loader.efi") && file(&esp, EFI) != grub);
+    let next = &json_of(&disk, &["status"])["next_boot"];
+    assert_eq!((&next["slot"], &next["trial"]), (&"B".into(), &true.into()), "the trial is armed");
+    refused(&disk, INSTALL, &["slot B is to be tried at the next boot"], || {
+        with_assets(&disk, &of_epoch(&world, '2'), &["update", "--offline"])
+    });
+}
+
+#[test]
+fn grub_stays_where_it_was_chosen() {
+    let world = World::new();
+    let disk = earlier(&world);
+    tells(bootloader(&disk, &["update", "--offline", "--efi-loader=grub"]), &["UEFI starts GRUB 2.06"]);
+    assert!(file(&esp(&world, &disk), EFI) == asset("BOOTX64.EFI"));
+    tells(update(&disk), &["nothing to do"]);
+    bootloader(&disk, &["update", "--offline", "--efi-loader=slipway"]).succeeds();
+    assert!(file(&esp(&world, &disk), EFI) == asset("loader.efi"));
+    is_sound(&world, &disk);
+}
+
+#[test]
+fn many_renewals_leave_no_cluster_behind() {
+    let world = World::new();
+    let disk = earlier(&world);
+    for epoch in ['1', '2', '3', '4', '5'] {
+        with_assets(&disk, &of_epoch(&world, epoch), &["update", "--offline"]).succeeds();
+        is_sound(&world, &disk);
+    }
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["bios"], serde_json::json!({ "epoch": 5, "half": 2 }));
+}
+
+#[test]
+fn no_loader_follows_one_with_a_higher_epoch() {
+    let world = World::new();
+    let disk = earlier(&world);
+    with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
+    let text = "the boot loader on the disk has the epoch 3, and the one of this installer 1";
+    refused(&disk, INPUT, &[text, "take a newer installer"], || update(&disk));
+    refused(&disk, INPUT, &[text], || bootloader(&disk, &["update", "--offline", "--efi-loader=grub"]));
+    assert!(bootloader(&disk, &["status"]).succeeds().stdout.contains(text));
+    // The system is upgraded all the same.
+    let source = format!("--source={}", world.payload.source());
+    let args = ["upgrade", "--offline", "--allow-any-version", "--progress=plain", &source, "--disk"];
+    Outcome::of(installer(args).arg(&disk)).succeeds().says(&["the boot loader stays as it is", "epoch 3"]);
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 3);
+}
+
+#[test]
+fn a_damaged_chain_is_mended_by_the_verb_and_left_by_an_upgrade() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let chain = json_of(&disk, &["status"])["boot_chain"]["links"].clone();
+    for link in chain.as_array().unwrap() {
+        flip(&disk, link["offset"].as_u64().unwrap() + 300);
+    }
+    let said = bootloader(&disk, &["status"]).exits(INSTALL).stdout;
+    assert!(said.contains("damaged    EFI/BOOT/BOOTX64.EFI") && said.contains("damaged    boot code"), "{said}");
+    let source = format!("--source={}", world.payload.source());
+    let args = ["upgrade", "--offline", "--allow-any-version", "--progress=plain", &source, "--disk"];
+    let note = "the boot loader stays as it is: the boot chain is damaged";
+    Outcome::of(installer(args).arg(&disk)).succeeds().says(&[note, "`installer bootloader update` mends it"]);
+    Outcome::of(installer(["rollback", "--offline", "--progress=none", "--disk"]).arg(&disk)).succeeds();
+    tells(update(&disk), &["mended: EFI/BOOT/BOOTX64.EFI: damaged"]);
+    is_sound(&world, &disk);
+}
+
+/// Whatever is not certain about an ESP keeps every byte of it as it is.
+#[test]
+fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
+    let world = World::new();
+    let start = earlier(&world);
+    let at = partition(&start, "EFI").offset;
+    let fat = at + u64::from(u16::from_le_bytes(read_at(&start, at + 14, 2).try_into().unwrap())) * 512;
+    let second = fat + u64::from(u32::from_le_bytes(read_at(&start, at + 36, 4).try_into().unwrap())) * 512;
+    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+        ("copies of the FAT differ", &|disk| flip(disk, second + 4 * 10)),
+        ("two files share a cluster, or the clusters of one are a loop", &|disk| {
+            [fat, second].iter().for_each(|fat| write_at(disk, fat + 4 * 10, &2_u32.to_le_bytes()));
+        }),
+        ("the clusters of a file lead out of the volume", &|disk| {
+            [fat, second].iter().for_each(|fat| write_at(disk, fat + 4 * 10, &0_u32.to_le_bytes()));
+        }),
+        ("one of its FATs alone is in force", &|disk| write_at(disk, at + 40, &[0x80])),
+        ("no room for another boot loader in one piece", &|disk| {
+            let big = world.path("big");
+            fs::File::create(&big).unwrap().set_len(298 << 20).unwrap();
+            tool!("mcopy", "-i", format!("{}@@{at}", disk.display()), &big, "::/BIG");
+        }),
+        ("EFI/BOOT/BOOTX64.EFI is missing", &|disk| {
+            tool!("mdel", "-i", format!("{}@@{at}", disk.display()), EFI);
+        }),
+    ];
+    for (why, spoil) in cases {
+        let disk = world.path("spoilt.img");
+        tool!("cp", "--sparse=always", &start, &disk);
+        spoil(&disk);
+        let boot = |disk: &Path| read_at(disk, 0, 512);
+        let before = boot(&disk);
+        refused(&disk, INSTALL, &["no file on the ESP can be replaced", why], || update(&disk));
+        assert_eq!(boot(&disk), before);
+    }
+}
+
+/// Other drivers leave files in pieces, more entries, and a wrong count of free clusters.
+#[test]
+fn an_esp_that_others_have_written_to_is_renewed() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
+    let (small, large) = (world.path("small"), world.path("large"));
+    fs::write(&small, [1; 5000]).unwrap();
+    fs::write(&large, vec![2; 900_000]).unwrap();
+    for n in 0..200 {
+        tool!("mcopy", "-i", &at, &small, format!("::/EFI/BOOT/some file with a long name {n}"));
+    }
+    for n in (0..200).step_by(2) {
+        tool!("mdel", "-i", &at, format!("::/EFI/BOOT/some file with a long name {n}"));
+    }
+    tool!("mcopy", "-i", &at, &large, "::/in pieces");
+    // The UEFI image itself as another driver writes it.
+    let image = file(&esp(&world, &disk), EFI);
+    fs::write(&large, &image).unwrap();
+    tool!("mdel", "-i", &at, EFI);
+    tool!("mcopy", "-i", &at, &large, EFI);
+    update(&disk).succeeds();
+    is_sound(&world, &disk);
+    let esp = esp(&world, &disk);
+    assert!(file(&esp, EFI) == asset("loader.efi"));
+    assert_eq!(file(&esp, "::/EFI/BOOT/some file with a long name 199"), [1; 5000]);
+    assert_eq!(file(&esp, "::/in pieces"), vec![2; 900_000]);
+}
+
+/// A loader that is signed gives way to no other one, unless somebody says so.
+#[test]
+fn an_unsigned_loader_never_follows_a_signed_one() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let keys = world.path("keys");
+    Outcome::of(installer(["keys", "--progress=none"]).arg(&keys)).succeeds();
+    let signed = world.path("signed.efi");
+    let key = |name: &str| keys.join(format!("uki-signing-{name}.pem")).display().to_string();
+    let loader = assets().join("amd64/loader.efi");
+    let args = ["uki", "--progress=none", "--program", loader.to_str().unwrap(), "--key", &key("key")];
+    Outcome::of(installer(args).args(["--certificate", &key("cert"), "--out", signed.to_str().unwrap()])).succeeds();
+    let with_signed = assets_with(&world, "signed", |name, bytes| match name {
+        "loader.efi" => fs::read(&signed).unwrap(),
+        _ => bytes,
+    });
+    tells(with_assets(&disk, &with_signed, &["update", "--offline"]), &["signed for Secure Boot"]);
+    let why = "the loader on the disk is signed, and this one is not";
+    refused(&disk, INPUT, &[why, "--ignore-secure-boot"], || update(&disk));
+    bootloader(&disk, &["update", "--offline", "--ignore-secure-boot"]).succeeds();
+    let newest = &json_of(&disk, &["history"])["entries"][0];
+    assert!(newest["reason"].as_str().unwrap().starts_with("--ignore-secure-boot: "), "{newest}");
+    is_sound(&world, &disk);
+}
+
+#[test]
+fn inside_the_system_a_trial_comes_first() {
+    let world = World::new();
+    let node = Node::installed(&world);
+    node.upgrade().succeeds();
+    let other = of_epoch(&world, '2');
+    let update = |slot, trial: bool| {
+        let cmdline = node.cmdline(slot, trial);
+        Outcome::of(
+            node.command_under(&cmdline, &["bootloader", "update", "--progress=none"]).env("SLIPWAY_ASSETS", &other),
+        )
+    };
+    refused(&node.disk, INSTALL, &["slot B is to be tried at the next boot"], || update('A', false));
+    node.grub_tries();
+    refused(&node.disk, INSTALL, &["unconfirmed trial"], || update('B', true));
+    node.run('B', true, &["confirm"]).succeeds();
+    tells(update('B', true), &["epoch 2"]);
+    tells(update('B', false), &["nothing to do"]);
+    is_sound(&world, &node.disk);
+    let nothing = world.path("no-assets");
+    refused(&node.disk, ENVIRONMENT, &["no boot assets"], || {
+        with_assets(&node.disk, &nothing, &["update", "--offline"])
+    });
+}
