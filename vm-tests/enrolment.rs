@@ -1,6 +1,6 @@
 //! `installer enroll` in OVMF: from setup mode to Secure Boot, unless something would not start any more.
 
-use std::{ffi::OsStr, fs, path::PathBuf};
+use std::{fs, path::PathBuf};
 
 use crate::{
     console::Console,
@@ -8,7 +8,7 @@ use crate::{
     is_campaign,
     qemu::{Drive, Machine},
     secure_boot::Bench,
-    world::{World, run},
+    world::World,
 };
 
 const INIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vm-tests/guest/enroll.sh");
@@ -31,17 +31,11 @@ impl Node {
         let installer = (World::get().installer.clone(), PathBuf::from("bin/installer"));
         bench.payload_with("payload", INIT, &[&set("keys")[..], &set("other"), &[installer]].concat());
         let signer = bench.signer("keys");
-        for list in ["SHA256SUMS", "manifest.json"] {
-            fs::remove_file(bench.path("payload").join(list)).expect("the payload has checksums");
-        }
         bench.uki("payload", "unsigned.efi", &[]);
-        bench.uki("payload", "payload/uki.efi", &signer.each_ref().map(String::as_str));
-        let payload = bench.path("payload").display().to_string();
-        bench.installer(&["checksum", &payload]);
-        let (disk, source) = (node.image.path().display().to_string(), format!("--source=dir:{payload}"));
-        let assets = format!("SLIPWAY_ASSETS={}", bench.signed_loader());
-        let args = ["install", "--disk", &disk, "--efi-loader", "slipway", &source].map(OsStr::new);
-        run("env", [OsStr::new(&assets), World::get().installer.as_os_str()].into_iter().chain(args));
+        let source = format!("--source=dir:{}", bench.path("payload").display());
+        let disk = format!("--disk={}", node.image.path().display());
+        let signer = signer.each_ref().map(String::as_str);
+        bench.installer(&[&["install", &disk, &source, "--extra-kernel-arg=panic=-1"], &signer[..]].concat());
         node
     }
 

@@ -67,6 +67,20 @@ pub struct EfiSignerArgs {
     pub certificate: Option<PathBuf>,
 }
 
+/// For a disk or a medium that starts with Secure Boot.
+#[derive(Clone, Debug, Args)]
+pub struct SecureBootArgs {
+    #[command(flatten)]
+    pub signer: EfiSignerArgs,
+    /// systemd's stub for the unified kernel image [default: /usr/lib/systemd/boot/efi/linuxx64.efi.stub, for arm64
+    /// linuxaa64.efi.stub].
+    #[arg(long, help_heading = "Secure Boot", value_name = "FILE", requires = "certificate")]
+    pub stub: Option<PathBuf>,
+    /// File with the private key (PEM, RSA) that signs which values PCR 11 may have.
+    #[arg(long, help_heading = "Secure Boot", value_name = "FILE", requires = "certificate")]
+    pub pcr_key: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub struct KeysArgs {
     /// Directory for the files; made if it does not exist.

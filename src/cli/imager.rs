@@ -13,6 +13,7 @@ pub const IMAGER_HELP: &str = "\
 A profile is YAML:
   baseProfileName: metal      # or set all of platform, output.kind, diskSize, diskFormat, outFormat
   arch: amd64
+  secureboot: true            # with keys in /secureboot, or named in input.secureboot
   customization:
     extraKernelArgs: [console=ttyS1]
     metaContents: [{key: 0x0a, value: text}]
@@ -23,7 +24,7 @@ A profile is YAML:
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst or metal-amd64.iso. `installer image` can make the same image, \
+The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst or metal-amd64.iso. `installer image` can make the same image, \
 byte for byte, and can do more. Exit codes: those of `installer`; 3 if a profile or a flag asks for something that Talos' imager can do and \
 this one cannot.";
 

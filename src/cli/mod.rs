@@ -24,7 +24,7 @@ mod values;
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use bootloader::{BootloaderArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs};
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs};
+pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use meta::{MetaArgs, MetaVerb};
@@ -326,6 +326,8 @@ pub struct InstallArgs {
     pub zero: Option<bool>,
     #[command(flatten)]
     pub system: SystemArgs,
+    #[command(flatten)]
+    pub secure_boot: SecureBootArgs,
     /// Upgrade instead of installing, like the verb `upgrade`. --force then means --preserve=false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub upgrade: bool,
@@ -362,6 +364,8 @@ pub struct ImageArgs {
     pub container: Option<SourceRef>,
     #[command(flatten)]
     pub system: SystemArgs,
+    #[command(flatten)]
+    pub secure_boot: SecureBootArgs,
 }
 
 #[derive(Debug, Args)]

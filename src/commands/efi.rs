@@ -10,13 +10,13 @@ use slipway_core::{
 
 use super::{image::source_date_epoch, input};
 use crate::{
-    cli::{EfiSignerArgs, EnrollArgs, KeysArgs, UkiArgs, environment::Environment},
+    cli::{EfiSignerArgs, EnrollArgs, KeysArgs, SecureBootArgs, UkiArgs, environment::Environment},
     error::Failure,
     ops::{
-        self, KernelArgsRequest,
+        self, KernelArgsRequest, PcrRequest, SecureBootRequest,
         efi_signer::{EfiSignerRequest, SignedBy},
         enroll, keys,
-        uki::{self, FromPayload, PcrRequest, What},
+        uki::{self, FromPayload, Recipe, What},
     },
 };
 
@@ -26,19 +26,21 @@ pub fn uki(args: UkiArgs, environment: &Environment, observer: &mut dyn Observer
     let what = match args.program {
         Some(program) => What::Program(program),
         None => What::Payload(Box::new(FromPayload {
-            stub: args.stub.unwrap_or_else(|| stub(args.arch)),
             source: args.source.request(),
-            platform,
-            kernel_args: KernelArgsRequest {
-                platform: platform.map(Some),
-                config: Some(args.config).filter(|config| !config.is_empty()),
-                extra: args.extra_kernel_arg,
-                payload_only: Some(environment.payload_only),
-            }
-            .fresh(),
-            arch: args.arch,
-            uname: args.uname,
-            pcr: args.pcr_key.map(|key| PcrRequest { key, phases: phases(args.pcr_phase) }),
+            recipe: Recipe {
+                stub: args.stub.unwrap_or_else(|| stub(args.arch)),
+                platform,
+                kernel_args: KernelArgsRequest {
+                    platform: platform.map(Some),
+                    config: Some(args.config).filter(|config| !config.is_empty()),
+                    extra: args.extra_kernel_arg,
+                    payload_only: Some(environment.payload_only),
+                }
+                .fresh(),
+                arch: args.arch,
+                uname: args.uname,
+                pcr: args.pcr_key.map(|key| PcrRequest { key, phases: phases(args.pcr_phase) }),
+            },
         })),
     };
     let request = uki::Request { out: args.out, force: args.force, what, signer };
@@ -80,12 +82,23 @@ impl EfiSignerArgs {
     }
 }
 
+impl SecureBootArgs {
+    /// None if nothing is to be signed.
+    pub fn request(&self, arch: Arch) -> Option<SecureBootRequest> {
+        Some(SecureBootRequest {
+            signer: self.signer.request()?,
+            stub: self.stub.clone().unwrap_or_else(|| stub(arch)),
+            pcr: self.pcr_key.clone().map(|key| PcrRequest { key, phases: phases(vec![]) }),
+        })
+    }
+}
+
 fn phases(given: Vec<String>) -> Vec<String> {
     if given.is_empty() { PHASES.map(str::to_owned).to_vec() } else { given }
 }
 
 /// Where Debian's systemd-boot-efi and others have it.
-fn stub(arch: Arch) -> PathBuf {
+pub fn stub(arch: Arch) -> PathBuf {
     let name = match arch {
         Arch::Amd64 => "linuxx64",
         Arch::Arm64 => "linuxaa64",

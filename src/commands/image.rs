@@ -27,7 +27,7 @@ pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Image
         seed: args.seed.clone(),
         container: args.container.clone(),
         time: input(source_date_epoch(TIME))?,
-        system: args.system.request(&Defaults::environment(environment))?,
+        system: args.system.signed_request(&args.secure_boot, &Defaults::environment(environment))?,
     })
 }
 

@@ -1,23 +1,29 @@
 //! `imager`, the program's other name: makes the image that a profile describes.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, anyhow};
 
 use super::{
+    efi::stub,
     image::{TIME, source_date_epoch},
     input, stdin,
 };
 use crate::{
     cli::{Imager, ImagerOwn, Tracker},
     error::{Failure, OrFail as _},
-    ops::{ImageRequest, KernelArgsRequest, SourceRequest, SystemRequest, image, is_there},
+    ops::{
+        ImageRequest, KernelArgsRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+        efi_signer::{EfiSignerRequest, SignedBy},
+        image, is_there,
+    },
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
     disk::meta::parse_tag,
+    efi::pcr::PHASES,
     kernel::arch::Arch,
-    media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile},
+    media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile, SecureBoot},
     report::{FailureKind, Observer, Report},
 };
 
@@ -80,10 +86,20 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
                 payload_only: None,
             },
             meta: input(meta.collect())?,
+            secure_boot: profile.secure_boot.as_ref().map(|signed| secure_boot(signed, profile.arch)),
             efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
             arch: profile.arch,
         },
     })
+}
+
+fn secure_boot(signed: &SecureBoot, arch: Arch) -> SecureBootRequest {
+    let by = SignedBy::Key(signed.key.clone().into());
+    SecureBootRequest {
+        signer: EfiSignerRequest { certificate: signed.certificate.clone().into(), by },
+        stub: signed.stub.clone().map_or_else(|| stub(arch), PathBuf::from),
+        pcr: Some(PcrRequest { key: signed.pcr_key.clone().into(), phases: PHASES.map(str::to_owned).to_vec() }),
+    }
 }
 
 fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Failure> {

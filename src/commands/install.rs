@@ -7,7 +7,7 @@ use slipway_core::{
     report::{FailureKind, Observer, Report},
 };
 
-use super::{asked, defaults::Defaults, upgrade::activated};
+use super::{asked, defaults::Defaults, input, upgrade::activated};
 use crate::{
     cli::InstallArgs,
     error::{Failure, OrFail as _},
@@ -19,7 +19,11 @@ use crate::{
 };
 
 pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let mut system = args.system.request(&defaults)?;
+    let mut system = args.system.signed_request(&args.secure_boot, &defaults)?;
+    if args.upgrade && system.secure_boot.is_some() {
+        let why = "--certificate has no effect with --upgrade: an upgrade takes the uki.efi of its payload, and the loader stays";
+        return input(Err(why.to_owned()));
+    }
     if let Some(config) = defaults.config() {
         system.kernel_args.extra = add_extra_kernel_args(config, system.kernel_args.extra, observer);
     }

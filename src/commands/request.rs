@@ -5,11 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use slipway_core::{config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer};
+use slipway_core::{
+    boot::efi_loader::EfiLoader, config::policy, disk::meta::parse_tag, plan::RunsFrom, report::Observer,
+};
 
 use super::{asked, defaults::Defaults, input};
 use crate::{
-    cli::{ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SigningArgs, SourceArgs, SystemArgs, TrustArgs},
+    cli::{
+        ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SecureBootArgs, SigningArgs, SourceArgs, SystemArgs,
+        TrustArgs,
+    },
     error::Failure,
     ops::{
         ChangeOptions, DiskRequest, KernelArgsRequest, SourceRequest, SystemRequest, TrustRequest,
@@ -94,6 +99,18 @@ impl SigningArgs {
 }
 
 impl SystemArgs {
+    /// The same, for a system that starts with Secure Boot if a key is given.
+    pub fn signed_request(&self, signed: &SecureBootArgs, defaults: &Defaults) -> Result<SystemRequest, Failure> {
+        let request = self.request(defaults)?;
+        let Some(secure_boot) = signed.request(self.arch) else { return Ok(request) };
+        if self.efi_loader == Some(EfiLoader::Grub) {
+            let why = "--efi-loader=grub: GRUB starts no unified kernel image, and with Secure Boot nothing else starts; \
+                       leave it out, or leave out --certificate";
+            return input(Err(why.to_owned()));
+        }
+        Ok(SystemRequest { secure_boot: Some(secure_boot), efi_loader: EfiLoader::Slipway, ..request })
+    }
+
     pub fn request(&self, defaults: &Defaults) -> Result<SystemRequest, Failure> {
         Ok(SystemRequest {
             source: self.source.request(),
@@ -111,6 +128,7 @@ impl SystemArgs {
                 payload_only: defaults.payload_only(),
             },
             meta: meta_tags(&self.meta, defaults)?,
+            secure_boot: None,
             efi_loader: self.efi_loader.unwrap_or_default(),
             arch: self.arch,
         })

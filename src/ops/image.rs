@@ -53,7 +53,7 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
         // The same for everybody, so that the image is.
         by: "image".to_owned(),
     };
-    let tools = Toolbox::open(&install)?;
+    let tools = Toolbox::open(&install, observer)?;
     let output = OutputFile::new(&request.out, request.force).or_fail(FailureKind::Install)?;
     let raw = output.side().or_fail(FailureKind::Install)?;
     let sized = raw.as_file().set_len(disk_bytes);

@@ -12,7 +12,12 @@ use slipway_core::{
 };
 use uuid::Uuid;
 
-use super::{DiskRequest, SystemRequest, payload};
+use super::{
+    DiskRequest, SystemRequest,
+    efi_signer::EfiSigner,
+    payload,
+    secure_boot::{self, WithUki},
+};
 use crate::{
     bootloader::Assets,
     device::{Access, Disk},
@@ -76,7 +81,7 @@ impl Request {
 }
 
 pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -> Result<InstallReport, Failure> {
-    let tools = Toolbox::open(request)?;
+    let tools = Toolbox::open(request, observer)?;
     let opened = disk.open_with(Access::Whole, request.system.sector, observer)?;
     onto(&opened, opened.path(), request, &tools, observer)
 }
@@ -84,17 +89,24 @@ pub fn run(disk: &DiskRequest, request: &Request, observer: &mut dyn Observer) -
 /// What an install needs from this machine, besides a disk and a payload.
 pub struct Toolbox {
     assets: Assets,
+    /// For Secure Boot.
+    signer: Option<EfiSigner>,
 }
 
 impl Toolbox {
     /// Called before the disk is opened, so that a missing tool leaves it untouched.
-    pub fn open(request: &Request) -> Result<Self, Failure> {
-        let assets = Assets::load(request.system.arch, request.system.efi_loader).or_fail(FailureKind::Environment)?;
+    pub fn open(request: &Request, observer: &mut dyn Observer) -> Result<Self, Failure> {
+        let SystemRequest { arch, efi_loader, secure_boot, .. } = &request.system;
+        let mut assets = Assets::load(*arch, *efi_loader).or_fail(FailureKind::Environment)?;
+        let signer = secure_boot.as_ref().map(|signed| EfiSigner::open(&signed.signer, observer)).transpose()?;
+        if let Some(signer) = &signer {
+            assets.efi = secure_boot::signed(&assets.efi, arch.efi_image(), signer)?;
+        }
         let settled = request.with(Ids::none(0));
         if [Part::State, Part::Ephemeral].iter().any(|part| settled.formats(*part)) {
             Tool::MkfsXfs.find().or_fail(FailureKind::Dependency)?;
         }
-        Ok(Toolbox { assets })
+        Ok(Toolbox { assets, signer })
     }
 }
 
@@ -112,11 +124,20 @@ pub fn onto(
     // nothing is lost, and checking while writing is faster.
     let inspection = if facts.found == Found::Nothing { Inspection::Declared } else { Inspection::Everything };
     let policy = ChecksumPolicy::of(request.system.source.strict);
+    let named = source.named().clone();
     let payload = source.look(policy, inspection, None, observer)?;
+    let (source, payload) = match (&request.system.secure_boot, &tools.signer) {
+        (Some(secure_boot), Some(signer)) => {
+            let platform = request.system.kernel_args.platform.flatten();
+            let recipe = secure_boot::recipe(secure_boot, platform, &request.kernel_args, request.system.arch);
+            WithUki::made(payload, &named, &recipe, signer, observer)?
+        }
+        _ => (WithUki::none(payload.source), payload.facts),
+    };
     let decision = Decision {
         request,
         disk: facts,
-        payload: &payload.facts,
+        payload: &payload,
         assets: probe::asset_facts(&tools.assets, request.system.arch),
         name: name.display().to_string(),
     };
@@ -124,10 +145,10 @@ pub fn onto(
     plan.warnings.iter().for_each(|warning| observer.note(warning));
     let dry_run = request.system.dry_run;
     if !dry_run {
-        let sources = Sources { payload: Some(&payload.source), assets: Some(&tools.assets), ..Sources::default() };
+        let sources = Sources { payload: Some(&source), assets: Some(&tools.assets), ..Sources::default() };
         execute::run(&plan, disk, sources, observer)?;
     }
-    let digest = payload.facts.manifest().payload_digest();
+    let digest = payload.manifest().payload_digest();
     Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })
 }
 

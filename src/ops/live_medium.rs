@@ -1,5 +1,7 @@
 //! Makes a live medium (ISO or PXE), from which the payload runs in memory.
 
+use anyhow::anyhow;
+
 use super::{
     ImageRequest, input,
     output::finish,
@@ -118,6 +120,10 @@ fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
         ("--format-data", request.system.format_data.is_some()),
         ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
+    if request.system.secure_boot.is_some() {
+        let why = "--certificate: live media start by GRUB, which starts nothing with Secure Boot; only disk images are signed";
+        return Err(anyhow!(why)).or_fail(FailureKind::Unsupported);
+    }
     input(match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(format!("{name}: a live medium has no disk that this could apply to: leave it out")),
         None => Ok(()),

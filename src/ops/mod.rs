@@ -37,6 +37,7 @@ mod reading;
 pub mod repair;
 mod request;
 pub mod rollback;
+pub mod secure_boot;
 mod select_disk;
 pub mod sign;
 pub mod signing;
@@ -54,7 +55,9 @@ pub use clones::IsACopy;
 pub use installed_disk::{Change, InstalledDisk, PlanChanged, PlannedChange, WrittenOver};
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
-pub use request::{ChangeOptions, DiskRequest, ImageRequest, SourceRequest, SystemRequest};
+pub use request::{
+    ChangeOptions, DiskRequest, ImageRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+};
 pub use select_disk::{NotTheOne, the_one};
 pub use trust::{NoRule, TrustRequest, TrustSetupError};
 

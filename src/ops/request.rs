@@ -13,7 +13,7 @@ use slipway_core::{
     units::SectorSize,
 };
 
-use super::{KernelArgsRequest, TrustRequest};
+use super::{KernelArgsRequest, TrustRequest, efi_signer::EfiSignerRequest};
 use crate::{
     device::{Access, Disk},
     error::{Failure, OrFail as _},
@@ -109,7 +109,26 @@ pub struct SystemRequest {
     pub meta: Vec<(u8, Vec<u8>)>,
     /// What boots the disk under UEFI.
     pub efi_loader: EfiLoader,
+    /// Sign the loader, and make a signed unified kernel image of the payload.
+    pub secure_boot: Option<SecureBootRequest>,
     pub arch: Arch,
+}
+
+/// Who signs loader and unified kernel image, and what that is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecureBootRequest {
+    pub signer: EfiSignerRequest,
+    pub stub: PathBuf,
+    pub pcr: Option<PcrRequest>,
+}
+
+/// Who signs which values of PCR 11.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcrRequest {
+    /// The file with the private key.
+    pub key: PathBuf,
+    /// Phases joined by colons, see [`slipway_core::efi::pcr::PHASES`].
+    pub phases: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

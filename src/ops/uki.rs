@@ -27,14 +27,14 @@ use slipway_core::{
 };
 
 use super::{
-    SourceRequest,
+    PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
     payload::{self, Payload},
 };
 use crate::{
     error::{Failure, OrFail as _},
     media::OutputFile,
-    payload::{ChecksumPolicy, image::Inspection},
+    payload::{ChecksumPolicy, Source, SourceRef, image::Inspection},
     transfer::PayloadFiles as _,
     trust::SigningKey,
 };
@@ -63,23 +63,20 @@ pub enum What {
 
 #[derive(Clone, Debug)]
 pub struct FromPayload {
-    pub stub: PathBuf,
     pub source: SourceRequest,
+    pub recipe: Recipe,
+}
+
+/// How a UKI is made of a payload.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub stub: PathBuf,
     pub platform: Option<Platform>,
     pub kernel_args: KernelArgs,
     pub arch: Arch,
     /// Version of the kernel.
     pub uname: Option<String>,
     pub pcr: Option<PcrRequest>,
-}
-
-/// Who signs which values of PCR 11.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PcrRequest {
-    /// The file with the private key.
-    pub key: PathBuf,
-    /// Phases joined by colons, see [`pcr::PHASES`].
-    pub phases: Vec<String>,
 }
 
 /// Why there is no UKI.
@@ -131,23 +128,37 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<UkiReport, 
 }
 
 fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8>, UkiSystem), Failure> {
+    let FromPayload { source: request, recipe } = from;
+    // Fails before anything large is read.
+    read_program(&recipe.stub)?;
+    let opened = payload::open(request, recipe.arch)?;
+    let named = opened.named().clone();
+    let Payload { source, facts } =
+        opened.look(ChecksumPolicy::of(request.strict), Inspection::Declared, None, observer)?;
+    if facts.arch != recipe.arch {
+        return Err(Refusal::Arch { want: recipe.arch, have: facts.arch }).or_fail(FailureKind::Input);
+    }
+    make(recipe, &source, &facts, &named, observer)
+}
+
+/// The UKI, not signed. `named` is the source, for messages.
+pub fn make(
+    from: &Recipe,
+    source: &Source,
+    facts: &PayloadFacts,
+    named: &SourceRef,
+    observer: &mut dyn Observer,
+) -> Result<(Vec<u8>, UkiSystem), Failure> {
     let stub = read_program(&from.stub)?;
     let pcr = match &from.pcr {
         None => None,
         Some(pcr) => Some((pcr, efi_signer::rsa_key(&pcr.key, "a policy for PCR 11", observer)?)),
     };
-    let opened = payload::open(&from.source, from.arch)?;
-    let named = opened.named().clone();
-    let Payload { source, facts } =
-        opened.look(ChecksumPolicy::of(from.source.strict), Inspection::Declared, None, observer)?;
-    if facts.arch != from.arch {
-        return Err(Refusal::Arch { want: from.arch, have: facts.arch }).or_fail(FailureKind::Input);
-    }
-    kernel_args_notes(&from.kernel_args, &facts).iter().for_each(|note| observer.note(note));
-    let cmdline = cmdline(from, &facts).or_fail(FailureKind::Input)?.to_string();
+    kernel_args_notes(&from.kernel_args, facts).iter().for_each(|note| observer.note(note));
+    let cmdline = cmdline(from, facts).or_fail(FailureKind::Input)?.to_string();
     observer.phase(&format!("read       payload {named}"), facts.kernel().size + facts.initramfs().size);
     let [kernel, initramfs, os_release] =
-        read(&source, &facts, observer).map_err(|error| payload::failure(&named, error))?;
+        read(source, facts, observer).map_err(|error| payload::failure(named, error))?;
     let public = pcr.as_ref().map(|(_, key)| pem("PUBLIC KEY", &public_key_info(key.public_key().bytes())));
     let mut parts = Parts {
         os_release: os_release.as_deref(),
@@ -170,7 +181,7 @@ fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8
     }
     let system = UkiSystem {
         payload: facts.manifest().payload_digest(),
-        version: facts.version,
+        version: facts.version.clone(),
         stub: version,
         pcr11: value.ok().map(|value| value.0),
         pcr_phases: pcr.map_or_else(Vec::new, |(request, _)| request.phases.clone()),
@@ -182,7 +193,7 @@ fn of_payload(from: &FromPayload, observer: &mut dyn Observer) -> Result<(Vec<u8
 type Measured = (Option<String>, Result<PcrValue, PcrError>);
 
 /// The stub's version, and what it measures.
-fn measured(uki: &[u8], from: &FromPayload) -> Result<Measured, Failure> {
+fn measured(uki: &[u8], from: &Recipe) -> Result<Measured, Failure> {
     let wrong = |source| UkiMakeError::Program { path: from.stub.clone(), source };
     let uki = Pe::parse(uki).map_err(wrong).or_fail(FailureKind::Input)?;
     Ok((stub_version(&uki), PcrValue::of(&uki)))
@@ -200,11 +211,7 @@ fn policies(value: PcrValue, phases: &[String], key: &SigningKey) -> Result<Stri
 }
 
 /// Kernel, initramfs and os-release, if it has one. They are what the checksums say.
-fn read(
-    source: &crate::payload::Source,
-    facts: &PayloadFacts,
-    observer: &mut dyn Observer,
-) -> anyhow::Result<[Option<Vec<u8>>; 3]> {
+fn read(source: &Source, facts: &PayloadFacts, observer: &mut dyn Observer) -> anyhow::Result<[Option<Vec<u8>>; 3]> {
     let listed = [facts.kernel(), facts.initramfs()];
     let names = [listed[0].name.as_str(), listed[1].name.as_str(), OS_RELEASE];
     let mut files = [None, None, None];
@@ -228,7 +235,7 @@ fn read(
 
 /// A UKI is the same on every disk, so a place on one has no value here. It is also the same whether it is a trial or not,
 /// and a trial that panics must reboot by itself: so each has the word that the boot rule gives to a trial otherwise.
-fn cmdline(from: &FromPayload, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
+fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
     let args = &from.kernel_args;
     let Words { own, extra } = Words::of_no_disk(facts, args)?;
     let mut cmdline = match (own, args.payload_only) {

@@ -210,7 +210,7 @@ impl LiveSystem {
                     ));
                 }
                 let request = self.install(*force, observer);
-                let tools = Toolbox::open(&request)?;
+                let tools = Toolbox::open(&request, observer)?;
                 let disk = self.claim(disk, &action, others, observer)?;
                 Ok(Outcome::Installed(Box::new(install::onto(&disk, disk.path(), &request, &tools, observer)?)))
             }

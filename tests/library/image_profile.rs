@@ -11,7 +11,7 @@ use slipway_core::{
     kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
-        profile::{DiskOptions, Draft, Fault, PayloadInput, Profile},
+        profile::{DiskOptions, Draft, Fault, PayloadInput, Profile, SecureBoot},
     },
     units::{GIB, SectorSize},
 };
@@ -186,11 +186,64 @@ fn base_profiles() {
     for name in ["gcp", "installer", "metal-uki"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
-    for name in ["secureboot-iso", "secureboot-metal", "secureboot-azure", "secureboot-metal-uki"] {
-        assert!(matches!(Draft::base(name), Err(Fault::Unsupported(_))), "{name}");
+    for name in ["secureboot-iso", "secureboot-installer", "secureboot-metal-uki", "secureboot-gcp"] {
+        assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
-    assert!(matches!(Draft::base("secureboot-nonsense"), Err(Fault::Wrong(_))));
+    assert_eq!(made("secureboot-metal").unwrap().0, "metal-amd64-secureboot.raw.zst");
+    assert_eq!(made("secureboot-azure").unwrap().0, "azure-amd64-secureboot.vhd.zst");
+    for name in ["secureboot-nonsense", "secureboot-secureboot-metal", "secureboot-"] {
+        assert!(matches!(Draft::base(name), Err(Fault::Wrong(_))), "{name}");
+    }
     assert_eq!(Draft::base_names().count(), 22);
+}
+
+/// The keys lie where Talos' imager has them, unless the profile says otherwise.
+#[test]
+fn secure_boot_is_a_key_and_a_certificate() {
+    let disk =
+        ["--kind=raw", "--disk-size=4GiB", "--sector-size=512", "--source=dir:/usr/install/amd64", "--arch=amd64"];
+    let expected = [
+        "--out=/out/metal-amd64-secureboot.raw.zst",
+        "--platform=metal",
+        "--key=/secureboot/uki-signing-key.pem",
+        "--certificate=/secureboot/uki-signing-cert.pem",
+        "--pcr-key=/secureboot/pcr-signing-key.pem",
+    ];
+    means(&[], "baseProfileName: metal\narch: amd64\nsecureboot: true\n", &[&disk[..], &expected].concat());
+    means(&[], "baseProfileName: secureboot-metal\narch: amd64\n", &[&disk[..], &expected].concat());
+    let profile = "\
+baseProfileName: secureboot-metal
+arch: amd64
+input:
+  sdStub: {path: /stub}
+  secureboot:
+    secureBootSigner: {keyPath: /a.key, certPath: /a.pem, azureVaultURL: ''}
+    pcrSigner: {keyPath: /p.key}
+    includeWellKnownCerts: false
+output: {imageOptions: {sdBootEnrollKeys: manual}}
+";
+    let expected = [
+        "--out=/out/metal-amd64-secureboot.raw.zst",
+        "--platform=metal",
+        "--key=/a.key",
+        "--certificate=/a.pem",
+        "--pcr-key=/p.key",
+        "--stub=/stub",
+    ];
+    means(&[], profile, &[&disk[..], &expected].concat());
+    let plain = "baseProfileName: secureboot-metal\narch: amd64\nsecureboot: false\n";
+    assert_eq!(Profile::parse(plain.as_bytes()).unwrap().0.secure_boot, None);
+    for (keys, what) in [
+        ("input: {secureboot: {secureBootSigner: {keyPath: x}}}", "nothing is signed without `secureboot: true`"),
+        ("input: {sdStub: {path: x}}", "nothing is signed without `secureboot: true`"),
+        ("secureboot: true\ninput: {secureboot: {platformKeyPath: x}}", "give all of platformKeyPath, "),
+        ("secureboot: true\ninput: {secureboot: {signer: x}}", "\"signer\" is not a known key"),
+        ("secureboot: true\noutput: {imageOptions: {bootloader: grub}}", "GRUB starts nothing with Secure Boot"),
+        ("secureboot: true\noutput: {imageOptions: {sdBootEnrollKeys: soon}}", "\"soon\" is no time to enroll"),
+    ] {
+        let error = Profile::parse(format!("baseProfileName: metal\narch: amd64\n{keys}\n").as_bytes()).unwrap_err();
+        assert!(matches!(&error.fault, Fault::Wrong(text) if text.contains(what)), "{error}");
+    }
 }
 
 /// What asks for nothing that counts is said.
@@ -214,6 +267,7 @@ fn the_printed_profile() {
         kind: ImageKind::Raw,
         disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
+        secure_boot: None,
     };
     let expected = r#"arch: amd64
 platform: metal
@@ -256,6 +310,7 @@ fn the_printed_profile_of_an_iso() {
         kind: ImageKind::Iso,
         disk: None,
         compression: None,
+        secure_boot: None,
     };
     let expected = "\
 arch: arm64
@@ -307,6 +362,12 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 bytes,
                 sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
                 efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
+            }),
+            // GRUB does not start with it.
+            secure_boot: (bytes % 4 == 0 && kind != ImageKind::Iso).then(|| SecureBoot {
+                key: format!("/{bytes}"),
+                stub: large.then(|| "/stub: x".to_owned()),
+                ..SecureBoot::default()
             }),
             compression,
         },

@@ -241,14 +241,28 @@ const WRONG: [(&str, &str); 40] = [
 ];
 
 /// Profiles that ask for what is not done, behind the same.
-const UNDONE: [(&str, &str); 22] = [
-    ("secureboot: true", "line 3, column 13: secureboot: Secure Boot is not supported"),
+const UNDONE: [(&str, &str); 24] = [
+    (
+        "secureboot: true\noutput: {kind: iso}",
+        "line 4, column 16: output.kind: with Secure Boot only disk images are made",
+    ),
+    (
+        "secureboot: true\ninput: {secureboot: {secureBootSigner: {azureVaultURL: x}}}",
+        "line 4, column 56: input.secureboot.secureBootSigner.azureVaultURL: keys in a key service are not supported",
+    ),
+    (
+        "secureboot: true\ninput: {secureboot: {pcrSigner: {signerAddress: x}}}",
+        "line 4, column 49: input.secureboot.pcrSigner.signerAddress: keys in a key service are not supported",
+    ),
+    (
+        "secureboot: true\ninput: {secureboot: {platformKeyPath: a, keyExchangeKeyPath: b, signatureKeyPath: c}}",
+        "line 4, column 39: input.secureboot.platformKeyPath: an image brings no keys for firmware",
+    ),
     ("overlay: {name: rpi_generic, image: {imageRef: x}}", "line 3, column 10: overlay: overlays are not supported"),
     (
         "customization: {embeddedMachineConfiguration: 'machine: {}'}",
         "line 3, column 47: customization.embeddedMachineConfiguration: the initramfs is not changed",
     ),
-    ("input: {sdStub: {path: /x}}", "line 3, column 17: input.sdStub: unified kernel images are not made"),
     ("input: {sdBoot: {path: /x}}", "line 3, column 17: input.sdBoot: disks boot with Slipway"),
     ("input: {imageCache: {ociPath: /x}}", "line 3, column 21: input.imageCache: image caches are not supported"),
     (
@@ -256,8 +270,8 @@ const UNDONE: [(&str, &str); 22] = [
         "line 3, column 27: input.overlayInstaller: overlays are not supported",
     ),
     (
-        "input: {secureboot: {includeWellKnownCerts: true}}",
-        "line 3, column 21: input.secureboot: Secure Boot is not supported",
+        "secureboot: true\ninput: {secureboot: {includeWellKnownCerts: true}}",
+        "line 4, column 45: input.secureboot.includeWellKnownCerts: an image brings no keys for firmware",
     ),
     (
         "input: {systemExtensions: [{imageRef: x}]}",
@@ -358,7 +372,8 @@ fn profiles_that_ask_for_what_is_not_done() {
         ("gcp", "baseProfileName: .tar.gz is not made"),
         ("installer", "baseProfileName: container images are made by"),
         ("metal-uki", "baseProfileName: unified kernel images are not made"),
-        ("secureboot-metal", "baseProfileName: secureboot-metal: Secure Boot is not supported"),
+        ("secureboot-iso", "baseProfileName: with Secure Boot only disk images are made"),
+        ("secureboot-metal-uki", "baseProfileName: unified kernel images are not made here"),
     ] {
         let profile = format!("arch: amd64\nbaseProfileName: {base}\n");
         refused(&world, &["-"], &profile, UNSUPPORTED, &[&format!("line 2, column 18: {expected}")]);

@@ -192,7 +192,7 @@ pub const FILES: &[Entry] = &[
     ),
     entry(
         "/usr/lib/systemd/boot/efi/linuxx64.efi.stub, linuxaa64.efi.stub",
-        Of::Pages(&["installer-uki"]),
+        Of::Pages(&["installer-uki", "installer-install", "installer-image", "imager"]),
         "systemd's stubs, as Debian's systemd-boot-efi has them.",
     ),
     entry(
@@ -213,6 +213,11 @@ pub const FILES: &[Entry] = &[
         "option ROMs of the devices. Each is switched on for reading, and off again.",
     ),
     entry("openssl", Of::Pages(&["installer-keys"]), "the program that makes keys, looked for in $PATH."),
+    entry(
+        "/secureboot/uki-signing-key.pem, uki-signing-cert.pem, pcr-signing-key.pem",
+        Of::Pages(&["imager"]),
+        "keys for profiles with `secureboot`, unless they name others.",
+    ),
     entry("/out", Of::Pages(&["imager"]), "the directory of the image, unless another is named."),
     entry(
         "$XDG_RUNTIME_DIR/containers/auth.json, ~/.config/containers/auth.json, /run/containers/0/auth.json, \

@@ -1,6 +1,7 @@
 //! Programs that firmware verifies, and the keys for that. `sbverify` and `osslsigncode` judge signatures, `objcopy` what is
 //! in a program, `systemd-measure` PCR 11, swtpm with tpm2-tools what is sealed to it, `openssl` keys, and efitools the variables, which they make to the last byte.
 
+mod disk;
 mod enroll;
 mod keys;
 mod pcr;

@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 
-use super::{Draft, Fault, OutFormat, OutputKind};
+use super::{Draft, Fault, OutFormat, OutputKind, SecureBoot, secure_boot::wants_it};
 use crate::{
     kernel::platform::Platform,
     media::format::{DEFAULT_IMAGE_BYTES, ImageKind},
@@ -47,9 +47,6 @@ const METAL_4K: &str = "metal-4k";
 const OTHERS: [(&str, OutputKind); 3] =
     [("iso", OutputKind::Iso), ("installer", OutputKind::Installer), ("metal-uki", OutputKind::Uki)];
 
-// Talos' prefix for the Secure Boot variant of a profile.
-const SECUREBOOT: &str = "secureboot-";
-
 impl Draft {
     /// The base profile of this name.
     pub fn base(name: &str) -> Result<Self, Fault> {
@@ -76,8 +73,11 @@ impl Draft {
                 ..Draft::default()
             });
         }
-        if name.strip_prefix(SECUREBOOT).is_some_and(|plain| Draft::base(plain).is_ok()) {
-            return Err(Fault::Unsupported(format!("{name}: Secure Boot is not supported")));
+        if let Some(plain) = wants_it(name)
+            && let Ok(draft) = Draft::base(plain)
+            && draft.secure_boot.is_none()
+        {
+            return Ok(Draft { secure_boot: Some(SecureBoot::default()), ..draft });
         }
         let names = Draft::base_names().collect::<Vec<_>>().join(", ");
         Err(Fault::Wrong(format!("{name:?} is not a base profile; known are {names}")))

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile};
+use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile, SecureBoot, secure_boot};
 use crate::{
     boot::efi_loader::EfiLoader,
     kernel::{arch::Arch, platform::Platform},
@@ -32,6 +32,8 @@ pub struct Draft {
     pub sector: Option<SectorSize>,
     /// `output.imageOptions.bootloader`.
     pub efi_loader: Option<EfiLoader>,
+    /// `secureboot`, and `input.secureboot`.
+    pub secure_boot: Option<SecureBoot>,
     /// `output.outFormat`.
     pub out_format: Option<OutFormat>,
 }
@@ -53,6 +55,12 @@ impl Draft {
         let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
         let kind = required(self.kind, "output.kind")?.image_kind(self.disk_format)?;
         let kind = required(kind, "output.imageOptions.diskFormat")?;
+        if self.secure_boot.is_some() && kind.live().is_some() {
+            return Err(secure_boot::only_disks());
+        }
+        if self.secure_boot.is_some() && self.efi_loader == Some(EfiLoader::Grub) {
+            return Err(Fault::Wrong(format!("output.imageOptions.bootloader: {}", secure_boot::NOT_GRUB)));
+        }
         let disk = match kind.live() {
             Some(_) => None,
             None => Some(DiskOptions {
@@ -69,6 +77,7 @@ impl Draft {
             origin: self.origin.unwrap_or_else(|| PayloadInput::default_of(arch)),
             kind,
             disk,
+            secure_boot: self.secure_boot,
             compression: required(self.out_format, "output.outFormat")?.compression()?,
         })
     }

@@ -1,7 +1,7 @@
 //! Imager profiles: YAML with the keys of Talos' imager that describes the image to make.
 //!
 //! A profile starts from a base profile ([`Draft::base`]) or from nothing, and its own keys override the base. Unknown
-//! keys are errors. A known key that asks for something unsupported, such as Secure Boot, is refused with its line and
+//! keys are errors. A known key that asks for something unsupported, such as an overlay, is refused with its line and
 //! column, never ignored: who asks for a signed image must not get another. A key that asks for nothing
 //! (`secureboot: false`, `systemExtensions: []`) counts as absent.
 
@@ -10,11 +10,14 @@ use crate::prelude::*;
 mod base;
 mod draft;
 mod output;
+mod place;
 mod print;
 mod read;
+mod secure_boot;
 
 pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
+pub use secure_boot::SecureBoot;
 
 use crate::{
     boot::efi_loader::EfiLoader,
@@ -43,6 +46,8 @@ pub struct Profile {
     /// The disk in the image; an ISO has none.
     pub disk: Option<DiskOptions>,
     pub compression: Option<Compression>,
+    /// Who signs the loader and a unified kernel image; none: nobody.
+    pub secure_boot: Option<SecureBoot>,
 }
 
 /// The disk of a disk image; sizes are bytes.
@@ -89,10 +94,12 @@ impl Profile {
         read::profile(bytes)
     }
 
-    /// Name of the output file, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`.
+    /// Name of the output file, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`,
+    /// `metal-amd64-secureboot.raw.zst`.
     pub fn file_name(&self) -> String {
         let format = OutFormat::of(self.compression).suffix();
-        format!("{}-{}.{}{format}", self.platform, self.arch, output::format_name(self.kind))
+        let signed = if self.secure_boot.is_some() { "-secureboot" } else { "" };
+        format!("{}-{}{signed}.{}{format}", self.platform, self.arch, output::format_name(self.kind))
     }
 }
 

@@ -5,13 +5,14 @@ use crate::prelude::*;
 use core::fmt::{self, Write as _};
 
 use super::{
-    DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile,
+    DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile, SecureBoot,
     output::{GRUB, format_name, loader_name},
 };
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "arch: {}\nplatform: {}\nsecureboot: false", self.arch, self.platform)?;
+        writeln!(f, "arch: {}\nplatform: {}", self.arch, self.platform)?;
+        writeln!(f, "secureboot: {}", self.secure_boot.is_some())?;
         if !self.extra_kernel_args.is_empty() || !self.meta.is_empty() {
             writeln!(f, "customization:")?;
         }
@@ -29,6 +30,7 @@ impl fmt::Display for Profile {
         }
         writeln!(f, "input:")?;
         self.origin.fmt(f)?;
+        self.secure_boot.iter().try_for_each(|signed| signed.fmt(f))?;
         writeln!(f, "output:")?;
         match self.disk {
             Some(DiskOptions { bytes, sector, efi_loader }) => {
@@ -40,6 +42,17 @@ impl fmt::Display for Profile {
             None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {GRUB}", format_name(self.kind))?,
         }
         writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
+    }
+}
+
+impl fmt::Display for SecureBoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(stub) = &self.stub {
+            writeln!(f, "  sdStub:\n    path: {}", quoted(stub))?;
+        }
+        writeln!(f, "  secureboot:\n    secureBootSigner:\n      keyPath: {}", quoted(&self.key))?;
+        writeln!(f, "      certPath: {}", quoted(&self.certificate))?;
+        writeln!(f, "    pcrSigner:\n      keyPath: {}", quoted(&self.pcr_key))
     }
 }
 

@@ -3,16 +3,19 @@
 use crate::prelude::*;
 
 use super::{
-    Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError,
+    Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError, SecureBoot,
     output::{disk_format, disk_format_options, disk_loader, iso_loader},
+    place::{at, refuse, unsupported},
+    secure_boot::{no_keys_on_it, only_disks},
 };
 use crate::{
     disk::meta::parse_key,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,
     payload::image_ref::ImageRef,
     units::SectorSize,
-    yaml::{self, ConfigError, Field, MAX_BYTES},
+    yaml::{self, Field, MAX_BYTES},
 };
 
 type Result<T> = core::result::Result<T, ProfileError>;
@@ -77,12 +80,16 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
         });
         draft.platform = Some(known?);
     }
-    if root.truth_of("secureboot")? == Some(true) {
-        return Err(unsupported(root.get("secureboot")?.as_ref().unwrap_or(&root), "Secure Boot is not supported"));
+    if let Some(signed) = root.truth_of("secureboot")? {
+        draft.secure_boot = signed.then(|| draft.secure_boot.take().unwrap_or_default());
     }
     refuse(&root, "overlay", "overlays are not supported")?;
     if let Some(field) = root.get("input")? {
         draft.origin = input(&field)?;
+        match &mut draft.secure_boot {
+            Some(signed) => *signed = SecureBoot::read(&field)?,
+            None => SecureBoot::none(&field)?,
+        }
     }
     if let Some(field) = root.get("output")? {
         output(&field, &mut draft)?;
@@ -105,27 +112,6 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
         // The profile's own keys were refused above, so the unsupported wish comes from its base.
         (Err(fault @ Fault::Unsupported(_)), Some(base)) => at(base, Err(fault)),
         (Err(fault), _) => at(&root, Err(fault)),
-    }
-}
-
-/// Add a key's line and column to a fault.
-fn at<T>(field: &Field, result: core::result::Result<T, Fault>) -> Result<T> {
-    result.map_err(|fault| match fault {
-        Fault::Wrong(what) => field.wrong(what).into(),
-        Fault::Unsupported(what) => unsupported(field, what),
-    })
-}
-
-fn unsupported(field: &Field, what: impl core::fmt::Display) -> ProfileError {
-    let ConfigError { at, what } = field.wrong(what);
-    ProfileError { at, fault: Fault::Unsupported(what) }
-}
-
-/// Refuse a known key unless it asks for nothing.
-fn refuse(parent: &Field, key: &str, why: &str) -> Result<()> {
-    match parent.get(key)?.filter(|field| !field.asks_nothing()) {
-        Some(field) => Err(unsupported(&field, why)),
-        None => Ok(()),
     }
 }
 
@@ -171,11 +157,9 @@ fn meta(contents: &Field) -> Result<Vec<(u8, String)>> {
 fn input(field: &Field) -> Result<Option<PayloadInput>> {
     field.only(&INPUT)?;
     for (key, why) in [
-        ("sdStub", "unified kernel images are not made"),
         ("sdBoot", "disks boot with Slipway's own loader or with GRUB"),
         ("imageCache", "image caches are not supported"),
         ("overlayInstaller", "overlays are not supported"),
-        ("secureboot", "Secure Boot is not supported"),
         ("systemExtensions", "the initramfs is not changed: extensions are part of the payload"),
     ] {
         refuse(field, key, why)?;
@@ -256,6 +240,9 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     if let Some(kind) = field.get("kind")? {
         let known = at(&kind, OutputKind::by_name(kind.text()?))?;
         at(&kind, known.image_kind(None))?;
+        if draft.secure_boot.is_some() && known != OutputKind::Image {
+            return at(&kind, Err(only_disks()));
+        }
         draft.kind = Some(known);
     }
     if let Some(options) = field.get("imageOptions")? {
@@ -314,7 +301,17 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
 
 /// What disk images and ISOs can both have: a boot loader.
 fn loader<T>(options: &Field, of: impl Fn(&str) -> core::result::Result<T, Fault>) -> Result<Option<T>> {
-    refuse(options, "sdBootEnrollKeys", "disks and ISOs boot without sd-boot")?;
+    if let Some(field) = options.get("sdBootEnrollKeys")?.filter(|field| !field.asks_nothing()) {
+        let name = field.text()?;
+        match EnrollMode::by_name(name) {
+            Some(EnrollMode::Off | EnrollMode::Manual) => {}
+            Some(_) => return Err(no_keys_on_it(&field)),
+            None => {
+                let names = EnrollMode::ALL.map(|(_, name, _)| name).join(", ");
+                return Err(field.wrong(format!("{name:?} is no time to enroll: {names}")).into());
+            }
+        }
+    }
     let field = options.get("bootloader")?.filter(|field| !field.asks_nothing());
     field.map(|field| at(&field, of(field.text()?))).transpose()
 }

@@ -1,0 +1,88 @@
+//! Disk images that start with Secure Boot.
+
+use std::{fs, path::Path};
+
+use slipway_core::disk::layout::Part;
+use slipway_test_support::{
+    exit_code::{INPUT, UNSUPPORTED},
+    world::{Outcome, installer, program},
+};
+
+use super::{super::refused, *};
+
+/// `installer image` of the payload.
+fn image(world: &World, out: &Path, extra: &[&str]) -> Outcome {
+    let mut command = installer(["image", "--kind=raw", "--progress=none", "--output=json", "--format-data=false"]);
+    command.arg("--out").arg(out).arg(format!("--source={}", world.payload.source())).args(extra);
+    Outcome::of(command.args(["--disk-size=600MiB", "--slot-size=64MiB"]).env_remove("INSTALLER_GRUB_USE_UKI_CMDLINE"))
+}
+
+/// A file on a partition of an image, by mtools.
+fn file_of(world: &World, image: &Path, report: &Value, part: Part, name: &str) -> Option<PathBuf> {
+    let to = world.path("taken");
+    let _ = fs::remove_file(&to);
+    let at = report["plan"]["table"]["layout"]["parts"][part as usize - 1]["offset"].as_u64().unwrap();
+    let mut command = program("mcopy");
+    command.arg("-i").arg(format!("{}@@{at}", image.display())).arg(format!("::{name}")).arg(&to);
+    command.output().unwrap().status.success().then_some(to)
+}
+
+fn sbverify(key: &Key, file: &Path) -> bool {
+    program("sbverify").arg("--cert").arg(&key.certificate).arg(file).output().unwrap().status.success()
+}
+
+#[test]
+fn loader_and_unified_kernel_image_are_signed() {
+    let world = world();
+    let (ours, other) = (Key::rsa(&world, "ours"), Key::rsa(&world, "other"));
+    let args = ours.args();
+    let args = [args[0].as_str(), args[1].as_str(), "--extra-kernel-arg=x=1"];
+    let (first, second) = (world.path("first.raw"), world.path("second.raw"));
+    let report = image(&world, &first, &args).succeeds().json();
+    image(&world, &second, &args).succeeds();
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap(), "the same inputs give the same bytes");
+
+    let loader = file_of(&world, &first, &report, Part::Esp, "EFI/BOOT/BOOTX64.EFI").unwrap();
+    assert!(sbverify(&ours, &loader) && !sbverify(&other, &loader));
+    let uki = file_of(&world, &first, &report, Part::BootA, "uki.efi").unwrap();
+    assert!(sbverify(&ours, &uki) && !sbverify(&other, &uki));
+    let cmdline = text(section(&world, &uki, ".cmdline"));
+    assert!(cmdline.ends_with(" x=1") && cmdline.contains("rootsum="), "{cmdline}");
+
+    // One that the payload brings along stays as it is.
+    let own = world.path("own.efi");
+    super::uki(&world, &own, &other, &[]);
+    world.payload.write("uki.efi", fs::read(&own).unwrap());
+    let third = world.path("third.raw");
+    let report = image(&world, &third, &args[..2]).succeeds().json();
+    let uki = file_of(&world, &third, &report, Part::BootA, "uki.efi").unwrap();
+    assert!(fs::read(uki).unwrap() == fs::read(own).unwrap());
+    let loader = file_of(&world, &third, &report, Part::Esp, "EFI/BOOT/BOOTX64.EFI").unwrap();
+    assert!(sbverify(&ours, &loader));
+}
+
+#[test]
+fn what_would_not_start_is_not_made() {
+    let world = world();
+    let ours = Key::rsa(&world, "ours").args();
+    let ours = ours.each_ref().map(String::as_str);
+    let out = world.path("refused.raw");
+    let grub = [&ours[..], &["--efi-loader=grub"]].concat();
+    refused(&world, INPUT, &["--efi-loader=grub: GRUB starts no unified kernel image"], || image(&world, &out, &grub));
+    // A place on a disk is another one on each: it cannot be in what is signed.
+    let place = [&ours[..], &["--extra-kernel-arg=root=@slot-partuuid@"]].concat();
+    refused(&world, INPUT, &["@slot-partuuid@"], || image(&world, &out, &place));
+    refused(&world, UNSUPPORTED, &["--certificate: live media start by GRUB"], || {
+        let mut command = installer(["image", "--kind=iso", "--progress=none"]);
+        Outcome::of(
+            command
+                .arg("--out")
+                .arg(world.path("refused.iso"))
+                .arg(format!("--source={}", world.payload.source()))
+                .args(ours),
+        )
+    });
+    refused(&world, INPUT, &["--certificate has no effect with --upgrade"], || {
+        Outcome::of(installer(["install", "--upgrade", "--disk=/nosuch", "--progress=none"]).args(ours))
+    });
+}
