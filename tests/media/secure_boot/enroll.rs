@@ -210,7 +210,16 @@ fn what_would_not_start_stands_in_the_way() {
     let at = bytes.windows(5).position(|text| text == b"quiet").unwrap();
     bytes[at] ^= 1;
     fs::write(&changed, bytes).unwrap();
+    // The signature of another program, in which the digest was replaced by this one's.
+    let moved = bench.world.path("moved.efi");
+    let digest = |bytes: &[u8]| Pe::parse(bytes).unwrap().digest().0;
+    let mut bytes = fs::read(&changed).unwrap();
+    let (was, is) = (digest(&fs::read(&bench.request.starts[0]).unwrap()), digest(&bytes));
+    let at = bytes.windows(32).rposition(|part| part == was).unwrap();
+    bytes[at..at + 32].copy_from_slice(&is);
+    fs::write(&moved, bytes).unwrap();
     for (program, words) in [
+        (&moved, "no certificate in db is behind its signature"),
         (&other, "no certificate in db is behind its signature"),
         (&changed, "no certificate in db is behind its signature"),
         (&unsigned, "it is not signed"),
