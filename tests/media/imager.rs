@@ -300,7 +300,7 @@ const UNDONE: [(&str, &str); 24] = [
     ("output: {outFormat: .tar.gz}", "line 3, column 21: output.outFormat: .tar.gz is not made"),
     (
         "output: {kind: iso, isoOptions: {sdBootEnrollKeys: force}}",
-        "line 3, column 52: output.isoOptions.sdBootEnrollKeys: disks and ISOs boot",
+        "line 3, column 52: output.isoOptions.sdBootEnrollKeys: an image brings no keys for firmware",
     ),
     (
         "customization: {metaContents: [{key: 10, value: x}]}\noutput: {kind: iso}",
@@ -311,8 +311,8 @@ const UNDONE: [(&str, &str); 24] = [
         "line 3, column 63: output.imageOptions.diskFormatOptions: \"cluster_size=8k\" is not supported",
     ),
     (
-        "output: {imageOptions: {sdBootEnrollKeys: off}}",
-        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: disks and ISOs boot",
+        "output: {imageOptions: {sdBootEnrollKeys: force}}",
+        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: an image brings no keys for firmware",
     ),
 ];
 

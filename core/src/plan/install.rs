@@ -151,6 +151,7 @@ fn contents(
     if !refusals.is_empty() {
         return Err(refusals);
     }
+    let version = payload.version.as_deref().unwrap_or("(no version)");
     let reserve = reserve(disk, &layout, &volumes);
     let mut steps = reserve.clone();
     let prepare = |part| Step::PrepareXfs { part, extent: layout.part(part), uuid: request.ids.part(part) };
@@ -168,12 +169,7 @@ fn contents(
         meta_removed: vec![],
         boot_env_at: [None; 2],
         steps,
-        result: format!(
-            "{} is in slot {SLOT} of {} (disk GUID {})",
-            payload.version.as_deref().unwrap_or("(no version)"),
-            disk.identity.path,
-            request.ids.disk
-        ),
+        result: format!("{version} is in slot {SLOT} of {} (disk GUID {})", disk.identity.path, request.ids.disk),
         meanwhile: "the disk has no partition table; run the same command again".to_owned(),
         growth: None,
         bootloader: None,

@@ -424,12 +424,7 @@ impl Plan {
             | Step::WritePrimaryHeader { .. }
             | Step::ResizePartition { .. }
             | Step::GrowXfs { .. } => grow::described(self, step, &at) + commit,
-            Step::WriteFile { .. }
-            | Step::LinkClusters { .. }
-            | Step::WriteEntry { .. }
-            | Step::WriteBootCode { .. }
-            | Step::FreeClusters { .. }
-            | Step::CountFree { .. } => renewal::described(step, &at),
+            _ => renewal::described(step, &at),
         }
     }
 }
