@@ -10,6 +10,7 @@ mod efi;
 pub mod environment;
 mod health;
 mod imager;
+mod inspect;
 mod meta;
 pub mod output;
 mod pace;
@@ -27,6 +28,7 @@ pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs,
 pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
+pub use inspect::{InspectArgs, InspectTarget};
 pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
 pub use signing::{AttestArgs, SignArgs, SigningArgs};
@@ -34,12 +36,9 @@ pub use tracker::{Interruption, Tracker, name_of};
 pub use trust::TrustArgs;
 pub use values::PlatformArg;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use clap::{
-    ArgAction, Args, Parser, Subcommand, ValueEnum,
-    builder::{OsStringValueParser, TypedValueParser as _},
-};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::payload::{LayoutRef, SourceRef, registry::Mirror};
 use slipway_core::{
@@ -430,45 +429,6 @@ pub struct SystemArgs {
     /// Architecture of the machine.
     #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
     pub arch: Arch,
-}
-
-#[derive(Debug, Args)]
-pub struct InspectArgs {
-    /// Path of a disk or an image file; or a source: dir:PATH, oci:DIR[:TAG], oci-archive:FILE[:TAG] or
-    /// docker://HOST/REPOSITORY[:TAG][@DIGEST] [default: the disk that this system booted from].
-    #[arg(value_name = "DISK|SOURCE", value_parser = OsStringValueParser::new().try_map(inspect_target))]
-    pub target: Option<InspectTarget>,
-    /// Has no effect: reading waits for nobody's lock.
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub lock_timeout: Duration,
-    /// For a source: the architecture to choose if the image has several.
-    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
-    pub arch: Arch,
-    /// For a source: refuse a payload without SHA256SUMS.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
-    pub strict: bool,
-    #[command(flatten)]
-    pub trust: TrustArgs,
-    #[command(flatten)]
-    pub registry: RegistryArgs,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InspectTarget {
-    Disk(PathBuf),
-    Source(SourceRef),
-}
-
-/// A colon with no slash before it ends a scheme, and a scheme makes it a source. `./NAME` is always a file.
-fn inspect_target(target: OsString) -> Result<InspectTarget, String> {
-    let text = target.to_string_lossy();
-    match text.split_once(':') {
-        Some((scheme, _)) if !scheme.contains('/') => {
-            let hint = |e| format!("{e}; a disk or an image file of this name is ./{text}");
-            text.parse().map(InspectTarget::Source).map_err(hint)
-        }
-        _ => Ok(InspectTarget::Disk(target.into())),
-    }
 }
 
 #[derive(Debug, Args)]
