@@ -33,6 +33,7 @@ use slipway_core::{
         env::{BootEnv, Marker, PATHS},
         env_block::SECTOR_BLOCK_BYTES,
         history::{Entry, HISTORY},
+        slot::Slot,
     },
     disk::{
         gpt::{self, Gpt},
@@ -206,16 +207,9 @@ impl<'a> Executor<'_, 'a> {
                 self.small(extent.offset, self.core_image(*extent)?)
             }
             Step::Verify { part, extent } => self.verify(*part, *extent),
-            Step::WriteBootEnv { copy, offset, env, over, .. } => {
-                self.still_there(*copy, *offset)?;
-                self.still_holds(*offset, over.as_ref(), BootEnv::parse, PATHS[usize::from(*copy != 1)])?;
-                self.sector(*offset, &env.render())
-            }
+            Step::WriteBootEnv { copy, offset, env, over, .. } => self.boot_env(*copy, *offset, env, over.as_ref()),
             Step::WriteHistory { offset, entry, over } => self.history(*offset, entry, over.as_ref()),
-            Step::WriteMarker { slot, offset, marker, over } => {
-                self.still_holds(*offset, over.as_ref(), Marker::parse, &format!("the marker of slot {slot}"))?;
-                self.sector(*offset, &marker.render())
-            }
+            Step::WriteMarker { slot, offset, marker, over } => self.marker(*slot, *offset, marker, over.as_ref()),
             Step::WriteMetaCopy { copy, offset } => self.meta_copy(*copy, *offset),
             Step::Discard { part, extent } => {
                 if let Err(e) = self.disk.discard(*extent) {
@@ -229,12 +223,7 @@ impl<'a> Executor<'_, 'a> {
                 self.disk.forget_cached(*extent).context("dropping what the kernel cached")?;
                 Ok(vec![])
             }
-            Step::WriteBackupGpt { .. } => {
-                let gpt = self.gpt()?;
-                let mut written = self.small(gpt.backup_entries_offset, gpt.entries)?;
-                written.extend(self.small(gpt.backup_header_offset, gpt.backup_header)?);
-                Ok(written)
-            }
+            Step::WriteBackupGpt { .. } => self.backup_gpt(),
             Step::WritePrimaryGpt { extent } => {
                 let gpt = self.gpt()?;
                 self.small(extent.offset, [gpt.primary_header, gpt.entries].concat())
@@ -259,6 +248,24 @@ impl<'a> Executor<'_, 'a> {
                 Ok(vec![])
             }
         }
+    }
+
+    fn boot_env(&self, copy: u8, offset: u64, env: &BootEnv, over: Option<&BootEnv>) -> anyhow::Result<Vec<Expect>> {
+        self.still_there(copy, offset)?;
+        self.still_holds(offset, over, BootEnv::parse, PATHS[usize::from(copy != 1)])?;
+        self.sector(offset, &env.render())
+    }
+
+    fn marker(&self, slot: Slot, offset: u64, marker: &Marker, over: Option<&Marker>) -> anyhow::Result<Vec<Expect>> {
+        self.still_holds(offset, over, Marker::parse, &format!("the marker of slot {slot}"))?;
+        self.sector(offset, &marker.render())
+    }
+
+    fn backup_gpt(&self) -> anyhow::Result<Vec<Expect>> {
+        let gpt = self.gpt()?;
+        let mut written = self.small(gpt.backup_entries_offset, gpt.entries)?;
+        written.extend(self.small(gpt.backup_header_offset, gpt.backup_header)?);
+        Ok(written)
     }
 
     fn reserve(&self, extent: Extent) -> anyhow::Result<()> {

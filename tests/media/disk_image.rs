@@ -170,7 +170,7 @@ fn an_image_for_arm64_made_elsewhere() {
     let esp = world.path("esp");
     extract(&out, partition(&out, "EFI"), &esp);
     let found = world::finished_bytes(program("mtype").arg("-i").arg(&esp).arg("::EFI/BOOT/BOOTAA64.EFI"));
-    assert!(found == fs::read(assets().join("arm64/BOOTAA64.EFI")).unwrap(), "not the UEFI boot image");
+    assert!(found == fs::read(assets().join("arm64/loader.efi")).unwrap(), "not the UEFI boot image");
     // PE format, 3.3.1: the type of the machine follows the signature, whose offset is at 0x3c; 0xaa64 is arm64.
     let header = u32::from_le_bytes(found[0x3c..0x40].try_into().unwrap()) as usize;
     assert_eq!(found[header..header + 6], *b"PE\0\0\x64\xaa");
@@ -346,8 +346,8 @@ fn a_full_disk() {
     let small = SmallFs::new(&world);
     for kind in ["raw", "qcow2", "vhd", "vmdk", "ova"] {
         let (free, text) = match kind {
-            "raw" => (4 * MIB, "failed (reserve"),
-            _ => (7 * MIB, "os.img: No space left on device"),
+            "raw" => (2 * MIB, "failed (reserve"),
+            _ => (5 * MIB, "os.img: No space left on device"),
         };
         small.leave_free(free);
         let out = small.path("os.img");
