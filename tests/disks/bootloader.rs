@@ -17,6 +17,9 @@ use slipway_test_support::{
 
 const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
+/// What is done to an image file.
+type Spoil<'s> = &'s dyn Fn(&Path);
+
 /// The disk of an earlier version: see tests/fixtures/disks/README.md.
 fn earlier(world: &World) -> PathBuf {
     let disk = world.path("earlier.img");
@@ -257,7 +260,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
     let at = partition(&start, "EFI").offset;
     let fat = at + u64::from(u16::from_le_bytes(read_at(&start, at + 14, 2).try_into().unwrap())) * 512;
     let second = fat + u64::from(u32::from_le_bytes(read_at(&start, at + 36, 4).try_into().unwrap())) * 512;
-    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+    let cases: [(&str, Spoil); 6] = [
         ("copies of the FAT differ", &|disk| flip(disk, second + 4 * 10)),
         ("two files share a cluster, or the clusters of one are a loop", &|disk| {
             [fat, second].iter().for_each(|fat| write_at(disk, fat + 4 * 10, &2_u32.to_le_bytes()));
