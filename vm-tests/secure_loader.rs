@@ -44,7 +44,9 @@ impl Node {
         }
         let signer = self.bench.signer(keys);
         let signer = signer.each_ref().map(String::as_str);
-        let words = ["slipway.scenario=unconfirmed", "slipway.rootfs=@squashfs-sha256@"];
+        // Two of the same version are not the same system, and have digests of their own.
+        let told = format!("slipway.name={name}");
+        let words = ["slipway.scenario=unconfirmed", "slipway.rootfs=@squashfs-sha256@", &told];
         let words = words.map(|word| format!("--extra-kernel-arg={word}"));
         let words = words.each_ref().map(String::as_str);
         self.bench.uki(name, &format!("{name}/uki.efi"), &[&signer[..], &words].concat());
