@@ -80,7 +80,7 @@ impl Iso<'_> {
         observe(Event::Phase("check      initramfs", written.size));
         let initramfs_digest = written.digest(initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
         let mut expected = BTreeMap::from([
-            (LIVE_KERNEL, Expected::Digest(contents.facts.kernel().sha256)),
+            (LIVE_KERNEL, Expected::Digest(contents.kernel.sha256)),
             (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
         ]);
         self.write_small_files(&dir, &mut expected).map_err(error)?;

@@ -29,7 +29,7 @@ use slipway_core::{
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
     payload::{
         facts::PayloadFacts,
-        manifest::{KernelArgs, MANIFEST, SHA256SUMS},
+        manifest::{FileInfo, KernelArgs, MANIFEST, SHA256SUMS},
     },
     plan::{Refusal, Words, kernel_args_notes},
     report::{FailureKind, LiveReport, Observer},
@@ -43,6 +43,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
     let Payload { source, facts } = examined(opened, request, observer)?;
+    let [kernel, initramfs] = started(&facts)?;
     let signed = source.signed().filter(|signed| is_carried(signed, &facts, observer));
     let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
     let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref() };
@@ -77,7 +78,8 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     if system.dry_run {
         return Ok(report);
     }
-    let cargo = LiveContents { source: &source, facts: &facts, signed, container: container.as_ref(), time: *time };
+    let container = container.as_ref();
+    let cargo = LiveContents { source: &source, facts: &facts, kernel, initramfs, signed, container, time: *time };
     let observe = &mut |event: Event| match event {
         Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
         Event::Bytes(bytes) => observer.advance(bytes),
@@ -109,6 +111,13 @@ fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn O
         );
     }
     Ok(payload)
+}
+
+/// Kernel and initramfs: a live medium starts these, and no unified kernel image.
+fn started(facts: &PayloadFacts) -> Result<[&FileInfo; 2], Failure> {
+    let why =
+        "the payload has kernel and initramfs in its unified kernel image alone: a live medium needs them as files";
+    facts.separate().ok_or_else(|| anyhow!(why)).or_fail(FailureKind::Unsupported)
 }
 
 /// Refuses options that only make sense for a disk.
