@@ -38,6 +38,7 @@ pub mod repair;
 mod request;
 pub mod rollback;
 pub mod secure_boot;
+mod secure_medium;
 mod select_disk;
 pub mod sign;
 pub mod signing;

@@ -13,6 +13,7 @@
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
 //! | [`digest`] | SHA-256, and lists of digests |
+//! | [`live`] | what lies where on a live medium that the loader starts |
 //! | [`medium_id`] | the ID of a live medium, which the boot state remembers |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod digest;
 pub mod env;
 pub mod env_block;
 pub mod esp;
+pub mod live;
 pub mod medium_id;
 mod prelude;
 pub mod refused;
