@@ -9,13 +9,14 @@ use slipway_boot::{
     medium_id::MediumId,
 };
 use uefi::{
-    Handle, boot,
+    Handle, Status, boot,
     proto::{loaded_image::LoadedImage, media::block::BlockIO},
+    runtime,
 };
 
 use crate::{
     console::{self, say},
-    disk,
+    disk, enroll,
     env::Copies,
     image::Image,
     slot::Files,
@@ -44,6 +45,12 @@ impl Live {
     /// Comes back only if nothing starts.
     pub fn start(&self) {
         let id = self.medium.id;
+        if let (Some(keys), Some(mut files)) = (&self.medium.keys, Files::of(self.device))
+            && enroll::enroll(keys, &mut files)
+        {
+            say("the keys are enrolled, and read back; starting anew with Secure Boot");
+            runtime::reset(runtime::ResetType::COLD, Status::SUCCESS, None);
+        }
         match installed_by(id)[..] {
             [] => {}
             [esp] => {

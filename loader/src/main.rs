@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`console`] | lines for whoever looks |
 //! | [`disk`] | finds the partitions of the disk that the loader was started from |
+//! | [`enroll`] | puts the keys of a live medium into a firmware in setup mode |
 //! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
 //! | [`live`] | starts what a live medium is for |
+//! | [`option_rom`] | the drivers in the ROMs of PCI devices |
 //! | [`slot`] | reads the files of a slot, and compares them with their digests |
 //! | [`kernel`] | starts a kernel with an initramfs and a command line |
 //! | [`mod@sbat`] | says which loader this is, and its epoch |
@@ -17,7 +19,7 @@
 //! | [`variable`] | Secure Boot, and what the loader tells the system |
 //! | [`boot`] | all of these as the machine of the boot rule |
 //!
-//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`] and [`mod@sbat`]; each place says why it is sound.
+//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`], [`option_rom`] and [`mod@sbat`]; each place says why it is sound.
 #![no_main]
 #![no_std]
 
@@ -26,11 +28,13 @@ extern crate alloc;
 mod boot;
 mod console;
 mod disk;
+mod enroll;
 mod env;
 mod image;
 mod initrd;
 mod kernel;
 mod live;
+mod option_rom;
 mod sbat;
 mod slot;
 mod uki;

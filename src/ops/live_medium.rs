@@ -43,7 +43,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
     let secure =
-        system.secure_boot.as_ref().map(|secure| SecureMedium::open(secure, system.arch, observer)).transpose()?;
+        system.secure_boot.as_ref().map(|secure| SecureMedium::open(secure, request, kind, observer)).transpose()?;
     let payload = examined(opened, request, observer)?;
     let (source, facts) = match &secure {
         None => (WithUki::none(payload.source), payload.facts),

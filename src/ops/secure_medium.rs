@@ -5,18 +5,29 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use slipway_core::{
-    boot::live::{LiveMedium, MEDIUM},
+    boot::{
+        enroll::{DIR, ORDER},
+        live::{Keys, LiveMedium, MEDIUM},
+    },
     digest::{Sha256, Sums},
-    efi::uki::Parts,
+    efi::{
+        database::{Database, judge},
+        uki::Parts,
+        variable::Variable,
+    },
     kernel::arch::Arch,
-    media::live::{ASSETS_DIR, Medium},
+    media::{
+        format::LiveKind,
+        live::{ASSETS_DIR, Medium},
+    },
     payload::facts::PayloadFacts,
     report::{FailureKind, Observer},
 };
 
 use super::{
-    ImageRequest, SecureBootRequest,
+    EnrollFrom, ImageRequest, SecureBootRequest,
     efi_signer::EfiSigner,
+    enroll, input,
     payload::Payload,
     secure_boot::{self, WithUki},
     uki,
@@ -26,11 +37,36 @@ use crate::{
     error::{Failure, OrFail as _},
     payload::SourceRef,
     transfer::PayloadFiles as _,
+    trust::claim,
 };
 
 const OS_RELEASE: &str = "os-release";
 /// Where firmware's menu finds the certificate, and Talos has it.
 const CERTIFICATE: &str = "EFI/keys/uki-signing-cert.der";
+
+/// The keys that a medium enrols.
+struct MediumKeys {
+    about: Keys,
+    /// With their paths.
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl MediumKeys {
+    /// Refuses those with which the medium itself would not start any more.
+    fn open(from: &EnrollFrom, loader: &[u8]) -> Result<Self, Failure> {
+        let keys = enroll::read_keys(&from.dir)?;
+        let db = Database::of(Variable::Db, &keys.db.entries);
+        if let Err(why) = judge(loader, &db, &Database::default(), &claim::is_true) {
+            let dir = from.dir.display();
+            return input(Err(format!("--enroll-from {dir}: the medium would not start with these keys: {why}")));
+        }
+        let changes = keys.in_order().map(|change| change.file.as_slice());
+        let digest = Sha256::of(&changes.concat());
+        let files = ORDER.into_iter().zip(changes);
+        let files = files.map(|(name, change)| (format!("{DIR}/{name}.auth"), change.to_vec())).collect();
+        Ok(MediumKeys { about: Keys { mode: from.mode, digest }, files })
+    }
+}
 
 /// Who signs a medium, and what of it does not depend on its payload.
 pub struct SecureMedium {
@@ -39,20 +75,35 @@ pub struct SecureMedium {
     stub: PathBuf,
     arch: Arch,
     loader: Vec<u8>,
+    keys: Option<MediumKeys>,
     /// The boot assets with that loader, for disks that are installed from the medium.
     pub assets: Vec<(String, Vec<u8>)>,
 }
 
 impl SecureMedium {
     /// Signs the loader.
-    pub fn open(request: &SecureBootRequest, arch: Arch, observer: &mut dyn Observer) -> Result<Self, Failure> {
-        let signer = EfiSigner::open(&request.signer, observer)?;
+    pub fn open(
+        secure: &SecureBootRequest,
+        request: &ImageRequest,
+        kind: LiveKind,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, Failure> {
+        let arch = request.system.arch;
+        let signer = EfiSigner::open(&secure.signer, observer)?;
         let assets = AssetFiles::load(arch).or_fail(FailureKind::Environment)?;
         let loader = secure_boot::signed(assets.loader(), arch.efi_image(), &signer)?;
         let files = assets.with_loader(loader.clone()).into_iter();
         let assets = files.map(|(name, content)| (format!("{ASSETS_DIR}/{arch}/{name}"), content)).collect();
-        let (request, stub) = (request.clone(), request.stub.clone());
-        Ok(SecureMedium { signer, request, stub, arch, loader, assets })
+        let keys = match (&request.enroll, kind) {
+            (None, _) => None,
+            (Some(enroll), LiveKind::Iso) => Some(MediumKeys::open(enroll, &loader)?),
+            (Some(_), LiveKind::Pxe) => {
+                let why = "--enroll-from: only an ISO enrols keys; a boot from the network starts without the loader";
+                return input(Err(why.to_owned()));
+            }
+        };
+        let (request, stub) = (secure.clone(), secure.stub.clone());
+        Ok(SecureMedium { signer, request, stub, arch, loader, keys, assets })
     }
 
     /// SHA-256 of the certificate.
@@ -83,18 +134,24 @@ impl SecureMedium {
 
     /// Of all that a medium has from here, besides its payload.
     pub fn digest(&self) -> Sha256 {
-        let own = [("certificate".to_owned(), self.signed_by()), (MEDIUM.to_owned(), Sha256::of(&self.loader))];
-        Sha256::of(Sums(own.into()).render().as_bytes())
+        let mut own = Sums(
+            [("certificate".to_owned(), self.signed_by()), ("loader".to_owned(), Sha256::of(&self.loader))].into(),
+        );
+        let keys = self.keys.iter().map(|keys| (format!("keys {}", keys.about.mode), keys.about.digest));
+        own.0.extend(keys);
+        Sha256::of(own.render().as_bytes())
     }
 
     /// The files for UEFI besides the live system, with their paths.
     pub fn esp(&self, medium: &Medium) -> Vec<(String, Vec<u8>)> {
-        let about = LiveMedium { id: medium.id };
-        vec![
+        let about = LiveMedium { id: medium.id, keys: self.keys.as_ref().map(|keys| keys.about) };
+        let mut files = vec![
             (format!("EFI/BOOT/{}", self.arch.efi_image()), self.loader.clone()),
             (CERTIFICATE.to_owned(), self.signer.certificate.der().to_vec()),
             (MEDIUM.to_owned(), about.render().into_bytes()),
-        ]
+        ];
+        files.extend(self.keys.iter().flat_map(|keys| keys.files.clone()));
+        files
     }
 
     /// Makes the live system of its kernel and its initramfs. The command line is in what is signed.
