@@ -11,7 +11,7 @@ use super::{
 use crate::{
     bootloader::IsoAssets,
     error::{Failure, OrFail as _},
-    media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe, SignedEsp, Unify},
+    media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe, SignedEsp},
     payload::{
         ChecksumPolicy, SignedList, SourceRef, TEXTS,
         image::{Archive, ImageError, Inspection},
@@ -35,8 +35,10 @@ use slipway_core::{
     report::{FailureKind, LiveReport, Observer},
 };
 
+use tempfile::NamedTempFile;
+
 pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
-    let ImageRequest { system, out, time, .. } = request;
+    let ImageRequest { system, out, .. } = request;
     no_disk(request)?;
     let assets = boot_assets(kind, request)?;
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
@@ -85,27 +87,51 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     if system.dry_run {
         return Ok(report);
     }
-    let more = secure.as_ref().map_or(&[][..], |secure| &secure.assets);
-    let container = container.as_ref();
-    let cargo = LiveContents { source: &source, facts: &facts, signed, container, more, time: *time };
-    let unify = secure.as_ref().map(|secure| secure.unify(&source, &medium)).transpose()?;
-    let unify = unify.as_ref().map(|unify| unify as &Unify);
-    let esp = secure.as_ref().map(|secure| secure.esp(&medium)).unwrap_or_default();
-    let observe = &mut |event: Event| match event {
-        Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
-        Event::Bytes(bytes) => observer.advance(bytes),
-    };
-    let made = match &assets {
-        Some(assets) => {
-            let signed = unify.map(|unify| SignedEsp { files: &esp, unify });
-            Iso { medium: &medium, env: &text, assets, signed, time: *time }.make(&cargo, &target, observe)
-        }
-        None => Pxe { script: &text, cmdline: &cmdline, unify, time: *time }.make(&cargo, &target, observe),
-    };
+    let making = Making { request, source: &source, parts: &parts, medium: &medium, text: &text };
+    let made = making.image(&target, observer)?;
     let image = made.map_err(|error| failure(error, &opened_from, request.container.as_ref()))?;
     let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(report)
+}
+
+/// All that a medium is made of.
+struct Making<'a> {
+    request: &'a ImageRequest,
+    source: &'a WithUki,
+    parts: &'a Parts<'a>,
+    medium: &'a Medium,
+    /// For the boot loader, or for iPXE.
+    text: &'a str,
+}
+
+impl Making<'_> {
+    fn image(
+        &self,
+        target: &OutputFile,
+        observer: &mut dyn Observer,
+    ) -> Result<Result<NamedTempFile, LiveError>, Failure> {
+        let Making { request, source, parts, medium, text } = *self;
+        let Parts { facts, signed, assets, container, secured } = *parts;
+        let (time, more) = (request.time, secured.map_or(&[][..], |secured| &secured.assets));
+        let cargo = LiveContents { source, facts, signed, container, more, time };
+        let unify = secured.map(|secured| secured.unify(source, medium)).transpose()?;
+        let esp = secured.map(|secured| secured.esp(medium)).unwrap_or_default();
+        let observe = &mut |event: Event| match event {
+            Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
+            Event::Bytes(bytes) => observer.advance(bytes),
+        };
+        Ok(match assets {
+            Some(assets) => {
+                let signed = unify.as_deref().map(|unify| SignedEsp { files: &esp, unify });
+                Iso { medium, env: text, assets, signed, time }.make(&cargo, target, observe)
+            }
+            None => {
+                let cmdline = &medium.cmdline.to_string();
+                Pxe { script: text, cmdline, unify: unify.as_deref(), time }.make(&cargo, target, observe)
+            }
+        })
+    }
 }
 
 fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {

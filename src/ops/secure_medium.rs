@@ -35,6 +35,7 @@ use super::{
 use crate::{
     bootloader::AssetFiles,
     error::{Failure, OrFail as _},
+    media::Unify,
     payload::SourceRef,
     transfer::PayloadFiles as _,
     trust::claim,
@@ -155,11 +156,7 @@ impl SecureMedium {
     }
 
     /// Makes the live system of its kernel and its initramfs. The command line is in what is signed.
-    pub fn unify(
-        &self,
-        source: &WithUki,
-        medium: &Medium,
-    ) -> Result<impl Fn(&[u8], &[u8]) -> Result<Vec<u8>, Failure> + '_, Failure> {
+    pub fn unify(&self, source: &WithUki, medium: &Medium) -> Result<Box<Unify<'_>>, Failure> {
         let mut os_release = None;
         let read = source.each(&[OS_RELEASE], &mut |_, reader| {
             let mut content = Vec::new();
@@ -169,7 +166,7 @@ impl SecureMedium {
         });
         read.or_fail(FailureKind::Input)?;
         let cmdline = medium.cmdline.to_string();
-        Ok(move |kernel: &[u8], initramfs: &[u8]| {
+        Ok(Box::new(move |kernel, initramfs| {
             let parts = Parts {
                 os_release: os_release.as_deref(),
                 cmdline: &cmdline,
@@ -181,6 +178,6 @@ impl SecureMedium {
             };
             let program = uki::assembled(&self.stub, &parts, self.arch)?;
             secure_boot::signed(&program, "the live system", &self.signer)
-        })
+        }))
     }
 }
