@@ -84,3 +84,42 @@ fn a_signed_medium_installs_a_disk_that_starts_with_secure_boot() {
     console.wait_for("slipway: slot A try=0: booting");
     console.expect_os(VERSION, 'A', 0);
 }
+
+/// From an empty firmware to Secure Boot, by the medium alone and in one start: nothing that nobody has signed starts from
+/// then on, and the medium goes on.
+#[test]
+fn a_medium_enrols_its_keys_in_setup_mode() {
+    if !is_campaign("a_medium_enrols_its_keys_in_setup_mode") {
+        return;
+    }
+    let bench = Bench::new();
+    let from = format!("--enroll-from={}", bench.path("keys").display());
+    let live = medium(&bench, &[&from]);
+    let unsigned = Live::made("iso", &[]);
+    let fresh = fs::read(bench.path("variables")).expect("the variables can be read");
+
+    // A driver in a ROM would not start any more: nothing is written, and the medium starts.
+    let mut console = machine(&bench).network_card().cd(&live.file).start();
+    console.wait_for("slipway: the keys of this medium are not enrolled: a PCI device has an option ROM");
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+
+    // A damaged file is none that firmware gets: it would take it.
+    let db = fs::read(bench.path("keys/db.auth")).expect("it can be read");
+    let iso = changed(&bench, &live, &db[..200]);
+    let mut console = machine(&bench).cd(&iso).start();
+    console.wait_for("slipway: the keys of this medium are not enrolled: the files in loader/keys/auto do not match");
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+
+    let mut console = machine(&bench).cd(&live.file).may_reset().start();
+    console.wait_for("slipway: the firmware is in setup mode: enrolling the keys of this medium");
+    console.wait_for("slipway: the keys are enrolled, and read back; starting anew with Secure Boot");
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+    assert!(fs::read(bench.path("variables")).is_ok_and(|now| now != fresh), "the variables are as they were");
+
+    let mut console = machine(&bench).cd(&unsigned.file).start();
+    console.wait_for("Access Denied");
+    assert!(!console.switch_off().contains("slipway: "), "an unsigned medium has started");
+}

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use slipway_test_support::{
+    exit_code::INPUT,
     tool,
     world::{Outcome, installer},
 };
@@ -111,4 +112,47 @@ fn who_signs_is_part_of_what_a_medium_is() {
     let keys = ["one", "two"].map(|name| Key::rsa(&world, name));
     let ids = keys.map(|key| medium(&world, "pxe", "medium.tar", &key, &["--force", "--dry-run"]).1["medium"].clone());
     assert_ne!(ids[0], ids[1]);
+}
+
+/// The files of an enrolment are on the medium as they are, with their digest: firmware in setup mode takes a damaged db.
+#[test]
+fn a_medium_brings_keys_with_which_it_starts() {
+    let world = world();
+    let (ours, other) = (Key::rsa(&world, "ours"), Key::rsa(&world, "other"));
+    for (key, name) in [(&ours, "keys"), (&other, "others")] {
+        let mut command = installer(["keys", "--progress=none"]);
+        Outcome::of(command.arg(world.path(name)).args(key.args())).succeeds();
+    }
+    let (keys, others) = (world.path("keys"), world.path("others"));
+    let from = |dir: &Path| format!("--enroll-from={}", dir.display());
+    let (iso, report) = medium(&world, "iso", "keys.iso", &ours, &[&from(&keys), "--enroll-keys=force"]);
+    let (boot, taken) = (world.path("boot"), world.path("taken"));
+    tool!("xorriso", "-no_rc", "-osirrox", "on", "-indev", &iso, "-extract", "/boot", &boot);
+    tool!("mcopy", "-i", boot.join("efi.img"), "-s", "::loader/keys/auto", &taken);
+    let mut all = Vec::new();
+    for name in ["db", "KEK", "PK"] {
+        let file = fs::read(taken.join(format!("{name}.auth"))).unwrap();
+        assert!(file == fs::read(keys.join(format!("{name}.auth"))).unwrap(), "{name}");
+        all.extend(file);
+    }
+    fs::write(world.path("all"), all).unwrap();
+    let digest = tool!("sha256sum", world.path("all"));
+    let about = world.path("medium.env");
+    tool!("mcopy", "-i", boot.join("efi.img"), "::slipway/medium.env", &about);
+    let (id, digest) = (report["medium"].as_str().unwrap(), digest.split(' ').next().unwrap());
+    let lines = format!("# GRUB Environment Block\nmedium={id}\nenroll=force\nkeys={digest}\n");
+    assert_eq!(fs::read_to_string(about).unwrap(), lines);
+
+    // With others it would lock itself out.
+    let refuses = |kind: &str, dir: &Path, says: &str| {
+        super::super::refused(&world, INPUT, &[says], || {
+            let out = world.path(&format!("refused.{kind}"));
+            let mut command = installer(["image", "--progress=none", "--kind", kind, "--out"]);
+            let source = format!("--source={}", world.payload.source());
+            Outcome::of(command.arg(out).args([source, from(dir)]).args(ours.args()))
+        });
+    };
+    refuses("iso", &others, "the medium would not start with these keys: no certificate in db is behind its signature");
+    refuses("pxe", &keys, "--enroll-from: only an ISO enrols keys");
+    refuses("raw", &keys, "--enroll-from: only an ISO enrols keys");
 }
