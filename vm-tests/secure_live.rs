@@ -6,7 +6,7 @@ use crate::{
     image::{GIB, Image},
     is_campaign,
     live::Live,
-    qemu::{Drive, Machine},
+    qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     world::{VERSION, World},
 };
@@ -23,7 +23,7 @@ fn medium(bench: &Bench, args: &[&str]) -> Live {
 }
 
 fn machine(bench: &Bench) -> Machine {
-    Machine::with_secure_boot(&bench.path("variables")).memory(MEMORY_MIB)
+    Machine::with_secure_boot(Firmware::Uefi, &bench.path("variables")).memory(MEMORY_MIB)
 }
 
 /// A copy with one bit changed, where these bytes are first in it: on the file system for UEFI.
@@ -41,7 +41,7 @@ fn a_signed_medium_starts_and_a_changed_one_does_not() {
     if !is_campaign("a_signed_medium_starts_and_a_changed_one_does_not") {
         return;
     }
-    let bench = Bench::enrolled();
+    let bench = Bench::enrolled(Firmware::Uefi);
     let live = medium(&bench, &[]);
     let mut console = machine(&bench).cd(&live.file).start();
     console.wait_for(&format!("slipway: medium {}: booting", live.medium));
@@ -68,7 +68,7 @@ fn a_signed_medium_installs_a_disk_that_starts_with_secure_boot() {
     if !is_campaign("a_signed_medium_installs_a_disk_that_starts_with_secure_boot") {
         return;
     }
-    let bench = Bench::enrolled();
+    let bench = Bench::enrolled(Firmware::Uefi);
     let live = medium(&bench, &["--extra-kernel-arg=slipway.install=serial:target"]);
     let disk = Image::blank(8 * GIB);
     let drive = Drive::new(disk.path()).serial("target").boot_index(1).kept();
@@ -92,7 +92,7 @@ fn a_medium_enrols_its_keys_in_setup_mode() {
     if !is_campaign("a_medium_enrols_its_keys_in_setup_mode") {
         return;
     }
-    let bench = Bench::new();
+    let bench = Bench::new(Firmware::Uefi);
     let from = format!("--enroll-from={}", bench.path("keys").display());
     let live = medium(&bench, &[&from]);
     let unsigned = Live::made("iso", &[]);
