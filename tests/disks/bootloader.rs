@@ -194,6 +194,60 @@ fn an_upgrade_renews_them_unless_it_is_told_not_to() {
     });
 }
 
+/// `stage` changes nothing of how the machine boots. slipwayd stages, and activates when it is its turn.
+#[test]
+fn what_was_staged_is_activated_with_the_boot_loaders_of_the_installer() {
+    let world = World::new();
+    let activate = |disk: &Path, more: &[&str]| {
+        Outcome::of(installer(["activate", "--offline", "--progress=plain"]).args(more).arg("--disk").arg(disk))
+    };
+    let disk = earlier(&world);
+    let grub = file(&esp(&world, &disk), EFI);
+    activate(&disk, &["--keep-bootloader"]).succeeds();
+    assert!(file(&esp(&world, &disk), EFI) == grub);
+    is_sound(&world, &disk);
+
+    let disk = earlier(&world);
+    let before = kept(&disk);
+    activate(&disk, &[]).succeeds().says(&["UEFI starts the new EFI/BOOT/BOOTX64.EFI"]);
+    is_sound(&world, &disk);
+    assert!(file(&esp(&world, &disk), EFI) == asset("loader.efi"));
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["bios"], serde_json::json!({ "epoch": 1, "half": 2 }));
+    let status = json_of(&disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
+    for (was, is) in before.iter().zip(kept(&disk)).filter(|(was, _)| !["META", "boot.env"].contains(&&*was.0)) {
+        assert!(*was == is, "{} has changed", is.0);
+    }
+    // The trial that is pending is the new loader's first.
+    let other = of_epoch(&world, '2');
+    for more in [&["--preserve=false"][..], &[]] {
+        let mut again = installer(["activate", "--offline", "--progress=none", "--disk"]);
+        Outcome::of(again.arg(&disk).args(more).env("SLIPWAY_ASSETS", &other)).succeeds();
+        assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 1);
+    }
+}
+
+/// A system that ships no boot assets is activated all the same, and so is one on a disk whose loaders must stay.
+#[test]
+fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
+    let world = World::new();
+    let activate = |disk: &Path, assets: &Path| {
+        let mut command = installer(["activate", "--offline", "--progress=plain", "--disk"]);
+        let outcome = Outcome::of(command.arg(disk).env("SLIPWAY_ASSETS", assets)).succeeds();
+        assert_eq!(json_of(disk, &["status"])["next_boot"]["slot"], "B");
+        outcome
+    };
+    let disk = earlier(&world);
+    let grub = file(&esp(&world, &disk), EFI);
+    activate(&disk, &world.path("no-assets"));
+    assert!(file(&esp(&world, &disk), EFI) == grub);
+
+    let disk = earlier(&world);
+    with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
+    activate(&disk, &assets()).says(&["the boot loader stays as it is", "epoch 3"]);
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 3);
+}
+
 #[test]
 fn grub_stays_where_it_was_chosen() {
     let world = World::new();
