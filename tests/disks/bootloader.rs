@@ -169,6 +169,39 @@ fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
     assert_eq!(json_of(&disk, &["status"])["next_boot"]["slot"], "B");
 }
 
+/// Which loader starts a disk is told without any that is shipped, and of a disk for another architecture.
+#[test]
+fn status_and_inspect_name_the_boot_loaders_of_a_disk() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let both = |what: &str| {
+        let status = json_of(&disk, &["status"])["bootloaders"].clone();
+        let inspect = Outcome::of(installer(["inspect", "--output=json"]).arg(&disk)).stdout;
+        let inspect: serde_json::Value = serde_json::from_str(&inspect).unwrap();
+        assert_eq!(status, inspect["system"]["bootloaders"], "{what}");
+        status
+    };
+    let image = |loader: &str, version: serde_json::Value, epoch: u32| serde_json::json!({ "loader": loader, "version": version, "epoch": epoch, "signed": false });
+    let found = both("of an earlier version");
+    assert_eq!(found["uefi"], image("grub", serde_json::Value::Null, 0));
+    assert_eq!(found["bios"], serde_json::json!({ "epoch": 0, "half": 1 }));
+    update(&disk).succeeds();
+    let found = both("renewed");
+    assert_eq!(found["uefi"], image("slipway", env!("CARGO_PKG_VERSION").into(), 1));
+    assert_eq!(found["bios"], serde_json::json!({ "epoch": 1, "half": 2 }));
+    for verb in [&["status", "--verbose", "--disk"][..], &["inspect"]] {
+        let said = Outcome::of(installer(verb).arg(&disk)).succeeds().stdout;
+        let rows = ["UEFI", "BIOS"].map(|name| said.lines().find(|line| line.starts_with(name)).unwrap_or_default());
+        assert!(rows[0].ends_with("Slipway's loader 0.1.0, epoch 1"), "{said}");
+        assert!(rows[1].ends_with("GRUB, epoch 1 (half 2 of BIOS)"), "{said}");
+    }
+    let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
+    tool!("mren", "-i", &at, EFI, "::/EFI/BOOT/BOOTAA64.EFI");
+    assert_eq!(both("of another architecture")["uefi"]["loader"], "slipway");
+    tool!("mdel", "-i", &at, "::/EFI/BOOT/BOOTAA64.EFI");
+    assert_eq!(both("without one")["uefi"], serde_json::Value::Null);
+}
+
 #[test]
 fn an_upgrade_renews_them_unless_it_is_told_not_to() {
     let world = World::new();

@@ -144,7 +144,7 @@ pub struct Due<'a> {
 impl RenewalRequest {
     /// Path of the UEFI image on the ESP.
     pub fn path(&self) -> String {
-        format!("EFI/BOOT/{}", self.offered.arch.efi_image())
+        self.offered.arch.efi_path()
     }
 
     /// The UEFI image for this disk.
