@@ -132,10 +132,8 @@ impl StatusReport {
         rows.push(("last trial", self.last_trial.clone().unwrap_or_else(|| "none".to_owned())));
         rows.extend(history::recent(&self.history));
         rows.push(("boot chain", self.boot_chain()));
-        // One screen has room for one: a BIOS starts GRUB, whatever UEFI starts.
-        let loaders = self.bootloaders.rows().into_iter();
-        rows.extend(loaders.filter(|(name, _)| verbose || *name != "BIOS"));
         if verbose {
+            rows.extend(self.bootloaders.rows());
             rows.push(("rollback", self.rollback.clone()));
             rows.extend(self.meta.iter().map(|(tag, value)| ("META", format!("{tag} {value}"))));
             rows.extend(self.partitions.iter().map(|(part, extent)| {
