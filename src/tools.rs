@@ -103,10 +103,8 @@ impl Tool {
         command.args(args).current_dir(dir).env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         signals::in_child(&mut command);
-        if self == Tool::MkfsXfs {
-            no_zeroing::in_child(&mut command);
-        }
-        let (mut child, running) = cleanup::started(|| command.spawn()).map_err(|e| failed(e.to_string()))?;
+        let start = || if self == Tool::MkfsXfs { no_zeroing::spawn(&mut command) } else { command.spawn() };
+        let (mut child, running) = cleanup::started(start).map_err(|e| failed(e.to_string()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // Read both pipes at once. If one fills up unread, the program blocks for ever.
         let text = thread::scope(|scope| {

@@ -2,10 +2,14 @@
 //!
 //! mkfs.xfs zeroes it with `fallocate(FALLOC_FL_ZERO_RANGE)`, or by writing where a file system cannot do that. A file
 //! system that can allocates the whole range, one in memory cannot. All files that mkfs.xfs is given here are new and
-//! read as zeros, so a seccomp filter in the child makes just this call succeed without being done.
-#![expect(unsafe_code, reason = "what a child does before it executes a program has no safe form")]
+//! read as zeros, so a seccomp filter makes just this call succeed without being done.
+#![expect(unsafe_code, reason = "seccomp filters have no safe form")]
 
-use std::{os::unix::process::CommandExt as _, process::Command};
+use std::{
+    io, panic,
+    process::{Child, Command},
+    thread,
+};
 
 use nix::libc::{self, c_long, sock_filter, sock_fprog};
 
@@ -44,21 +48,29 @@ const FILTER: [sock_filter; 8] = [
     answer(libc::SECCOMP_RET_ALLOW),
 ];
 
-/// Where the kernel has no such filters the zeros are written: memory for the moment, the same file system.
-pub fn in_child(command: &mut Command) {
-    let install = || {
-        let mut filter = FILTER;
-        let program = sock_fprog { len: FILTER.len() as u16, filter: filter.as_mut_ptr() };
-        // Unprivileged filters need the first of the two.
-        // SAFETY: between fork and exec: two system calls, memory of this frame, no allocation.
-        unsafe {
-            let (on, off): (c_long, c_long) = (1, 0);
-            if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, on, off, off, off) == 0 {
-                libc::prctl(libc::PR_SET_SECCOMP, c_long::from(libc::SECCOMP_MODE_FILTER), &raw const program);
-            }
-        }
-        Ok(())
+/// Start the program. Where the kernel has no such filters the zeros are written: memory for the moment, the same file
+/// system.
+///
+/// The filter belongs to a thread of its own, and the child inherits it. Installed between fork and exec it would cost a
+/// copy of this program's page tables, and a fault for each page that is written afterwards.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let filtered = || {
+        install();
+        command.spawn()
     };
-    // SAFETY: as above.
-    unsafe { command.pre_exec(install) };
+    thread::scope(|scope| scope.spawn(filtered).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
+}
+
+// For this thread, and what it starts.
+fn install() {
+    let mut filter = FILTER;
+    let program = sock_fprog { len: FILTER.len() as u16, filter: filter.as_mut_ptr() };
+    // Unprivileged filters need the first of the two.
+    // SAFETY: the program and its filter live in this frame, and the kernel copies them.
+    unsafe {
+        let (on, off): (c_long, c_long) = (1, 0);
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, on, off, off, off) == 0 {
+            libc::prctl(libc::PR_SET_SECCOMP, c_long::from(libc::SECCOMP_MODE_FILTER), &raw const program);
+        }
+    }
 }
