@@ -116,23 +116,24 @@ boot_assets() {
             version=$(dpkg-query --show --showformat '${Version}' grub-common)
             modules=$top/out/cache/grub-$arch-$version
             mapfile -t list < <(awk -v "version=$version" '{ print $2 "=" version }' <<<"$targets")
-            [[ -d $modules ]] || unpack_grub "$arch" "$modules" "${list[@]}"
+            [[ -d $modules ]] || unpack_foreign "$arch" usr/lib/grub "$modules" "${list[@]}"
         fi
         build_loader "$arch"
         "$top/assets/build" --loader "$loader" --modules "$modules" "$top/out/assets" "$arch"
     done
 }
 
-# GRUB's modules for another architecture, in a directory and not installed: unpack_grub ARCH DIR PACKAGE=VERSION…
-unpack_grub() {
+# What packages of another architecture have under PATH, as the directory DIR and not installed:
+# unpack_foreign ARCH PATH DIR PACKAGE=VERSION…
+unpack_foreign() {
     local tmp file
     mkdir -p "$top/out/cache"
-    tmp=$(mktemp -d "$top/out/cache/grub.XXXXXX")
-    say "downloading ${*:3} for $1"
-    (cd "$tmp" && "$top/hack/apt" "$1" apt-get -qq download "${@:3}" >&2) ||
-        die "${*:3} for $1, as old as this machine's grub-common, cannot be fetched: see above"
+    tmp=$(mktemp -d "$top/out/cache/foreign.XXXXXX")
+    say "downloading ${*:4} for $1"
+    (cd "$tmp" && "$top/hack/apt" "$1" apt-get -qq download "${@:4}" >&2) ||
+        die "${*:4} for $1, as old as this machine's own, cannot be fetched: see above"
     for file in "$tmp"/*.deb; do dpkg-deb -x "$file" "$tmp/root"; done
-    mv -T "$tmp/root/usr/lib/grub" "$2"
+    mv -T "$tmp/root/$2" "$3"
     rm -rf "$tmp"
 }
 

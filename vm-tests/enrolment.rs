@@ -6,7 +6,7 @@ use crate::{
     console::Console,
     image::{GIB, Image},
     is_campaign,
-    qemu::{Drive, Machine},
+    qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     world::World,
 };
@@ -21,7 +21,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let node = Node { bench: Bench::new(), image: Image::blank(4 * GIB) };
+        let node = Node { bench: Bench::new(Firmware::Uefi), image: Image::blank(4 * GIB) };
         let bench = &node.bench;
         bench.keys("other", &[]);
         let set = |dir: &'static str| {
@@ -46,7 +46,7 @@ impl Node {
             fs::copy(fresh, &kept).expect("the variables can be copied");
         }
         let drive = Drive::new(self.image.path()).boot_index(1);
-        Machine::with_secure_boot(&kept).memory(1024).drive(&drive)
+        Machine::with_secure_boot(Firmware::Uefi, &kept).memory(1024).drive(&drive)
     }
 }
 

@@ -40,6 +40,8 @@ struct Board {
     flash: Option<[&'static str; 2]>,
     /// What a CD drive is plugged in with, if it must be, and the drive.
     cd: &'static [&'static str],
+    /// The program that firmware starts from a disk which it knows nothing else of.
+    removable: &'static str,
 }
 
 /// A PC, with the firmware QEMU brings.
@@ -51,6 +53,7 @@ const PC: Board = Board {
     cpu: "qemu64",
     flash: None,
     cd: &["ide-cd"],
+    removable: "BOOTX64.EFI",
 };
 
 impl Firmware {
@@ -71,6 +74,7 @@ impl Firmware {
                 cpu: "cortex-a57",
                 flash: Some(["/usr/share/AAVMF/AAVMF_CODE.fd", "/usr/share/AAVMF/AAVMF_VARS.fd"]),
                 cd: &["virtio-scsi-pci", "scsi-cd"],
+                removable: "BOOTAA64.EFI",
             },
         }
     }
@@ -78,6 +82,17 @@ impl Firmware {
     /// Architecture of its machine, as `--arch` names it.
     pub const fn arch(self) -> &'static str {
         self.board().arch
+    }
+
+    /// Path on an ESP of what it starts if it knows nothing else.
+    pub fn removable(self) -> String {
+        format!("EFI/BOOT/{}", self.board().removable)
+    }
+
+    /// Variables without any keys: setup mode.
+    pub fn fresh_variables(self) -> &'static Path {
+        let [_, fresh] = self.board().flash.expect("firmware that is not UEFI has no variables");
+        firmware_file(fresh)
     }
 }
 
@@ -181,8 +196,16 @@ impl Machine {
     }
 
     /// One whose firmware enforces Secure Boot once it has keys. It keeps its variables in this file.
-    pub fn with_secure_boot(variables: &Path) -> Self {
-        let board = Board { name: "Secure Boot", machine: "q35,smm=on", flash: None, ..Firmware::Uefi.board() };
+    pub fn with_secure_boot(firmware: Firmware, variables: &Path) -> Self {
+        let plain = firmware.board();
+        let board = Board { name: "Secure Boot", flash: None, ..plain };
+        if let (Firmware::UefiArm64, Some([code, _])) = (firmware, plain.flash) {
+            // It has Secure Boot in it.
+            let mut machine = Self::of(Board { name: "Secure Boot on arm64", ..board });
+            machine.files = flash(firmware_file(code), variables);
+            return machine;
+        }
+        let board = Board { machine: "q35,smm=on", ..board };
         let mut machine = Self::of(board);
         // Nobody but the firmware may write its variables, and that takes a mode of the processor which outlives no sleep.
         machine.shape.extend(["-global", "driver=cfi.pflash01,property=secure,value=on"].map(Into::into));

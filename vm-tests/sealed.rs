@@ -7,7 +7,7 @@ use crate::{
     image::{GIB, Image},
     is_campaign,
     own_debian::version_of,
-    qemu::{Drive, Machine},
+    qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     terminal::Terminal,
     world::{VERSION, VERSION_2, World, run},
@@ -29,7 +29,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let tpm = tempfile::tempdir().expect("a temporary directory can be made");
-        let node = Node { bench: Bench::enrolled(), image: Image::blank(6 * GIB), tpm };
+        let node = Node { bench: Bench::enrolled(Firmware::Uefi), image: Image::blank(6 * GIB), tpm };
         let (assets, payload) = (node.bench.signed_loader(), node.payload(VERSION, NOTHING, "keys", &[]));
         let script = format!("echo '{CONFIG}' | SLIPWAY_ASSETS='{assets}' \"$@\"");
         let installer = World::get().installer.display().to_string();
@@ -62,7 +62,8 @@ impl Node {
 
     fn start(&self) -> Terminal {
         let drive = Drive::new(self.image.path()).boot_index(1).kept();
-        let machine = Machine::with_secure_boot(&self.bench.path("variables")).memory(1536).drive(&drive);
+        let machine =
+            Machine::with_secure_boot(Firmware::Uefi, &self.bench.path("variables")).memory(1536).drive(&drive);
         Terminal::of(machine.tpm(self.tpm.path()))
     }
 }

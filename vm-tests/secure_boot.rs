@@ -11,23 +11,23 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    is_campaign,
-    qemu::{Drive, Machine},
-    world::{VERSION, World, firmware_file, run, scratch_dir},
+    campaign,
+    qemu::{Drive, Firmware, Machine},
+    world::{World, run, scratch_dir},
 };
 
-const FRESH_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 const INIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/vm-tests/guest/secure-boot.sh");
 
 /// Keys, a payload that carries them, and a machine's variables.
 pub struct Bench {
     dir: TempDir,
+    pub firmware: Firmware,
 }
 
 impl Bench {
-    pub fn new() -> Self {
-        let bench = Bench { dir: scratch_dir() };
-        fs::copy(firmware_file(FRESH_VARIABLES), bench.path("variables")).expect("the variables can be copied");
+    pub fn new(firmware: Firmware) -> Self {
+        let bench = Bench { dir: scratch_dir(), firmware };
+        fs::copy(firmware.fresh_variables(), bench.path("variables")).expect("the variables can be copied");
         bench.keys("keys", &[]);
         bench
     }
@@ -56,7 +56,12 @@ impl Bench {
         ]
     }
 
-    /// The payload of the reference OS, with another init behind its own, and these files in /keys of it.
+    /// The payload of the reference OS.
+    pub fn plain_payload(&self) -> &'static Path {
+        World::get().payload_for(self.firmware.arch())
+    }
+
+    /// The same with another init behind its own, and these files in /keys of it.
     fn payload(&self, name: &str, keys: &[PathBuf]) {
         let in_keys = |file: &PathBuf| Path::new("keys").join(file.file_name().unwrap_or_default());
         let files: Vec<_> = keys.iter().map(|file| (file.clone(), in_keys(file))).collect();
@@ -76,7 +81,7 @@ impl Bench {
             fs::create_dir_all(to.parent().unwrap_or(&tree)).expect("a directory can be made");
             fs::copy(file, to).expect("a file can be copied");
         }
-        run("cp", [OsStr::new("-r"), World::get().payload(VERSION).as_os_str(), payload.as_os_str()]);
+        run("cp", [OsStr::new("-r"), self.plain_payload().as_os_str(), payload.as_os_str()]);
         // An archive begins at a multiple of four bytes.
         let pack = "truncate -s %4 \"$1\"/initramfs.xz && cd \"$0\" && find . | cpio --quiet -o -H newc >>\"$1\"/initramfs.xz && rm \"$1\"/SHA256SUMS";
         run("sh", [OsStr::new("-c"), OsStr::new(pack), tree.as_os_str(), payload.as_os_str()]);
@@ -85,7 +90,12 @@ impl Bench {
 
     pub fn uki(&self, payload: &str, out: &str, args: &[&str]) {
         let source = format!("--source=dir:{}", self.path(payload).display());
-        self.installer(&[&["uki", &source, &self.arg("out", out), "--extra-kernel-arg=panic=-1"], args].concat());
+        let arch = format!("--arch={}", self.firmware.arch());
+        // Debian has the stub for another architecture in that one's package.
+        let stub = World::get().stub_for(self.firmware.arch()).map(|stub| format!("--stub={}", stub.display()));
+        let stub: Vec<_> = stub.iter().map(String::as_str).collect();
+        let all = ["uki", &source, &arch, &self.arg("out", out), "--extra-kernel-arg=panic=-1"];
+        self.installer(&[&all[..], &stub, args].concat());
     }
 
     /// A disk from which firmware starts this program, and a machine with it. It keeps its variables.
@@ -95,22 +105,23 @@ impl Bench {
         let (disk, program) = (disk.display().to_string(), self.path(program).display().to_string());
         run("mformat", ["-i", &disk, "-F", "::"]);
         run("mmd", ["-i", &disk, "::/EFI", "::/EFI/BOOT"]);
-        run("mcopy", ["-i", &disk, &program, "::/EFI/BOOT/BOOTX64.EFI"]);
+        run("mcopy", ["-i", &disk, &program, &format!("::/{}", self.firmware.removable())]);
         let drive = Drive::new(Path::new(&disk)).boot_index(1);
-        Machine::with_secure_boot(&self.path("variables")).memory(1024).drive(&drive)
+        Machine::with_secure_boot(self.firmware, &self.path("variables")).memory(1024).drive(&drive)
     }
 
     /// The boot assets with a signed loader.
     pub fn signed_loader(&self) -> String {
         let (assets, to) = (World::get().installer.with_file_name("assets"), self.path("assets"));
         run("cp", [OsStr::new("-r"), assets.as_os_str(), to.as_os_str()]);
-        let loader = to.join("amd64/loader.efi").display().to_string();
+        let loader = to.join(self.firmware.arch()).join("loader.efi").display().to_string();
         let signer = self.signer("keys");
         let program =
             [&["uki", "--force", "--program", &loader, "--out", &loader][..], &signer.each_ref().map(String::as_str)];
         self.installer(&program.concat());
-        let sums = "cd \"$0\"/amd64 && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS";
-        run("sh", ["-c", sums].map(OsStr::new).into_iter().chain([to.as_os_str()]));
+        let sums = "cd \"$0\" && rm SHA256SUMS && sha256sum -- * >../sums && mv ../sums SHA256SUMS";
+        let dir = to.join(self.firmware.arch());
+        run("sh", ["-c", sums].map(OsStr::new).into_iter().chain([dir.as_os_str()]));
         to.display().to_string()
     }
 
@@ -131,8 +142,8 @@ impl Bench {
     }
 
     /// The same for a machine that has the keys already.
-    pub fn enrolled() -> Self {
-        let bench = Bench::new();
+    pub fn enrolled(firmware: Firmware) -> Self {
+        let bench = Bench::new(firmware);
         bench.enrolling("enrolling");
         bench.uki("enrolling", "enrolling.efi", &[]);
         bench.enrol("enrolling.efi");
@@ -162,10 +173,24 @@ impl Bench {
 
 #[test]
 fn firmware_starts_what_our_keys_have_signed_and_nothing_else() {
-    if !is_campaign("firmware_starts_what_our_keys_have_signed_and_nothing_else") {
-        return;
-    }
-    let bench = Bench::new();
+    campaign(
+        "firmware_starts_what_our_keys_have_signed_and_nothing_else",
+        Firmware::Uefi,
+        starts_what_our_keys_have_signed,
+    );
+}
+
+#[test]
+fn firmware_starts_what_our_keys_have_signed_and_nothing_else_on_arm64() {
+    campaign(
+        "firmware_starts_what_our_keys_have_signed_and_nothing_else_on_arm64",
+        Firmware::UefiArm64,
+        starts_what_our_keys_have_signed,
+    );
+}
+
+fn starts_what_our_keys_have_signed(firmware: Firmware) {
+    let bench = Bench::new(firmware);
     bench.enrolling("first");
     let signer = bench.signer("keys");
     let signer = signer.each_ref().map(String::as_str);

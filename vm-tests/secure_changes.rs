@@ -5,11 +5,12 @@ use std::fs;
 
 use crate::{
     boot_rule::assert_try_is_spent,
+    campaign,
     image::{BOOT_ENVS, Image},
     is_campaign,
     qemu::{Drive, Firmware, Machine},
     secure_loader::Node,
-    world::{VERSION, VERSION_2, run},
+    world::{VERSION, run},
 };
 
 /// Where these bytes are in a file of the payload, which is in slot A as it is.
@@ -34,7 +35,7 @@ fn nothing_of_a_signed_system_can_be_changed() {
     if !is_campaign("nothing_of_a_signed_system_can_be_changed") {
         return;
     }
-    let node = Node::new();
+    let node = Node::new(Firmware::Uefi);
     let initramfs = fs::read(node.bench.path("first/initramfs.xz")).expect("it is in the payload");
     let middle = initramfs.len() / 2;
     for at in [
@@ -84,22 +85,39 @@ fn lists_what_is_there(node: &Node, image: &Image) {
     image.replace_in_file('A', "SHA256SUMS", &digest(&was), &digest(&is));
 }
 
-/// The system of a trial is revoked after it was written: the firmware refuses it, and the default comes in the same run.
+/// The system of a trial is damaged, or revoked after it was written: the firmware refuses it, and the default comes in the
+/// same run.
 #[test]
-fn a_trial_that_dbx_revokes_gives_way_in_the_same_run() {
-    if !is_campaign("a_trial_that_dbx_revokes_gives_way_in_the_same_run") {
-        return;
-    }
-    let node = Node::new();
-    node.payload("second", VERSION_2, "keys");
-    node.image.installer_from('A', 0, "upgrade", &[&node.source("second")]);
+fn a_trial_that_is_damaged_or_revoked_gives_way_in_the_same_run() {
+    let name = "a_trial_that_is_damaged_or_revoked_gives_way_in_the_same_run";
+    campaign(name, Firmware::Uefi, bad_trials_give_way);
+}
+
+#[test]
+fn a_trial_that_is_damaged_or_revoked_gives_way_in_the_same_run_on_arm64() {
+    let name = "a_trial_that_is_damaged_or_revoked_gives_way_in_the_same_run_on_arm64";
+    campaign(name, Firmware::UefiArm64, bad_trials_give_way);
+}
+
+fn bad_trials_give_way(firmware: Firmware) {
+    let node = Node::new(firmware);
+    node.payload("second", node.next().0, "keys");
+    node.upgrade(&node.source("second"), &[]);
+    let damaged = node.image.copy();
+    damaged.flip_bit_of('B', "uki.efi");
+    damaged.set_boot_env(&["check=off"]);
+    gives_way(&node, &damaged);
     node.bench.revoke("second/uki.efi");
-    let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
+    gives_way(&node, &node.image);
+}
+
+fn gives_way(node: &Node, image: &Image) {
+    let armed = image.boot_env_lines(BOOT_ENVS[0]);
     // A machine that may not reset.
-    let mut console = node.start();
+    let mut console = node.start_from(image.path());
     console.wait_for("slipway: slot B does not start: the firmware refuses uki.efi");
     console.wait_for("slipway: trial of slot B failed, booting the default");
     console.expect_os(VERSION, 'A', 0);
     let armed = [&armed[..], &["refused=B:load".to_owned()]].concat();
-    assert_try_is_spent(&node.image, &armed, &console.switch_off());
+    assert_try_is_spent(image, &armed, &console.switch_off());
 }

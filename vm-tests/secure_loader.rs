@@ -5,10 +5,10 @@ use std::{ffi::OsStr, fs, path::Path};
 
 use crate::{
     boot_rule::assert_try_is_spent,
+    campaign,
     console::Console,
     image::{BOOT_ENVS, GIB, Image},
-    is_campaign,
-    qemu::{Drive, Machine},
+    qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     world::{VERSION, VERSION_2, World, run},
 };
@@ -20,13 +20,13 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new() -> Self {
-        let node = Node { bench: Bench::enrolled(), image: Image::blank(4 * GIB) };
-        node.payload("first", VERSION, "keys");
+    pub fn new(firmware: Firmware) -> Self {
+        let node = Node { bench: Bench::enrolled(firmware), image: Image::blank(4 * GIB) };
+        node.payload("first", node.bench.plain_payload(), "keys");
         let assets = node.bench.signed_loader();
         let (disk, source) = (node.image.path().display().to_string(), node.source("first"));
         let installer = World::get().installer.as_os_str();
-        let args = ["install", "--disk", &disk, &source].map(OsStr::new);
+        let args = ["install", "--arch", firmware.arch(), "--disk", &disk, &source].map(OsStr::new);
         run("env", [OsStr::new(&format!("SLIPWAY_ASSETS={assets}")), installer].into_iter().chain(args));
         node
     }
@@ -36,19 +36,35 @@ impl Node {
     }
 
     /// A payload with a unified kernel image that these keys have signed. Nobody confirms what it boots.
-    pub fn payload(&self, name: &str, version: &str, keys: &str) {
+    pub fn payload(&self, name: &str, plain: &Path, keys: &str) {
         let payload = self.bench.path(name);
-        run("cp", [OsStr::new("-r"), World::get().payload(version).as_os_str(), payload.as_os_str()]);
+        run("cp", [OsStr::new("-r"), plain.as_os_str(), payload.as_os_str()]);
         for list in ["SHA256SUMS", "manifest.json"] {
             fs::remove_file(payload.join(list)).expect("the payload has checksums");
         }
         let signer = self.bench.signer(keys);
         let signer = signer.each_ref().map(String::as_str);
-        let words = ["slipway.scenario=unconfirmed", "slipway.rootfs=@squashfs-sha256@"];
+        // Two of the same version are not the same system, and have digests of their own.
+        let told = format!("slipway.name={name}");
+        let words = ["slipway.scenario=unconfirmed", "slipway.rootfs=@squashfs-sha256@", &told];
         let words = words.map(|word| format!("--extra-kernel-arg={word}"));
         let words = words.each_ref().map(String::as_str);
         self.bench.uki(name, &format!("{name}/uki.efi"), &[&signer[..], &words].concat());
         self.bench.installer(&["checksum", &payload.display().to_string()]);
+    }
+
+    /// A system for the trial, without a unified kernel image, and its version. For arm64 there is one version.
+    pub fn next(&self) -> (&'static Path, &'static str) {
+        match self.bench.firmware {
+            Firmware::UefiArm64 => (self.bench.plain_payload(), VERSION),
+            Firmware::Uefi | Firmware::Bios => (World::get().payload(VERSION_2), VERSION_2),
+        }
+    }
+
+    /// Writes a payload into slot B, for a trial.
+    pub fn upgrade(&self, source: &str, args: &[&str]) {
+        let arch = self.bench.firmware.arch();
+        self.image.installer_from('A', 0, "upgrade", &[&["--arch", arch, source], args].concat());
     }
 
     pub fn start(&self) -> Console {
@@ -57,33 +73,40 @@ impl Node {
 
     pub fn start_from(&self, disk: &Path) -> Console {
         let drive = Drive::new(disk).boot_index(1).kept();
-        Machine::with_secure_boot(&self.bench.path("variables")).memory(1024).drive(&drive).start()
+        Machine::with_secure_boot(self.bench.firmware, &self.bench.path("variables")).memory(1024).drive(&drive).start()
     }
 }
 
 /// An upgrade from one signed system to the next; then one that somebody else has signed, and what is not signed at all.
 #[test]
 fn the_loader_starts_signed_systems_and_no_others() {
-    if !is_campaign("the_loader_starts_signed_systems_and_no_others") {
-        return;
-    }
-    let node = Node::new();
+    campaign("the_loader_starts_signed_systems_and_no_others", Firmware::Uefi, starts_signed_systems);
+}
+
+#[test]
+fn the_loader_starts_signed_systems_and_no_others_on_arm64() {
+    campaign("the_loader_starts_signed_systems_and_no_others_on_arm64", Firmware::UefiArm64, starts_signed_systems);
+}
+
+fn starts_signed_systems(firmware: Firmware) {
+    let node = Node::new(firmware);
+    let (next, next_version) = node.next();
     let mut console = node.start();
     console.wait_for("slipway: slot A try=0: booting");
     console.expect_os(VERSION, 'A', 0);
     drop(console);
 
-    node.payload("second", VERSION_2, "keys");
-    node.image.installer_from('A', 0, "upgrade", &[&node.source("second")]);
+    node.payload("second", next, "keys");
+    node.upgrade(&node.source("second"), &[]);
     let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
     let mut console = node.start();
-    console.expect_os(VERSION_2, 'B', 1);
+    console.expect_os(next_version, 'B', 1);
     assert_try_is_spent(&node.image, &armed, &console.switch_off());
 
     // The firmware refuses the trial. The default comes in the same run.
     node.bench.keys("other", &[]);
-    node.payload("third", VERSION_2, "other");
-    node.image.installer_from('A', 0, "upgrade", &[&node.source("third"), "--retry-bad"]);
+    node.payload("third", next, "other");
+    node.upgrade(&node.source("third"), &["--retry-bad"]);
     let armed = node.image.boot_env_lines(BOOT_ENVS[0]);
     let mut console = node.start();
     console.wait_for("slipway: slot B does not start: the firmware refuses uki.efi");
@@ -93,8 +116,8 @@ fn the_loader_starts_signed_systems_and_no_others() {
     assert_try_is_spent(&node.image, &armed, &console.switch_off());
 
     // A slot without a unified kernel image: nothing of it is verified, so it does not start.
-    let plain = format!("--source=dir:{}", World::get().payload(VERSION_2).display());
-    node.image.installer_from('A', 0, "upgrade", &[&plain, "--retry-bad"]);
+    let plain = format!("--source=dir:{}", next.display());
+    node.upgrade(&plain, &["--retry-bad"]);
     let mut console = node.start();
     console.wait_for("slipway: slot B does not start: Secure Boot is on, and the slot has no unified kernel image");
     console.expect_os(VERSION, 'A', 0);
@@ -103,10 +126,16 @@ fn the_loader_starts_signed_systems_and_no_others() {
 /// One byte of the loader, of a unified kernel image, or of the boot state: what starts is signed, or nothing does.
 #[test]
 fn the_loader_starts_nothing_that_was_changed() {
-    if !is_campaign("the_loader_starts_nothing_that_was_changed") {
-        return;
-    }
-    let node = Node::new();
+    campaign("the_loader_starts_nothing_that_was_changed", Firmware::Uefi, starts_nothing_changed);
+}
+
+#[test]
+fn the_loader_starts_nothing_that_was_changed_on_arm64() {
+    campaign("the_loader_starts_nothing_that_was_changed_on_arm64", Firmware::UefiArm64, starts_nothing_changed);
+}
+
+fn starts_nothing_changed(firmware: Firmware) {
+    let node = Node::new(firmware);
     let uki = node.image.copy();
     uki.flip_bit_of('A', "uki.efi");
     // Whoever changes the file changes its digest, too: then the firmware decides.
@@ -126,7 +155,7 @@ fn the_loader_starts_nothing_that_was_changed() {
     drop(console);
 
     let loader = node.image.copy();
-    loader.flip_bit_of_esp("EFI/BOOT/BOOTX64.EFI");
+    loader.flip_bit_of_esp(&firmware.removable());
     let mut console = node.start_from(loader.path());
     console.wait_for("Access Denied");
     if console.shows("slipway: ") {

@@ -71,6 +71,11 @@ impl World {
             other => panic!("there is no payload for {other}"),
         }
     }
+
+    /// systemd's stub for an architecture, if it is not where the installer looks for it.
+    pub fn stub_for(&self, arch: &str) -> Option<PathBuf> {
+        (arch == "arm64").then(|| built("out/stub-arm64/linuxaa64.efi.stub", None))
+    }
 }
 
 /// A path in the project that must be there, and whole: `last` is the file in it that is made last.

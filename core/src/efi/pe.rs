@@ -340,6 +340,11 @@ pub fn without_symbols(bytes: &[u8]) -> Result<Vec<u8>, PeError> {
     Ok(bytes)
 }
 
+/// A program up to the end of its last section, and what lies behind that.
+pub fn loaded(bytes: &[u8]) -> Result<(&[u8], &[u8]), PeError> {
+    Ok(bytes.split_at(Pe::headers(bytes)?.end))
+}
+
 fn section(row: &[u8]) -> Section {
     let field = |at| number(row, at).unwrap_or(0);
     let name = row[..8].split(|byte| *byte == 0).next().unwrap_or_default();

@@ -6,6 +6,10 @@ use crate::prelude::*;
 use super::pe::{self, Pe, PeError};
 use crate::kernel::arch::Arch;
 
+// How these sections of a stub begin.
+const SBAT: &[u8] = b"sbat,1,";
+const MAGIC: &[u8] = b"#### LoaderInfo: systemd-stub ";
+
 /// What goes into a UKI.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
@@ -68,7 +72,7 @@ impl<'a> Parts<'a> {
 
 /// The UKI, not signed.
 pub fn assemble(stub: &[u8], parts: &Parts<'_>, arch: Arch) -> Result<Vec<u8>, UkiError> {
-    let stub = pe::without_symbols(stub).map_err(UkiError::Stub)?;
+    let stub = with_all_sections(stub).map_err(UkiError::Stub)?;
     let stub = Pe::parse(&stub).map_err(UkiError::Stub)?;
     if stub.content(".sdmagic").is_none() {
         return Err(UkiError::NotAStub);
@@ -85,6 +89,28 @@ pub fn assemble(stub: &[u8], parts: &Parts<'_>, arch: Arch) -> Result<Vec<u8>, U
         return Err(UkiError::Filled(name));
     }
     stub.with_sections(&sections).map_err(UkiError::Stub)
+}
+
+/// A stub whose sections are all in its headers. Debian's for arm64 (systemd 252) has headers that gnu-efi wrote by hand: they
+/// name code and data, and what is behind these is never loaded. Of that, SBAT and version become sections, as other stubs
+/// have them: a shim looks for the one, and what PCR 11 will hold depends on the other.
+fn with_all_sections(stub: &[u8]) -> Result<Vec<u8>, PeError> {
+    let whole = pe::without_symbols(stub);
+    if !matches!(whole, Err(PeError::Tail(_))) {
+        return whole;
+    }
+    let (loaded, rest) = pe::loaded(stub)?;
+    let text = |begin: &[u8]| {
+        let at = rest.windows(begin.len()).position(|window| window == begin)?;
+        rest[at..].split(|byte| *byte == 0).next()
+    };
+    let loaded = Pe::parse(loaded)?;
+    match (text(SBAT), text(MAGIC)) {
+        (Some(sbat), Some(magic)) if loaded.arch() == Some(Arch::Arm64) => {
+            loaded.with_sections(&[(".sbat", sbat), (".sdmagic", magic)])
+        }
+        _ => whole,
+    }
 }
 
 /// The version of systemd that a stub, or a UKI made of it, is from: `252.39-1~deb12u2`.
@@ -123,6 +149,36 @@ pub(super) mod tests {
         assert_eq!(uki.content(".linux"), Some(&b"MZ kernel"[..]));
         assert_eq!(uki.content(".cmdline"), Some(&b"quiet"[..]));
         assert_eq!(stub_version(&uki).as_deref(), Some("252.39-1~deb12u2"));
+    }
+
+    /// A stub for arm64 as Debian has it.
+    fn bare_stub(tail: &[u8]) -> Vec<u8> {
+        let mut bytes = program(&[(".text", b"code"), (".data", b"data")]);
+        bytes[0x84..0x86].copy_from_slice(&[0x64, 0xaa]);
+        [&bytes, tail].concat()
+    }
+
+    #[test]
+    fn a_stub_whose_headers_name_only_what_is_loaded_gets_its_other_sections() {
+        let tail = b"\0symbols\0\0sbat,1,SBAT\nsystemd,1\n\0\0\0#### LoaderInfo: systemd-stub 252.39 ####\0";
+        let stub = bare_stub(tail);
+        let uki = assemble(&stub, &PARTS, Arch::Arm64).unwrap();
+        let uki = Pe::parse(&uki).unwrap();
+        let names: Vec<_> = uki.sections().iter().map(|section| section.name.as_str()).collect();
+        assert_eq!(names, [".text", ".data", ".sbat", ".sdmagic", ".osrel", ".cmdline", ".initrd", ".linux"]);
+        assert_eq!(uki.content(".sbat"), Some(&b"sbat,1,SBAT\nsystemd,1\n"[..]));
+        assert_eq!(stub_version(&uki).as_deref(), Some("252.39"));
+        let same = pe::loaded(&stub).unwrap().0;
+        assert_eq!(Pe::parse(same).unwrap().sections(), &uki.sections()[..2], "what is loaded stays where it was");
+
+        // Anything else behind a program is not known, and neither is a stub for x86 of this kind.
+        for unknown in [&tail[..20], &tail[25..], b"tail"] {
+            let error = assemble(&bare_stub(unknown), &PARTS, Arch::Arm64).unwrap_err();
+            assert_eq!(error, UkiError::Stub(PeError::Tail(unknown.len())));
+        }
+        let mut other = stub;
+        other[0x84..0x86].copy_from_slice(&[0x64, 0x86]);
+        assert_eq!(assemble(&other, &PARTS, Arch::Amd64), Err(UkiError::Stub(PeError::Tail(tail.len()))));
     }
 
     #[test]
