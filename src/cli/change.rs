@@ -77,6 +77,13 @@ pub struct UpgradeArgs {
     /// $INSTALLER_META_BASE64].
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
+    #[command(flatten)]
+    pub renewal: RenewalArgs,
+}
+
+/// How the boot loaders are renewed on the way to a trial.
+#[derive(Debug, Args)]
+pub struct RenewalArgs {
     /// Leave the boot loaders as they are. Otherwise they become those of this installer, once the new slot is verified.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub keep_bootloader: bool,
@@ -95,6 +102,11 @@ pub struct ActivateArgs {
     /// Keep EPHEMERAL. false erases it, and requires that nothing uses it.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub preserve: bool,
+    #[command(flatten)]
+    pub renewal: RenewalArgs,
+    /// Architecture of the machine, for the boot loaders.
+    #[arg(long, value_parser = values::arch(), default_value_t = Arch::NATIVE)]
+    pub arch: Arch,
 }
 
 #[derive(Debug, Args)]

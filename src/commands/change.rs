@@ -12,7 +12,13 @@ use crate::{
 };
 
 pub fn activate(args: &ActivateArgs, observer: &mut dyn Observer) -> Result<Report, Failure> {
-    let request = ops::activate::Activate { runs_from: args.offline.runs_from(), preserve: args.preserve };
+    let request = ops::activate::Request {
+        runs_from: args.offline.runs_from(),
+        preserve: args.preserve,
+        keep_bootloader: args.renewal.keep_bootloader,
+        efi_loader: args.renewal.efi_loader,
+        arch: args.arch,
+    };
     ops::activate::run(&args.change.target.request(observer)?, request, args.change.options(), observer)
         .map(Report::Change)
 }

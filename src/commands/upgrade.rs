@@ -19,8 +19,8 @@ pub fn run(args: &UpgradeArgs, defaults: &Defaults, observer: &mut dyn Observer)
     let afterwards = activated(args.preserve, defaults);
     let request = Request {
         meta: meta_tags(&args.meta, defaults)?,
-        keep_bootloader: args.keep_bootloader,
-        efi_loader: args.efi_loader,
+        keep_bootloader: args.renewal.keep_bootloader,
+        efi_loader: args.renewal.efi_loader,
         ..request(&args.stage, afterwards, defaults)
     };
     carry_out(&args.stage, &request, observer)

@@ -1,25 +1,39 @@
-//! Verifies the staged slot again, and has the next boot try it once.
+//! Verifies the staged slot again, renews the boot loaders, and has the next boot try that slot once.
 
 use slipway_core::{
-    boot::slot::Slot,
+    boot::{efi_loader::EfiLoader, slot::Slot},
     digest::Sha256,
-    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, RunsFrom, SystemFacts},
+    kernel::arch::Arch,
+    plan::{self, ActivateRequest, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, bootloader::RenewalRequest},
     report::{ChangeReport, Observer},
 };
 
 use super::{
-    Change, ChangeOptions, DiskRequest,
+    Change, ChangeOptions, DiskRequest, bootloader,
     clones::Clones,
     installed_disk::{self, first_unverified},
 };
 use crate::{device::Access, error::Failure, execute::Sources};
 
 #[derive(Clone, Copy, Debug)]
-pub struct Activate {
+pub struct Request {
     /// Whether a slot of this disk is running.
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL. Otherwise it is erased, so nothing may use it.
     pub preserve: bool,
+    /// Leave the boot loaders as they are.
+    pub keep_bootloader: bool,
+    /// What starts the disk under UEFI. None: see [`RenewalRequest`].
+    pub efi_loader: Option<EfiLoader>,
+    /// Of the boot loaders.
+    pub arch: Arch,
+}
+
+pub struct Activate {
+    pub runs_from: RunsFrom,
+    pub preserve: bool,
+    /// How the boot loaders are renewed.
+    pub renewal: Option<RenewalRequest>,
 }
 
 impl Change for Activate {
@@ -29,8 +43,13 @@ impl Change for Activate {
     }
 
     fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
-        let Activate { runs_from, preserve } = *self;
-        plan::activate(&ActivateRequest { base: base.clone(), runs_from, preserve }, system)
+        let (base, bootloader) = (base.clone(), self.renewal.clone());
+        let Activate { runs_from, preserve, .. } = *self;
+        plan::activate(&ActivateRequest { base, runs_from, preserve, bootloader }, system)
+    }
+
+    fn renewal(&self) -> Option<&RenewalRequest> {
+        self.renewal.as_ref()
     }
 
     fn payload(&self, system: &SystemFacts) -> Option<Sha256> {
@@ -40,16 +59,20 @@ impl Change for Activate {
 
 pub fn run(
     disk: &DiskRequest,
-    request: Activate,
+    request: Request,
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    let inside = request.runs_from == RunsFrom::Inside;
+    let Request { runs_from, preserve, keep_bootloader, efi_loader, arch } = request;
+    let inside = runs_from == RunsFrom::Inside;
     let access = if inside { Access::Write } else { Access::Whole };
     let opened = disk.open(access, observer)?;
     let installed = installed_disk::look(disk, &opened)?;
     if inside {
         Clones::look(&opened, &installed.system.gpt).check(observer)?;
     }
-    installed.change(&request, Sources::default(), options, observer)
+    let loaders = if keep_bootloader { None } else { bootloader::shipped(arch, observer) };
+    let renewal = loaders.as_ref().map(|loaders| bootloader::on_the_way(loaders, arch, efi_loader, opened.identity()));
+    let sources = Sources { loaders: loaders.as_ref(), ..Sources::default() };
+    installed.change(&Activate { runs_from, preserve, renewal }, sources, options, observer)
 }

@@ -105,6 +105,19 @@ fn load(arch: Arch) -> Result<Loaders, Failure> {
     found.ok_or(AssetError::NotFound { arch, places: vec![] }).or_fail(FailureKind::Environment)
 }
 
+/// The boot loaders that go with the installer, for a verb that also does its work without any.
+pub fn shipped(arch: Arch, observer: &mut dyn Observer) -> Option<Loaders> {
+    Loaders::load(arch).unwrap_or_else(|e| {
+        observer.note(&format!("the boot loader stays as it is: {e}"));
+        None
+    })
+}
+
+/// How a verb that arms a trial renews them on the way.
+pub fn on_the_way(loaders: &Loaders, arch: Arch, loader: Option<EfiLoader>, disk: &DiskIdentity) -> RenewalRequest {
+    RenewalRequest { offered: offered(loaders, arch, disk), loader, ignore_secure_boot: false, mend: false }
+}
+
 /// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.
 pub fn offered(loaders: &Loaders, arch: Arch, disk: &DiskIdentity) -> Offered {
     let firmware = match disk.kind {

@@ -41,8 +41,9 @@ fn layout(
     let (bytes, sector_bytes) = (disk.size(), disk.sector_size().bytes());
     let (system, not_ours, mut problems) = match reader.look() {
         Ok(facts) => {
-            let StatusReport { next_boot, running, slots, problems, notes, .. } = status::status(disk, facts, writer);
-            (Some(InstalledSystem { next_boot, running, slots }), None, [problems, notes].concat())
+            let StatusReport { next_boot, running, slots, bootloaders, problems, notes, .. } =
+                status::status(disk, facts, writer);
+            (Some(InstalledSystem { next_boot, running, slots, bootloaders }), None, [problems, notes].concat())
         }
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();

@@ -23,7 +23,9 @@ use slipway_core::{
     },
     disk::{identity::DiskIdentity, layout::Part},
     plan::{self, Asked, RequestBase, SystemFacts},
-    report::{Beside, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step},
+    report::{
+        Beside, Bootloaders, ChainCheck, MetaTag, Observer, SlotStatus, StatusReport, Writer, command_for, next_step,
+    },
     text::printable,
 };
 
@@ -59,6 +61,7 @@ fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
         disk: disk.identity().clone(),
         bytes: disk.size(),
         boot_chain: probe::boot_chain(disk, &facts.gpt),
+        bootloaders: probe::bootloaders(disk, &facts.gpt),
         problems: [problems, clones.problems()].concat(),
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
@@ -74,6 +77,7 @@ pub struct Seen {
     /// Size of the disk.
     pub bytes: u64,
     pub boot_chain: ChainCheck,
+    pub bootloaders: Bootloaders,
     /// Beside those of the boot chain and the slots.
     pub problems: Vec<String>,
     pub notes: Vec<String>,
@@ -95,7 +99,7 @@ impl Seen {
 
 pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
     let problems = seen.all_problems(&facts);
-    let Seen { disk, bytes, boot_chain, mut notes, detach, writer, .. } = seen;
+    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, detach, writer, .. } = seen;
     // It runs, so that is over.
     let over = refused(&facts).filter(|(slot, _)| facts.running.slot() == Some(*slot));
     notes.extend(over.map(|(_, text)| format!("at an earlier boot {text}")));
@@ -112,6 +116,7 @@ pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
         disk_guid: facts.gpt.disk_guid,
         partitions: Part::ALL.map(|p| (p, facts.gpt.part(p))).into(),
         boot_chain,
+        bootloaders,
         problems,
         notes,
         slots: PerSlot::new(|s| slot_status(&facts, s)),

@@ -17,7 +17,6 @@ use super::{
     payload,
 };
 use crate::{
-    bootloader::Loaders,
     device::{self, Access, Disk},
     error::Failure,
     execute::Sources,
@@ -159,17 +158,6 @@ pub fn run(
     onto(&opened, &disk.path, request, options, observer)
 }
 
-/// The boot loaders that go with the installer, if they are to be renewed. An upgrade needs none.
-fn loaders(request: &Request, observer: &mut dyn Observer) -> Option<Loaders> {
-    if request.keep_bootloader || request.afterwards == Afterwards::Staged {
-        return None;
-    }
-    Loaders::load(request.arch).unwrap_or_else(|e| {
-        observer.note(&format!("the boot loader stays as it is: {e}"));
-        None
-    })
-}
-
 /// `name` is what the user calls the disk.
 pub fn onto(
     disk: &Disk,
@@ -189,12 +177,11 @@ pub fn onto(
     let policy = ChecksumPolicy::of(request.source.strict);
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();
-    let loaders = loaders(request, observer);
-    let renewal = loaders.as_ref().map(|loaders| {
-        let (loader, mend) = (request.efi_loader, false);
-        let offered = bootloader::offered(loaders, request.arch, disk.identity());
-        RenewalRequest { offered, loader, ignore_secure_boot: false, mend }
-    });
+    let keeps = request.keep_bootloader || request.afterwards == Afterwards::Staged;
+    let loaders = if keeps { None } else { bootloader::shipped(request.arch, observer) };
+    let renewal = loaders
+        .as_ref()
+        .map(|loaders| bootloader::on_the_way(loaders, request.arch, request.efi_loader, disk.identity()));
     let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
     let sources = Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)

@@ -29,6 +29,7 @@ use slipway_core::{
             boots_under_bios,
         },
     },
+    report::{BiosImage, Bootloaders},
     units::{Extent, MIB, SectorSize},
 };
 
@@ -63,20 +64,44 @@ pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) 
     BootloaderFacts { esp: fat_map(disk, esp, &[&path, CHAIN]).map_err(|e| e.to_string()), efi, list, bios, damage }
 }
 
+/// What starts a disk, whatever is shipped.
+pub fn bootloaders(disk: &dyn BlockIo, gpt: &GptFacts) -> Bootloaders {
+    let volume = FatVolume::open(disk, gpt.part(Part::Esp)).ok();
+    let small = |path: &str| volume.as_ref()?.read_small(path, MAX_IMAGE_BYTES).ok()?;
+    let uefi = Arch::ALL.iter().find_map(|arch| small(&arch.efi_path()));
+    let list = small(CHAIN).and_then(|bytes| Chain::parse(&bytes).ok());
+    let bios = boot_code(disk, gpt.part(Part::Bios), list.as_ref());
+    Bootloaders {
+        uefi: uefi.map(|bytes| BootImage::of(&bytes)),
+        bios: bios.map(|found| BiosImage { epoch: found.epoch, half: found.half.map(|half| half as u8 + 1) }),
+    }
+}
+
+struct BootCode {
+    sha256: Sha256,
+    half: Option<usize>,
+    epoch: u32,
+}
+
 // None of a disk that no BIOS starts, and where that cannot be read.
-fn bios_found(disk: &dyn BlockIo, part: Extent, core_bytes: u64, list: Option<&Chain>) -> Option<BiosFound> {
+fn boot_code(disk: &dyn BlockIo, part: Extent, list: Option<&Chain>) -> Option<BootCode> {
     if disk.sector_size() != SectorSize::S512 {
         return None;
     }
     let mut lba0 = vec![0; bios::SECTOR as usize];
     read(disk, 0, &mut lba0).ok()?;
-    let (half, halves) = (bios::started(&lba0, part), bios::halves(part));
-    boots_under_bios(list, half).then(|| BiosFound {
-        boot_code: Sha256::of(&lba0[..BOOT_CODE_BYTES]),
+    let half = bios::started(&lba0, part);
+    boots_under_bios(list, half).then(|| BootCode {
+        sha256: Sha256::of(&lba0[..BOOT_CODE_BYTES]),
         half,
-        cores: halves.map(|half| read_back_digest(disk, &[Extent { len: core_bytes, ..half }], &mut |_| ()).ok()),
-        epoch: half.and_then(|half| core_epoch(disk, halves[half]).ok().flatten()).unwrap_or(0),
+        epoch: half.and_then(|half| core_epoch(disk, bios::halves(part)[half]).ok().flatten()).unwrap_or(0),
     })
+}
+
+fn bios_found(disk: &dyn BlockIo, part: Extent, core_bytes: u64, list: Option<&Chain>) -> Option<BiosFound> {
+    let BootCode { sha256, half, epoch } = boot_code(disk, part, list)?;
+    let core = |half: Extent| read_back_digest(disk, &[Extent { len: core_bytes, ..half }], &mut |_| ()).ok();
+    Some(BiosFound { boot_code: sha256, half, cores: bios::halves(part).map(core), epoch })
 }
 
 fn core_epoch(disk: &dyn BlockIo, half: Extent) -> Result<Option<u32>, ProbeError> {

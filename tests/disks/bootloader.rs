@@ -169,6 +169,39 @@ fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
     assert_eq!(json_of(&disk, &["status"])["next_boot"]["slot"], "B");
 }
 
+/// Which loader starts a disk is told without any that is shipped, and of a disk for another architecture.
+#[test]
+fn status_and_inspect_name_the_boot_loaders_of_a_disk() {
+    let world = World::new();
+    let disk = earlier(&world);
+    let both = |what: &str| {
+        let status = json_of(&disk, &["status"])["bootloaders"].clone();
+        let inspect = Outcome::of(installer(["inspect", "--output=json"]).arg(&disk)).stdout;
+        let inspect: serde_json::Value = serde_json::from_str(&inspect).unwrap();
+        assert_eq!(status, inspect["system"]["bootloaders"], "{what}");
+        status
+    };
+    let image = |loader: &str, version: serde_json::Value, epoch: u32| serde_json::json!({ "loader": loader, "version": version, "epoch": epoch, "signed": false });
+    let found = both("of an earlier version");
+    assert_eq!(found["uefi"], image("grub", serde_json::Value::Null, 0));
+    assert_eq!(found["bios"], serde_json::json!({ "epoch": 0, "half": 1 }));
+    update(&disk).succeeds();
+    let found = both("renewed");
+    assert_eq!(found["uefi"], image("slipway", env!("CARGO_PKG_VERSION").into(), 1));
+    assert_eq!(found["bios"], serde_json::json!({ "epoch": 1, "half": 2 }));
+    for verb in [&["status", "--verbose", "--disk"][..], &["inspect"]] {
+        let said = Outcome::of(installer(verb).arg(&disk)).succeeds().stdout;
+        let rows = ["UEFI", "BIOS"].map(|name| said.lines().find(|line| line.starts_with(name)).unwrap_or_default());
+        assert!(rows[0].ends_with("Slipway's loader 0.1.0, epoch 1"), "{said}");
+        assert!(rows[1].ends_with("GRUB, epoch 1 (half 2 of BIOS)"), "{said}");
+    }
+    let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
+    tool!("mren", "-i", &at, EFI, "::/EFI/BOOT/BOOTAA64.EFI");
+    assert_eq!(both("of another architecture")["uefi"]["loader"], "slipway");
+    tool!("mdel", "-i", &at, "::/EFI/BOOT/BOOTAA64.EFI");
+    assert_eq!(both("without one")["uefi"], serde_json::Value::Null);
+}
+
 #[test]
 fn an_upgrade_renews_them_unless_it_is_told_not_to() {
     let world = World::new();
@@ -192,6 +225,60 @@ fn an_upgrade_renews_them_unless_it_is_told_not_to() {
     refused(&disk, INSTALL, &["slot B is to be tried at the next boot"], || {
         with_assets(&disk, &of_epoch(&world, '2'), &["update", "--offline"])
     });
+}
+
+/// `stage` changes nothing of how the machine boots. slipwayd stages, and activates when it is its turn.
+#[test]
+fn what_was_staged_is_activated_with_the_boot_loaders_of_the_installer() {
+    let world = World::new();
+    let activate = |disk: &Path, more: &[&str]| {
+        Outcome::of(installer(["activate", "--offline", "--progress=plain"]).args(more).arg("--disk").arg(disk))
+    };
+    let disk = earlier(&world);
+    let grub = file(&esp(&world, &disk), EFI);
+    activate(&disk, &["--keep-bootloader"]).succeeds();
+    assert!(file(&esp(&world, &disk), EFI) == grub);
+    is_sound(&world, &disk);
+
+    let disk = earlier(&world);
+    let before = kept(&disk);
+    activate(&disk, &[]).succeeds().says(&["UEFI starts the new EFI/BOOT/BOOTX64.EFI"]);
+    is_sound(&world, &disk);
+    assert!(file(&esp(&world, &disk), EFI) == asset("loader.efi"));
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["bios"], serde_json::json!({ "epoch": 1, "half": 2 }));
+    let status = json_of(&disk, &["status"]);
+    assert_eq!((&status["next_boot"]["slot"], &status["next_boot"]["trial"]), (&"B".into(), &true.into()));
+    for (was, is) in before.iter().zip(kept(&disk)).filter(|(was, _)| !["META", "boot.env"].contains(&&*was.0)) {
+        assert!(*was == is, "{} has changed", is.0);
+    }
+    // The trial that is pending is the new loader's first.
+    let other = of_epoch(&world, '2');
+    for more in [&["--preserve=false"][..], &[]] {
+        let mut again = installer(["activate", "--offline", "--progress=none", "--disk"]);
+        Outcome::of(again.arg(&disk).args(more).env("SLIPWAY_ASSETS", &other)).succeeds();
+        assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 1);
+    }
+}
+
+/// A system that ships no boot assets is activated all the same, and so is one on a disk whose loaders must stay.
+#[test]
+fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
+    let world = World::new();
+    let activate = |disk: &Path, assets: &Path| {
+        let mut command = installer(["activate", "--offline", "--progress=plain", "--disk"]);
+        let outcome = Outcome::of(command.arg(disk).env("SLIPWAY_ASSETS", assets)).succeeds();
+        assert_eq!(json_of(disk, &["status"])["next_boot"]["slot"], "B");
+        outcome
+    };
+    let disk = earlier(&world);
+    let grub = file(&esp(&world, &disk), EFI);
+    activate(&disk, &world.path("no-assets"));
+    assert!(file(&esp(&world, &disk), EFI) == grub);
+
+    let disk = earlier(&world);
+    with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
+    activate(&disk, &assets()).says(&["the boot loader stays as it is", "epoch 3"]);
+    assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 3);
 }
 
 #[test]

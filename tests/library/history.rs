@@ -90,9 +90,11 @@ fn an_entry_stands_before_the_commit_that_names_it() {
         let what = (entry.verb, entry.slot, entry.version.as_deref(), entry.ended);
         assert_eq!(what, (verb, Some(Slot::B), Some("1.2.0"), None));
     }
-    let activate =
-        plan::activate(&ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true }, &staged)
-            .unwrap();
+    let activate = plan::activate(
+        &ActivateRequest { base: base(3), runs_from: RunsFrom::Inside, preserve: true, bootloader: None },
+        &staged,
+    )
+    .unwrap();
     assert_eq!(stands_before_the_commit(&activate, 3).version.as_deref(), Some("1.1.0"));
     let trial =
         SystemFacts { running: Running::This { slot: Slot::B, trial: true }, ..disk(SlotState::Tried, Verb::Upgrade) };

@@ -227,9 +227,10 @@ fn is_taken(facts: &SystemFacts, command: &str) -> bool {
         "rollback" if runs_from(facts) == RunsFrom::Offline => plan::rollback_offline(&base(9), facts),
         "rollback" => plan::rollback(&base(9), facts),
         "repair" => plan::repair(&base(9), facts),
-        "activate" => {
-            plan::activate(&ActivateRequest { base: base(9), runs_from: runs_from(facts), preserve: true }, facts)
-        }
+        "activate" => plan::activate(
+            &ActivateRequest { base: base(9), runs_from: runs_from(facts), preserve: true, bootloader: None },
+            facts,
+        ),
         "upgrade" => {
             let request = UpgradeRequest {
                 runs_from: runs_from(facts),

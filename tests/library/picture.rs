@@ -14,7 +14,7 @@ use slipway_core::{
         partition_type::gpt_type,
         region::{Partition, Region, TableKind, cover, misplaced},
     },
-    report::{InstalledSystem, LayoutReport, SlotStatus, Style},
+    report::{Bootloaders, InstalledSystem, LayoutReport, SlotStatus, Style},
     units::{Extent, GIB, MIB, SectorSize},
 };
 use slipway_test_support::golden::assert_golden;
@@ -90,6 +90,7 @@ fn installed(bytes: u64, laid_out: u64, sector: SectorSize) -> LayoutReport {
             next_boot: NextBoot { slot: Some(Slot::B), trial: true, why },
             running: Running::This { slot: Slot::A, trial: false },
             slots: PerSlot { a: slot(SlotState::Good, Some("1.0.0")), b: slot(SlotState::Trial, Some("1.1.0")) },
+            bootloaders: Bootloaders::default(),
         }),
         not_ours: None,
         problems: vec![],

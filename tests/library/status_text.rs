@@ -5,6 +5,7 @@ use std::time::Duration;
 use slipway::ops::status::{self, Seen};
 use slipway_core::{
     boot::{
+        efi_loader::EfiLoader,
         env::{BootEnv, Fault},
         history::{Ending, Entry, TrialEnd, Verb},
         running::Running,
@@ -13,8 +14,9 @@ use slipway_core::{
     },
     digest::Sha256,
     disk::identity::{DiskIdentity, DiskKind},
+    efi::boot_image::BootImage,
     plan::SystemFacts,
-    report::{ChainCheck, FileCheck, FileState, StatusReport, Writer, WriterProgress},
+    report::{BiosImage, Bootloaders, ChainCheck, FileCheck, FileState, StatusReport, Writer, WriterProgress},
     units::GIB,
 };
 use slipway_test_support::{
@@ -44,6 +46,15 @@ fn seen() -> Seen {
         disk: DiskIdentity { path: "/dev/sda".to_owned(), kind: DiskKind::Disk, model: None, serial: None, wwid: None },
         bytes: 4 * GIB,
         boot_chain: ChainCheck { recorded: true, links, ..ChainCheck::default() },
+        bootloaders: Bootloaders {
+            uefi: Some(BootImage {
+                loader: Some(EfiLoader::Slipway),
+                version: Some("0.1.0".to_owned()),
+                epoch: 1,
+                signed: false,
+            }),
+            bios: Some(BiosImage { epoch: 1, half: Some(1) }),
+        },
         problems: vec![],
         notes: vec![],
         detach: None,

@@ -1,5 +1,7 @@
 //! CPU architectures.
 
+use crate::prelude::*;
+
 use serde::{Deserialize, Serialize};
 
 /// CPU architecture, named as in container images.
@@ -39,6 +41,11 @@ impl Arch {
             Arch::Amd64 => "x86_64",
             Arch::Arm64 => "aarch64",
         }
+    }
+
+    /// Path of the UEFI image on the ESP.
+    pub fn efi_path(self) -> String {
+        format!("EFI/BOOT/{}", self.efi_image())
     }
 
     /// The removable-media path of its UEFI boot image (UEFI specification 2.10, section 3.5.1.1).

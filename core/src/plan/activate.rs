@@ -4,6 +4,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
+    bootloader::{KEEP, RenewalRequest},
     slots::{Draft, Ephemeral, RunsFrom, Slots},
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
@@ -17,6 +18,8 @@ pub struct ActivateRequest {
     pub runs_from: RunsFrom,
     /// Keep EPHEMERAL.
     pub preserve: bool,
+    /// Renew the boot loaders, too.
+    pub bootloader: Option<RenewalRequest>,
 }
 
 /// Plan the activation, or say why not.
@@ -36,9 +39,11 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         draft.extend(Part::Esp, slots.copies.heal());
     } else {
         draft.warnings.extend(slots.check_fallback(system)?);
+        draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
         slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped })?;
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
-    let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
+    let keep = if draft.bootloader.is_some() { KEEP } else { "" };
+    let meanwhile = format!("slot {} still boots; run the same command again{keep}", slots.kept);
     Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

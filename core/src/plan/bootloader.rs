@@ -31,6 +31,9 @@ use crate::{
 /// A list that is damaged says nothing.
 static NO_LINKS: Chain = Chain(Vec::new());
 
+/// How to get past a renewal that fails.
+pub(super) const KEEP: &str = " (--keep-bootloader leaves the boot loaders alone)";
+
 /// A renewal with every choice made.
 #[derive(Clone, Debug)]
 pub struct RenewalRequest {
@@ -141,7 +144,7 @@ pub struct Due<'a> {
 impl RenewalRequest {
     /// Path of the UEFI image on the ESP.
     pub fn path(&self) -> String {
-        format!("EFI/BOOT/{}", self.offered.arch.efi_image())
+        self.offered.arch.efi_path()
     }
 
     /// The UEFI image for this disk.

@@ -1,5 +1,6 @@
 //! The renewal of the boot loaders: an order of writes that leaves the old or the new one, whole, if power is lost after any
-//! step. It is a plan of its own (`bootloader update`) and a part of an upgrade (`upgrade.rs` says where, and why there).
+//! step. It is a plan of its own (`bootloader update`) and a part of what arms a trial, `upgrade` and `activate`
+//! (`upgrade.rs` says where, and why there).
 //!
 //! 1. **Write** what nothing refers to: the core image into the half of the BIOS partition that the boot code does not
 //!    start; the UEFI image, and two lists of the boot chain, into clusters of the ESP that no file has. Each is flushed and
@@ -26,6 +27,7 @@ use super::{
     slots::Draft,
 };
 use crate::{
+    boot::env::BootEnv,
     digest::Sha256,
     disk::{
         bios,
@@ -53,6 +55,15 @@ impl Draft<'_> {
         }
         self.extend(Part::Esp, steps);
         Ok(change)
+    }
+
+    /// Renew them on the way to a trial, if they are to be and no trial is pending. An upgrade does not fail for a loader
+    /// that stays as it is.
+    pub fn renew_on_the_way(&mut self, request: Option<&RenewalRequest>, env: &BootEnv) {
+        let Some(request) = request.filter(|_| env.once.is_none()) else { return };
+        if let Err(why) = self.renew(request) {
+            self.warnings.push(format!("the boot loader stays as it is: {why}"));
+        }
     }
 }
 

@@ -27,8 +27,10 @@
 //!    that the try is spent before it touches the slot. Unless the new system runs `confirm`, the boot after that
 //!    starts the kept slot again.
 //!
-//! `stage` ends after step 4 and marks the target as ready for a trial; `activate` does the rest. Neither renews the boot
-//! loaders: `stage` changes nothing of how the machine boots, and `activate` may run where nothing is shipped.
+//! `stage` ends after step 4 and marks the target as ready for a trial: it changes nothing of how the machine boots.
+//! `activate` verifies both slots again and does the rest, from step 5 on. What `stage` left in boot.env is no pending trial
+//! either. The loaders are those of the installer that activates, if it ships any: slipwayd's is that of the running system,
+//! so there they come one upgrade later, out of a system that has been confirmed.
 //!
 //! From a live medium, and of a disk that nothing runs from ([`RunsFrom::Offline`]), the kept slot is the one that boots
 //! by default, and there must be no doubt which one that is. From a medium the commit also records which one did the work.
@@ -39,7 +41,7 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
-    bootloader::RenewalRequest,
+    bootloader::{KEEP, RenewalRequest},
     content::{SlotContent, kernel_args_notes},
     slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
 };
@@ -284,15 +286,8 @@ impl Candidate<'_> {
         Ok(draft.plan(self.goal(), result, meanwhile))
     }
 
-    /// Renew the boot loaders as well, if they are to be and no trial is pending. An upgrade does not fail for a loader that
-    /// stays as it is.
     fn renew(&self, slots: &Slots, draft: &mut Draft) {
-        let Some(request) = self.request.bootloader.as_ref().filter(|_| slots.copies.env.once.is_none()) else {
-            return;
-        };
-        if let Err(why) = draft.renew(request) {
-            draft.warnings.push(format!("the boot loader stays as it is: {why}"));
-        }
+        draft.renew_on_the_way(self.request.bootloader.as_ref(), &slots.copies.env);
     }
 
     /// The order that the head of this file argues for. Do not reorder without reading it.
@@ -335,7 +330,7 @@ impl Candidate<'_> {
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =
             format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
-        let keep = if draft.bootloader.is_some() { " (--keep-bootloader leaves the boot loaders alone)" } else { "" };
+        let keep = if draft.bootloader.is_some() { KEEP } else { "" };
         let plan = draft.plan(self.goal(), result, meanwhile + keep);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();

@@ -1,4 +1,4 @@
-//! The answer of `bootloader status`.
+//! What starts a disk, and the answer of `bootloader status`.
 
 use crate::prelude::*;
 
@@ -28,6 +28,22 @@ pub struct BootloaderReport {
     pub update: Option<BootloaderChange>,
     /// Why the boot loaders would stay as they are, though this installer has others.
     pub left: Option<String>,
+}
+
+/// The boot loaders of a disk, as they say themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Bootloaders {
+    /// What UEFI starts; `null` if there is no such file, or it cannot be read.
+    pub uefi: Option<BootImage>,
+    /// What a BIOS starts; `null` on a disk that no BIOS starts.
+    pub bios: Option<BiosImage>,
+}
+
+impl Bootloaders {
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let uefi = self.uefi.iter().map(|image| ("UEFI", image.to_string()));
+        uefi.chain(self.bios.iter().map(|image| ("BIOS", image.to_string()))).collect()
+    }
 }
 
 /// GRUB's core image for BIOS.

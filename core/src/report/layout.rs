@@ -5,7 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{status::SlotStatus, style::Style, writer::Writer};
+use super::{bootloader::Bootloaders, status::SlotStatus, style::Style, writer::Writer};
 use crate::{
     boot::{rule::NextBoot, running::Running, slot::PerSlot},
     disk::{
@@ -43,9 +43,12 @@ pub struct LayoutReport {
 
 /// The installed system, a part of what `status` reports.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
-#[expect(missing_docs, reason = "the fields are what their names say")]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct InstalledSystem {
     pub next_boot: NextBoot,
     pub running: Running,
     pub slots: PerSlot<SlotStatus>,
+    /// What starts the disk.
+    #[serde(default)]
+    pub bootloaders: Bootloaders,
 }

@@ -8,6 +8,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    bootloader::Bootloaders,
     history::{self, HistoryEntry},
     next_step::NextStep,
     rows::{self, Row},
@@ -56,6 +57,9 @@ pub struct StatusReport {
     pub slots: PerSlot<SlotStatus>,
     /// What the firmware starts before any slot.
     pub boot_chain: ChainCheck,
+    /// Which boot loaders these are.
+    #[serde(default)]
+    pub bootloaders: Bootloaders,
     pub meta: BTreeMap<String, String>,
     /// What needs attention: damage, a copy that is lost, a clone of the disk. If there is any, the exit code is 7.
     pub problems: Vec<String>,
@@ -129,6 +133,7 @@ impl StatusReport {
         rows.extend(history::recent(&self.history));
         rows.push(("boot chain", self.boot_chain()));
         if verbose {
+            rows.extend(self.bootloaders.rows());
             rows.push(("rollback", self.rollback.clone()));
             rows.extend(self.meta.iter().map(|(tag, value)| ("META", format!("{tag} {value}"))));
             rows.extend(self.partitions.iter().map(|(part, extent)| {

@@ -175,7 +175,7 @@ impl Installer {
         });
         let change: &dyn Change = match verb {
             Verb::Upgrade { .. } | Verb::Stage { .. } => upgrade.as_ref().unwrap(),
-            Verb::Activate { preserve } => &Activate { runs_from, preserve },
+            Verb::Activate { preserve } => &Activate { runs_from, preserve, renewal: None },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: host.is_none() },
             Verb::Repair => &Repair,

@@ -99,6 +99,7 @@ verbs! {
     record_a_failed_check 1 1,
     record_it_again 1 1,
     upgrade_renews 4 5,
+    activate_renews 4 5,
     bootloader_update 4 1,
     bootloader_update_again 4 1,
     bootloader_update_over_one_cut 2 5,

@@ -4,7 +4,7 @@ use slipway_core::plan::{Plan, Step};
 
 use super::{
     loader,
-    scenario::{A0, B1, Setup, Story, setup},
+    scenario::{A0, B1, STAGE, Setup, Story, setup},
     world::Verb,
 };
 
@@ -18,6 +18,11 @@ const RENEWED: Verb = Verb::UpdateBootloader { set: 1 };
 
 pub fn upgrade_renews() -> Setup {
     renewing(setup(Story::installed(), Verb::UpgradeAndRenew { payload: 1 }, &[A0], &[B1]), true)
+}
+
+/// The way of slipwayd.
+pub fn activate_renews() -> Setup {
+    renewing(setup(Story::installed().run(&STAGE), Verb::ActivateAndRenew, &[A0], &[B1]), true)
 }
 
 pub fn bootloader_update() -> Setup {

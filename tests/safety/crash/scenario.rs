@@ -130,6 +130,7 @@ pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
         verb,
         Verb::Upgrade { activate: true, .. }
             | Verb::Activate { .. }
+            | Verb::ActivateAndRenew
             | Verb::FromMedium { .. }
             | Verb::UpgradeOffline { .. }
             | Verb::UpgradeAndRenew { .. }
@@ -204,7 +205,9 @@ impl Scenario {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
-            Verb::Activate { .. } | Verb::ActivateOffline => copies.into_iter().chain([adv]).collect(),
+            Verb::Activate { .. } | Verb::ActivateAndRenew | Verb::ActivateOffline => {
+                copies.into_iter().chain([adv]).collect()
+            }
             Verb::Confirm => copies.into_iter().chain([adv, marker(runs)]).collect(),
             // The marker of the slot that becomes the default.
             Verb::Rollback | Verb::RollbackOffline => {
@@ -230,7 +233,7 @@ impl Scenario {
 pub const A0: System = ('A', 0);
 pub const B1: System = ('B', 1);
 const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
-const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
+pub const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
 const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
 
 /// Payload 1 in slot B is tried and runs.

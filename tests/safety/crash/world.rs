@@ -102,6 +102,8 @@ pub enum Verb {
     UpgradeAndRenew {
         payload: usize,
     },
+    /// `activate`, by an installer that has other boot loaders.
+    ActivateAndRenew,
     /// `bootloader update` to one of [`World::loaders`].
     UpdateBootloader {
         set: usize,
@@ -282,11 +284,12 @@ impl World {
     /// The decision of the shipped use case, with what it reads before it.
     fn plan(&self, verb: &Verb, disk: &mut InstalledDisk) -> Result<Plan, Failure> {
         let request = verb.upgrade_request();
+        let renewal = || verb.set().map(|set| self.renewal(set, false));
         let upgrade = verb.payload().zip(request.as_ref()).map(|(n, request)| Upgrade {
             request,
             payload: &self.facts[n],
             firmware: &[],
-            renewal: verb.set().map(|set| self.renewal(set, false)),
+            renewal: renewal(),
             dry_run: false,
         });
         let failed = NotWell::check("20-network", "unreachable");
@@ -298,8 +301,11 @@ impl World {
             Verb::UpdateBootloader { set } => {
                 &Update { runs_from: RunsFrom::Inside, renewal: self.renewal(*set, true) }
             }
-            Verb::Activate { preserve } => &Activate { runs_from: RunsFrom::Inside, preserve: *preserve },
-            Verb::ActivateOffline => &Activate { runs_from: RunsFrom::Offline, preserve: true },
+            Verb::Activate { preserve } => {
+                &Activate { runs_from: RunsFrom::Inside, preserve: *preserve, renewal: None }
+            }
+            Verb::ActivateAndRenew => &Activate { runs_from: RunsFrom::Inside, preserve: true, renewal: renewal() },
+            Verb::ActivateOffline => &Activate { runs_from: RunsFrom::Offline, preserve: true, renewal: None },
             Verb::RollbackOffline => &Rollback { offline: true },
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
@@ -328,7 +334,7 @@ impl Verb {
     /// Which boot loaders it brings.
     const fn set(&self) -> Option<usize> {
         match self {
-            Verb::UpgradeAndRenew { .. } => Some(1),
+            Verb::UpgradeAndRenew { .. } | Verb::ActivateAndRenew => Some(1),
             Verb::UpdateBootloader { set } => Some(*set),
             _ => None,
         }

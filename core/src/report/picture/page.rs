@@ -31,6 +31,7 @@ impl fmt::Display for LayoutReport {
             if system.running != Running::Unknown {
                 lines.push(("running", system.running.to_string()));
             }
+            lines.extend(system.bootloaders.rows());
         }
         if let Some(why) = &self.not_ours {
             lines.push(("not ours", why.clone()));

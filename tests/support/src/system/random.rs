@@ -164,7 +164,10 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
     };
     match verb {
         0 | 1 => plan::upgrade(&request, facts, &payload(n)),
-        2 => plan::activate(&ActivateRequest { base: base(100), runs_from: RunsFrom::Inside, preserve }, facts),
+        2 => plan::activate(
+            &ActivateRequest { base: base(100), runs_from: RunsFrom::Inside, preserve, bootloader: None },
+            facts,
+        ),
         3 => plan::confirm(&base(100), facts),
         4 => plan::rollback(&base(100), facts),
         6 => {
@@ -176,7 +179,10 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
             let request = UpgradeRequest { runs_from: RunsFrom::Offline, activate: verb == 7, ..request };
             plan::upgrade(&UpgradeRequest { preserve: preserve || verb == 8, ..request }, facts, &payload(n))
         }
-        9 => plan::activate(&ActivateRequest { base: base(100), runs_from: RunsFrom::Offline, preserve }, facts),
+        9 => plan::activate(
+            &ActivateRequest { base: base(100), runs_from: RunsFrom::Offline, preserve, bootloader: None },
+            facts,
+        ),
         10 => plan::rollback_offline(&base(100), facts),
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
     }
