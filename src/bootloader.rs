@@ -1,6 +1,7 @@
 //! The boot assets: GRUB's images and the loader, made when the container image is built, and how they are patched for one disk.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -19,6 +20,8 @@ pub const ASSETS_ENV: &str = "SLIPWAY_ASSETS";
 /// Slipway's own loader among the assets. On the ESP it has the name that every loader has there.
 const LOADER: &str = "loader.efi";
 const IMAGE_DIR: &str = "/usr/share/slipway/assets";
+/// Where a live system has the files of its medium, and so the assets whose loader was signed with it.
+const MEDIUM_DIR: &str = "/run/slipway/assets";
 
 #[derive(Debug, thiserror::Error)]
 pub enum AssetError {
@@ -68,8 +71,8 @@ pub struct Loaders {
     pub bios: Option<BiosAssets>,
 }
 
-// The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else in `assets/` beside
-// the program, or where the container image has them.
+// The directory with the boot assets of one architecture: in `$SLIPWAY_ASSETS` if that is set, else on the live medium, in
+// `assets/` beside the program, or where the container image has them.
 struct AssetDir {
     path: PathBuf,
     sums: Sums,
@@ -80,7 +83,7 @@ impl AssetDir {
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("assets")));
         let places = match std::env::var_os(ASSETS_ENV) {
             Some(dir) => vec![PathBuf::from(dir)],
-            None => beside.into_iter().chain([PathBuf::from(IMAGE_DIR)]).collect(),
+            None => [MEDIUM_DIR.into()].into_iter().chain(beside).chain([IMAGE_DIR.into()]).collect(),
         };
         let dirs: Vec<PathBuf> = places.iter().map(|p| p.join(arch.to_string())).collect();
         match dirs.iter().find(|d| d.is_dir()) {
@@ -160,6 +163,34 @@ impl Loaders {
     pub fn efi(&self, digest: Sha256) -> Option<&[u8]> {
         let mut images = [Some(&self.grub), self.slipway.as_ref()].into_iter().flatten();
         images.find(|image| Sha256::of(image) == digest).map(Vec::as_slice)
+    }
+}
+
+/// All boot assets of one architecture by name, checked against their SHA256SUMS, and that list.
+pub struct AssetFiles(BTreeMap<String, Vec<u8>>);
+
+impl AssetFiles {
+    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+        let dir = AssetDir::find(arch)?;
+        let read = |name: &String| Ok((name.clone(), dir.checked(name)?));
+        let files: Result<BTreeMap<_, _>, _> = dir.sums.0.keys().map(read).collect();
+        let files = AssetFiles(files?);
+        match files.0.contains_key(LOADER) {
+            true => Ok(files),
+            false => Err(dir.bad(LOADER, "there is none".to_owned())),
+        }
+    }
+
+    pub fn loader(&self) -> &[u8] {
+        &self.0[LOADER]
+    }
+
+    /// The same with another loader, as files for a directory.
+    pub fn with_loader(mut self, loader: Vec<u8>) -> Vec<(String, Vec<u8>)> {
+        self.0.insert(LOADER.to_owned(), loader);
+        let sums = Sums(self.0.iter().map(|(name, content)| (name.clone(), Sha256::of(content))).collect());
+        let list = (SHA256SUMS.to_owned(), sums.render().into_bytes());
+        self.0.into_iter().chain([list]).collect()
     }
 }
 

@@ -359,7 +359,7 @@ fn machine(cause: &(dyn Error + 'static)) -> Option<Known> {
     }
     if let Some(error) = cause.downcast_ref() {
         return match error {
-            LiveError::Payload(_) | LiveError::Container(_) => None,
+            LiveError::Payload(_) | LiveError::Container(_) | LiveError::Unified(_) => None,
             LiveError::TooLarge { .. } => Some(Known::new(Id::InitramfsTooLarge)),
             LiveError::Tool(error) => Some(tool(error)),
             LiveError::OutputFile(error) => Some(output_file(error)),

@@ -64,6 +64,7 @@ mod renewal;
 mod sealed;
 mod secure_boot;
 mod secure_changes;
+mod secure_live;
 mod secure_loader;
 mod tags;
 mod terminal;

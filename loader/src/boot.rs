@@ -17,7 +17,7 @@ use crate::{
     disk::{Disk, ESP},
     env::Copies,
     kernel,
-    slot::{Refusal, SlotFiles},
+    slot::{Files, Refusal},
     uki, variable,
 };
 
@@ -37,7 +37,7 @@ impl Firmware {
     }
 
     fn attempt(&mut self, start: Start) -> Refusal {
-        let Some(mut files) = SlotFiles::open(&self.disk, start.slot) else {
+        let Some(mut files) = Files::open(&self.disk, start.slot) else {
             return Refusal { fault: Fault::Digest, why: "it has no file system".to_string() };
         };
         let sums = match files.digests(start.check) {
@@ -65,7 +65,7 @@ impl Machine for Firmware {
     }
 
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>> {
-        SlotFiles::open(&self.disk, slot)?.marker()
+        Files::open(&self.disk, slot)?.marker()
     }
 
     fn start(&mut self, start: Start) -> Fault {

@@ -21,6 +21,15 @@ pub fn key() -> Option<Key> {
     system::with_stdin(|stdin| stdin.read_key().ok().flatten())
 }
 
+/// Whether a key comes within this time.
+pub fn pressed_within(time: Duration) -> bool {
+    let ticks = time.as_millis() / TICK.as_millis();
+    (0..ticks).any(|_| {
+        boot::stall(TICK);
+        key().is_some()
+    })
+}
+
 /// Waits until no key comes for a second. False if one is stuck: it must not choose.
 pub fn released() -> bool {
     let mut quiet = 0;

@@ -78,6 +78,11 @@ pub fn open<P: ProtocolPointer + ?Sized>(handle: Handle) -> uefi::Result<ScopedP
     unsafe { boot::open_protocol::<P>(params, OpenProtocolAttributes::GetProtocol) }
 }
 
+/// The number of a partition of a GPT disk.
+pub fn partition_number(handle: Handle) -> Option<u32> {
+    nodes_of(handle)?.1
+}
+
 /// The device path in front of the partition, and the partition's number, of a partition of a GPT disk.
 fn partition_of(handle: Handle) -> Option<(Vec<u8>, u32)> {
     let (path, number) = nodes_of(handle)?;

@@ -6,7 +6,7 @@ use alloc::{format, string::String, vec::Vec};
 use uefi::{
     Handle, Status,
     boot::{self, LoadImageSource},
-    proto::{device_path::DevicePath, loaded_image::LoadedImage},
+    proto::{BootPolicy, device_path::DevicePath, loaded_image::LoadedImage},
 };
 
 use crate::{disk, slot::Refusal};
@@ -24,7 +24,19 @@ impl Image {
     pub fn load(bytes: &[u8], partition: Handle, name: &str) -> Result<Self, Refusal> {
         let path = path_of(partition, name).ok_or_else(|| Refusal::load("the partition has no device path"))?;
         let file_path = <&DevicePath>::try_from(path.as_slice()).ok();
-        let source = LoadImageSource::FromBuffer { buffer: bytes, file_path };
+        Self::of(LoadImageSource::FromBuffer { buffer: bytes, file_path }, name)
+    }
+
+    /// The same with a file that nothing was read of yet: the firmware reads it. `name` has `/` between directories.
+    pub fn load_file(partition: Handle, name: &str) -> Result<Self, Refusal> {
+        let path = path_of(partition, &name.replace('/', "\\"))
+            .ok_or_else(|| Refusal::load("the partition has no device path"))?;
+        let device_path = <&DevicePath>::try_from(path.as_slice())
+            .map_err(|_| Refusal::load("the partition has an odd device path"))?;
+        Self::of(LoadImageSource::FromDevicePath { device_path, boot_policy: BootPolicy::ExactMatch }, name)
+    }
+
+    fn of(source: LoadImageSource<'_>, name: &str) -> Result<Self, Refusal> {
         match boot::load_image(boot::image_handle(), source) {
             Ok(handle) => Ok(Image { handle, options: Vec::new() }),
             Err(e) if matches!(e.status(), Status::ACCESS_DENIED | Status::SECURITY_VIOLATION) => Err(Refusal::load(

@@ -8,7 +8,10 @@
 //! |---|---|
 //! | [`console`] | lines for whoever looks |
 //! | [`disk`] | finds the partitions of the disk that the loader was started from |
+//! | [`enroll`] | puts the keys of a live medium into a firmware in setup mode |
 //! | [`env`](mod@env) | the boot state's two sectors, read and written by their place |
+//! | [`live`] | starts what a live medium is for |
+//! | [`option_rom`] | the drivers in the ROMs of PCI devices |
 //! | [`slot`] | reads the files of a slot, and compares them with their digests |
 //! | [`kernel`] | starts a kernel with an initramfs and a command line |
 //! | [`mod@sbat`] | says which loader this is, and its epoch |
@@ -16,7 +19,7 @@
 //! | [`variable`] | Secure Boot, and what the loader tells the system |
 //! | [`boot`] | all of these as the machine of the boot rule |
 //!
-//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`] and [`mod@sbat`]; each place says why it is sound.
+//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`], [`option_rom`] and [`mod@sbat`]; each place says why it is sound.
 #![no_main]
 #![no_std]
 
@@ -25,10 +28,13 @@ extern crate alloc;
 mod boot;
 mod console;
 mod disk;
+mod enroll;
 mod env;
 mod image;
 mod initrd;
 mod kernel;
+mod live;
+mod option_rom;
 mod sbat;
 mod slot;
 mod uki;
@@ -38,7 +44,7 @@ use core::time::Duration;
 
 use uefi::{boot as services, prelude::*, runtime};
 
-use crate::{boot::Firmware, console::say};
+use crate::{boot::Firmware, console::say, live::Live};
 
 /// How long the loader may take. Then the firmware resets the machine. The kernel ends this watch when it takes over.
 const WATCHDOG_SECONDS: usize = 300;
@@ -49,13 +55,15 @@ const RETRY: Duration = Duration::from_secs(30);
 fn main() -> Status {
     // A firmware without a watchdog boots all the same.
     let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
-    match Firmware::of_this_disk() {
-        Ok(mut firmware) => {
-            slipway_boot::run::run(&mut firmware);
-            say("trying again in 30 s");
+    if let Some(medium) = Live::of_this_medium() {
+        medium.start();
+    } else {
+        match Firmware::of_this_disk() {
+            Ok(mut firmware) => slipway_boot::run::run(&mut firmware),
+            Err(why) => say(&why),
         }
-        Err(why) => say(&alloc::format!("{why}; trying again in 30 s")),
     }
+    say("trying again in 30 s");
     services::stall(RETRY);
     runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None)
 }

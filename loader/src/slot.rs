@@ -42,25 +42,29 @@ impl Refusal {
     }
 }
 
-/// The file system of a slot.
-pub struct SlotFiles {
+/// The file system of a slot, or of a live medium.
+pub struct Files {
     pub partition: Handle,
     root: Directory,
     // The directory ends with it.
     _volume: ScopedProtocol<SimpleFileSystem>,
 }
 
-impl SlotFiles {
+impl Files {
     /// Opens the slot's file system.
     pub fn open(disk: &Disk, slot: Slot) -> Option<Self> {
         let number = match slot {
             Slot::A => 3,
             Slot::B => 4,
         };
-        let partition = disk.partition(number)?;
+        Self::of(disk.partition(number)?)
+    }
+
+    /// Opens the file system of a partition.
+    pub fn of(partition: Handle) -> Option<Self> {
         let mut volume = disk::open::<SimpleFileSystem>(partition).ok()?;
         let root = volume.open_volume().ok()?;
-        Some(SlotFiles { partition, root, _volume: volume })
+        Some(Files { partition, root, _volume: volume })
     }
 
     /// The slot's marker.
@@ -74,11 +78,12 @@ impl SlotFiles {
     }
 
     fn file(&mut self, name: &str) -> Option<uefi::proto::media::file::RegularFile> {
-        let path = CString16::try_from(format!("\\{name}").as_str()).ok()?;
+        let path = CString16::try_from(format!("\\{}", name.replace('/', "\\")).as_str()).ok()?;
         self.root.open(&path, FileMode::Read, FileAttribute::empty()).ok()?.into_regular_file()
     }
 
-    fn read(&mut self, name: &str, limit: u64) -> Option<Vec<u8>> {
+    /// A file with at most so many bytes. `name` has `/` between directories.
+    pub fn read(&mut self, name: &str, limit: u64) -> Option<Vec<u8>> {
         let mut file = self.file(name)?;
         let size = file.get_boxed_info::<FileInfo>().ok()?.file_size();
         let size = usize::try_from(size).ok().filter(|_| size <= limit)?;

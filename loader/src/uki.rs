@@ -3,14 +3,14 @@
 
 use crate::{
     image::{self, Image},
-    slot::{Refusal, SlotFiles},
+    slot::{Files, Refusal},
     variable,
 };
 use slipway_boot::{digest::Sums, run::Start, slot_cfg::UKI};
 use uefi::Handle;
 
 /// Starts it. Comes back only if it does not start.
-pub fn start(files: &mut SlotFiles, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Refusal {
+pub fn start(files: &mut Files, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Refusal {
     let prepared = files.large(UKI, sums).and_then(|bytes| {
         // A program that somebody has signed for another purpose is no system.
         if !image::is_unified(&bytes) {

@@ -1,10 +1,10 @@
 //! Variables of the firmware: whether Secure Boot is on, and what the loader tells the system.
 
-use alloc::{format, string::String};
+use alloc::{boxed::Box, format, string::String};
 
 use slipway_boot::run::Start;
 use uefi::{
-    Handle, cstr16, guid,
+    CStr16, Handle, cstr16, guid,
     proto::media::block::BlockIO,
     runtime::{self, VariableAttributes, VariableVendor},
 };
@@ -16,11 +16,31 @@ const VENDOR: VariableVendor = VariableVendor(guid!("b6ef5d2f-8d3a-4a0c-9c1e-5a1
 
 /// Whether the firmware verifies what it starts. If it does not say, it does not.
 pub fn secure_boot() -> bool {
-    let is_on = |name| {
-        let mut value = [0; 1];
-        runtime::get_variable(name, &VariableVendor::GLOBAL_VARIABLE, &mut value).is_ok_and(|(value, _)| value == [1])
-    };
-    is_on(cstr16!("SecureBoot")) && !is_on(cstr16!("SetupMode"))
+    is_on(cstr16!("SecureBoot")) && !setup_mode()
+}
+
+/// Whether the firmware takes keys from anybody.
+pub fn setup_mode() -> bool {
+    is_on(cstr16!("SetupMode"))
+}
+
+fn is_on(name: &CStr16) -> bool {
+    let mut value = [0; 1];
+    runtime::get_variable(name, &VariableVendor::GLOBAL_VARIABLE, &mut value).is_ok_and(|(value, _)| value == [1])
+}
+
+/// What a variable of Secure Boot holds.
+pub fn held(name: &CStr16, vendor: &VariableVendor) -> Option<Box<[u8]>> {
+    runtime::get_variable_boxed(name, vendor).ok().map(|(value, _)| value)
+}
+
+/// Has the firmware take a change of a variable of Secure Boot.
+pub fn change(name: &CStr16, vendor: &VariableVendor, change: &[u8]) -> uefi::Result {
+    let attributes = VariableAttributes::NON_VOLATILE
+        | VariableAttributes::BOOTSERVICE_ACCESS
+        | VariableAttributes::RUNTIME_ACCESS
+        | VariableAttributes::TIME_BASED_AUTHENTICATED_WRITE_ACCESS;
+    runtime::set_variable(name, vendor, attributes, change)
 }
 
 /// Leaves for the system which slot was started, and how: the words that otherwise are on the kernel command line. The

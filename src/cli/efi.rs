@@ -81,6 +81,18 @@ pub struct SecureBootArgs {
     pub pcr_key: Option<PathBuf>,
 }
 
+/// The keys on a live medium, for firmware in setup mode.
+#[derive(Clone, Debug, Args)]
+pub struct EnrollFromArgs {
+    /// For an ISO: directory with PK.auth, KEK.auth and db.auth, as `installer keys` makes them. The medium enrols them in
+    /// firmware that is in setup mode.
+    #[arg(long, help_heading = "Secure Boot", value_name = "DIR", requires = "certificate")]
+    pub enroll_from: Option<PathBuf>,
+    /// When the medium enrols them [default: if-safe].
+    #[arg(long, help_heading = "Secure Boot", value_name = "MODE", value_parser = values::named(EnrollMode::ALL), requires = "enroll_from")]
+    pub enroll_keys: Option<EnrollMode>,
+}
+
 #[derive(Debug, Args)]
 pub struct KeysArgs {
     /// Directory for the files; made if it does not exist.

@@ -25,7 +25,7 @@ mod values;
 pub use auto_upgrade::AutoUpgradeArgs;
 pub use bootloader::{BootloaderArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs};
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
-pub use efi::{EfiSignerArgs, EnrollArgs, KeysArgs, SecureBootArgs, UkiArgs};
+pub use efi::{EfiSignerArgs, EnrollArgs, EnrollFromArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
 pub use imager::{IMAGER_HELP, Imager, ImagerOwn, ImagerUnsupported};
 pub use inspect::{InspectArgs, InspectTarget};
@@ -365,6 +365,8 @@ pub struct ImageArgs {
     pub system: SystemArgs,
     #[command(flatten)]
     pub secure_boot: SecureBootArgs,
+    #[command(flatten)]
+    pub enroll: EnrollFromArgs,
 }
 
 #[derive(Debug, Args)]

@@ -69,6 +69,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
         disk_bytes: profile.disk.map(|disk| disk.bytes),
         seed: None,
         container: None,
+        enroll: None,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
             source: SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() },

@@ -18,12 +18,13 @@ use tempfile::{NamedTempFile, TempDir};
 
 use super::{
     compare::Written,
-    live::{Event, LiveContents, LiveError, Region, digest_of, read},
+    live::{Event, LiveContents, LiveError, Region, Unify, digest_of, read, unified},
     output_file::OutputFile,
     pump::pump,
 };
 use crate::{bootloader::IsoAssets, tools::Tool, transfer::sha256::Hasher};
 use slipway_core::{
+    boot::live::SYSTEM,
     digest::{Sha256, Sums},
     disk::fat::{FatTime, FileSpec, VolumeLayout, VolumeSpec},
     media::live::{LIVE_INITRAMFS, LIVE_KERNEL, MEDIUM_ENV, Medium, disk_guid},
@@ -40,7 +41,7 @@ const ELTORITO: &str = "bios.img";
 // Boot code for the first sector. Not a file on the ISO.
 const MBR: &str = "mbr.img";
 // A little more than the smallest FAT32 has.
-const ESP_BYTES: u64 = 36 * MIB;
+const MIN_ESP_BYTES: u64 = 36 * MIB;
 const BLOCK_BYTES: u64 = 2048;
 // What xorriso changes in the El Torito image: the boot info table (mkisofs(8), "EL TORITO BOOT INFORMATION TABLE") and
 // the address that GRUB expects (xorrisofs(1), `--grub2-boot-info`).
@@ -52,8 +53,17 @@ pub struct Iso<'a> {
     /// Content of `medium.env`.
     pub env: &'a str,
     pub assets: &'a IsoAssets,
+    /// In place of GRUB under UEFI: what starts with Secure Boot.
+    pub signed: Option<SignedEsp<'a>>,
     /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
+}
+
+/// The files for UEFI of a medium that starts with Secure Boot.
+pub struct SignedEsp<'a> {
+    /// All but the live system, with their paths.
+    pub files: &'a [(String, Vec<u8>)],
+    pub unify: &'a Unify<'a>,
 }
 
 enum Expected {
@@ -83,7 +93,17 @@ impl Iso<'_> {
             (LIVE_KERNEL, Expected::Digest(contents.facts.kernel().sha256)),
             (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
         ]);
-        self.write_small_files(&dir, &mut expected).map_err(error)?;
+        let esp = match &self.signed {
+            None => vec![(format!("EFI/BOOT/{}", self.medium.arch.efi_image()), self.assets.efi.clone())],
+            Some(signed) => {
+                let size = contents.facts.kernel().size;
+                let parts = [(kernel_at, size), (initramfs_at, written.size)];
+                let system = (SYSTEM.to_owned(), unified(signed.unify, parts, target)?);
+                signed.files.iter().cloned().chain([system]).collect()
+            }
+        };
+        self.write_small_files(&dir, &esp, &mut expected).map_err(error)?;
+        drop(esp);
         let bytes = self.total(&dir).map_err(error)?;
         observe(Event::Phase("make       ISO", bytes));
         let iso = self.run(&dir, target, observe)?;
@@ -93,7 +113,12 @@ impl Iso<'_> {
         Ok(iso)
     }
 
-    fn write_small_files(&self, dir: &TempDir, expected: &mut BTreeMap<&str, Expected>) -> io::Result<()> {
+    fn write_small_files(
+        &self,
+        dir: &TempDir,
+        esp: &[(String, Vec<u8>)],
+        expected: &mut BTreeMap<&str, Expected>,
+    ) -> io::Result<()> {
         let listed = expected.iter().filter_map(|(name, file)| match file {
             Expected::Digest(digest) => Some(((*name).to_owned(), *digest)),
             Expected::Patched(_) => None,
@@ -103,7 +128,7 @@ impl Iso<'_> {
             fs::write(dir.path().join(name), text)?;
             expected.insert(name, Expected::Digest(Sha256::of(text.as_bytes())));
         }
-        expected.insert(ESP, Expected::Digest(self.esp(&dir.path().join(ESP))?));
+        expected.insert(ESP, Expected::Digest(self.esp(&dir.path().join(ESP), esp)?));
         if let Some(bios) = &self.assets.bios {
             fs::write(dir.path().join(ELTORITO), &bios.eltorito)?;
             fs::write(dir.path().join(MBR), &bios.mbr)?;
@@ -113,26 +138,28 @@ impl Iso<'_> {
     }
 
     // Write the FAT32 image that UEFI boots from, and return its digest.
-    fn esp(&self, path: &Path) -> io::Result<Sha256> {
+    fn esp(&self, path: &Path, files: &[(String, Vec<u8>)]) -> io::Result<Sha256> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len(ESP_BYTES)?;
-        let image =
-            FileSpec { path: format!("EFI/BOOT/{}", self.medium.arch.efi_image()), size: self.assets.efi.len() as u64 };
+        let content = files.iter().map(|(_, content)| content.len() as u64).sum();
+        let bytes = esp_bytes(content);
+        file.set_len(bytes)?;
+        let sized = |(path, content): &(String, Vec<u8>)| FileSpec { path: path.clone(), size: content.len() as u64 };
         let serial = disk_guid(self.medium.id).as_fields().0;
-        let spec = VolumeSpec { label: "EFI".to_owned(), serial, time: FatTime(self.time.into()), files: vec![image] };
+        let (label, time) = ("EFI".to_owned(), FatTime(self.time.into()));
+        let spec = VolumeSpec { label, serial, time, files: files.iter().map(sized).collect() };
         // Its address on the ISO is not known yet. It would only matter in the hidden-sectors field, which UEFI does
         // not use.
-        let layout = VolumeLayout::new(Extent { offset: 0, len: ESP_BYTES }, SectorSize::S512, &spec);
+        let layout = VolumeLayout::new(Extent { offset: 0, len: bytes }, SectorSize::S512, &spec);
         let layout = layout.map_err(io::Error::other)?;
         file.write_all_at(&layout.boot_sector, 0)?;
         for (at, bytes) in &layout.metadata {
             file.write_all_at(bytes, *at)?;
         }
-        for placed in &layout.files {
-            file.write_all_at(&self.assets.efi, placed.offset)?;
+        for (placed, (_, content)) in layout.files.iter().zip(files) {
+            file.write_all_at(content, placed.offset)?;
         }
         let mut hasher = Hasher::default();
-        read(Region { file: &file, at: 0 }, 0, ESP_BYTES, &mut |bytes| hasher.update(bytes))?;
+        read(Region { file: &file, at: 0 }, 0, bytes, &mut |bytes| hasher.update(bytes))?;
         Ok(hasher.finish())
     }
 
@@ -236,6 +263,11 @@ impl Iso<'_> {
         }
         Ok(())
     }
+}
+
+// Room for files with so many bytes: two FATs with 4 bytes for each cluster, which has 512 bytes or more, and gaps.
+fn esp_bytes(content: u64) -> u64 {
+    (content + content / 64 + 8 * MIB).next_multiple_of(MIB).max(MIN_ESP_BYTES)
 }
 
 // The byte range of every file on an ISO, by path.

@@ -2,7 +2,7 @@
 //! the order of the source.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt as _,
@@ -12,6 +12,7 @@ use anyhow::anyhow;
 
 use super::output_file::{OutputFile, OutputFileError};
 use crate::{
+    error::Failure,
     payload::{SignedList, TEXTS, image::Archive},
     tools::ToolError,
     transfer::{FileReader, PayloadFiles, sha256::Hasher},
@@ -40,6 +41,9 @@ pub enum LiveError {
     Container(anyhow::Error),
     #[error("the initramfs would have {}: GRUB cannot load more than {}", approx(*bytes), approx(MAX_INITRAMFS_BYTES))]
     TooLarge { bytes: u64 },
+    /// The unified kernel image was not made of them, or not signed.
+    #[error("{0}")]
+    Unified(Failure),
     #[error(transparent)]
     Tool(#[from] ToolError),
     #[error(transparent)]
@@ -66,8 +70,24 @@ pub struct LiveContents<'a> {
     pub signed: Option<SignedList<'a>>,
     /// The installer's container image.
     pub container: Option<&'a Archive>,
+    /// More files, with their paths.
+    pub more: &'a [(String, Vec<u8>)],
     /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
+}
+
+/// Makes a signed unified kernel image of a kernel and an initramfs.
+pub type Unify<'a> = dyn Fn(&[u8], &[u8]) -> Result<Vec<u8>, Failure> + 'a;
+
+/// The same of what lies in these regions, with these sizes.
+pub fn unified(unify: &Unify, parts: [(Region, u64); 2], target: &OutputFile) -> Result<Vec<u8>, LiveError> {
+    let load = |(region, size): (Region, u64)| {
+        let mut bytes = Vec::new();
+        read(region, 0, size, &mut |more| bytes.extend_from_slice(more)).map_err(|e| target.error(e))?;
+        Ok::<_, LiveError>(bytes)
+    };
+    let [kernel, initramfs] = parts;
+    unify(&load(kernel)?, &load(initramfs)?).map_err(LiveError::Unified)
 }
 
 /// A file that is being made, or a part of one. Unwritten bytes are zeros.
@@ -88,7 +108,8 @@ impl LiveContents<'_> {
     /// How many bytes [`Self::write`] will write. Kernel and initramfs of the payload count twice.
     pub fn bytes(&self) -> u64 {
         let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
-        let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes));
+        let more = self.more.iter().map(|(_, content)| content.len() as u64);
+        let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes)).chain(more);
         sizes.fold(0, u64::saturating_add)
     }
 
@@ -140,6 +161,14 @@ impl LiveContents<'_> {
         self.add_checksums(&mut texts)?;
         for (name, text) in texts {
             to.text(&format!("{PAYLOAD_DIR}/{name}"), &text).map_err(error)?;
+        }
+        let mut made = BTreeSet::new();
+        for (path, content) in self.more {
+            let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            if made.insert(dir) {
+                to.dirs(dir).map_err(error)?;
+            }
+            to.text(path, content).map_err(error)?;
         }
         if let Some(container) = self.container {
             let begin = to.header(CONTAINER, container.bytes()).map_err(error)?;

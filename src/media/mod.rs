@@ -12,8 +12,8 @@ mod ova;
 mod pump;
 mod pxe;
 
-pub use iso::Iso;
-pub use live::{Event, LiveContents, LiveError};
+pub use iso::{Iso, SignedEsp};
+pub use live::{Event, LiveContents, LiveError, Unify};
 pub use output_file::{OutputFile, OutputFileError};
 pub use pxe::Pxe;
 

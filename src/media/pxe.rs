@@ -10,12 +10,12 @@ use tempfile::NamedTempFile;
 
 use super::{
     compare::flush_and_forget,
-    live::{Event, LiveContents, LiveError, Region, digest_of},
+    live::{Event, LiveContents, LiveError, Region, Unify, digest_of, unified},
     output_file::OutputFile,
 };
 use slipway_core::{
     digest::{Sha256, Sums},
-    media::live::{LIVE_INITRAMFS, LIVE_KERNEL},
+    media::live::{LIVE_INITRAMFS, LIVE_KERNEL, LIVE_UKI},
     payload::manifest::SHA256SUMS,
 };
 
@@ -27,6 +27,8 @@ pub struct Pxe<'a> {
     pub script: &'a str,
     /// Content of `cmdline`: the kernel arguments, for boot loaders other than iPXE.
     pub cmdline: &'a str,
+    /// For a boot with Secure Boot: makes the live system as one signed program.
+    pub unify: Option<&'a Unify<'a>>,
     /// Time of all files, seconds since 1970 UTC.
     pub time: u32,
 }
@@ -65,9 +67,19 @@ impl Pxe<'_> {
             (0, self.header(LIVE_KERNEL, kernel.size).map_err(error)?),
             (initramfs_at - BLOCK_BYTES, self.header(LIVE_INITRAMFS, written.size).map_err(error)?),
         ];
-        let digests = [(LIVE_KERNEL.to_owned(), kernel.sha256), (LIVE_INITRAMFS.to_owned(), initramfs)];
-        let tail = self.tail(Sums(digests.into())).map_err(error)?;
-        frame.push(((initramfs_at + written.size).next_multiple_of(BLOCK_BYTES), tail));
+        let mut digests =
+            Sums([(LIVE_KERNEL.to_owned(), kernel.sha256), (LIVE_INITRAMFS.to_owned(), initramfs)].into());
+        let mut end = (initramfs_at + written.size).next_multiple_of(BLOCK_BYTES);
+        if let Some(unify) = self.unify {
+            let uki = unified(unify, [(kernel_to, kernel.size), (initramfs_to, written.size)], target)?;
+            digests.0.insert(LIVE_UKI.to_owned(), Sha256::of(&uki));
+            let mut entry = self.header(LIVE_UKI, uki.len() as u64).map_err(error)?;
+            entry.extend(uki);
+            entry.resize(entry.len().next_multiple_of(BLOCK_BYTES as usize), 0);
+            end += entry.len() as u64;
+            frame.push((end - entry.len() as u64, entry));
+        }
+        frame.push((end, self.tail(digests).map_err(error)?));
         for (at, bytes) in &frame {
             file.write_all_at(bytes, *at).map_err(error)?;
         }

@@ -37,6 +37,10 @@ fn disk(request: &ImageRequest, observer: &mut dyn Observer) -> Result<Report, F
     if request.container.is_some() {
         return input(Err("--container: only a live medium (--kind iso or pxe) carries a container image".to_owned()));
     }
+    if request.enroll.is_some() {
+        let why = "--enroll-from: only an ISO enrols keys; on the machine of a disk, `installer enroll` does";
+        return input(Err(why.to_owned()));
+    }
     let disk_bytes = input(whole_sectors(request))?;
     let time = request.time.into();
     if kind.qemu_format().is_some() {

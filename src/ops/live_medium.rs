@@ -1,17 +1,17 @@
 //! Makes a live medium (ISO or PXE), from which the payload runs in memory.
 
-use anyhow::anyhow;
-
 use super::{
     ImageRequest, input,
     output::finish,
     payload::{self, OpenSource, Payload},
+    secure_boot::WithUki,
+    secure_medium::SecureMedium,
     trust,
 };
 use crate::{
     bootloader::IsoAssets,
     error::{Failure, OrFail as _},
-    media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe},
+    media::{Event, Iso, LiveContents, LiveError, OutputFile, Pxe, SignedEsp},
     payload::{
         ChecksumPolicy, SignedList, SourceRef, TEXTS,
         image::{Archive, ImageError, Inspection},
@@ -35,17 +35,26 @@ use slipway_core::{
     report::{FailureKind, LiveReport, Observer},
 };
 
+use tempfile::NamedTempFile;
+
 pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) -> Result<LiveReport, Failure> {
-    let ImageRequest { system, out, time, .. } = request;
+    let ImageRequest { system, out, .. } = request;
     no_disk(request)?;
     let assets = boot_assets(kind, request)?;
     let target = OutputFile::new(out, request.force).or_fail(FailureKind::Install)?;
     let opened = payload::open(&system.source, system.arch)?;
     let opened_from = opened.named().clone();
-    let Payload { source, facts } = examined(opened, request, observer)?;
+    let secure =
+        system.secure_boot.as_ref().map(|secure| SecureMedium::open(secure, request, kind, observer)).transpose()?;
+    let payload = examined(opened, request, observer)?;
+    let (source, facts) = match &secure {
+        None => (WithUki::none(payload.source), payload.facts),
+        Some(secure) => secure.payload(payload, &opened_from, request, observer)?,
+    };
     let signed = source.signed().filter(|signed| is_carried(signed, &facts, observer));
     let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
-    let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref() };
+    let secured = secure.as_ref();
+    let parts = Parts { facts: &facts, signed, assets: assets.as_ref(), container: container.as_ref(), secured };
     let kernel_args = system.kernel_args.fresh();
     let platform = system.kernel_args.platform.flatten().unwrap_or_default();
     kernel_args_notes(&kernel_args, &facts).iter().for_each(|note| observer.note(note));
@@ -72,24 +81,57 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
         version: facts.version.clone(),
         payload: facts.manifest().payload_digest(),
         container: container.as_ref().map(Archive::manifest),
+        signed_by: secure.as_ref().map(SecureMedium::signed_by),
         cmdline: cmdline.clone(),
     };
     if system.dry_run {
         return Ok(report);
     }
-    let cargo = LiveContents { source: &source, facts: &facts, signed, container: container.as_ref(), time: *time };
-    let observe = &mut |event: Event| match event {
-        Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
-        Event::Bytes(bytes) => observer.advance(bytes),
-    };
-    let made = match &assets {
-        Some(assets) => Iso { medium: &medium, env: &text, assets, time: *time }.make(&cargo, &target, observe),
-        None => Pxe { script: &text, cmdline: &cmdline, time: *time }.make(&cargo, &target, observe),
-    };
+    let making = Making { request, source: &source, parts: &parts, medium: &medium, text: &text };
+    let made = making.image(&target, observer)?;
     let image = made.map_err(|error| failure(error, &opened_from, request.container.as_ref()))?;
     let (compression, file_bytes) = finish(image, &target, observer)?;
     (report.changed, report.compression, report.file_bytes) = (true, compression, Some(file_bytes));
     Ok(report)
+}
+
+/// All that a medium is made of.
+struct Making<'a> {
+    request: &'a ImageRequest,
+    source: &'a WithUki,
+    parts: &'a Parts<'a>,
+    medium: &'a Medium,
+    /// For the boot loader, or for iPXE.
+    text: &'a str,
+}
+
+impl Making<'_> {
+    fn image(
+        &self,
+        target: &OutputFile,
+        observer: &mut dyn Observer,
+    ) -> Result<Result<NamedTempFile, LiveError>, Failure> {
+        let Making { request, source, parts, medium, text } = *self;
+        let Parts { facts, signed, assets, container, secured } = *parts;
+        let (time, more) = (request.time, secured.map_or(&[][..], |secured| &secured.assets));
+        let cargo = LiveContents { source, facts, signed, container, more, time };
+        let unify = secured.map(|secured| secured.unify(source, medium)).transpose()?;
+        let esp = secured.map(|secured| secured.esp(medium)).unwrap_or_default();
+        let observe = &mut |event: Event| match event {
+            Event::Phase(sentence, bytes) => observer.phase(sentence, bytes),
+            Event::Bytes(bytes) => observer.advance(bytes),
+        };
+        Ok(match assets {
+            Some(assets) => {
+                let signed = unify.as_deref().map(|unify| SignedEsp { files: &esp, unify });
+                Iso { medium, env: text, assets, signed, time }.make(&cargo, target, observe)
+            }
+            None => {
+                let cmdline = &medium.cmdline.to_string();
+                Pxe { script: text, cmdline, unify: unify.as_deref(), time }.make(&cargo, target, observe)
+            }
+        })
+    }
 }
 
 fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn Observer) -> Result<Payload, Failure> {
@@ -120,10 +162,6 @@ fn no_disk(request: &ImageRequest) -> Result<(), Failure> {
         ("--format-data", request.system.format_data.is_some()),
         ("META (--meta, $INSTALLER_META_BASE64)", !request.system.meta.is_empty()),
     ];
-    if request.system.secure_boot.is_some() {
-        let why = "--certificate: live media start by GRUB, which starts nothing with Secure Boot; only disk images are signed";
-        return Err(anyhow!(why)).or_fail(FailureKind::Unsupported);
-    }
     input(match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(format!("{name}: a live medium has no disk that this could apply to: leave it out")),
         None => Ok(()),
@@ -179,6 +217,7 @@ struct Parts<'a> {
     signed: Option<SignedList<'a>>,
     assets: Option<&'a IsoAssets>,
     container: Option<&'a Archive>,
+    secured: Option<&'a SecureMedium>,
 }
 
 /// Without `slipway.medium=`: the medium ID is made from these arguments, among others.
@@ -206,7 +245,7 @@ fn cmdline(
 
 /// The medium ID is made from everything that is on the live medium.
 fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &Parts) -> Medium {
-    let Parts { facts, signed, assets, container } = parts;
+    let Parts { facts, signed, assets, container, secured } = parts;
     let text = |name: &str, text: &str| (name.to_owned(), Sha256::of(text.as_bytes()));
     let mut content = Sums(facts.files.iter().map(|file| (file.name.clone(), file.sha256)).collect());
     content.0.extend([
@@ -223,6 +262,7 @@ fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &
     content.0.extend(container.map(|container| ("container".to_owned(), container.manifest())));
     let beside = container.and_then(Archive::beside);
     content.0.extend(beside.map(|beside| ("container's signatures".to_owned(), beside)));
+    content.0.extend(secured.map(|secured| ("secure boot".to_owned(), secured.digest())));
     let id = MediumId::new(&content, request.seed.as_deref());
     cmdline.append(&format!("slipway.medium={id}"));
     Medium { id, version: facts.version.clone(), arch: facts.arch, cmdline }
@@ -232,6 +272,7 @@ fn failure(error: LiveError, from: &SourceRef, container: Option<&SourceRef>) ->
     match error {
         LiveError::Payload(error) => payload::failure(from, error),
         LiveError::Container(error) => payload::failure(container.unwrap_or(from), error),
+        LiveError::Unified(failure) => failure,
         LiveError::TooLarge { .. } => Failure { kind: FailureKind::Input, error: error.into() },
         LiveError::Tool(_) => Failure { kind: FailureKind::Dependency, error: error.into() },
         LiveError::OutputFile(_) | LiveError::Differs { .. } => {

@@ -38,6 +38,7 @@ pub mod repair;
 mod request;
 pub mod rollback;
 pub mod secure_boot;
+mod secure_medium;
 mod select_disk;
 pub mod sign;
 pub mod signing;
@@ -56,7 +57,7 @@ pub use installed_disk::{Change, InstalledDisk, PlanChanged, PlannedChange, Writ
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
 pub use request::{
-    ChangeOptions, DiskRequest, ImageRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+    ChangeOptions, DiskRequest, EnrollFrom, ImageRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
 };
 pub use select_disk::{NotTheOne, the_one};
 pub use trust::{NoRule, TrustRequest, TrustSetupError};

@@ -7,6 +7,7 @@ use slipway_core::{
     boot::efi_loader::EfiLoader,
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
+    efi::enroll_mode::EnrollMode,
     kernel::arch::Arch,
     media::format::ImageKind,
     report::{FailureKind, Observer},
@@ -131,6 +132,14 @@ pub struct PcrRequest {
     pub phases: Vec<String>,
 }
 
+/// Keys that a live medium enrols in firmware in setup mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnrollFrom {
+    /// With PK.auth, KEK.auth and db.auth.
+    pub dir: PathBuf,
+    pub mode: EnrollMode,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRequest {
     pub kind: ImageKind,
@@ -143,6 +152,8 @@ pub struct ImageRequest {
     pub seed: Option<String>,
     /// The installer's container image, for a live medium.
     pub container: Option<SourceRef>,
+    /// The keys that a live medium enrols.
+    pub enroll: Option<EnrollFrom>,
     /// The time in the image, in seconds since 1970 UTC. The formats have 32 bits for it, which end in 2106.
     pub time: u32,
     pub system: SystemRequest,

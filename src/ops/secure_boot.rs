@@ -20,7 +20,7 @@ use super::{
 use crate::{
     bootloader::info,
     error::{Failure, OrFail as _},
-    payload::{Source, SourceRef},
+    payload::{SignedList, Source, SourceRef},
     transfer::{PayloadFiles, Take},
 };
 
@@ -46,6 +46,11 @@ pub struct WithUki {
 }
 
 impl WithUki {
+    /// What is signed of it. Nobody has signed a list with the UKI that was made.
+    pub fn signed(&self) -> Option<SignedList<'_>> {
+        self.source.signed().filter(|_| self.uki.is_none())
+    }
+
     /// As it is.
     pub const fn none(source: Source) -> Self {
         WithUki { source, uki: None }

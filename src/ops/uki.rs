@@ -190,6 +190,13 @@ pub fn make(
     Ok((uki, system))
 }
 
+/// A UKI of these parts, not signed.
+pub fn assembled(stub: &Path, parts: &Parts, arch: Arch) -> Result<Vec<u8>, Failure> {
+    let program = read_program(stub)?;
+    let failed = |source| UkiMakeError::Uki { path: stub.to_owned(), source };
+    assemble(&program, parts, arch).map_err(failed).or_fail(FailureKind::Input)
+}
+
 type Measured = (Option<String>, Result<PcrValue, PcrError>);
 
 /// The stub's version, and what it measures.

@@ -13,6 +13,8 @@
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
 //! | [`digest`] | SHA-256, and lists of digests |
+//! | [`enroll`], [`enroll_mode`], [`option_rom`] | whether the keys on a live medium go into the firmware, and what speaks against it |
+//! | [`live`] | what lies where on a live medium that the loader starts |
 //! | [`medium_id`] | the ID of a live medium, which the boot state remembers |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -24,10 +26,14 @@ extern crate alloc;
 extern crate std;
 
 pub mod digest;
+pub mod enroll;
+pub mod enroll_mode;
 pub mod env;
 pub mod env_block;
 pub mod esp;
+pub mod live;
 pub mod medium_id;
+pub mod option_rom;
 mod prelude;
 pub mod refused;
 pub mod rule;

@@ -5,4 +5,4 @@ pub mod history;
 pub mod running;
 pub mod trial;
 
-pub use slipway_boot::{env, env_block, esp, refused, rule, run, slot, slot_cfg};
+pub use slipway_boot::{enroll, env, env_block, esp, live, refused, rule, run, slot, slot_cfg};

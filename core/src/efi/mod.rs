@@ -9,8 +9,6 @@ pub mod certificate;
 pub mod claim;
 pub mod database;
 pub mod der;
-pub mod enroll_mode;
-pub mod option_rom;
 pub mod pcr;
 pub mod pe;
 pub mod sbat;
@@ -19,3 +17,5 @@ pub mod signature_list;
 pub mod signed_data;
 pub mod uki;
 pub mod variable;
+
+pub use slipway_boot::{enroll_mode, option_rom};

@@ -23,8 +23,12 @@ use crate::{
 pub const LIVE_KERNEL: &str = KERNEL;
 /// The initramfs' file name on every live medium, whatever its compression.
 pub const LIVE_INITRAMFS: &str = "initramfs";
+/// The whole live system as one program, on a medium for the network that starts with Secure Boot.
+pub const LIVE_UKI: &str = "slipway.efi";
 /// Directory of the payload in the initramfs.
 pub const PAYLOAD_DIR: &str = "slipway/payload";
+/// Directory of boot assets in the initramfs: those whose loader is signed.
+pub const ASSETS_DIR: &str = "slipway/assets";
 /// The container image in the initramfs (OCI archive).
 pub const CONTAINER: &str = "slipway/image.tar";
 /// The file in `boot/` of an ISO that tells GRUB what to boot.

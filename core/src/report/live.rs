@@ -34,6 +34,9 @@ pub struct LiveReport {
     pub payload: Sha256,
     /// Manifest digest of the container image on the medium, if it carries one.
     pub container: Option<Sha256>,
+    /// SHA-256 of the certificate whose key has signed what starts under UEFI; `null` if nobody has.
+    #[serde(default)]
+    pub signed_by: Option<Sha256>,
     pub cmdline: String,
 }
 

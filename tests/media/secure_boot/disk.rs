@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use slipway_core::disk::layout::Part;
 use slipway_test_support::{
-    exit_code::{INPUT, UNSUPPORTED},
+    exit_code::INPUT,
     world::{Outcome, installer, program},
 };
 
@@ -72,16 +72,6 @@ fn what_would_not_start_is_not_made() {
     // A place on a disk is another one on each: it cannot be in what is signed.
     let place = [&ours[..], &["--extra-kernel-arg=root=@slot-partuuid@"]].concat();
     refused(&world, INPUT, &["@slot-partuuid@"], || image(&world, &out, &place));
-    refused(&world, UNSUPPORTED, &["--certificate: live media start by GRUB"], || {
-        let mut command = installer(["image", "--kind=iso", "--progress=none"]);
-        Outcome::of(
-            command
-                .arg("--out")
-                .arg(world.path("refused.iso"))
-                .arg(format!("--source={}", world.payload.source()))
-                .args(ours),
-        )
-    });
     refused(&world, INPUT, &["--certificate has no effect with --upgrade"], || {
         Outcome::of(installer(["install", "--upgrade", "--disk=/nosuch", "--progress=none"]).args(ours))
     });

@@ -4,6 +4,7 @@
 mod disk;
 mod enroll;
 mod keys;
+mod medium;
 mod pcr;
 mod sealing;
 mod uki;

@@ -3,11 +3,10 @@
 
 use core::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// When keys are written into a firmware that is in setup mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "data", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "data", serde(rename_all = "kebab-case"))]
 pub enum EnrollMode {
     /// Nobody is there to ask: in a virtual machine alone.
     IfSafe,

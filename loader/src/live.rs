@@ -1,0 +1,91 @@
+//! A live medium: its own system, or the disk that it has installed. The firmware verifies whichever it is.
+
+use alloc::{format, vec::Vec};
+use core::time::Duration;
+
+use slipway_boot::{
+    env::BootEnv,
+    live::{LiveMedium, MEDIUM, SYSTEM},
+    medium_id::MediumId,
+};
+use uefi::{
+    Handle, Status, boot,
+    proto::{loaded_image::LoadedImage, media::block::BlockIO},
+    runtime,
+};
+
+use crate::{
+    console::{self, say},
+    disk, enroll,
+    env::Copies,
+    image::Image,
+    slot::Files,
+};
+
+const LOADER: &str = if cfg!(target_arch = "aarch64") { "EFI/BOOT/BOOTAA64.EFI" } else { "EFI/BOOT/BOOTX64.EFI" };
+/// The largest description of a medium.
+const MEDIUM_BYTES: u64 = 4 << 10;
+/// How long somebody may take to say that the live system is meant.
+const CHOICE: Duration = Duration::from_secs(3);
+
+/// The medium that the loader was started from.
+pub struct Live {
+    device: Handle,
+    medium: LiveMedium,
+}
+
+impl Live {
+    /// None if this is no live medium.
+    pub fn of_this_medium() -> Option<Self> {
+        let device = disk::open::<LoadedImage>(boot::image_handle()).ok()?.device()?;
+        let medium = LiveMedium::parse(&Files::of(device)?.read(MEDIUM, MEDIUM_BYTES)?)?;
+        Some(Live { device, medium })
+    }
+
+    /// Comes back only if nothing starts.
+    pub fn start(&self) {
+        let id = self.medium.id;
+        if let (Some(keys), Some(mut files)) = (&self.medium.keys, Files::of(self.device))
+            && enroll::enroll(keys, &mut files)
+        {
+            say("the keys are enrolled, and read back; starting anew with Secure Boot");
+            runtime::reset(runtime::ResetType::COLD, Status::SUCCESS, None);
+        }
+        match installed_by(id)[..] {
+            [] => {}
+            [esp] => {
+                say(&format!(
+                    "medium {id} has installed a disk: booting it; press a key within 3 s for the live system"
+                ));
+                if !console::pressed_within(CHOICE) {
+                    run(esp, LOADER, "the disk");
+                }
+            }
+            _ => say("two disks say that they were installed by this medium"),
+        }
+        say(&format!("medium {id}: booting"));
+        run(self.device, SYSTEM, "the live system");
+    }
+}
+
+/// Comes back only if it does not start.
+fn run(partition: Handle, program: &str, name: &str) {
+    let refusal = match Image::load_file(partition, program) {
+        Ok(image) => image.start(),
+        Err(refusal) => refusal,
+    };
+    say(&format!("{name} does not start: {}", refusal.why));
+}
+
+/// The ESPs of all disks whose boot state names this medium.
+fn installed_by(id: MediumId) -> Vec<Handle> {
+    let handles = boot::find_handles::<BlockIO>().unwrap_or_default();
+    let names = |esp: &Handle| disk::partition_number(*esp) == Some(disk::ESP) && medium_of(*esp) == Some(id);
+    handles.into_iter().filter(names).collect()
+}
+
+fn medium_of(esp: Handle) -> Option<MediumId> {
+    let mut copies = Copies::of(esp).ok()?;
+    let envs = [0, 1].map(|copy| BootEnv::parse(&copies.read(copy)?));
+    BootEnv::pick(&envs)?.medium
+}
