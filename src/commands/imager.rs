@@ -1,6 +1,9 @@
 //! `imager`, the program's other name: makes the image that a profile describes.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, anyhow};
 
@@ -13,7 +16,8 @@ use crate::{
     cli::{Imager, ImagerOwn, Tracker},
     error::{Failure, OrFail as _},
     ops::{
-        ImageRequest, KernelArgsRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+        EnrollFrom, ImageRequest, KernelArgsRequest, KeyFiles, MediumKeys, PcrRequest, SecureBootRequest,
+        SourceRequest, SystemRequest,
         efi_signer::{EfiSignerRequest, SignedBy},
         image, is_there,
     },
@@ -21,9 +25,9 @@ use crate::{
 };
 use slipway_core::{
     disk::meta::parse_tag,
-    efi::pcr::PHASES,
+    efi::{enroll_mode::EnrollMode, pcr::PHASES},
     kernel::arch::Arch,
-    media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile, SecureBoot},
+    media::profile::{DEFAULT_DIR, Draft, EnrolledKeys, Fault, OutputKind, PayloadInput, Profile, SecureBoot},
     report::{FailureKind, Observer, Report},
 };
 
@@ -69,7 +73,11 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
         disk_bytes: profile.disk.map(|disk| disk.bytes),
         seed: None,
         container: None,
-        enroll: None,
+        enroll: profile
+            .enroll
+            .zip(profile.secure_boot.as_ref())
+            .map(|(mode, signed)| enroll_from(mode, &signed.enrolled))
+            .transpose()?,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
             source: SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() },
@@ -103,6 +111,30 @@ fn secure_boot(signed: &SecureBoot, arch: Arch) -> SecureBootRequest {
     }
 }
 
+/// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough, and are named by whoever
+/// reads them.
+fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys) -> Result<EnrollFrom, Failure> {
+    let keys = match keys {
+        EnrolledKeys::Files([pk, kek, db]) => {
+            MediumKeys::Files(KeyFiles { pk: pk.into(), kek: kek.into(), db: db.into() })
+        }
+        EnrolledKeys::Own { well_known } => {
+            let files = KeyFiles::of(Path::new(DEFAULT_DIR));
+            let there = [&files.pk, &files.kek, &files.db].into_iter().find(|file| file.symlink_metadata().is_ok());
+            match there {
+                None => MediumKeys::Signers { well_known: *well_known },
+                Some(file) if *well_known => {
+                    let why = "Microsoft's certificates can only be added to keys that are made here: `installer keys \
+                               --include-well-known-certs` makes files with them";
+                    return input(Err(format!("{}: {why}", file.display())));
+                }
+                Some(_) => MediumKeys::Files(files),
+            }
+        }
+    };
+    Ok(EnrollFrom { keys, mode })
+}
+
 fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Failure> {
     if let Some(flag) = own.given() {
         return input(Err(format!("{flag} has no effect beside a profile on stdin: set it in the profile")));
@@ -130,6 +162,12 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     if let Some(kind) = &own.output_kind {
         let made = OutputKind::by_name(kind).and_then(|kind| kind.image_kind(None).map(|_| kind));
         draft.kind = Some(made.map_err(|fault| failed("--output-kind", fault))?);
+    }
+    if let Some(mode) = own.secureboot_enroll_keys.as_deref().filter(|mode| !mode.is_empty()) {
+        draft.set_enroll(mode).map_err(|fault| failed("--secureboot-enroll-keys", fault))?;
+    }
+    if own.secureboot_include_well_known_certs {
+        draft.set_well_known().map_err(|fault| failed("--secureboot-include-well-known-certs", fault))?;
     }
     let mut tags = Vec::new();
     for tag in &own.meta {

@@ -8,10 +8,11 @@ use slipway::{
 };
 use slipway_core::{
     boot::efi_loader::EfiLoader,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
-        profile::{DiskOptions, Draft, Fault, PayloadInput, Profile, SecureBoot},
+        profile::{DiskOptions, Draft, EnrolledKeys, Fault, PayloadInput, Profile, SecureBoot},
     },
     units::{GIB, SectorSize},
 };
@@ -186,7 +187,8 @@ fn base_profiles() {
     for name in ["gcp", "installer", "metal-uki"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
-    for name in ["secureboot-iso", "secureboot-installer", "secureboot-metal-uki", "secureboot-gcp"] {
+    assert_eq!(made("secureboot-iso").unwrap().0, "metal-amd64-secureboot.iso");
+    for name in ["secureboot-installer", "secureboot-metal-uki", "secureboot-gcp"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
     assert_eq!(made("secureboot-metal").unwrap().0, "metal-amd64-secureboot.raw.zst");
@@ -246,6 +248,49 @@ output: {imageOptions: {sdBootEnrollKeys: manual}}
     }
 }
 
+/// A signed ISO brings keys, in files or made of the certificate. Flags say the same as the keys of a profile.
+#[test]
+fn a_signed_iso_brings_keys() {
+    let expected = [
+        "--kind=iso",
+        "--out=/out/metal-amd64-secureboot.iso",
+        "--source=dir:/usr/install/amd64",
+        "--platform=metal",
+        "--arch=amd64",
+        "--key=/secureboot/uki-signing-key.pem",
+        "--certificate=/secureboot/uki-signing-cert.pem",
+        "--pcr-key=/secureboot/pcr-signing-key.pem",
+        "--enroll-from=/keys",
+    ];
+    let keys = "platformKeyPath: /keys/PK.auth, keyExchangeKeyPath: /keys/KEK.auth, signatureKeyPath: /keys/db.auth";
+    let iso = "baseProfileName: secureboot-iso\narch: amd64\n";
+    let with = |more: &str| format!("{iso}input: {{secureboot: {{{keys}}}}}\n{more}");
+    means(&[], &with(""), &[&expected[..], &["--enroll-keys=if-safe"]].concat());
+    for (mode, ..) in EnrollMode::ALL.map(|(mode, name, _)| (name, mode)) {
+        let profile = with(&format!("output: {{isoOptions: {{sdBootEnrollKeys: '{mode}', bootloader: dual-boot}}}}"));
+        means(&[], &profile, &[&expected[..], &[&format!("--enroll-keys={mode}")]].concat());
+    }
+    let read = |text: String| Profile::parse(text.as_bytes()).map(|(profile, _)| profile);
+    let other = "baseProfileName: metal\narch: amd64\nsecureboot: true\noutput: {kind: iso, outFormat: raw}\n";
+    assert_eq!(read(iso.to_owned()), read(other.to_owned()));
+    let mut draft = Draft { arch: Some(Arch::Amd64), ..Draft::base("secureboot-iso").unwrap() };
+    draft.set_enroll("force").unwrap();
+    draft.set_well_known().unwrap();
+    let profile = "input: {secureboot: {includeWellKnownCerts: true}}\noutput: {isoOptions: {sdBootEnrollKeys: force}}";
+    let profile = read(format!("{iso}{profile}")).unwrap();
+    assert_eq!(draft.settle().as_ref(), Ok(&profile));
+    assert_eq!(profile.secure_boot.unwrap().enrolled, EnrolledKeys::Own { well_known: true });
+    for (more, what) in [
+        (format!("input: {{secureboot: {{{keys}, includeWellKnownCerts: true}}}}"), "what is enrolled is in the files"),
+        ("input: {secureboot: {signatureKeyPath: x}}".to_owned(), "give all of platformKeyPath, "),
+        ("output: {isoOptions: {bootloader: grub}}".to_owned(), "GRUB starts nothing with Secure Boot"),
+        ("output: {isoOptions: {sdBootEnrollKeys: soon}}".to_owned(), "\"soon\" is no time to enroll"),
+    ] {
+        let error = read(format!("{iso}{more}")).unwrap_err();
+        assert!(matches!(&error.fault, Fault::Wrong(text) if text.contains(what)), "{error}");
+    }
+}
+
 /// What asks for nothing that counts is said.
 #[test]
 fn what_is_ignored() {
@@ -268,6 +313,7 @@ fn the_printed_profile() {
         disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
         secure_boot: None,
+        enroll: None,
     };
     let expected = r#"arch: amd64
 platform: metal
@@ -311,6 +357,7 @@ fn the_printed_profile_of_an_iso() {
         disk: None,
         compression: None,
         secure_boot: None,
+        enroll: None,
     };
     let expected = "\
 arch: arm64
@@ -364,11 +411,17 @@ fn any_profile() -> impl Strategy<Value = Profile> {
                 efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
             }),
             // GRUB does not start with it.
-            secure_boot: (bytes % 4 == 0 && kind != ImageKind::Iso).then(|| SecureBoot {
+            secure_boot: (bytes % 4 == 0).then(|| SecureBoot {
                 key: format!("/{bytes}"),
                 stub: large.then(|| "/stub: x".to_owned()),
+                enrolled: match bytes % 3 {
+                    0 if kind == ImageKind::Iso => EnrolledKeys::Files(["/a", "b c", "on"].map(str::to_owned)),
+                    other => EnrolledKeys::Own { well_known: other == 1 && kind == ImageKind::Iso },
+                },
                 ..SecureBoot::default()
             }),
+            enroll: (bytes % 4 == 0 && kind == ImageKind::Iso)
+                .then(|| EnrollMode::ALL[usize::from(large) + usize::from(bytes % 3 == 0) * 2].0),
             compression,
         },
     )

@@ -17,10 +17,11 @@ mod secure_boot;
 
 pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
-pub use secure_boot::SecureBoot;
+pub use secure_boot::{DEFAULT_DIR, EnrolledKeys, SecureBoot};
 
 use crate::{
     boot::efi_loader::EfiLoader,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::{Compression, ImageKind},
     payload::{
@@ -48,6 +49,8 @@ pub struct Profile {
     pub compression: Option<Compression>,
     /// Who signs the loader and a unified kernel image; none: nobody.
     pub secure_boot: Option<SecureBoot>,
+    /// When the loader of a signed ISO puts its keys into firmware; none: the image brings no keys.
+    pub enroll: Option<EnrollMode>,
 }
 
 /// The disk of a disk image; sizes are bytes.

@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::Fault;
+use super::{Fault, secure_boot::NOT_GRUB};
 use crate::{
     boot::efi_loader::EfiLoader,
     media::format::{Compression, ImageKind},
@@ -60,7 +60,7 @@ impl OutputKind {
 }
 
 /// To Talos: GRUB under BIOS, and under UEFI a loader that starts unified kernel images.
-const DUAL_BOOT: &str = "dual-boot";
+pub const DUAL_BOOT: &str = "dual-boot";
 pub const GRUB: &str = "grub";
 
 /// `output.outFormat`.
@@ -171,9 +171,14 @@ pub fn disk_loader(name: &str) -> Result<EfiLoader, Fault> {
     }
 }
 
-/// `bootloader` of `output.isoOptions`.
-pub fn iso_loader(name: &str) -> Result<(), Fault> {
-    if name == GRUB { Ok(()) } else { Err(other_loader(name, "an ISO boots with GRUB: write grub")) }
+/// `bootloader` of `output.isoOptions`. Under BIOS, ISOs boot with GRUB in either case.
+pub fn iso_loader(name: &str, signed: bool) -> Result<(), Fault> {
+    match (name, signed) {
+        (GRUB, true) => Err(Fault::Wrong(NOT_GRUB.to_owned())),
+        (DUAL_BOOT, true) | (GRUB, false) => Ok(()),
+        (other, true) => Err(other_loader(other, "write dual-boot")),
+        (other, false) => Err(other_loader(other, "an ISO boots with GRUB: write grub")),
+    }
 }
 
 fn other_loader(name: &str, remedy: &str) -> Fault {
