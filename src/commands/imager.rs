@@ -76,7 +76,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
         enroll: profile
             .enroll
             .zip(profile.secure_boot.as_ref())
-            .map(|(mode, signed)| enroll_from(mode, &signed.enrolled))
+            .map(|(mode, signed)| enroll_from(mode, &signed.enrolled, Path::new(DEFAULT_DIR)))
             .transpose()?,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
@@ -113,13 +113,13 @@ fn secure_boot(signed: &SecureBoot, arch: Arch) -> SecureBootRequest {
 
 /// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough, and are named by whoever
 /// reads them.
-fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys) -> Result<EnrollFrom, Failure> {
+fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<EnrollFrom, Failure> {
     let keys = match keys {
         EnrolledKeys::Files([pk, kek, db]) => {
             MediumKeys::Files(KeyFiles { pk: pk.into(), kek: kek.into(), db: db.into() })
         }
         EnrolledKeys::Own { well_known } => {
-            let files = KeyFiles::of(Path::new(DEFAULT_DIR));
+            let files = KeyFiles::of(dir);
             let there = [&files.pk, &files.kek, &files.db].into_iter().find(|file| file.symlink_metadata().is_ok());
             match there {
                 None => MediumKeys::Signers { well_known: *well_known },
@@ -186,5 +186,25 @@ const fn kind_of(fault: &Fault) -> FailureKind {
     match fault {
         Fault::Wrong(_) => FailureKind::Input,
         Fault::Unsupported(_) => FailureKind::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_lie_where_talos_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = |well_known| {
+            enroll_from(EnrollMode::Force, &EnrolledKeys::Own { well_known }, dir.path()).map(|from| from.keys)
+        };
+        for well_known in [false, true] {
+            assert_eq!(keys(well_known).unwrap(), MediumKeys::Signers { well_known });
+        }
+        // The others are missed by whoever reads them.
+        fs::write(dir.path().join("db.auth"), "").unwrap();
+        assert_eq!(keys(false).unwrap(), MediumKeys::Files(KeyFiles::of(dir.path())));
+        assert_eq!(keys(true).unwrap_err().kind, FailureKind::Input);
     }
 }

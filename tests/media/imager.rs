@@ -423,17 +423,6 @@ fn arguments_that_are_refused() {
             UNSUPPORTED,
             "--output-kind: the parts of a PXE boot are not made one by",
         ),
-        (
-            &["secureboot-metal", "--secureboot-enroll-keys=force"],
-            UNSUPPORTED,
-            "--secureboot-enroll-keys: only an ISO with `secureboot: true` brings keys for firmware",
-        ),
-        (
-            &["iso", "--secureboot-include-well-known-certs"],
-            UNSUPPORTED,
-            "--secureboot-include-well-known-certs: only an ISO with `secureboot: true` brings keys for firmware",
-        ),
-        (&["secureboot-iso", "--secureboot-enroll-keys=soon"], INPUT, "\"soon\" is no time to enroll: manual, if-safe"),
         (&["metal", "--base-installer-image=r.example/OS"], INPUT, "--base-installer-image \"r.example/OS\""),
         (&["metal", "--colour=red"], OTHER, "unexpected argument '--colour'"),
         (&[], INPUT, "<PROFILE|->"),
@@ -444,6 +433,29 @@ fn arguments_that_are_refused() {
     let nothing = ["--tar-to-stdout=false", "--overlay-name=", "--secureboot-include-well-known-certs=false"];
     let args = [&["metal", "--output-kind=floppy"], &nothing[..]].concat();
     refused(&world, &args, "", INPUT, &["\"floppy\""]);
+}
+
+#[test]
+fn flags_for_keys_on_what_brings_none() {
+    let world = World::new();
+    for (args, code, text) in [
+        (
+            ["secureboot-metal", "--secureboot-enroll-keys=force"],
+            UNSUPPORTED,
+            "--secureboot-enroll-keys: only an ISO with `secureboot: true` brings keys for firmware",
+        ),
+        (
+            ["iso", "--secureboot-include-well-known-certs"],
+            UNSUPPORTED,
+            "--secureboot-include-well-known-certs: only an ISO with `secureboot: true` brings keys for firmware",
+        ),
+        (["secureboot-iso", "--secureboot-enroll-keys=soon"], INPUT, "\"soon\" is no time to enroll: manual, if-safe"),
+    ] {
+        refused(&world, &args, "", code, &[text]);
+    }
+    // As with every image: nobody enrols them, or somebody by hand.
+    let manual = ["secureboot-metal", "--secureboot-enroll-keys=manual", "--arch=arm64"];
+    refused(&world, &manual, "", INPUT, &["/usr/install/arm64: missing"]);
 }
 
 /// Outside of a container image there is no payload that nobody named.
