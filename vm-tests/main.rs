@@ -72,6 +72,7 @@ mod times;
 mod trial;
 mod two_disks;
 mod unattended;
+mod unified;
 mod upgrade;
 mod world;
 mod write_log;

@@ -167,3 +167,33 @@ fn a_trial_under_secure_boot_comes_back_by_itself() {
     at.runs("installer status | grep 'was tried and never confirmed'");
     assert_eq!(node.image.next_boot(), ('A', false));
 }
+
+/// The loader does not check the squashfs. The initramfs does, and makes the other slot the default.
+#[test]
+fn a_default_slot_whose_squashfs_was_changed_gives_way() {
+    if !is_campaign("a_default_slot_whose_squashfs_was_changed_gives_way") {
+        return;
+    }
+    let node = Node::new();
+    node.upgrade('A', &node.payload(VERSION_2, NOTHING, "keys", &[]), &[]);
+    let mut at = node.start();
+    at.logs_in('B', 1);
+    is_confirmed(&mut at, 'B');
+    at.powers_off();
+    assert_eq!(node.image.next_boot(), ('B', false));
+
+    node.image.flip_bit_of('B', "rootfs.squashfs");
+    let mut at = node.start();
+    at.console.wait_for("slipway: slot B try=0: booting");
+    at.console.wait_for("slipway: slot A try=0: booting");
+    at.logs_in('A', 0);
+    at.powers_off();
+    assert_eq!(node.image.next_boot(), ('A', false));
+
+    // Now neither is whole, and there is nothing to go back to: the same is tried again.
+    node.image.flip_bit_of('A', "rootfs.squashfs");
+    let mut at = node.start();
+    at.console.wait_for("nothing else is known to boot: the same is tried again in 30 s");
+    at.console.wait_for("slipway: slot A try=0: booting");
+    assert_eq!(node.image.next_boot(), ('A', false));
+}

@@ -90,13 +90,13 @@ impl Iso<'_> {
         observe(Event::Phase("check      initramfs", written.size));
         let initramfs_digest = written.digest(initramfs_at, target, &mut |n| observe(Event::Bytes(n)))?;
         let mut expected = BTreeMap::from([
-            (LIVE_KERNEL, Expected::Digest(contents.facts.kernel().sha256)),
+            (LIVE_KERNEL, Expected::Digest(contents.kernel.sha256)),
             (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
         ]);
         let esp = match &self.signed {
             None => vec![(format!("EFI/BOOT/{}", self.medium.arch.efi_image()), self.assets.efi.clone())],
             Some(signed) => {
-                let size = contents.facts.kernel().size;
+                let size = contents.kernel.size;
                 let parts = [(kernel_at, size), (initramfs_at, written.size)];
                 let system = (SYSTEM.to_owned(), unified(signed.unify, parts, target)?);
                 signed.files.iter().cloned().chain([system]).collect()

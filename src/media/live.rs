@@ -66,6 +66,9 @@ pub struct LiveContents<'a> {
     pub source: &'a dyn PayloadFiles,
     /// What was found when `source` was examined.
     pub facts: &'a PayloadFacts,
+    /// Those of its files which a live medium starts.
+    pub kernel: &'a FileInfo,
+    pub initramfs: &'a FileInfo,
     /// What is signed of the payload. Without it the medium gets a list of its own.
     pub signed: Option<SignedList<'a>>,
     /// The installer's container image.
@@ -107,7 +110,7 @@ impl Region<'_> {
 impl LiveContents<'_> {
     /// How many bytes [`Self::write`] will write. Kernel and initramfs of the payload count twice.
     pub fn bytes(&self) -> u64 {
-        let files = self.facts.files.iter().chain([self.facts.kernel(), self.facts.initramfs()]);
+        let files = self.facts.files.iter().chain([self.kernel, self.initramfs]);
         let more = self.more.iter().map(|(_, content)| content.len() as u64);
         let sizes = files.map(|file| file.size).chain(self.container.map(Archive::bytes)).chain(more);
         sizes.fold(0, u64::saturating_add)
@@ -132,7 +135,7 @@ impl LiveContents<'_> {
     ) -> Result<Initramfs, LiveError> {
         self.fits()?;
         let error = |e| LiveError::from(target.error(e));
-        let (first, time) = (self.facts.initramfs(), self.time);
+        let (first, time) = (self.initramfs, self.time);
         let mut to = Builder { region: initramfs, archive: Newc::new(first.size, time), pieces: vec![] };
         to.expect(first, 0);
         to.dirs(PAYLOAD_DIR).map_err(error)?;
@@ -152,7 +155,7 @@ impl LiveContents<'_> {
                 return Ok(());
             };
             let mut regions = vec![Region { at: initramfs.at + places[name], ..initramfs }];
-            regions.extend((file == self.facts.kernel()).then_some(kernel));
+            regions.extend((file == self.kernel).then_some(kernel));
             // The kernel unpacks the payload's own initramfs first.
             regions.extend((file == first).then_some(initramfs));
             copy(reader, file, &regions, target, advanced)

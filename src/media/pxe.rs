@@ -47,7 +47,7 @@ impl Pxe<'_> {
         let tar = target.side()?;
         let file = tar.as_file();
         observe(Event::Phase("write      kernel and initramfs", contents.bytes()));
-        let kernel = contents.facts.kernel();
+        let kernel = contents.kernel;
         // Each file follows a header of one block. The headers are written last, when the sizes are known.
         let kernel_at = BLOCK_BYTES;
         let initramfs_at = (kernel_at + kernel.size).next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;

@@ -19,6 +19,7 @@ use crate::{
     },
     tools::Tool,
 };
+use anyhow::anyhow;
 use slipway_core::{
     config::unattended::{Instructions, InstructionsError},
     digest::{Sha256, Sums},
@@ -29,7 +30,7 @@ use slipway_core::{
     media::{format::LiveKind, live::Medium, medium_id::MediumId},
     payload::{
         facts::PayloadFacts,
-        manifest::{KernelArgs, MANIFEST, SHA256SUMS},
+        manifest::{FileInfo, KernelArgs, MANIFEST, SHA256SUMS},
     },
     plan::{Refusal, Words, kernel_args_notes},
     report::{FailureKind, LiveReport, Observer},
@@ -51,6 +52,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
         None => (WithUki::none(payload.source), payload.facts),
         Some(secure) => secure.payload(payload, &opened_from, request, observer)?,
     };
+    let started = started(&facts)?;
     let signed = source.signed().filter(|signed| is_carried(signed, &facts, observer));
     let container = request.container.as_ref().map(|named| container(named, request, observer)).transpose()?;
     let secured = secure.as_ref();
@@ -87,7 +89,7 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
     if system.dry_run {
         return Ok(report);
     }
-    let making = Making { request, source: &source, parts: &parts, medium: &medium, text: &text };
+    let making = Making { request, source: &source, started, parts: &parts, medium: &medium, text: &text };
     let made = making.image(&target, observer)?;
     let image = made.map_err(|error| failure(error, &opened_from, request.container.as_ref()))?;
     let (compression, file_bytes) = finish(image, &target, observer)?;
@@ -99,6 +101,8 @@ pub fn run(request: &ImageRequest, kind: LiveKind, observer: &mut dyn Observer) 
 struct Making<'a> {
     request: &'a ImageRequest,
     source: &'a WithUki,
+    /// Kernel and initramfs.
+    started: [&'a FileInfo; 2],
     parts: &'a Parts<'a>,
     medium: &'a Medium,
     /// For the boot loader, or for iPXE.
@@ -111,10 +115,10 @@ impl Making<'_> {
         target: &OutputFile,
         observer: &mut dyn Observer,
     ) -> Result<Result<NamedTempFile, LiveError>, Failure> {
-        let Making { request, source, parts, medium, text } = *self;
+        let Making { request, source, started: [kernel, initramfs], parts, medium, text } = *self;
         let Parts { facts, signed, assets, container, secured } = *parts;
         let (time, more) = (request.time, secured.map_or(&[][..], |secured| &secured.assets));
-        let cargo = LiveContents { source, facts, signed, container, more, time };
+        let cargo = LiveContents { source, facts, kernel, initramfs, signed, container, more, time };
         let unify = secured.map(|secured| secured.unify(source, medium)).transpose()?;
         let esp = secured.map(|secured| secured.esp(medium)).unwrap_or_default();
         let observe = &mut |event: Event| match event {
@@ -151,6 +155,13 @@ fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn O
         );
     }
     Ok(payload)
+}
+
+/// Kernel and initramfs: a live medium starts these, and no unified kernel image.
+fn started(facts: &PayloadFacts) -> Result<[&FileInfo; 2], Failure> {
+    let why =
+        "the payload has kernel and initramfs in its unified kernel image alone: a live medium needs them as files";
+    facts.separate().ok_or_else(|| anyhow!(why)).or_fail(FailureKind::Unsupported)
 }
 
 /// Refuses options that only make sense for a disk.

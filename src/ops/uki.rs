@@ -21,7 +21,10 @@ use slipway_core::{
         cmdline::{self, Cmdline},
         platform::Platform,
     },
-    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    payload::{
+        facts::PayloadFacts,
+        manifest::{FileInfo, KernelArgs},
+    },
     plan::{Refusal, Words, kernel_args_notes},
     report::{FailureKind, Observer, UkiPart, UkiReport, UkiSystem},
 };
@@ -149,6 +152,10 @@ pub fn make(
     named: &SourceRef,
     observer: &mut dyn Observer,
 ) -> Result<(Vec<u8>, UkiSystem), Failure> {
+    let Some(listed) = facts.separate() else {
+        let why = "its kernel and initramfs are in a unified kernel image already; `--program` signs that as it is";
+        return Err(anyhow!("{named}: {why}")).or_fail(FailureKind::Input);
+    };
     let stub = read_program(&from.stub)?;
     let pcr = match &from.pcr {
         None => None,
@@ -156,9 +163,9 @@ pub fn make(
     };
     kernel_args_notes(&from.kernel_args, facts).iter().for_each(|note| observer.note(note));
     let cmdline = cmdline(from, facts).or_fail(FailureKind::Input)?.to_string();
-    observer.phase(&format!("read       payload {named}"), facts.kernel().size + facts.initramfs().size);
+    observer.phase(&format!("read       payload {named}"), listed.iter().map(|file| file.size).sum());
     let [kernel, initramfs, os_release] =
-        read(source, facts, observer).map_err(|error| payload::failure(named, error))?;
+        read(source, listed, observer).map_err(|error| payload::failure(named, error))?;
     let public = pcr.as_ref().map(|(_, key)| pem("PUBLIC KEY", &public_key_info(key.public_key().bytes())));
     let mut parts = Parts {
         os_release: os_release.as_deref(),
@@ -218,8 +225,7 @@ fn policies(value: PcrValue, phases: &[String], key: &SigningKey) -> Result<Stri
 }
 
 /// Kernel, initramfs and os-release, if it has one. They are what the checksums say.
-fn read(source: &Source, facts: &PayloadFacts, observer: &mut dyn Observer) -> anyhow::Result<[Option<Vec<u8>>; 3]> {
-    let listed = [facts.kernel(), facts.initramfs()];
+fn read(source: &Source, listed: [&FileInfo; 2], observer: &mut dyn Observer) -> anyhow::Result<[Option<Vec<u8>>; 3]> {
     let names = [listed[0].name.as_str(), listed[1].name.as_str(), OS_RELEASE];
     let mut files = [None, None, None];
     source.each(&names, &mut |name, reader| {

@@ -17,8 +17,9 @@ use slipway_core::{
     },
     payload::{
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
+        unified::Unified,
         unused::{TEXTS, is_installed, is_small, is_used},
-        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head, is_initramfs},
+        whole::{HEAD_BYTES, InitramfsWatch, Unbootable, UnifiedWatch, check_head, is_initramfs},
     },
     text::{is_printable, printable},
 };
@@ -28,7 +29,7 @@ const SMALL_FILE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}", INITRAMFS.join(", "), path = path.display())]
+    #[error("{path}: missing; a payload has {KERNEL}, one of {}, and (optional) {ROOTFS} and {UKI}, or {UKI} alone in place of kernel and initramfs", INITRAMFS.join(", "), path = path.display())]
     Missing { path: PathBuf },
     #[error("{path}: missing; only a container image with a payload has one there: name another by {other}", path = path.display())]
     NoneHere {
@@ -89,6 +90,8 @@ pub struct Seen {
     head: Vec<u8>,
     // Whether an initramfs goes on to its end. Of other files the first bytes tell.
     to_its_end: Result<(), Unbootable>,
+    // What is in a unified kernel image.
+    unified: Option<Result<Unified, Unbootable>>,
 }
 
 impl Seen {
@@ -96,15 +99,20 @@ impl Seen {
         let keep = if is_small(name) { SMALL_FILE_BYTES + 1 } else { HEAD_BYTES };
         let mut head = Vec::new();
         let mut watch = is_initramfs(name).then(InitramfsWatch::default);
+        let mut unified = (name == UKI).then(UnifiedWatch::default);
         let (sha256, size) = digest_file(reader, |bytes| {
             if let Some(watch) = &mut watch {
                 watch.see(bytes);
+            }
+            if let Some(unified) = &mut unified {
+                unified.see(bytes);
             }
             let more = bytes.len().min(keep as usize - head.len());
             head.extend_from_slice(&bytes[..more]);
             progress(bytes.len() as u64);
         })?;
-        Ok(Seen { size, sha256, head, to_its_end: watch.map_or(Ok(()), InitramfsWatch::finish) })
+        let to_its_end = watch.map_or(Ok(()), InitramfsWatch::finish);
+        Ok(Seen { size, sha256, head, to_its_end, unified: unified.map(UnifiedWatch::finish) })
     }
 
     pub fn small(&self) -> Option<&[u8]> {
@@ -132,6 +140,17 @@ pub struct Found {
     /// For messages: a directory, or an image and a directory in it.
     pub place: PathBuf,
     pub files: BTreeMap<String, Seen>,
+}
+
+/// Whether a system boots from files of these names, in this order.
+fn is_complete(names: &[&str], unified: bool) -> bool {
+    match *names {
+        [KERNEL, initramfs, ref rest @ ..] if INITRAMFS.contains(&initramfs) => {
+            !unified && matches!(rest, [] | [ROOTFS] | [UKI] | [ROOTFS, UKI])
+        }
+        [UKI] | [ROOTFS, UKI] => unified,
+        _ => false,
+    }
 }
 
 impl Found {
@@ -179,6 +198,7 @@ impl Found {
             arch,
             version: self.version()?,
             epoch,
+            unified: self.unified(&files)?,
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
@@ -195,15 +215,10 @@ impl Found {
         let wrong = |why: String| PayloadError::Manifest { path: self.place.join(MANIFEST), why };
         let manifest = Manifest::parse(text).map_err(wrong)?;
         let names: Vec<_> = manifest.files.iter().map(|f| f.name.as_str()).collect();
-        let fits = match names[..] {
-            [KERNEL, initramfs, ref rest @ ..] if INITRAMFS.contains(&initramfs) => {
-                matches!(rest, [] | [ROOTFS] | [UKI] | [ROOTFS, UKI])
-            }
-            _ => false,
-        };
-        if !fits {
+        if !is_complete(&names, manifest.unified.is_some()) {
             return Err(wrong(format!(
-                "it lists {:?}: a payload has {KERNEL}, one initramfs and optionally {ROOTFS} and {UKI}",
+                "it lists {:?}: a payload has {KERNEL}, one initramfs and optionally {ROOTFS} and {UKI}, or {UKI} and what \
+                 `installer checksum` says of it",
                 names.join(", ")
             )));
         }
@@ -238,13 +253,14 @@ impl Found {
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
-        let Manifest { arch, version, epoch, files, .. } = manifest;
+        let Manifest { arch, version, epoch, files, unified, .. } = manifest;
         Ok(Some(PayloadFacts {
             source: source.to_string(),
             arch,
             version,
             epoch,
             files,
+            unified,
             cmdline,
             checksums: true,
             image: None,
@@ -278,9 +294,23 @@ impl Found {
     fn names(&self) -> Result<Vec<&'static str>, PayloadError> {
         let exists = |name: &&str| self.files.contains_key(*name);
         let missing = |name| PayloadError::Missing { path: self.place.join(name) };
-        let kernel = Some(KERNEL).filter(exists).ok_or_else(|| missing(KERNEL))?;
-        let initramfs = INITRAMFS.into_iter().find(exists).ok_or_else(|| missing(INITRAMFS[0]))?;
-        Ok([kernel, initramfs].into_iter().chain([ROOTFS, UKI].into_iter().filter(exists)).collect())
+        let beside = [ROOTFS, UKI].into_iter().filter(exists);
+        let separate = match (Some(KERNEL).filter(exists), INITRAMFS.into_iter().find(exists)) {
+            (Some(kernel), Some(initramfs)) => vec![kernel, initramfs],
+            (None, None) if exists(&UKI) => vec![],
+            (None, _) => return Err(missing(KERNEL)),
+            (_, None) => return Err(missing(INITRAMFS[0])),
+        };
+        Ok(separate.into_iter().chain(beside).collect())
+    }
+
+    /// What is in the unified kernel image, if kernel and initramfs are nowhere else.
+    fn unified(&self, files: &[FileInfo]) -> Result<Option<Unified>, PayloadError> {
+        if files.iter().any(|file| file.name == KERNEL) {
+            return Ok(None);
+        }
+        let seen = self.files.get(UKI).and_then(|seen| seen.unified.clone());
+        seen.transpose().map_err(|why| self.unbootable(UKI, why))
     }
 
     fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {

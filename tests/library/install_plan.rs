@@ -27,6 +27,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         version: Some("1.2.3".to_owned()),
         epoch: 0,
         files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
+        unified: None,
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
         image: None,

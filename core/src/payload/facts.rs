@@ -5,6 +5,7 @@ use crate::prelude::*;
 use super::{
     manifest::{FileInfo, Manifest, ROOTFS},
     signer::Signer,
+    unified::Unified,
 };
 use crate::{
     digest::Sha256,
@@ -22,8 +23,11 @@ pub struct PayloadFacts {
     pub version: Option<String>,
     /// That of its manifest.json, see [`Manifest::epoch`]. It counts only if it was signed.
     pub epoch: u32,
-    /// Kernel, initramfs and, if there are such, squashfs and unified kernel image: always in this order.
+    /// Kernel, initramfs and, if there are such, squashfs and unified kernel image: always in this order. The first two are
+    /// not there if they are in the unified kernel image alone.
     pub files: Vec<FileInfo>,
+    /// What is in the unified kernel image, if kernel and initramfs are no files.
+    pub unified: Option<Unified>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
     /// Whether it has a SHA256SUMS, which then agreed.
@@ -40,14 +44,9 @@ impl PayloadFacts {
         (!self.signed_by.is_empty()).then_some(self.epoch)
     }
 
-    /// The kernel.
-    pub fn kernel(&self) -> &FileInfo {
-        &self.files[0]
-    }
-
-    /// The initramfs.
-    pub fn initramfs(&self) -> &FileInfo {
-        &self.files[1]
+    /// Kernel and initramfs, if they are files.
+    pub fn separate(&self) -> Option<[&FileInfo; 2]> {
+        self.unified.is_none().then(|| [&self.files[0], &self.files[1]])
     }
 
     /// What boots: kernel, initramfs and, if there is one, the unified kernel image.
@@ -76,6 +75,7 @@ impl PayloadFacts {
             epoch: self.epoch,
             arch: self.arch,
             files: self.files.clone(),
+            unified: self.unified.clone(),
             cmdline: self.cmdline.clone(),
             kernel_args: None,
             image: None,

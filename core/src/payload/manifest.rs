@@ -5,6 +5,7 @@ use crate::prelude::*;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::unified::{Sectors, Unified};
 use crate::kernel::arch::Arch;
 use crate::{
     boot::{env_block::EnvBlock, slot_cfg},
@@ -57,8 +58,12 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u32,
     pub arch: Arch,
-    /// Kernel, initramfs, squashfs and unified kernel image, in this order; the last two if there are any.
+    /// Kernel, initramfs, squashfs and unified kernel image, in this order; the last two if there are any. The first two may
+    /// be in the unified kernel image alone.
     pub files: Vec<FileInfo>,
+    /// What is in the unified kernel image, if kernel and initramfs are no files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unified: Option<Unified>,
     /// In a slot: the kernel command line, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
@@ -161,12 +166,21 @@ fn sums(files: &[FileInfo]) -> Sums {
     Sums(files.iter().map(|f| (f.name.clone(), f.sha256)).collect())
 }
 
+/// Where GRUB finds kernel and initramfs of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are what their names say")]
+pub enum GrubLoads {
+    /// Files of these names.
+    Files { kernel: String, initrd: String },
+    /// Parts of the unified kernel image.
+    Unified { kernel: Sectors, initrd: Sectors },
+}
+
 /// `slot.cfg`: a GRUB environment block that GRUB only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotCfg {
-    pub kernel: String,
-    pub initrd: String,
+    pub loads: GrubLoads,
     /// Kernel arguments, each quoted as a word of GRUB's script language.
     pub args: String,
     /// Disk GUID, which GRUB passes to the kernel as `slipway.disk`.
@@ -176,13 +190,17 @@ pub struct SlotCfg {
 impl SlotCfg {
     /// As the text of the file.
     pub fn render(&self) -> String {
-        EnvBlock::new([
-            ("kernel", format!("/{}", self.kernel)),
-            ("initrd", format!("/{}", self.initrd)),
-            ("args", self.args.clone()),
-            ("guid", self.disk_guid.to_string()),
-        ])
-        .render()
+        let loads = match &self.loads {
+            GrubLoads::Files { kernel, initrd } => {
+                vec![("kernel", format!("/{kernel}")), ("initrd", format!("/{initrd}"))]
+            }
+            // Names of their own: an earlier GRUB would take sectors of the image for sectors of the slot.
+            GrubLoads::Unified { kernel, initrd } => {
+                vec![("uki", format!("/{UKI}")), ("uki_kernel", kernel.to_string()), ("uki_initrd", initrd.to_string())]
+            }
+        };
+        let rest = [("args", self.args.clone()), ("guid", self.disk_guid.to_string())];
+        EnvBlock::new(loads.into_iter().chain(rest)).render()
     }
 }
 
@@ -217,6 +235,7 @@ mod tests {
             version: Some("1.2.3".into()),
             epoch: 0,
             arch: Arch::Amd64,
+            unified: None,
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
             kernel_args: None,
@@ -247,6 +266,7 @@ mod tests {
             epoch: 0,
             arch: Arch::Amd64,
             files: vec![file(n)],
+            unified: None,
             cmdline: cmdline.map(ToOwned::to_owned),
             kernel_args: None,
             image: None,
@@ -281,11 +301,17 @@ mod tests {
     #[test]
     fn slot_cfg_golden() {
         let cfg = SlotCfg {
-            kernel: KERNEL.into(),
-            initrd: "initramfs.xz".into(),
+            loads: GrubLoads::Files { kernel: KERNEL.into(), initrd: "initramfs.xz".into() },
             args: "'console=ttyS0' 'quiet'".into(),
             disk_guid: Uuid::from_u128(1),
         };
+        let [kernel, initrd] = [(17, 27_708), (30_000, 2)].map(|(first, count)| Sectors { first, count });
+        let unified = SlotCfg { loads: GrubLoads::Unified { kernel, initrd }, ..cfg.clone() };
+        assert_eq!(
+            unified.render(),
+            "# GRUB Environment Block\nuki=/uki.efi\nuki_kernel=17+27708\nuki_initrd=30000+2\n\
+             args='console=ttyS0' 'quiet'\nguid=00000000-0000-0000-0000-000000000001\n"
+        );
         assert_eq!(
             cfg.render(),
             "# GRUB Environment Block\nkernel=/vmlinuz\ninitrd=/initramfs.xz\nargs='console=ttyS0' 'quiet'\n\

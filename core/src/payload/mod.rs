@@ -4,6 +4,7 @@ pub mod facts;
 pub mod image_ref;
 pub mod manifest;
 pub mod signer;
+pub mod unified;
 pub mod unused;
 pub mod version;
 pub mod whole;

@@ -21,7 +21,8 @@ use crate::{
     payload::{
         facts::PayloadFacts,
         manifest::{
-            BOOT_SHA256, FileInfo, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg, system_digest,
+            BOOT_SHA256, FileInfo, GrubLoads, KernelArgs, MANIFEST, Manifest, SHA256SUMS, SLOT_CFG, SlotCfg,
+            system_digest,
         },
     },
 };
@@ -45,6 +46,10 @@ impl SlotContent<'_> {
     }
 
     fn cmdline(&self, slot: Slot) -> Result<Cmdline, Refusal> {
+        // What firmware starts takes no other words, and what GRUB starts out of the same file is the same system.
+        if let Some(unified) = &self.payload.unified {
+            return Ok(Cmdline::parse(&unified.cmdline));
+        }
         let KernelArgs { platform, config, payload_only, firmware, .. } = self.args;
         let platform = Platform::settled(platform)?;
         let Words { own, extra } = Words::of(self.payload, self.args).settled(&|of| self.value(of, slot))?;
@@ -52,6 +57,14 @@ impl SlotContent<'_> {
             (Some(own), true) => Cmdline::parse(&format!("{own} {}", firmware.join(" "))),
             (own, _) => assemble(platform, config, self.arch, own.as_deref(), &extra),
         })
+    }
+
+    fn loads(&self) -> GrubLoads {
+        let PayloadFacts { unified, files, .. } = self.payload;
+        match unified {
+            Some(unified) => GrubLoads::Unified { kernel: unified.kernel, initrd: unified.initramfs },
+            None => GrubLoads::Files { kernel: files[0].name.clone(), initrd: files[1].name.clone() },
+        }
     }
 
     fn value(&self, of: Placeholder, slot: Slot) -> Option<String> {
@@ -80,12 +93,7 @@ impl SlotContent<'_> {
     pub fn volume(&self) -> Result<(Volume, String), Refusal> {
         let payload = self.payload;
         let cmdline = self.cmdline(self.slot)?;
-        let cfg = SlotCfg {
-            kernel: payload.kernel().name.clone(),
-            initrd: payload.initramfs().name.clone(),
-            args: cmdline.quote_for_grub()?,
-            disk_guid: self.disk_guid,
-        };
+        let cfg = SlotCfg { loads: self.loads(), args: cmdline.quote_for_grub()?, disk_guid: self.disk_guid };
         let cmdline = cmdline.to_string();
         let manifest = Manifest {
             cmdline: Some(cmdline.clone()),
@@ -155,10 +163,11 @@ impl Words {
 
 /// Notes on kernel arguments that were asked for and have no effect.
 pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<String> {
-    if !args.payload_only {
+    let unified = payload.unified.as_ref().map(|unified| &unified.cmdline);
+    if !args.payload_only && unified.is_none() {
         return vec![];
     }
-    let Some(own) = &payload.cmdline else {
+    let Some(own) = unified.or(payload.cmdline.as_ref()) else {
         let note = "the payload has no cmdline file to use alone, so the installer builds the kernel command line";
         return vec![note.to_owned()];
     };
@@ -170,10 +179,11 @@ pub fn kernel_args_notes(args: &KernelArgs, payload: &PayloadFacts) -> Vec<Strin
     if said.is_empty() {
         return vec![];
     }
-    vec![format!(
-        "the payload's own cmdline is used alone (grubUseUKICmdline or similar), so these have no effect: {}",
-        said.join(" ")
-    )]
+    let why = match unified {
+        Some(_) => "the payload has no kernel but the one in uki.efi, which brings its command line along",
+        None => "the payload's own cmdline is used alone (grubUseUKICmdline or similar)",
+    };
+    vec![format!("{why}, so these have no effect: {}", said.join(" "))]
 }
 
 /// The FAT32 serial number: the same plan gives the same bytes.

@@ -8,7 +8,7 @@ use slipway_core::{
         cmdline::{Cmdline, MAX_BYTES, assemble},
         platform::Platform,
     },
-    payload::manifest::SlotCfg,
+    payload::manifest::{GrubLoads, SlotCfg},
 };
 use uuid::Uuid;
 
@@ -51,8 +51,8 @@ fn reaches_the_kernel(cmdline: &Cmdline) {
     let Ok(args) = cmdline.quote_for_grub() else { return };
     let shown = cmdline.to_string();
     assert_eq!(&Cmdline::parse(&shown), cmdline, "what is kept in the manifest makes the same line again");
-    let cfg =
-        SlotCfg { kernel: "vmlinuz".into(), initrd: "initramfs.xz".into(), args: args.clone(), disk_guid: Uuid::nil() };
+    let loads = GrubLoads::Files { kernel: "vmlinuz".into(), initrd: "initramfs.xz".into() };
+    let cfg = SlotCfg { loads, args: args.clone(), disk_guid: Uuid::nil() };
     let block = EnvBlock::parse(cfg.render().as_bytes());
     assert_eq!(block.as_ref().and_then(|b| b.get("args")), Some(args.as_str()), "load_env gives the same");
     let line = grub_line(&grub_words(&args));

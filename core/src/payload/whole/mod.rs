@@ -18,6 +18,7 @@ mod uki;
 mod xz;
 
 pub use initramfs::InitramfsWatch;
+pub use uki::UnifiedWatch;
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::kernel::arch::Arch;
@@ -45,6 +46,11 @@ pub enum Unbootable {
     NotInitramfs,
     #[error("not a unified kernel image for UEFI: {0}; `installer uki` makes one")]
     NotUnified(&'static str),
+    #[error(
+        "GRUB cannot read it: {0} does not begin at a multiple of 512 bytes. Put kernel and initramfs beside it, or make it \
+         with `installer uki`"
+    )]
+    NotForGrub(&'static str),
     /// The file ends too early. Sizes are bytes.
     #[error(
         "cut off: by its {what} it has {needs} bytes or more, but there are {has}; copy it again, then run `installer \

@@ -1,8 +1,16 @@
 //! What a unified kernel image is and how long, by its headers (PE/COFF specification; UAPI Group, "Unified Kernel Image").
 //! Whether it is signed the firmware finds out: that takes a key which nobody here has.
 
-use super::{Unbootable, cut, le16, le32};
-use crate::kernel::arch::Arch;
+use crate::prelude::*;
+
+use super::{HEAD_BYTES, Unbootable, cut, le16, le32};
+use crate::{
+    kernel::arch::Arch,
+    payload::unified::{GRUB_SECTOR, Places, Sectors, Unified},
+};
+
+// Linux takes 2 KiB on x86 and arm64.
+const MAX_CMDLINE_BYTES: u64 = 64 << 10;
 
 const SECTION_BYTES: usize = 40;
 /// Without these it is a program, and no system.
@@ -10,6 +18,57 @@ const NEEDED: [&[u8]; 3] = [b".linux\0\0", b".initrd\0", b".cmdline"];
 
 /// `head` are the first [`super::HEAD_BYTES`]: the headers of a stub and of what is added to it have room there.
 pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
+    let (arch, sections) = sections(head)?;
+    for section in &sections {
+        cut("section table", section.from + section.filled, size)?;
+    }
+    for name in NEEDED {
+        find(&sections, name)?;
+    }
+    Ok(arch)
+}
+
+/// Where kernel, initramfs and command line are. An error, too, if GRUB cannot read them there.
+pub fn places(head: &[u8]) -> Result<Places, Unbootable> {
+    let (_, sections) = sections(head)?;
+    let [kernel, initramfs, cmdline] = NEEDED.map(|name| find(&sections, name));
+    let (kernel, initramfs, cmdline) = (kernel?, initramfs?, cmdline?);
+    if cmdline.filled.min(cmdline.bytes) > MAX_CMDLINE_BYTES {
+        return Err(Unbootable::NotUnified("its .cmdline is no kernel command line"));
+    }
+    Ok(Places {
+        kernel: kernel.for_grub("its kernel")?,
+        initramfs: initramfs.for_grub("its initramfs")?,
+        cmdline: cmdline.from..cmdline.from + cmdline.filled.min(cmdline.bytes),
+    })
+}
+
+struct Section {
+    name: [u8; 8],
+    /// Of its content.
+    bytes: u64,
+    /// Of its content and what fills it up.
+    filled: u64,
+    /// Where it begins in the file.
+    from: u64,
+}
+
+impl Section {
+    fn for_grub(&self, what: &'static str) -> Result<Sectors, Unbootable> {
+        let bytes = self.filled.min(self.bytes);
+        if !self.from.is_multiple_of(GRUB_SECTOR) || bytes == 0 {
+            return Err(Unbootable::NotForGrub(what));
+        }
+        Ok(Sectors { first: self.from / GRUB_SECTOR, count: bytes.div_ceil(GRUB_SECTOR) })
+    }
+}
+
+fn find<'s>(sections: &'s [Section], name: &[u8]) -> Result<&'s Section, Unbootable> {
+    let found = sections.iter().find(|section| section.name == *name);
+    found.ok_or(Unbootable::NotUnified("it lacks .linux, .initrd or .cmdline"))
+}
+
+fn sections(head: &[u8]) -> Result<(Arch, Vec<Section>), Unbootable> {
     let not = |why| Unbootable::NotUnified(why);
     let at = le32(head, 0x3c).filter(|_| head.starts_with(b"MZ")).ok_or_else(|| not("no program for UEFI"))?;
     let coff = usize::try_from(at).unwrap_or(usize::MAX);
@@ -25,26 +84,55 @@ pub fn check(head: &[u8], size: u64) -> Result<Arch, Unbootable> {
     let count = le16(head, coff + 6).ok_or_else(short)?;
     let optional = le16(head, coff + 20).ok_or_else(short)?;
     let first = coff + 24 + optional as usize;
-    let mut found = [false; NEEDED.len()];
-    for n in 0..count as usize {
-        let section =
-            head.get(first + n * SECTION_BYTES..).and_then(|rest| rest.get(..SECTION_BYTES)).ok_or_else(short)?;
-        for (name, found) in NEEDED.iter().zip(&mut found) {
-            *found |= section[..8] == **name;
+    let row = |n: usize| head.get(first + n * SECTION_BYTES..).and_then(|rest| rest.first_chunk::<SECTION_BYTES>());
+    let rows = (0..count as usize).map(row).collect::<Option<Vec<_>>>().ok_or_else(short)?;
+    let number = |row: &[u8], at| le32(row, at).unwrap_or_default();
+    let sections = rows.into_iter().map(|row| Section {
+        name: row.first_chunk().copied().unwrap_or_default(),
+        bytes: number(row, 8),
+        filled: number(row, 16),
+        from: number(row, 20),
+    });
+    Ok((arch, sections.collect()))
+}
+
+/// Sees a unified kernel image go by, and keeps its command line.
+#[derive(Clone, Debug, Default)]
+pub struct UnifiedWatch {
+    head: Vec<u8>,
+    seen: u64,
+    cmdline: Vec<u8>,
+}
+
+impl UnifiedWatch {
+    /// The next bytes. The first ones are all headers, or more.
+    pub fn see(&mut self, bytes: &[u8]) {
+        let from = self.seen;
+        self.seen += bytes.len() as u64;
+        let more = bytes.len().min((HEAD_BYTES as usize).saturating_sub(self.head.len()));
+        self.head.extend_from_slice(&bytes[..more]);
+        let Ok(Places { cmdline, .. }) = places(&self.head) else { return };
+        let (begin, end) = (cmdline.start.max(from), cmdline.end.min(self.seen));
+        if begin < end {
+            self.cmdline.extend_from_slice(&bytes[(begin - from) as usize..(end - from) as usize]);
         }
-        let (bytes, from) = (le32(section, 16).unwrap_or_default(), le32(section, 20).unwrap_or_default());
-        cut("section table", from + bytes, size)?;
     }
-    match found {
-        [true, true, true] => Ok(arch),
-        _ => Err(not("it lacks .linux, .initrd or .cmdline")),
+
+    /// After the last byte.
+    pub fn finish(self) -> Result<Unified, Unbootable> {
+        let Places { kernel, initramfs, cmdline } = places(&self.head)?;
+        let text = core::str::from_utf8(&self.cmdline)
+            .ok()
+            .filter(|_| self.cmdline.len() as u64 == cmdline.end - cmdline.start);
+        let text = text.ok_or(Unbootable::NotUnified("its .cmdline is no text"))?;
+        let cmdline = text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned();
+        Ok(Unified { kernel, initramfs, cmdline })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prelude::*;
 
     fn program(machine: u16, sections: &[(&str, u32, u32)]) -> Vec<u8> {
         let mut head = vec![0; 1024];
@@ -57,6 +145,7 @@ mod tests {
         for (n, (name, bytes, from)) in sections.iter().enumerate() {
             let at = 0x80 + 24 + 0xf0 + n * SECTION_BYTES;
             head[at..at + name.len()].copy_from_slice(name.as_bytes());
+            head[at + 8..at + 12].copy_from_slice(&bytes.saturating_sub(12).to_le_bytes());
             head[at + 16..at + 20].copy_from_slice(&bytes.to_le_bytes());
             head[at + 20..at + 24].copy_from_slice(&from.to_le_bytes());
         }
@@ -74,6 +163,45 @@ mod tests {
         assert_eq!(check(&program(0xaa64, &WHOLE), 3072), Ok(Arch::Arm64));
         let huge = program(0x8664, &[(".linux", u32::MAX, u32::MAX)]);
         assert!(matches!(check(&huge, 3072), Err(Unbootable::Cut { .. })));
+    }
+
+    #[test]
+    fn where_grub_finds_its_parts() {
+        let head = program(0x8664, &WHOLE);
+        let places = places(&head).unwrap();
+        assert_eq!((places.kernel.to_string(), places.initramfs.to_string()), ("4+2".to_owned(), "3+1".to_owned()));
+        assert_eq!(places.cmdline, 1024..1524, "without what fills it up");
+        for (n, what) in [(1, "its initramfs"), (2, "its kernel")] {
+            for from in [1537, 2000] {
+                let mut odd = WHOLE;
+                odd[n].2 = from;
+                assert_eq!(super::places(&program(0x8664, &odd)), Err(Unbootable::NotForGrub(what)));
+            }
+        }
+        let mut large = WHOLE;
+        large[0].1 = 1 << 20;
+        assert!(super::places(&program(0x8664, &large)).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_found_however_the_file_comes() {
+        let mut file = program(0x8664, &WHOLE);
+        file.resize(3072, 7);
+        file[1024..1536].fill(0);
+        file[1024..1036].copy_from_slice(b"quiet root=x");
+        for chunk in [1024, 1030, 1100, 3072] {
+            let mut watch = UnifiedWatch::default();
+            file.chunks(chunk).for_each(|bytes| watch.see(bytes));
+            assert_eq!(watch.finish().unwrap().cmdline, "quiet root=x", "{chunk}");
+        }
+        let finish = |bytes: &[u8]| {
+            let mut watch = UnifiedWatch::default();
+            watch.see(bytes);
+            watch.finish()
+        };
+        assert!(finish(&file[..1500]).is_err(), "cut off");
+        file[1030] = 0xff;
+        assert!(finish(&file).is_err(), "no text");
     }
 
     #[test]

@@ -105,6 +105,7 @@ impl Image {
             epoch: 0,
             arch: Arch::Amd64,
             files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
+            unified: None,
             cmdline: None,
             kernel_args: None,
             image: None,

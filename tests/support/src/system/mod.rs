@@ -68,6 +68,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         version: Some(format!("1.{n}.0")),
         epoch: 0,
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
+        unified: None,
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
         image: None,
