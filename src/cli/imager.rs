@@ -20,11 +20,11 @@ A profile is YAML:
   input:
     baseInstaller: {imageRef: registry.example/os:1.2}   # or ociPath, tarballPath; or kernel.path and initramfs.path
   output:
-    kind: image               # or iso, without imageOptions
+    kind: image               # or iso or uki, without imageOptions
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst metal-amd64.iso or metal-amd64-secureboot.iso. `installer image` can make the same image, \
+The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst metal-amd64.iso, metal-amd64-secureboot.iso or metal-amd64-secureboot-uki.efi. `installer image` can make the same image, \
 byte for byte, and can do more. Exit codes: those of `installer`; 3 if a profile or a flag asks for something that Talos' imager can do and \
 this one cannot.";
 
@@ -71,7 +71,7 @@ pub struct ImagerOwn {
     /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Kind of output, image or iso [default: that of the base profile].
+    /// Kind of output: image, iso or uki [default: that of the base profile].
     #[arg(long, value_name = "KIND")]
     pub output_kind: Option<String>,
     /// Container image with the payload [default: the files in /usr/install/ARCH].

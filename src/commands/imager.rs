@@ -20,6 +20,7 @@ use crate::{
         SourceRequest, SystemRequest,
         efi_signer::{EfiSignerRequest, SignedBy},
         image, is_there,
+        uki::{self, FromPayload, Recipe, What},
     },
     payload::{SourceRef, image::LocalRef},
 };
@@ -27,7 +28,10 @@ use slipway_core::{
     disk::meta::parse_tag,
     efi::{enroll_mode::EnrollMode, pcr::PHASES},
     kernel::arch::Arch,
-    media::profile::{DEFAULT_DIR, Draft, EnrolledKeys, Fault, OutputKind, PayloadInput, Profile, SecureBoot},
+    media::{
+        format::ImageKind,
+        profile::{DEFAULT_DIR, Draft, EnrolledKeys, Fault, OutputKind, PayloadInput, Product, Profile, SecureBoot},
+    },
     report::{FailureKind, Observer, Report},
 };
 
@@ -44,17 +48,28 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
         base => of_base(base, &args.own)?,
     };
     progress.text(&profile.to_string());
-    let request = image_request(args, &profile)?;
-    if let Some(source) = &request.system.source.source {
+    let request = match profile.product {
+        Product::Image(kind) => Request::Image(Box::new(image_request(args, &profile, kind)?)),
+        Product::Uki => Request::Uki(Box::new(uki_request(args, &profile))),
+    };
+    if let Some(source) = &source_request(args, &profile).source {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
         .with_context(|| format!("--output {}: cannot create this directory", args.output.display()));
     made.or_fail(FailureKind::Install)?;
-    image::run(&request, progress)
+    match request {
+        Request::Image(request) => image::run(&request, progress),
+        Request::Uki(request) => uki::run(&request, progress).map(|report| Report::Uki(Box::new(report))),
+    }
 }
 
-pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, Failure> {
+enum Request {
+    Image(Box<ImageRequest>),
+    Uki(Box<uki::Request>),
+}
+
+fn source_request(args: &Imager, profile: &Profile) -> SourceRequest {
     let mut registry = args.registry.options();
     let source = match profile.origin.clone() {
         PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
@@ -65,9 +80,34 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             SourceRef::Docker(image)
         }
     };
+    SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() }
+}
+
+fn kernel_args(profile: &Profile) -> KernelArgsRequest {
+    KernelArgsRequest {
+        platform: Some(Some(profile.platform)),
+        config: None,
+        extra: profile.extra_kernel_args.clone(),
+        payload_only: None,
+    }
+}
+
+fn uki_request(args: &Imager, profile: &Profile) -> uki::Request {
+    let arch = profile.arch;
+    let (signer, stub, pcr) = match profile.secure_boot.as_ref().map(|signed| secure_boot(signed, arch)) {
+        Some(SecureBootRequest { signer, stub, pcr }) => (Some(signer), stub, pcr),
+        None => (None, stub(arch), None),
+    };
+    let kernel_args = kernel_args(profile).fresh();
+    let recipe = Recipe { stub, platform: Some(profile.platform), kernel_args, arch, uname: None, pcr };
+    let what = What::Payload(Box::new(FromPayload { source: source_request(args, profile), recipe }));
+    uki::Request { out: args.output.join(profile.file_name()), force: args.force, what, signer }
+}
+
+pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Result<ImageRequest, Failure> {
     let meta = profile.meta.iter().map(|(key, value)| parse_tag(&format!("{key}={value}")));
     Ok(ImageRequest {
-        kind: profile.kind,
+        kind,
         out: args.output.join(profile.file_name()),
         force: args.force,
         disk_bytes: profile.disk.map(|disk| disk.bytes),
@@ -80,7 +120,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             .transpose()?,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
-            source: SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() },
+            source: source_request(args, profile),
             dry_run: false,
             slot_bytes: None,
             sector: profile.disk.map(|disk| disk.sector),
@@ -88,12 +128,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             encrypted: vec![],
             bootable_mbr: false,
             boot_menu: true,
-            kernel_args: KernelArgsRequest {
-                platform: Some(Some(profile.platform)),
-                config: None,
-                extra: profile.extra_kernel_args.clone(),
-                payload_only: None,
-            },
+            kernel_args: kernel_args(profile),
             meta: input(meta.collect())?,
             secure_boot: profile.secure_boot.as_ref().map(|signed| secure_boot(signed, profile.arch)),
             efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
@@ -160,7 +195,7 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
     if let Some(kind) = &own.output_kind {
-        let made = OutputKind::by_name(kind).and_then(|kind| kind.image_kind(None).map(|_| kind));
+        let made = OutputKind::by_name(kind).and_then(|kind| kind.product(None).map(|_| kind));
         draft.kind = Some(made.map_err(|fault| failed("--output-kind", fault))?);
     }
     if let Some(mode) = own.secureboot_enroll_keys.as_deref().filter(|mode| !mode.is_empty()) {

@@ -12,7 +12,7 @@ use slipway_core::{
     kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
-        profile::{DiskOptions, Draft, EnrolledKeys, Fault, PayloadInput, Profile, SecureBoot},
+        profile::{DiskOptions, Draft, EnrolledKeys, Fault, PayloadInput, Product, Profile, SecureBoot},
     },
     units::{GIB, SectorSize},
 };
@@ -23,10 +23,11 @@ use slipway_test_support::fixtures::FULL_PROFILE;
 fn means(imager: &[&str], profile: &str, image: &[&str]) {
     let imager = Imager::try_parse_from([&["imager", "-"], imager].concat()).unwrap();
     let (profile, _) = Profile::parse(profile.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{profile}"));
+    let Product::Image(kind) = profile.product else { panic!("no image") };
     let cli = Cli::try_parse_from([&["installer", "image"], image].concat()).unwrap();
     let Verb::Image(expected) = cli.verb else { panic!("no image") };
     let expected = image_request(&expected, Environment::default()).unwrap();
-    assert_eq!(imager_request(&imager, &profile).unwrap(), expected);
+    assert_eq!(imager_request(&imager, &profile, kind).unwrap(), expected);
 }
 
 #[test]
@@ -184,11 +185,13 @@ fn base_profiles() {
         );
     }
     assert_eq!(made("iso"), Ok(("metal-amd64.iso".to_owned(), None)));
-    for name in ["gcp", "installer", "metal-uki"] {
+    for name in ["gcp", "installer"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
+    assert_eq!(made("metal-uki"), Ok(("metal-amd64-uki.efi".to_owned(), None)));
+    assert_eq!(made("secureboot-metal-uki"), Ok(("metal-amd64-secureboot-uki.efi".to_owned(), None)));
     assert_eq!(made("secureboot-iso").unwrap().0, "metal-amd64-secureboot.iso");
-    for name in ["secureboot-installer", "secureboot-metal-uki", "secureboot-gcp"] {
+    for name in ["secureboot-installer", "secureboot-gcp"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
     assert_eq!(made("secureboot-metal").unwrap().0, "metal-amd64-secureboot.raw.zst");
@@ -291,6 +294,23 @@ fn a_signed_iso_brings_keys() {
     }
 }
 
+#[test]
+fn a_uki_has_no_disk_and_is_not_compressed() {
+    let based = "baseProfileName: metal\narch: amd64\n";
+    for (keys, what) in [
+        ("kind: uki", "output.outFormat: firmware starts no compressed unified kernel image: write raw"),
+        ("kind: uki, outFormat: raw, imageOptions: {diskSize: 1}", "which has no disk in it: drop this"),
+        ("kind: uki, outFormat: raw, isoOptions: {bootloader: grub}", "the output is not an ISO"),
+    ] {
+        let error = Profile::parse(format!("{based}output: {{{keys}}}\n").as_bytes()).unwrap_err();
+        assert!(matches!(&error.fault, Fault::Wrong(text) if text.contains(what)), "{error}");
+    }
+    let read = |text: String| Profile::parse(text.as_bytes()).unwrap().0;
+    let signed = read(format!("{based}secureboot: true\noutput: {{kind: uki, outFormat: raw}}\n"));
+    assert_eq!(signed, read("baseProfileName: secureboot-metal-uki\narch: amd64\n".to_owned()));
+    assert_eq!(read(signed.to_string()), signed);
+}
+
 /// What asks for nothing that counts is said.
 #[test]
 fn what_is_ignored() {
@@ -309,7 +329,7 @@ fn the_printed_profile() {
         extra_kernel_args: vec!["console=ttyS1,115200".into(), "-quiet".into(), "on".into(), "a=\"b c\"".into()],
         meta: vec![(10, "one\ntwo\u{7}".into()), (12, String::new())],
         origin: PayloadInput::Registry { image: "r.example/os:1.2".parse().unwrap(), insecure: true },
-        kind: ImageKind::Raw,
+        product: Product::Image(ImageKind::Raw),
         disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
         secure_boot: None,
@@ -353,7 +373,7 @@ fn the_printed_profile_of_an_iso() {
         extra_kernel_args: vec![],
         meta: vec![],
         origin: PayloadInput::Directory("/files".into()),
-        kind: ImageKind::Iso,
+        product: Product::Image(ImageKind::Iso),
         disk: None,
         compression: None,
         secure_boot: None,
@@ -404,7 +424,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             extra_kernel_args,
             meta: if kind == ImageKind::Iso { vec![] } else { meta },
             origin,
-            kind,
+            product: Product::Image(kind),
             disk: (kind != ImageKind::Iso).then_some(DiskOptions {
                 bytes,
                 sector: if large { SectorSize::S4096 } else { SectorSize::S512 },

@@ -241,7 +241,7 @@ const WRONG: [(&str, &str); 40] = [
 ];
 
 /// Profiles that ask for what is not done, behind the same.
-const UNDONE: [(&str, &str); 23] = [
+const UNDONE: [(&str, &str); 22] = [
     (
         "secureboot: true\ninput: {secureboot: {secureBootSigner: {azureVaultURL: x}}}",
         "line 4, column 56: input.secureboot.secureBootSigner.azureVaultURL: keys in a key service are not supported",
@@ -292,7 +292,6 @@ const UNDONE: [(&str, &str); 23] = [
     ("output: {kind: initramfs}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: cmdline}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: installer}", "line 3, column 16: output.kind: container images are made by"),
-    ("output: {kind: uki}", "line 3, column 16: output.kind: unified kernel images are not made"),
     ("output: {outFormat: .tar.gz}", "line 3, column 21: output.outFormat: .tar.gz is not made"),
     (
         "output: {kind: iso, isoOptions: {sdBootEnrollKeys: force}}",
@@ -300,7 +299,7 @@ const UNDONE: [(&str, &str); 23] = [
     ),
     (
         "customization: {metaContents: [{key: 10, value: x}]}\noutput: {kind: iso}",
-        "line 3, column 31: customization.metaContents: an ISO has no META: give it to the installer",
+        "line 3, column 31: customization.metaContents: only a disk has META: give it to the installer",
     ),
     (
         "output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: 'compat=1.1,cluster_size=8k'}}",
@@ -367,8 +366,6 @@ fn profiles_that_ask_for_what_is_not_done() {
     for (base, expected) in [
         ("gcp", "baseProfileName: .tar.gz is not made"),
         ("installer", "baseProfileName: container images are made by"),
-        ("metal-uki", "baseProfileName: unified kernel images are not made"),
-        ("secureboot-metal-uki", "baseProfileName: unified kernel images are not made here"),
     ] {
         let profile = format!("arch: amd64\nbaseProfileName: {base}\n");
         refused(&world, &["-"], &profile, UNSUPPORTED, &[&format!("line 2, column 18: {expected}")]);
@@ -468,7 +465,7 @@ fn an_iso_by_flags() {
         // What is shown before is the whole profile.
         refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);
     }
-    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: an ISO has no META"]);
+    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: only a disk has META"]);
     let expected = "the base profile iso: output.imageOptions.diskFormat is missing: add it, or start from a base";
     refused(&world, &["iso", "--output-kind=image"], "", INPUT, &[expected]);
 }

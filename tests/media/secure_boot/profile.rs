@@ -83,3 +83,30 @@ fn a_profile_makes_a_signed_iso_that_brings_its_keys() {
         assert!(fs::read(taken.join(name)).unwrap() == fs::read(known.join(name)).unwrap(), "{name}");
     }
 }
+
+/// What `installer uki` makes of the payload, signed or not.
+#[test]
+fn a_profile_makes_a_unified_kernel_image() {
+    let world = world();
+    let (ours, other) = (Key::rsa(&world, "ours"), Key::rsa(&world, "other"));
+    let pcr = format!("--pcr-key={}", ours.key.display());
+    let signed = [&ours.args()[..], &[pcr]].concat();
+    let plain = input(&world, &ours, "").split("  secureboot:").next().unwrap().to_owned();
+    for (base, name, input, extra) in [
+        ("secureboot-metal-uki", "metal-amd64-secureboot-uki.efi", input(&world, &ours, ""), signed),
+        ("metal-uki", "metal-amd64-uki.efi", plain, vec![]),
+    ] {
+        let keys = "customization: {extraKernelArgs: [x=1]}";
+        let profile = format!("baseProfileName: {base}\narch: amd64\n{keys}\n{input}");
+        Outcome::of(&mut imager(&world, &["-"], &profile)).succeeds().says(&["\n  kind: uki\n"]);
+        let (made, expected) = (world.path(&format!("out/{name}")), world.path("expected.efi"));
+        let arguments = ["--platform=metal", "--extra-kernel-arg=x=1", "--force"];
+        Outcome::of(uki_command(&world, &expected, &arguments).args(&extra)).succeeds();
+        tool!("cmp", &expected, &made);
+        assert!(text(section(&world, &made, ".cmdline")).ends_with(" x=1"));
+        for (key, good) in [(&ours, !extra.is_empty()), (&other, false)] {
+            let judged = program("sbverify").arg("--cert").arg(&key.certificate).arg(&made).output().unwrap();
+            assert_eq!(judged.status.success(), good, "{name}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    DiskOptions, EnrolledKeys, Fault, OutFormat, OutputKind, PayloadInput, Profile, SecureBoot,
+    DiskOptions, EnrolledKeys, Fault, OutFormat, OutputKind, PayloadInput, Product, Profile, SecureBoot,
     secure_boot::{NO_KEYS_ON_IT, NOT_GRUB},
 };
 use crate::{
@@ -45,10 +45,10 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Set the META tags, once the kind is known. An ISO has no META; Talos' ISOs pass the tags on to the installer.
+    /// Set the META tags, once the kind is known. Only a disk has META; Talos' ISOs pass the tags on to the installer.
     pub fn set_meta(&mut self, tags: Vec<(u8, String)>) -> Result<(), Fault> {
-        if self.kind == Some(OutputKind::Iso) && !tags.is_empty() {
-            let what = "an ISO has no META: give it to the installer that writes the disk, by --meta, or by the kernel \
+        if matches!(self.kind, Some(OutputKind::Iso | OutputKind::Uki)) && !tags.is_empty() {
+            let what = "only a disk has META: give it to the installer that writes the disk, by --meta, or by the kernel \
                         argument talos.environment=INSTALLER_META_BASE64=... where machined runs it";
             return Err(Fault::Unsupported(what.to_owned()));
         }
@@ -88,31 +88,37 @@ impl Draft {
     /// Fill in the defaults, or say which key is missing.
     pub fn settle(self) -> Result<Profile, Fault> {
         let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
-        let kind = required(self.kind, "output.kind")?.image_kind(self.disk_format)?;
-        let kind = required(kind, "output.imageOptions.diskFormat")?;
+        let product = required(self.kind, "output.kind")?.product(self.disk_format)?;
+        let product = required(product, "output.imageOptions.diskFormat")?;
         if self.secure_boot.is_some() && self.efi_loader == Some(EfiLoader::Grub) {
             return Err(Fault::Wrong(format!("output.imageOptions.bootloader: {}", NOT_GRUB)));
         }
-        let disk = match kind.live() {
-            Some(_) => None,
-            None => Some(DiskOptions {
+        let disk = match product {
+            Product::Uki => None,
+            Product::Image(kind) if kind.live().is_some() => None,
+            Product::Image(_) => Some(DiskOptions {
                 bytes: required(self.disk_bytes, "output.imageOptions.diskSize")?,
                 sector: self.sector.unwrap_or(SectorSize::S512),
                 efi_loader: self.efi_loader.unwrap_or_default(),
             }),
         };
         let enroll = self.brings_keys().then(|| self.enroll.unwrap_or(EnrollMode::IfSafe));
+        let compression = required(self.out_format, "output.outFormat")?.compression()?;
+        if product == Product::Uki && compression.is_some() {
+            let what = "firmware starts no compressed unified kernel image: write raw";
+            return Err(Fault::Wrong(format!("output.outFormat: {what}")));
+        }
         Ok(Profile {
             arch,
             platform: required(self.platform, "platform")?,
             extra_kernel_args: self.extra_kernel_args,
             meta: self.meta,
             origin: self.origin.unwrap_or_else(|| PayloadInput::default_of(arch)),
-            kind,
+            product,
             disk,
             enroll,
             secure_boot: self.secure_boot,
-            compression: required(self.out_format, "output.outFormat")?.compression()?,
+            compression,
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use core::fmt::{self, Write as _};
 
 use super::{
-    DiskOptions, EnrolledKeys, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile, SecureBoot,
+    DiskOptions, EnrolledKeys, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Product, Profile, SecureBoot,
     output::{DUAL_BOOT, GRUB, format_name, loader_name},
     secure_boot::FILES,
 };
@@ -33,16 +33,17 @@ impl fmt::Display for Profile {
         self.origin.fmt(f)?;
         self.secure_boot.iter().try_for_each(|signed| signed.fmt(f))?;
         writeln!(f, "output:")?;
-        match self.disk {
-            Some(DiskOptions { bytes, sector, efi_loader }) => {
+        match (self.product, self.disk) {
+            (Product::Image(kind), Some(DiskOptions { bytes, sector, efi_loader })) => {
                 writeln!(f, "  kind: image\n  imageOptions:\n    diskSize: {bytes}")?;
-                writeln!(f, "    diskFormat: {}", format_name(self.kind))?;
+                writeln!(f, "    diskFormat: {}", format_name(kind))?;
                 writeln!(f, "    diskSectorSize: {}", sector.bytes())?;
                 writeln!(f, "    bootloader: {}", loader_name(efi_loader))?;
             }
-            None => {
+            (Product::Uki, _) => writeln!(f, "  kind: uki")?,
+            (Product::Image(kind), None) => {
                 let loader = if self.secure_boot.is_some() { DUAL_BOOT } else { GRUB };
-                writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {loader}", format_name(self.kind))?;
+                writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {loader}", format_name(kind))?;
                 self.enroll.iter().try_for_each(|mode| writeln!(f, "    sdBootEnrollKeys: \"{mode}\""))?;
             }
         }

@@ -239,14 +239,17 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     field.only(&OUTPUT)?;
     if let Some(kind) = field.get("kind")? {
         let known = at(&kind, OutputKind::by_name(kind.text()?))?;
-        at(&kind, known.image_kind(None))?;
+        at(&kind, known.product(None))?;
         draft.kind = Some(known);
     }
     if let Some(options) = field.get("imageOptions")? {
         image_options(&options, draft)?;
-        if draft.kind == Some(OutputKind::Iso) {
-            no_effect(&options, &IMAGE_OPTIONS, "the output is an ISO, which has no disk in it: drop this")?;
-        }
+        let why = match draft.kind {
+            Some(OutputKind::Iso) => Some("the output is an ISO, which has no disk in it: drop this"),
+            Some(OutputKind::Uki) => Some("the output is a unified kernel image, which has no disk in it: drop this"),
+            _ => None,
+        };
+        why.map_or(Ok(()), |why| no_effect(&options, &IMAGE_OPTIONS, why))?;
     }
     if let Some(options) = field.get("isoOptions")? {
         options.only(&ISO_OPTIONS)?;
