@@ -20,11 +20,11 @@ A profile is YAML:
   input:
     baseInstaller: {imageRef: registry.example/os:1.2}   # or ociPath, tarballPath; or kernel.path and initramfs.path
   output:
-    kind: image               # or iso, without imageOptions
+    kind: image               # or iso or uki, without imageOptions
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst or metal-amd64.iso. `installer image` can make the same image, \
+The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst metal-amd64.iso, metal-amd64-secureboot.iso or metal-amd64-secureboot-uki.efi. `installer image` can make the same image, \
 byte for byte, and can do more. Exit codes: those of `installer`; 3 if a profile or a flag asks for something that Talos' imager can do and \
 this one cannot.";
 
@@ -71,7 +71,7 @@ pub struct ImagerOwn {
     /// META tag KEY=VALUE. KEY is 1 to 255 in decimal, hex (0x…) or octal (0…). Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub meta: Vec<String>,
-    /// Kind of output, image or iso [default: that of the base profile].
+    /// Kind of output: image, iso or uki [default: that of the base profile].
     #[arg(long, value_name = "KIND")]
     pub output_kind: Option<String>,
     /// Container image with the payload [default: the files in /usr/install/ARCH].
@@ -80,6 +80,13 @@ pub struct ImagerOwn {
     /// Do not check the registry's certificate, like --tls-verify=false.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub insecure: bool,
+    /// For secureboot-iso: when the medium puts its keys into firmware in setup mode: if-safe, manual, force or off
+    /// [default: if-safe].
+    #[arg(long, value_name = "MODE")]
+    pub secureboot_enroll_keys: Option<String>,
+    /// For secureboot-iso: enrol Microsoft's certificates, too.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub secureboot_include_well_known_certs: bool,
 }
 
 /// Flags of Talos' imager for what this one cannot do. They are refused unless their value is empty or `false`, which
@@ -100,14 +107,10 @@ pub struct ImagerUnsupported {
     pub overlay_option: Vec<String>,
     #[arg(long, hide = true)]
     pub embedded_config_path: Vec<String>,
-    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub secureboot_include_well_known_certs: Vec<String>,
     #[arg(long, hide = true)]
     pub secureboot_signer_address: Vec<String>,
     #[arg(long, hide = true)]
     pub pcr_signer_address: Vec<String>,
-    #[arg(long, hide = true)]
-    pub secureboot_enroll_keys: Vec<String>,
 }
 
 impl ImagerOwn {
@@ -121,6 +124,8 @@ impl ImagerOwn {
             ("--output-kind", self.output_kind.is_some()),
             ("--base-installer-image", self.base_installer_image.is_some()),
             ("--insecure", self.insecure),
+            ("--secureboot-enroll-keys", self.secureboot_enroll_keys.as_deref().is_some_and(|mode| !mode.is_empty())),
+            ("--secureboot-include-well-known-certs", self.secureboot_include_well_known_certs),
         ];
         flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
     }
@@ -137,10 +142,8 @@ impl ImagerUnsupported {
             ("--overlay-image", &self.overlay_image),
             ("--overlay-option", &self.overlay_option),
             ("--embedded-config-path", &self.embedded_config_path),
-            ("--secureboot-include-well-known-certs", &self.secureboot_include_well_known_certs),
             ("--secureboot-signer-address", &self.secureboot_signer_address),
             ("--pcr-signer-address", &self.pcr_signer_address),
-            ("--secureboot-enroll-keys", &self.secureboot_enroll_keys),
         ];
         let asks = |values: &[String]| values.iter().any(|value| !matches!(value.as_str(), "" | "false"));
         flags.into_iter().find(|(_, values)| asks(values)).map(|(flag, _)| flag)

@@ -53,9 +53,11 @@ pub fn keys(args: KeysArgs, observer: &mut dyn Observer) -> Result<Report, Failu
         dir: args.dir,
         signer: args.signer.request(),
         common_name: args.common_name,
-        db: args.db_certificate,
-        kek: args.kek_certificate,
-        well_known: args.include_well_known_certs,
+        others: keys::Others {
+            db: args.db_certificate,
+            kek: args.kek_certificate,
+            well_known: args.include_well_known_certs,
+        },
         revoke: args.revoke,
         time: input(source_date_epoch(now))?,
     };

@@ -11,7 +11,7 @@ use super::{defaults::Defaults, input};
 use crate::{
     cli::{ImageArgs, environment::Environment},
     error::Failure,
-    ops::{EnrollFrom, ImageRequest, image},
+    ops::{EnrollFrom, ImageRequest, KeyFiles, MediumKeys, image},
 };
 
 /// The time in an image if `SOURCE_DATE_EPOCH` is not set: 2026-01-01 00:00:00 UTC.
@@ -29,9 +29,10 @@ pub fn image_request(args: &ImageArgs, environment: Environment) -> Result<Image
         disk_bytes: args.disk_size.map(|size| size.0),
         seed: args.seed.clone(),
         container: args.container.clone(),
-        enroll: args.enroll.enroll_from.clone().map(|dir| {
+        enroll: args.enroll.enroll_from.as_deref().map(|dir| {
             // Nobody may be there who could be asked.
-            EnrollFrom { dir, mode: args.enroll.enroll_keys.unwrap_or(EnrollMode::IfSafe) }
+            let keys = MediumKeys::Files(KeyFiles::of(dir));
+            EnrollFrom { keys, mode: args.enroll.enroll_keys.unwrap_or(EnrollMode::IfSafe) }
         }),
         time: input(source_date_epoch(TIME))?,
         system: args.system.signed_request(&args.secure_boot, &Defaults::environment(environment))?,

@@ -1,6 +1,9 @@
 //! `imager`, the program's other name: makes the image that a profile describes.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, anyhow};
 
@@ -13,17 +16,22 @@ use crate::{
     cli::{Imager, ImagerOwn, Tracker},
     error::{Failure, OrFail as _},
     ops::{
-        ImageRequest, KernelArgsRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+        EnrollFrom, ImageRequest, KernelArgsRequest, KeyFiles, MediumKeys, PcrRequest, SecureBootRequest,
+        SourceRequest, SystemRequest,
         efi_signer::{EfiSignerRequest, SignedBy},
         image, is_there,
+        uki::{self, FromPayload, Recipe, What},
     },
     payload::{SourceRef, image::LocalRef},
 };
 use slipway_core::{
     disk::meta::parse_tag,
-    efi::pcr::PHASES,
+    efi::{enroll_mode::EnrollMode, pcr::PHASES},
     kernel::arch::Arch,
-    media::profile::{Draft, Fault, OutputKind, PayloadInput, Profile, SecureBoot},
+    media::{
+        format::ImageKind,
+        profile::{DEFAULT_DIR, Draft, EnrolledKeys, Fault, OutputKind, PayloadInput, Product, Profile, SecureBoot},
+    },
     report::{FailureKind, Observer, Report},
 };
 
@@ -40,17 +48,28 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
         base => of_base(base, &args.own)?,
     };
     progress.text(&profile.to_string());
-    let request = image_request(args, &profile)?;
-    if let Some(source) = &request.system.source.source {
+    let request = match profile.product {
+        Product::Image(kind) => Request::Image(Box::new(image_request(args, &profile, kind)?)),
+        Product::Uki => Request::Uki(Box::new(uki_request(args, &profile))),
+    };
+    if let Some(source) = &source_request(args, &profile).source {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
         .with_context(|| format!("--output {}: cannot create this directory", args.output.display()));
     made.or_fail(FailureKind::Install)?;
-    image::run(&request, progress)
+    match request {
+        Request::Image(request) => image::run(&request, progress),
+        Request::Uki(request) => uki::run(&request, progress).map(|report| Report::Uki(Box::new(report))),
+    }
 }
 
-pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, Failure> {
+enum Request {
+    Image(Box<ImageRequest>),
+    Uki(Box<uki::Request>),
+}
+
+fn source_request(args: &Imager, profile: &Profile) -> SourceRequest {
     let mut registry = args.registry.options();
     let source = match profile.origin.clone() {
         PayloadInput::Directory(dir) => SourceRef::Dir(dir.into()),
@@ -61,18 +80,47 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             SourceRef::Docker(image)
         }
     };
+    SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() }
+}
+
+fn kernel_args(profile: &Profile) -> KernelArgsRequest {
+    KernelArgsRequest {
+        platform: Some(Some(profile.platform)),
+        config: None,
+        extra: profile.extra_kernel_args.clone(),
+        payload_only: None,
+    }
+}
+
+fn uki_request(args: &Imager, profile: &Profile) -> uki::Request {
+    let arch = profile.arch;
+    let (signer, stub, pcr) = match profile.secure_boot.as_ref().map(|signed| secure_boot(signed, arch)) {
+        Some(SecureBootRequest { signer, stub, pcr }) => (Some(signer), stub, pcr),
+        None => (None, stub(arch), None),
+    };
+    let kernel_args = kernel_args(profile).fresh();
+    let recipe = Recipe { stub, platform: Some(profile.platform), kernel_args, arch, uname: None, pcr };
+    let what = What::Payload(Box::new(FromPayload { source: source_request(args, profile), recipe }));
+    uki::Request { out: args.output.join(profile.file_name()), force: args.force, what, signer }
+}
+
+pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Result<ImageRequest, Failure> {
     let meta = profile.meta.iter().map(|(key, value)| parse_tag(&format!("{key}={value}")));
     Ok(ImageRequest {
-        kind: profile.kind,
+        kind,
         out: args.output.join(profile.file_name()),
         force: args.force,
         disk_bytes: profile.disk.map(|disk| disk.bytes),
         seed: None,
         container: None,
-        enroll: None,
+        enroll: profile
+            .enroll
+            .zip(profile.secure_boot.as_ref())
+            .map(|(mode, signed)| enroll_from(mode, &signed.enrolled, Path::new(DEFAULT_DIR)))
+            .transpose()?,
         time: input(source_date_epoch(TIME))?,
         system: SystemRequest {
-            source: SourceRequest { source: Some(source), strict: false, registry, trust: args.trust.request() },
+            source: source_request(args, profile),
             dry_run: false,
             slot_bytes: None,
             sector: profile.disk.map(|disk| disk.sector),
@@ -80,12 +128,7 @@ pub fn image_request(args: &Imager, profile: &Profile) -> Result<ImageRequest, F
             encrypted: vec![],
             bootable_mbr: false,
             boot_menu: true,
-            kernel_args: KernelArgsRequest {
-                platform: Some(Some(profile.platform)),
-                config: None,
-                extra: profile.extra_kernel_args.clone(),
-                payload_only: None,
-            },
+            kernel_args: kernel_args(profile),
             meta: input(meta.collect())?,
             secure_boot: profile.secure_boot.as_ref().map(|signed| secure_boot(signed, profile.arch)),
             efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
@@ -101,6 +144,30 @@ fn secure_boot(signed: &SecureBoot, arch: Arch) -> SecureBootRequest {
         stub: signed.stub.clone().map_or_else(|| stub(arch), PathBuf::from),
         pcr: Some(PcrRequest { key: signed.pcr_key.clone().into(), phases: PHASES.map(str::to_owned).to_vec() }),
     }
+}
+
+/// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough, and are named by whoever
+/// reads them.
+fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<EnrollFrom, Failure> {
+    let keys = match keys {
+        EnrolledKeys::Files([pk, kek, db]) => {
+            MediumKeys::Files(KeyFiles { pk: pk.into(), kek: kek.into(), db: db.into() })
+        }
+        EnrolledKeys::Own { well_known } => {
+            let files = KeyFiles::of(dir);
+            let there = [&files.pk, &files.kek, &files.db].into_iter().find(|file| file.symlink_metadata().is_ok());
+            match there {
+                None => MediumKeys::Signers { well_known: *well_known },
+                Some(file) if *well_known => {
+                    let why = "Microsoft's certificates can only be added to keys that are made here: `installer keys \
+                               --include-well-known-certs` makes files with them";
+                    return input(Err(format!("{}: {why}", file.display())));
+                }
+                Some(_) => MediumKeys::Files(files),
+            }
+        }
+    };
+    Ok(EnrollFrom { keys, mode })
 }
 
 fn of_stdin(own: &ImagerOwn, progress: &mut dyn Observer) -> Result<Profile, Failure> {
@@ -128,8 +195,14 @@ fn of_base(name: &str, own: &ImagerOwn) -> Result<Profile, Failure> {
     }
     draft.extra_kernel_args.clone_from(&own.extra_kernel_arg);
     if let Some(kind) = &own.output_kind {
-        let made = OutputKind::by_name(kind).and_then(|kind| kind.image_kind(None).map(|_| kind));
+        let made = OutputKind::by_name(kind).and_then(|kind| kind.product(None).map(|_| kind));
         draft.kind = Some(made.map_err(|fault| failed("--output-kind", fault))?);
+    }
+    if let Some(mode) = own.secureboot_enroll_keys.as_deref().filter(|mode| !mode.is_empty()) {
+        draft.set_enroll(mode).map_err(|fault| failed("--secureboot-enroll-keys", fault))?;
+    }
+    if own.secureboot_include_well_known_certs {
+        draft.set_well_known().map_err(|fault| failed("--secureboot-include-well-known-certs", fault))?;
     }
     let mut tags = Vec::new();
     for tag in &own.meta {
@@ -148,5 +221,25 @@ const fn kind_of(fault: &Fault) -> FailureKind {
     match fault {
         Fault::Wrong(_) => FailureKind::Input,
         Fault::Unsupported(_) => FailureKind::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_lie_where_talos_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = |well_known| {
+            enroll_from(EnrollMode::Force, &EnrolledKeys::Own { well_known }, dir.path()).map(|from| from.keys)
+        };
+        for well_known in [false, true] {
+            assert_eq!(keys(well_known).unwrap(), MediumKeys::Signers { well_known });
+        }
+        // The others are missed by whoever reads them.
+        fs::write(dir.path().join("db.auth"), "").unwrap();
+        assert_eq!(keys(false).unwrap(), MediumKeys::Files(KeyFiles::of(dir.path())));
+        assert_eq!(keys(true).unwrap_err().kind, FailureKind::Input);
     }
 }

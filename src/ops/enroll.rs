@@ -1,10 +1,6 @@
 //! Enrols the keys of Secure Boot in this machine's firmware.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
@@ -24,7 +20,7 @@ use slipway_core::{
     report::{EnrollReport, FailureKind, Observer},
 };
 
-use super::{DiskRequest, PlanChanged, slot_checks, uki::read_program};
+use super::{DiskRequest, KeyFiles, PlanChanged, slot_checks, uki::read_program};
 use crate::{
     device::{self, Access, Disk, EfiVariables, OptionRom},
     error::{Failure, OrFail as _},
@@ -79,7 +75,7 @@ pub enum EnrollError {
 }
 
 pub fn run(request: &Request, machine: &Machine<'_>, observer: &mut dyn Observer) -> Result<EnrollReport, Failure> {
-    let keys = read_keys(&request.dir)?;
+    let keys = read_keys(&KeyFiles::of(&request.dir))?;
     let firmware = firmware(machine.variables)?;
     let mut facts = EnrollFacts { firmware, virtual_machine: machine.is_virtual, ..EnrollFacts::default() };
     // It is held until the end, so that nobody gives it another system meanwhile.
@@ -121,21 +117,34 @@ pub fn run(request: &Request, machine: &Machine<'_>, observer: &mut dyn Observer
 }
 
 /// The three files. They are sound, and belong together.
-pub fn read_keys(dir: &Path) -> Result<KeySet, Failure> {
-    let path = |variable: Variable| dir.join(format!("{}.auth", variable.name()));
-    let read = |variable| {
-        let path = path(variable);
-        let small = fs::metadata(&path).and_then(|meta| match meta.len() {
-            0..=MAX_AUTH_BYTES => fs::read(&path),
+pub fn read_keys(files: &KeyFiles) -> Result<KeySet, Failure> {
+    let read = |path: &PathBuf| {
+        let small = fs::metadata(path).and_then(|meta| match meta.len() {
+            0..=MAX_AUTH_BYTES => fs::read(path),
             _ => Err(std::io::Error::other("too large for a change of a variable")),
         });
         let file = small.map_err(|source| EnrollError::Read { path: path.clone(), source });
-        let file = file.or_fail(FailureKind::Input)?;
-        Auth::parse(variable, &file).map_err(|source| EnrollError::Keys { path, source }).or_fail(FailureKind::Input)
+        file.or_fail(FailureKind::Input)
     };
-    let keys = KeySet { pk: read(Variable::Pk)?, kek: read(Variable::Kek)?, db: read(Variable::Db)? };
-    let wrong = |(variable, source)| EnrollError::Keys { path: path(variable), source };
-    keys.check(&claim::is_true).map_err(wrong).or_fail(FailureKind::Input)?;
+    let KeyFiles { pk, kek, db } = files;
+    parse_keys(files, [&read(pk)?, &read(kek)?, &read(db)?])
+}
+
+/// What is in PK, KEK and db is sound, and belongs together. `files` are their names.
+pub fn parse_keys(files: &KeyFiles, [pk, kek, db]: [&[u8]; 3]) -> Result<KeySet, Failure> {
+    let wrong = |variable: Variable| {
+        let path = match variable {
+            Variable::Pk => &files.pk,
+            Variable::Kek => &files.kek,
+            Variable::Db | Variable::Dbx => &files.db,
+        };
+        |source| EnrollError::Keys { path: path.clone(), source }
+    };
+    let parsed = |variable, file| Auth::parse(variable, file).map_err(wrong(variable)).or_fail(FailureKind::Input);
+    let keys =
+        KeySet { pk: parsed(Variable::Pk, pk)?, kek: parsed(Variable::Kek, kek)?, db: parsed(Variable::Db, db)? };
+    let checked = keys.check(&claim::is_true).map_err(|(variable, source)| wrong(variable)(source));
+    checked.or_fail(FailureKind::Input)?;
     Ok(keys)
 }
 

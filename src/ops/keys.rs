@@ -47,16 +47,22 @@ pub struct Request {
     /// Whose certificate goes into the variables; none: openssl makes a key and a certificate.
     pub signer: Option<EfiSignerRequest>,
     pub common_name: String,
-    /// More certificates for db.
-    pub db: Vec<PathBuf>,
-    /// More certificates for KEK.
-    pub kek: Vec<PathBuf>,
-    /// Microsoft's certificates for db and KEK, too.
-    pub well_known: bool,
+    pub others: Others,
     /// Programs for dbx. Nothing else is made then.
     pub revoke: Vec<PathBuf>,
     /// Of the changes, seconds since 1970, UTC.
     pub time: u32,
+}
+
+/// Certificates besides that of who signs.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    /// For db.
+    pub db: Vec<PathBuf>,
+    /// For KEK.
+    pub kek: Vec<PathBuf>,
+    /// Microsoft's for db and KEK.
+    pub well_known: bool,
 }
 
 /// Why there are no keys.
@@ -91,7 +97,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
         None => new_keys(request, observer)?,
     };
     if request.revoke.is_empty() {
-        files.extend(enrolment(request, &signer)?);
+        files.extend(enrolment(&request.others, request.time, &signer)?);
     } else {
         files.push(("dbx.auth", revocation(request, &signer)?));
     }
@@ -139,29 +145,31 @@ fn new_keys(request: &Request, observer: &mut dyn Observer) -> Result<(EfiSigner
     Ok((signer, files))
 }
 
-/// PK, KEK and db with this one certificate, and those that were named.
-fn enrolment(request: &Request, signer: &EfiSigner) -> Result<Files, Failure> {
+/// PK, KEK and db with this one certificate, and those that were named. `time`: seconds since 1970, UTC.
+pub fn enrolment(others: &Others, time: u32, signer: &EfiSigner) -> Result<[(&'static str, Vec<u8>); 3], Failure> {
     let own = certificate_list(signer.certificate.der(), owner_of(&signer.file));
-    let with = |others: &[PathBuf]| -> Result<Vec<u8>, Failure> {
+    let with = |paths: &[PathBuf]| -> Result<Vec<u8>, Failure> {
         let mut lists = own.clone();
-        for path in others {
+        for path in paths {
             let (file, other) = certificate(path)?;
             lists.extend(certificate_list(other.der(), owner_of(&file)));
         }
         Ok(lists)
     };
-    let (mut kek, mut db) = (with(&request.kek)?, with(&request.db)?);
-    if request.well_known {
+    let (mut kek, mut db) = (with(&others.kek)?, with(&others.db)?);
+    if others.well_known {
         kek.extend(well_known::kek());
         db.extend(well_known::db());
     }
-    let variables =
-        [("PK.auth", Variable::Pk, own.clone()), ("KEK.auth", Variable::Kek, kek), ("db.auth", Variable::Db, db)];
-    let signed = |(name, variable, lists)| {
-        let change = Change::new(variable, false, lists, request.time, &signer.certificate);
+    let signed = |name, variable, lists| -> Result<_, Failure> {
+        let change = Change::new(variable, false, lists, time, &signer.certificate);
         Ok((name, change.signed(&signer.sign(change.message())?)))
     };
-    variables.into_iter().map(signed).collect()
+    Ok([
+        signed("PK.auth", Variable::Pk, own)?,
+        signed("KEK.auth", Variable::Kek, kek)?,
+        signed("db.auth", Variable::Db, db)?,
+    ])
 }
 
 /// What is appended to dbx.

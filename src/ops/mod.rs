@@ -57,7 +57,8 @@ pub use installed_disk::{Change, InstalledDisk, PlanChanged, PlannedChange, Writ
 pub use kernel_args::{KernelArgsRequest, add_extra_kernel_args};
 pub use payload::{Payload, is_there};
 pub use request::{
-    ChangeOptions, DiskRequest, EnrollFrom, ImageRequest, PcrRequest, SecureBootRequest, SourceRequest, SystemRequest,
+    ChangeOptions, DiskRequest, EnrollFrom, ImageRequest, KeyFiles, MediumKeys, PcrRequest, SecureBootRequest,
+    SourceRequest, SystemRequest,
 };
 pub use select_disk::{NotTheOne, the_one};
 pub use trust::{NoRule, TrustRequest, TrustSetupError};

@@ -1,6 +1,9 @@
 //! Parts that several requests share.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::anyhow;
 use slipway_core::{
@@ -135,9 +138,34 @@ pub struct PcrRequest {
 /// Keys that a live medium enrols in firmware in setup mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrollFrom {
-    /// With PK.auth, KEK.auth and db.auth.
-    pub dir: PathBuf,
+    pub keys: MediumKeys,
     pub mode: EnrollMode,
+}
+
+/// Where the keys come from that a live medium enrols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediumKeys {
+    Files(KeyFiles),
+    /// They hold the certificate of who signs the medium.
+    Signers {
+        /// Microsoft's certificates, too.
+        well_known: bool,
+    },
+}
+
+/// The signed changes of three variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFiles {
+    pub pk: PathBuf,
+    pub kek: PathBuf,
+    pub db: PathBuf,
+}
+
+impl KeyFiles {
+    /// As `installer keys` names them.
+    pub fn of(dir: &Path) -> Self {
+        KeyFiles { pk: dir.join("PK.auth"), kek: dir.join("KEK.auth"), db: dir.join("db.auth") }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A live medium that starts with Secure Boot. Its loader and its whole system are signed; the payload that it carries, and the
 //! boot assets, are in the system's initramfs, and so in what is signed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use slipway_core::{
@@ -25,9 +25,10 @@ use slipway_core::{
 };
 
 use super::{
-    EnrollFrom, ImageRequest, SecureBootRequest,
+    EnrollFrom, ImageRequest, KeyFiles, MediumKeys, SecureBootRequest,
     efi_signer::EfiSigner,
     enroll, input,
+    keys::{Others, enrolment},
     payload::Payload,
     secure_boot::{self, WithUki},
     uki,
@@ -46,26 +47,33 @@ const OS_RELEASE: &str = "os-release";
 const CERTIFICATE: &str = "EFI/keys/uki-signing-cert.der";
 
 /// The keys that a medium enrols.
-struct MediumKeys {
+struct Enrolment {
     about: Keys,
     /// With their paths.
     files: Vec<(String, Vec<u8>)>,
 }
 
-impl MediumKeys {
-    /// Refuses those with which the medium itself would not start any more.
-    fn open(from: &EnrollFrom, loader: &[u8]) -> Result<Self, Failure> {
-        let keys = enroll::read_keys(&from.dir)?;
+impl Enrolment {
+    /// Refuses those with which the medium itself would not start any more. `time`: seconds since 1970, UTC.
+    fn open(from: &EnrollFrom, loader: &[u8], signer: &EfiSigner, time: u32) -> Result<Self, Failure> {
+        let (keys, named) = match &from.keys {
+            MediumKeys::Files(files) => (enroll::read_keys(files)?, files.db.display().to_string()),
+            MediumKeys::Signers { well_known } => {
+                let others = Others { well_known: *well_known, ..Others::default() };
+                let [(_, pk), (_, kek), (_, db)] = enrolment(&others, time, signer)?;
+                let made = KeyFiles::of(Path::new(""));
+                (enroll::parse_keys(&made, [&pk, &kek, &db])?, made.db.display().to_string())
+            }
+        };
         let db = Database::of(Variable::Db, &keys.db.entries);
         if let Err(why) = judge(loader, &db, &Database::default(), &claim::is_true) {
-            let dir = from.dir.display();
-            return input(Err(format!("--enroll-from {dir}: the medium would not start with these keys: {why}")));
+            return input(Err(format!("{named}: the medium would not start with these keys: {why}")));
         }
         let changes = keys.in_order().map(|change| change.file.as_slice());
         let digest = Sha256::of(&changes.concat());
         let files = ORDER.into_iter().zip(changes);
         let files = files.map(|(name, change)| (format!("{DIR}/{name}.auth"), change.to_vec())).collect();
-        Ok(MediumKeys { about: Keys { mode: from.mode, digest }, files })
+        Ok(Enrolment { about: Keys { mode: from.mode, digest }, files })
     }
 }
 
@@ -76,7 +84,7 @@ pub struct SecureMedium {
     stub: PathBuf,
     arch: Arch,
     loader: Vec<u8>,
-    keys: Option<MediumKeys>,
+    keys: Option<Enrolment>,
     /// The boot assets with that loader, for disks that are installed from the medium.
     pub assets: Vec<(String, Vec<u8>)>,
 }
@@ -97,7 +105,7 @@ impl SecureMedium {
         let assets = files.map(|(name, content)| (format!("{ASSETS_DIR}/{arch}/{name}"), content)).collect();
         let keys = match (&request.enroll, kind) {
             (None, _) => None,
-            (Some(enroll), LiveKind::Iso) => Some(MediumKeys::open(enroll, &loader)?),
+            (Some(enroll), LiveKind::Iso) => Some(Enrolment::open(enroll, &loader, &signer, request.time)?),
             (Some(_), LiveKind::Pxe) => {
                 let why = "--enroll-from: only an ISO enrols keys; a boot from the network starts without the loader";
                 return input(Err(why.to_owned()));

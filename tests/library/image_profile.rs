@@ -8,10 +8,11 @@ use slipway::{
 };
 use slipway_core::{
     boot::efi_loader::EfiLoader,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::{
         format::{Compression, ImageKind},
-        profile::{DiskOptions, Draft, Fault, PayloadInput, Profile, SecureBoot},
+        profile::{DiskOptions, Draft, EnrolledKeys, Fault, PayloadInput, Product, Profile, SecureBoot},
     },
     units::{GIB, SectorSize},
 };
@@ -22,10 +23,11 @@ use slipway_test_support::fixtures::FULL_PROFILE;
 fn means(imager: &[&str], profile: &str, image: &[&str]) {
     let imager = Imager::try_parse_from([&["imager", "-"], imager].concat()).unwrap();
     let (profile, _) = Profile::parse(profile.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{profile}"));
+    let Product::Image(kind) = profile.product else { panic!("no image") };
     let cli = Cli::try_parse_from([&["installer", "image"], image].concat()).unwrap();
     let Verb::Image(expected) = cli.verb else { panic!("no image") };
     let expected = image_request(&expected, Environment::default()).unwrap();
-    assert_eq!(imager_request(&imager, &profile).unwrap(), expected);
+    assert_eq!(imager_request(&imager, &profile, kind).unwrap(), expected);
 }
 
 #[test]
@@ -183,10 +185,13 @@ fn base_profiles() {
         );
     }
     assert_eq!(made("iso"), Ok(("metal-amd64.iso".to_owned(), None)));
-    for name in ["gcp", "installer", "metal-uki"] {
+    for name in ["gcp", "installer"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
-    for name in ["secureboot-iso", "secureboot-installer", "secureboot-metal-uki", "secureboot-gcp"] {
+    assert_eq!(made("metal-uki"), Ok(("metal-amd64-uki.efi".to_owned(), None)));
+    assert_eq!(made("secureboot-metal-uki"), Ok(("metal-amd64-secureboot-uki.efi".to_owned(), None)));
+    assert_eq!(made("secureboot-iso").unwrap().0, "metal-amd64-secureboot.iso");
+    for name in ["secureboot-installer", "secureboot-gcp"] {
         assert!(matches!(made(name), Err(Fault::Unsupported(_))), "{name}");
     }
     assert_eq!(made("secureboot-metal").unwrap().0, "metal-amd64-secureboot.raw.zst");
@@ -246,6 +251,66 @@ output: {imageOptions: {sdBootEnrollKeys: manual}}
     }
 }
 
+/// A signed ISO brings keys, in files or made of the certificate. Flags say the same as the keys of a profile.
+#[test]
+fn a_signed_iso_brings_keys() {
+    let expected = [
+        "--kind=iso",
+        "--out=/out/metal-amd64-secureboot.iso",
+        "--source=dir:/usr/install/amd64",
+        "--platform=metal",
+        "--arch=amd64",
+        "--key=/secureboot/uki-signing-key.pem",
+        "--certificate=/secureboot/uki-signing-cert.pem",
+        "--pcr-key=/secureboot/pcr-signing-key.pem",
+        "--enroll-from=/keys",
+    ];
+    let keys = "platformKeyPath: /keys/PK.auth, keyExchangeKeyPath: /keys/KEK.auth, signatureKeyPath: /keys/db.auth";
+    let iso = "baseProfileName: secureboot-iso\narch: amd64\n";
+    let with = |more: &str| format!("{iso}input: {{secureboot: {{{keys}}}}}\n{more}");
+    means(&[], &with(""), &[&expected[..], &["--enroll-keys=if-safe"]].concat());
+    for (mode, ..) in EnrollMode::ALL.map(|(mode, name, _)| (name, mode)) {
+        let profile = with(&format!("output: {{isoOptions: {{sdBootEnrollKeys: '{mode}', bootloader: dual-boot}}}}"));
+        means(&[], &profile, &[&expected[..], &[&format!("--enroll-keys={mode}")]].concat());
+    }
+    let read = |text: String| Profile::parse(text.as_bytes()).map(|(profile, _)| profile);
+    let other = "baseProfileName: metal\narch: amd64\nsecureboot: true\noutput: {kind: iso, outFormat: raw}\n";
+    assert_eq!(read(iso.to_owned()), read(other.to_owned()));
+    let mut draft = Draft { arch: Some(Arch::Amd64), ..Draft::base("secureboot-iso").unwrap() };
+    draft.set_enroll("force").unwrap();
+    draft.set_well_known().unwrap();
+    let profile = "input: {secureboot: {includeWellKnownCerts: true}}\noutput: {isoOptions: {sdBootEnrollKeys: force}}";
+    let profile = read(format!("{iso}{profile}")).unwrap();
+    assert_eq!(draft.settle().as_ref(), Ok(&profile));
+    assert_eq!(profile.secure_boot.unwrap().enrolled, EnrolledKeys::Own { well_known: true });
+    for (more, what) in [
+        (format!("input: {{secureboot: {{{keys}, includeWellKnownCerts: true}}}}"), "what is enrolled is in the files"),
+        ("input: {secureboot: {signatureKeyPath: x}}".to_owned(), "give all of platformKeyPath, "),
+        ("output: {isoOptions: {bootloader: grub}}".to_owned(), "GRUB starts nothing with Secure Boot"),
+        ("output: {isoOptions: {sdBootEnrollKeys: soon}}".to_owned(), "\"soon\" is no time to enroll"),
+    ] {
+        let error = read(format!("{iso}{more}")).unwrap_err();
+        assert!(matches!(&error.fault, Fault::Wrong(text) if text.contains(what)), "{error}");
+    }
+}
+
+#[test]
+fn a_uki_has_no_disk_and_is_not_compressed() {
+    let based = "baseProfileName: metal\narch: amd64\n";
+    for (keys, what) in [
+        ("kind: uki", "output.outFormat: firmware starts no compressed unified kernel image: write raw"),
+        ("kind: uki, outFormat: raw, imageOptions: {diskSize: 1}", "which has no disk in it: drop this"),
+        ("kind: uki, outFormat: raw, isoOptions: {bootloader: grub}", "the output is not an ISO"),
+    ] {
+        let error = Profile::parse(format!("{based}output: {{{keys}}}\n").as_bytes()).unwrap_err();
+        assert!(matches!(&error.fault, Fault::Wrong(text) if text.contains(what)), "{error}");
+    }
+    let read = |text: String| Profile::parse(text.as_bytes()).unwrap().0;
+    let signed = read(format!("{based}secureboot: true\noutput: {{kind: uki, outFormat: raw}}\n"));
+    assert_eq!(signed, read("baseProfileName: secureboot-metal-uki\narch: amd64\n".to_owned()));
+    assert_eq!(read(signed.to_string()), signed);
+}
+
 /// What asks for nothing that counts is said.
 #[test]
 fn what_is_ignored() {
@@ -264,10 +329,11 @@ fn the_printed_profile() {
         extra_kernel_args: vec!["console=ttyS1,115200".into(), "-quiet".into(), "on".into(), "a=\"b c\"".into()],
         meta: vec![(10, "one\ntwo\u{7}".into()), (12, String::new())],
         origin: PayloadInput::Registry { image: "r.example/os:1.2".parse().unwrap(), insecure: true },
-        kind: ImageKind::Raw,
+        product: Product::Image(ImageKind::Raw),
         disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
         secure_boot: None,
+        enroll: None,
     };
     let expected = r#"arch: amd64
 platform: metal
@@ -307,10 +373,11 @@ fn the_printed_profile_of_an_iso() {
         extra_kernel_args: vec![],
         meta: vec![],
         origin: PayloadInput::Directory("/files".into()),
-        kind: ImageKind::Iso,
+        product: Product::Image(ImageKind::Iso),
         disk: None,
         compression: None,
         secure_boot: None,
+        enroll: None,
     };
     let expected = "\
 arch: arm64
@@ -357,18 +424,24 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             extra_kernel_args,
             meta: if kind == ImageKind::Iso { vec![] } else { meta },
             origin,
-            kind,
+            product: Product::Image(kind),
             disk: (kind != ImageKind::Iso).then_some(DiskOptions {
                 bytes,
                 sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
                 efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
             }),
             // GRUB does not start with it.
-            secure_boot: (bytes % 4 == 0 && kind != ImageKind::Iso).then(|| SecureBoot {
+            secure_boot: (bytes % 4 == 0).then(|| SecureBoot {
                 key: format!("/{bytes}"),
                 stub: large.then(|| "/stub: x".to_owned()),
+                enrolled: match bytes % 3 {
+                    0 if kind == ImageKind::Iso => EnrolledKeys::Files(["/a", "b c", "on"].map(str::to_owned)),
+                    other => EnrolledKeys::Own { well_known: other == 1 && kind == ImageKind::Iso },
+                },
                 ..SecureBoot::default()
             }),
+            enroll: (bytes % 4 == 0 && kind == ImageKind::Iso)
+                .then(|| EnrollMode::ALL[usize::from(large) + usize::from(bytes % 3 == 0) * 2].0),
             compression,
         },
     )

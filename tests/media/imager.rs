@@ -13,7 +13,7 @@ use slipway_test_support::{
 };
 
 /// The program under its other name, which makes its images in `out`.
-fn imager(world: &World, args: &[&str], profile: &str) -> Command {
+pub fn imager(world: &World, args: &[&str], profile: &str) -> Command {
     let link = world.path("imager");
     if !link.is_symlink() {
         symlink(env!("CARGO_BIN_EXE_installer"), &link).unwrap();
@@ -241,11 +241,7 @@ const WRONG: [(&str, &str); 40] = [
 ];
 
 /// Profiles that ask for what is not done, behind the same.
-const UNDONE: [(&str, &str); 24] = [
-    (
-        "secureboot: true\noutput: {kind: iso}",
-        "line 4, column 16: output.kind: with Secure Boot only disk images are made",
-    ),
+const UNDONE: [(&str, &str); 22] = [
     (
         "secureboot: true\ninput: {secureboot: {secureBootSigner: {azureVaultURL: x}}}",
         "line 4, column 56: input.secureboot.secureBootSigner.azureVaultURL: keys in a key service are not supported",
@@ -256,7 +252,7 @@ const UNDONE: [(&str, &str); 24] = [
     ),
     (
         "secureboot: true\ninput: {secureboot: {platformKeyPath: a, keyExchangeKeyPath: b, signatureKeyPath: c}}",
-        "line 4, column 39: input.secureboot.platformKeyPath: an image brings no keys for firmware",
+        "line 4, column 39: input.secureboot.platformKeyPath: only an ISO with `secureboot: true` brings keys for firmware",
     ),
     ("overlay: {name: rpi_generic, image: {imageRef: x}}", "line 3, column 10: overlay: overlays are not supported"),
     (
@@ -271,7 +267,7 @@ const UNDONE: [(&str, &str); 24] = [
     ),
     (
         "secureboot: true\ninput: {secureboot: {includeWellKnownCerts: true}}",
-        "line 4, column 45: input.secureboot.includeWellKnownCerts: an image brings no keys for firmware",
+        "line 4, column 45: input.secureboot.includeWellKnownCerts: only an ISO with `secureboot: true` brings keys",
     ),
     (
         "input: {systemExtensions: [{imageRef: x}]}",
@@ -296,15 +292,14 @@ const UNDONE: [(&str, &str); 24] = [
     ("output: {kind: initramfs}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: cmdline}", "line 3, column 16: output.kind: the parts of a PXE boot"),
     ("output: {kind: installer}", "line 3, column 16: output.kind: container images are made by"),
-    ("output: {kind: uki}", "line 3, column 16: output.kind: unified kernel images are not made"),
     ("output: {outFormat: .tar.gz}", "line 3, column 21: output.outFormat: .tar.gz is not made"),
     (
         "output: {kind: iso, isoOptions: {sdBootEnrollKeys: force}}",
-        "line 3, column 52: output.isoOptions.sdBootEnrollKeys: an image brings no keys for firmware",
+        "line 3, column 52: output.isoOptions.sdBootEnrollKeys: only an ISO with `secureboot: true` brings keys",
     ),
     (
         "customization: {metaContents: [{key: 10, value: x}]}\noutput: {kind: iso}",
-        "line 3, column 31: customization.metaContents: an ISO has no META: give it to the installer",
+        "line 3, column 31: customization.metaContents: only a disk has META: give it to the installer",
     ),
     (
         "output: {imageOptions: {diskFormat: qcow2, diskFormatOptions: 'compat=1.1,cluster_size=8k'}}",
@@ -312,7 +307,7 @@ const UNDONE: [(&str, &str); 24] = [
     ),
     (
         "output: {imageOptions: {sdBootEnrollKeys: force}}",
-        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: an image brings no keys for firmware",
+        "line 3, column 43: output.imageOptions.sdBootEnrollKeys: only an ISO with `secureboot: true` brings keys",
     ),
 ];
 
@@ -371,9 +366,6 @@ fn profiles_that_ask_for_what_is_not_done() {
     for (base, expected) in [
         ("gcp", "baseProfileName: .tar.gz is not made"),
         ("installer", "baseProfileName: container images are made by"),
-        ("metal-uki", "baseProfileName: unified kernel images are not made"),
-        ("secureboot-iso", "baseProfileName: with Secure Boot only disk images are made"),
-        ("secureboot-metal-uki", "baseProfileName: unified kernel images are not made here"),
     ] {
         let profile = format!("arch: amd64\nbaseProfileName: {base}\n");
         refused(&world, &["-"], &profile, UNSUPPORTED, &[&format!("line 2, column 18: {expected}")]);
@@ -395,10 +387,8 @@ fn arguments_that_are_refused() {
         "--overlay-image=x",
         "--overlay-option=a=b",
         "--embedded-config-path=x",
-        "--secureboot-include-well-known-certs",
         "--secureboot-signer-address=x",
         "--pcr-signer-address=x",
-        "--secureboot-enroll-keys=force",
     ] {
         let name = flag.split('=').next().unwrap();
         refused(&world, &["metal", flag], "", UNSUPPORTED, &[&format!("error: {name}: Talos' imager has it")]);
@@ -412,6 +402,8 @@ fn arguments_that_are_refused() {
         "--output-kind=image",
         "--base-installer-image=r.example/os",
         "--insecure",
+        "--secureboot-enroll-keys=force",
+        "--secureboot-include-well-known-certs",
     ] {
         let name = flag.split('=').next().unwrap();
         refused(&world, &["-", flag], profile, INPUT, &[&format!("{name} has no effect beside a profile on stdin")]);
@@ -440,6 +432,29 @@ fn arguments_that_are_refused() {
     refused(&world, &args, "", INPUT, &["\"floppy\""]);
 }
 
+#[test]
+fn flags_for_keys_on_what_brings_none() {
+    let world = World::new();
+    for (args, code, text) in [
+        (
+            ["secureboot-metal", "--secureboot-enroll-keys=force"],
+            UNSUPPORTED,
+            "--secureboot-enroll-keys: only an ISO with `secureboot: true` brings keys for firmware",
+        ),
+        (
+            ["iso", "--secureboot-include-well-known-certs"],
+            UNSUPPORTED,
+            "--secureboot-include-well-known-certs: only an ISO with `secureboot: true` brings keys for firmware",
+        ),
+        (["secureboot-iso", "--secureboot-enroll-keys=soon"], INPUT, "\"soon\" is no time to enroll: manual, if-safe"),
+    ] {
+        refused(&world, &args, "", code, &[text]);
+    }
+    // As with every image: nobody enrols them, or somebody by hand.
+    let manual = ["secureboot-metal", "--secureboot-enroll-keys=manual", "--arch=arm64"];
+    refused(&world, &manual, "", INPUT, &["/usr/install/arm64: missing"]);
+}
+
 /// Outside of a container image there is no payload that nobody named.
 #[test]
 fn an_iso_by_flags() {
@@ -450,7 +465,7 @@ fn an_iso_by_flags() {
         // What is shown before is the whole profile.
         refused(&world, args, "", INPUT, &["\n  kind: iso\n", missing]);
     }
-    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: an ISO has no META"]);
+    refused(&world, &["iso", "--meta=10=x"], "", UNSUPPORTED, &["--meta: only a disk has META"]);
     let expected = "the base profile iso: output.imageOptions.diskFormat is missing: add it, or start from a base";
     refused(&world, &["iso", "--output-kind=image"], "", INPUT, &[expected]);
 }

@@ -99,7 +99,9 @@ fn imager_makes_disk_images_of_profiles() {
     let container = Container::new(&world);
     let help = Outcome::of(&mut container.bare("/bin/imager", &["--help"])).succeeds();
     assert!(help.stdout.contains("Usage: imager"), "{}", help.stdout);
-    Outcome::of(&mut container.bare("/bin/imager", &["secureboot-iso"])).exits(UNSUPPORTED).says(&["Secure Boot"]);
+    Outcome::of(&mut container.bare("/bin/imager", &["secureboot-installer"]))
+        .exits(UNSUPPORTED)
+        .says(&["docker build"]);
     // The payload of the container, and the directory of the image, are where Talos has them.
     let run = |args: &[&str]| container.run(world.payload.dir(), "", "/bin/imager", args);
     let args = ["metal", "--arch=amd64", "--platform=nocloud", "--extra-kernel-arg", "-pti", "--meta", "0x0b=x"];

@@ -6,6 +6,7 @@ mod enroll;
 mod keys;
 mod medium;
 mod pcr;
+mod profile;
 mod sealing;
 mod uki;
 

@@ -2,9 +2,13 @@
 
 use crate::prelude::*;
 
-use super::{DiskOptions, Fault, OutFormat, OutputKind, PayloadInput, Profile, SecureBoot, secure_boot};
+use super::{
+    DiskOptions, EnrolledKeys, Fault, OutFormat, OutputKind, PayloadInput, Product, Profile, SecureBoot,
+    secure_boot::{NO_KEYS_ON_IT, NOT_GRUB},
+};
 use crate::{
     boot::efi_loader::EfiLoader,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,
     units::SectorSize,
@@ -34,15 +38,17 @@ pub struct Draft {
     pub efi_loader: Option<EfiLoader>,
     /// `secureboot`, and `input.secureboot`.
     pub secure_boot: Option<SecureBoot>,
+    /// `output.isoOptions.sdBootEnrollKeys`.
+    pub enroll: Option<EnrollMode>,
     /// `output.outFormat`.
     pub out_format: Option<OutFormat>,
 }
 
 impl Draft {
-    /// Set the META tags, once the kind is known. An ISO has no META; Talos' ISOs pass the tags on to the installer.
+    /// Set the META tags, once the kind is known. Only a disk has META; Talos' ISOs pass the tags on to the installer.
     pub fn set_meta(&mut self, tags: Vec<(u8, String)>) -> Result<(), Fault> {
-        if self.kind == Some(OutputKind::Iso) && !tags.is_empty() {
-            let what = "an ISO has no META: give it to the installer that writes the disk, by --meta, or by the kernel \
+        if matches!(self.kind, Some(OutputKind::Iso | OutputKind::Uki)) && !tags.is_empty() {
+            let what = "only a disk has META: give it to the installer that writes the disk, by --meta, or by the kernel \
                         argument talos.environment=INSTALLER_META_BASE64=... where machined runs it";
             return Err(Fault::Unsupported(what.to_owned()));
         }
@@ -50,35 +56,69 @@ impl Draft {
         Ok(())
     }
 
+    /// Whether the image can bring keys for firmware.
+    pub fn brings_keys(&self) -> bool {
+        self.secure_boot.is_some() && self.kind == Some(OutputKind::Iso)
+    }
+
+    /// Set when keys are enrolled. That somebody does it by hand, or nobody, is so with every image.
+    pub fn set_enroll(&mut self, name: &str) -> Result<(), Fault> {
+        let names = || EnrollMode::ALL.map(|(_, name, _)| name).join(", ");
+        let mode = EnrollMode::by_name(name)
+            .ok_or_else(|| Fault::Wrong(format!("{name:?} is no time to enroll: {}", names())))?;
+        match mode {
+            mode if self.brings_keys() => self.enroll = Some(mode),
+            EnrollMode::Off | EnrollMode::Manual => {}
+            EnrollMode::IfSafe | EnrollMode::Force => return Err(Fault::Unsupported(NO_KEYS_ON_IT.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Microsoft's certificates are enrolled, too.
+    pub fn set_well_known(&mut self) -> Result<(), Fault> {
+        if !self.brings_keys() {
+            return Err(Fault::Unsupported(NO_KEYS_ON_IT.to_owned()));
+        }
+        if let Some(signed) = &mut self.secure_boot {
+            signed.enrolled = EnrolledKeys::Own { well_known: true };
+        }
+        Ok(())
+    }
+
     /// Fill in the defaults, or say which key is missing.
     pub fn settle(self) -> Result<Profile, Fault> {
         let arch = self.arch.ok_or_else(|| Fault::Wrong("arch is missing: amd64 or arm64".to_owned()))?;
-        let kind = required(self.kind, "output.kind")?.image_kind(self.disk_format)?;
-        let kind = required(kind, "output.imageOptions.diskFormat")?;
-        if self.secure_boot.is_some() && kind.live().is_some() {
-            return Err(secure_boot::only_disks());
-        }
+        let product = required(self.kind, "output.kind")?.product(self.disk_format)?;
+        let product = required(product, "output.imageOptions.diskFormat")?;
         if self.secure_boot.is_some() && self.efi_loader == Some(EfiLoader::Grub) {
-            return Err(Fault::Wrong(format!("output.imageOptions.bootloader: {}", secure_boot::NOT_GRUB)));
+            return Err(Fault::Wrong(format!("output.imageOptions.bootloader: {}", NOT_GRUB)));
         }
-        let disk = match kind.live() {
-            Some(_) => None,
-            None => Some(DiskOptions {
+        let disk = match product {
+            Product::Uki => None,
+            Product::Image(kind) if kind.live().is_some() => None,
+            Product::Image(_) => Some(DiskOptions {
                 bytes: required(self.disk_bytes, "output.imageOptions.diskSize")?,
                 sector: self.sector.unwrap_or(SectorSize::S512),
                 efi_loader: self.efi_loader.unwrap_or_default(),
             }),
         };
+        let enroll = self.brings_keys().then(|| self.enroll.unwrap_or(EnrollMode::IfSafe));
+        let compression = required(self.out_format, "output.outFormat")?.compression()?;
+        if product == Product::Uki && compression.is_some() {
+            let what = "firmware starts no compressed unified kernel image: write raw";
+            return Err(Fault::Wrong(format!("output.outFormat: {what}")));
+        }
         Ok(Profile {
             arch,
             platform: required(self.platform, "platform")?,
             extra_kernel_args: self.extra_kernel_args,
             meta: self.meta,
             origin: self.origin.unwrap_or_else(|| PayloadInput::default_of(arch)),
-            kind,
+            product,
             disk,
+            enroll,
             secure_boot: self.secure_boot,
-            compression: required(self.out_format, "output.outFormat")?.compression()?,
+            compression,
         })
     }
 }

@@ -17,10 +17,11 @@ mod secure_boot;
 
 pub use draft::Draft;
 pub use output::{OutFormat, OutputKind};
-pub use secure_boot::SecureBoot;
+pub use secure_boot::{DEFAULT_DIR, EnrolledKeys, SecureBoot};
 
 use crate::{
     boot::efi_loader::EfiLoader,
+    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::{Compression, ImageKind},
     payload::{
@@ -41,13 +42,23 @@ pub struct Profile {
     pub extra_kernel_args: Vec<String>,
     pub meta: Vec<(u8, String)>,
     pub origin: PayloadInput,
-    /// Format of the image: one of a disk, or an ISO.
-    pub kind: ImageKind,
-    /// The disk in the image; an ISO has none.
+    pub product: Product,
+    /// The disk in the image; an ISO and a unified kernel image have none.
     pub disk: Option<DiskOptions>,
     pub compression: Option<Compression>,
     /// Who signs the loader and a unified kernel image; none: nobody.
     pub secure_boot: Option<SecureBoot>,
+    /// When the loader of a signed ISO puts its keys into firmware; none: the image brings no keys.
+    pub enroll: Option<EnrollMode>,
+}
+
+/// What a profile makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// An image of this format: one of a disk, or an ISO.
+    Image(ImageKind),
+    /// A unified kernel image.
+    Uki,
 }
 
 /// The disk of a disk image; sizes are bytes.
@@ -95,11 +106,15 @@ impl Profile {
     }
 
     /// Name of the output file, as Talos' imager names it: `metal-amd64.raw.zst`, `metal-amd64.iso`,
-    /// `metal-amd64-secureboot.raw.zst`.
+    /// `metal-amd64-secureboot.raw.zst`, `metal-amd64-uki.efi`.
     pub fn file_name(&self) -> String {
         let format = OutFormat::of(self.compression).suffix();
         let signed = if self.secure_boot.is_some() { "-secureboot" } else { "" };
-        format!("{}-{}{signed}.{}{format}", self.platform, self.arch, output::format_name(self.kind))
+        let name = format!("{}-{}{signed}", self.platform, self.arch);
+        match self.product {
+            Product::Image(kind) => format!("{name}.{}{format}", output::format_name(kind)),
+            Product::Uki => format!("{name}-uki.efi"),
+        }
     }
 }
 

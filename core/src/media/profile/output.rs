@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::Fault;
+use super::{Fault, Product, secure_boot::NOT_GRUB};
 use crate::{
     boot::efi_loader::EfiLoader,
     media::format::{Compression, ImageKind},
@@ -43,24 +43,24 @@ impl OutputKind {
         by_name(&KINDS, name, "kind of output")
     }
 
-    /// The format to make, which for a disk image is `disk_format`. Refuses kinds that we do not make.
-    pub fn image_kind(self, disk_format: Option<ImageKind>) -> Result<Option<ImageKind>, Fault> {
+    /// What to make; a disk image has the format `disk_format`. Refuses kinds that we do not make.
+    pub fn product(self, disk_format: Option<ImageKind>) -> Result<Option<Product>, Fault> {
         let what = match self {
-            OutputKind::Image => return Ok(disk_format),
-            OutputKind::Iso => return Ok(Some(ImageKind::Iso)),
+            OutputKind::Image => return Ok(disk_format.map(Product::Image)),
+            OutputKind::Iso => return Ok(Some(Product::Image(ImageKind::Iso))),
+            OutputKind::Uki => return Ok(Some(Product::Uki)),
             OutputKind::Kernel | OutputKind::Initramfs | OutputKind::Cmdline => {
                 "the parts of a PXE boot are not made one by one: `installer image --kind pxe` makes a tar archive of \
                  kernel, initramfs, command line (--extra-kernel-arg) and iPXE script"
             }
             OutputKind::Installer => "container images are made by `docker build` from the image of the installer",
-            OutputKind::Uki => "unified kernel images are not made here: `installer uki` makes one of a payload",
         };
         Err(Fault::Unsupported(what.to_owned()))
     }
 }
 
 /// To Talos: GRUB under BIOS, and under UEFI a loader that starts unified kernel images.
-const DUAL_BOOT: &str = "dual-boot";
+pub const DUAL_BOOT: &str = "dual-boot";
 pub const GRUB: &str = "grub";
 
 /// `output.outFormat`.
@@ -171,9 +171,14 @@ pub fn disk_loader(name: &str) -> Result<EfiLoader, Fault> {
     }
 }
 
-/// `bootloader` of `output.isoOptions`.
-pub fn iso_loader(name: &str) -> Result<(), Fault> {
-    if name == GRUB { Ok(()) } else { Err(other_loader(name, "an ISO boots with GRUB: write grub")) }
+/// `bootloader` of `output.isoOptions`. Under BIOS, ISOs boot with GRUB in either case.
+pub fn iso_loader(name: &str, signed: bool) -> Result<(), Fault> {
+    match (name, signed) {
+        (GRUB, true) => Err(Fault::Wrong(NOT_GRUB.to_owned())),
+        (DUAL_BOOT, true) | (GRUB, false) => Ok(()),
+        (other, true) => Err(other_loader(other, "write dual-boot")),
+        (other, false) => Err(other_loader(other, "an ISO boots with GRUB: write grub")),
+    }
 }
 
 fn other_loader(name: &str, remedy: &str) -> Fault {

@@ -5,8 +5,9 @@ use crate::prelude::*;
 use core::fmt::{self, Write as _};
 
 use super::{
-    DiskOptions, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Profile, SecureBoot,
-    output::{GRUB, format_name, loader_name},
+    DiskOptions, EnrolledKeys, INITRAMFS_NAME, KERNEL_NAME, OutFormat, PayloadInput, Product, Profile, SecureBoot,
+    output::{DUAL_BOOT, GRUB, format_name, loader_name},
+    secure_boot::FILES,
 };
 
 impl fmt::Display for Profile {
@@ -32,14 +33,19 @@ impl fmt::Display for Profile {
         self.origin.fmt(f)?;
         self.secure_boot.iter().try_for_each(|signed| signed.fmt(f))?;
         writeln!(f, "output:")?;
-        match self.disk {
-            Some(DiskOptions { bytes, sector, efi_loader }) => {
+        match (self.product, self.disk) {
+            (Product::Image(kind), Some(DiskOptions { bytes, sector, efi_loader })) => {
                 writeln!(f, "  kind: image\n  imageOptions:\n    diskSize: {bytes}")?;
-                writeln!(f, "    diskFormat: {}", format_name(self.kind))?;
+                writeln!(f, "    diskFormat: {}", format_name(kind))?;
                 writeln!(f, "    diskSectorSize: {}", sector.bytes())?;
                 writeln!(f, "    bootloader: {}", loader_name(efi_loader))?;
             }
-            None => writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {GRUB}", format_name(self.kind))?,
+            (Product::Uki, _) => writeln!(f, "  kind: uki")?,
+            (Product::Image(kind), None) => {
+                let loader = if self.secure_boot.is_some() { DUAL_BOOT } else { GRUB };
+                writeln!(f, "  kind: {}\n  isoOptions:\n    bootloader: {loader}", format_name(kind))?;
+                self.enroll.iter().try_for_each(|mode| writeln!(f, "    sdBootEnrollKeys: \"{mode}\""))?;
+            }
         }
         writeln!(f, "  outFormat: {}", OutFormat::of(self.compression).name())
     }
@@ -52,7 +58,14 @@ impl fmt::Display for SecureBoot {
         }
         writeln!(f, "  secureboot:\n    secureBootSigner:\n      keyPath: {}", quoted(&self.key))?;
         writeln!(f, "      certPath: {}", quoted(&self.certificate))?;
-        writeln!(f, "    pcrSigner:\n      keyPath: {}", quoted(&self.pcr_key))
+        writeln!(f, "    pcrSigner:\n      keyPath: {}", quoted(&self.pcr_key))?;
+        match &self.enrolled {
+            EnrolledKeys::Files(files) => {
+                FILES.iter().zip(files).try_for_each(|(key, file)| writeln!(f, "    {key}: {}", quoted(file)))
+            }
+            EnrolledKeys::Own { well_known: true } => writeln!(f, "    includeWellKnownCerts: true"),
+            EnrolledKeys::Own { well_known: false } => Ok(()),
+        }
     }
 }
 

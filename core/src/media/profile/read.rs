@@ -6,11 +6,9 @@ use super::{
     Draft, Fault, INITRAMFS_NAME, KERNEL_NAME, OutFormat, OutputKind, PayloadInput, Profile, ProfileError, SecureBoot,
     output::{disk_format, disk_format_options, disk_loader, iso_loader},
     place::{at, refuse, unsupported},
-    secure_boot::{no_keys_on_it, only_disks},
 };
 use crate::{
     disk::meta::parse_key,
-    efi::enroll_mode::EnrollMode,
     kernel::{arch::Arch, platform::Platform},
     media::format::ImageKind,
     payload::image_ref::ImageRef,
@@ -84,15 +82,17 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
         draft.secure_boot = signed.then(|| draft.secure_boot.take().unwrap_or_default());
     }
     refuse(&root, "overlay", "overlays are not supported")?;
-    if let Some(field) = root.get("input")? {
-        draft.origin = input(&field)?;
-        match &mut draft.secure_boot {
-            Some(signed) => *signed = SecureBoot::read(&field)?,
-            None => SecureBoot::none(&field)?,
-        }
-    }
     if let Some(field) = root.get("output")? {
         output(&field, &mut draft)?;
+    }
+    // After the output, because only an ISO brings keys for firmware.
+    if let Some(field) = root.get("input")? {
+        draft.origin = input(&field)?;
+        let enrolls = draft.brings_keys();
+        match &mut draft.secure_boot {
+            Some(signed) => *signed = SecureBoot::read(&field, enrolls)?,
+            None => SecureBoot::none(&field)?,
+        }
     }
     // After the output, because an ISO takes no META.
     if let Some(field) = root.get("customization")? {
@@ -239,21 +239,22 @@ fn output(field: &Field, draft: &mut Draft) -> Result<()> {
     field.only(&OUTPUT)?;
     if let Some(kind) = field.get("kind")? {
         let known = at(&kind, OutputKind::by_name(kind.text()?))?;
-        at(&kind, known.image_kind(None))?;
-        if draft.secure_boot.is_some() && known != OutputKind::Image {
-            return at(&kind, Err(only_disks()));
-        }
+        at(&kind, known.product(None))?;
         draft.kind = Some(known);
     }
     if let Some(options) = field.get("imageOptions")? {
         image_options(&options, draft)?;
-        if draft.kind == Some(OutputKind::Iso) {
-            no_effect(&options, &IMAGE_OPTIONS, "the output is an ISO, which has no disk in it: drop this")?;
-        }
+        let why = match draft.kind {
+            Some(OutputKind::Iso) => Some("the output is an ISO, which has no disk in it: drop this"),
+            Some(OutputKind::Uki) => Some("the output is a unified kernel image, which has no disk in it: drop this"),
+            _ => None,
+        };
+        why.map_or(Ok(()), |why| no_effect(&options, &IMAGE_OPTIONS, why))?;
     }
     if let Some(options) = field.get("isoOptions")? {
         options.only(&ISO_OPTIONS)?;
-        loader(&options, iso_loader)?;
+        let signed = draft.secure_boot.is_some();
+        loader(&options, draft, |name| iso_loader(name, signed))?;
         if draft.kind != Some(OutputKind::Iso) {
             no_effect(&options, &ISO_OPTIONS, "the output is not an ISO: drop this, or write `kind: iso`")?;
         }
@@ -295,22 +296,18 @@ fn image_options(options: &Field, draft: &mut Draft) -> Result<()> {
         let sector = size.text()?.parse::<SectorSize>().map_err(|what| size.wrong(what))?;
         draft.sector = Some(sector);
     }
-    draft.efi_loader = loader(options, disk_loader)?.or(draft.efi_loader);
+    draft.efi_loader = loader(options, draft, disk_loader)?.or(draft.efi_loader);
     Ok(())
 }
 
-/// What disk images and ISOs can both have: a boot loader.
-fn loader<T>(options: &Field, of: impl Fn(&str) -> core::result::Result<T, Fault>) -> Result<Option<T>> {
+/// What disk images and ISOs can both have: a boot loader, which enrols keys.
+fn loader<T>(
+    options: &Field,
+    draft: &mut Draft,
+    of: impl Fn(&str) -> core::result::Result<T, Fault>,
+) -> Result<Option<T>> {
     if let Some(field) = options.get("sdBootEnrollKeys")?.filter(|field| !field.asks_nothing()) {
-        let name = field.text()?;
-        match EnrollMode::by_name(name) {
-            Some(EnrollMode::Off | EnrollMode::Manual) => {}
-            Some(_) => return Err(no_keys_on_it(&field)),
-            None => {
-                let names = EnrollMode::ALL.map(|(_, name, _)| name).join(", ");
-                return Err(field.wrong(format!("{name:?} is no time to enroll: {names}")).into());
-            }
-        }
+        at(&field, draft.set_enroll(field.text()?))?;
     }
     let field = options.get("bootloader")?.filter(|field| !field.asks_nothing());
     field.map(|field| at(&field, of(field.text()?))).transpose()

@@ -3,12 +3,12 @@
 use crate::prelude::*;
 
 use super::{
-    Fault, ProfileError,
+    ProfileError,
     place::{refuse, unsupported},
 };
 use crate::yaml::Field;
 
-type Result<T> = core::result::Result<T, ProfileError>;
+type Result<T, E = ProfileError> = core::result::Result<T, E>;
 
 const KEYS: [&str; 6] = [
     "secureBootSigner",
@@ -22,7 +22,8 @@ const SERVICES: [&str; 7] =
     ["azureVaultURL", "azureCertificateID", "awsKMSKeyID", "awsRegion", "awsCertPath", "awsCertARN", "signerAddress"];
 const PCR_SERVICES: [&str; 6] =
     ["azureVaultURL", "azureKeyID", "azureKeyVersion", "awsKMSKeyID", "awsRegion", "signerAddress"];
-const FILES: [&str; 3] = ["platformKeyPath", "keyExchangeKeyPath", "signatureKeyPath"];
+/// The keys of [`EnrolledKeys::Files`].
+pub(super) const FILES: [&str; 3] = ["platformKeyPath", "keyExchangeKeyPath", "signatureKeyPath"];
 
 /// Files with keys and certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,23 +36,41 @@ pub struct SecureBoot {
     pub pcr_key: String,
     /// systemd's stub: `input.sdStub.path`. None: Debian's.
     pub stub: Option<String>,
+    /// What a signed ISO enrols.
+    pub enrolled: EnrolledKeys,
 }
+
+/// The keys that an ISO puts into firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnrolledKeys {
+    /// The signed changes in these files: `input.secureboot.platformKeyPath`, `keyExchangeKeyPath` and `signatureKeyPath`.
+    Files([String; 3]),
+    /// PK.auth, KEK.auth and db.auth in [`DEFAULT_DIR`]. If they are not there, changes with the certificate of who signs.
+    Own {
+        /// `input.secureboot.includeWellKnownCerts`: with Microsoft's certificates beside it.
+        well_known: bool,
+    },
+}
+
+/// Where Talos' imager has keys and certificates.
+pub const DEFAULT_DIR: &str = "/secureboot";
 
 impl Default for SecureBoot {
     fn default() -> Self {
-        let file = |name| format!("/secureboot/{name}");
+        let file = |name| format!("{DEFAULT_DIR}/{name}");
         SecureBoot {
             key: file("uki-signing-key.pem"),
             certificate: file("uki-signing-cert.pem"),
             pcr_key: file("pcr-signing-key.pem"),
             stub: None,
+            enrolled: EnrolledKeys::Own { well_known: false },
         }
     }
 }
 
 impl SecureBoot {
-    /// What `input` says of it.
-    pub(super) fn read(input: &Field) -> Result<Self> {
+    /// What `input` says of it. `enrolls`: whether the image can bring keys for firmware.
+    pub(super) fn read(input: &Field, enrolls: bool) -> Result<Self> {
         let mut found = SecureBoot::default();
         if let Some(stub) = input.get("sdStub")? {
             stub.only(&["path"])?;
@@ -70,17 +89,7 @@ impl SecureBoot {
             no_service(&signer, &PCR_SERVICES)?;
             set(&mut found.pcr_key, &signer, "keyPath")?;
         }
-        let given = FILES.iter().map(|key| Ok(field.text_of(key)?.map(|_| *key))).collect::<Result<Vec<_>>>()?;
-        match given.iter().flatten().count() {
-            0 => {}
-            count if count < FILES.len() => {
-                return Err(field.wrong(format!("give all of {}, or none", FILES.join(", "))).into());
-            }
-            _ => return Err(no_keys_on_it(&field.get(FILES[0])?.unwrap_or_else(|| field.clone()))),
-        }
-        if field.truth_of("includeWellKnownCerts")? == Some(true) {
-            return Err(no_keys_on_it(&field.get("includeWellKnownCerts")?.unwrap_or_else(|| field.clone())));
-        }
+        found.enrolled = enrolled(&field, enrolls)?;
         Ok(found)
     }
 
@@ -95,13 +104,38 @@ impl SecureBoot {
     }
 }
 
-/// No loader of ours enrols anything.
-pub(super) fn no_keys_on_it(field: &Field) -> ProfileError {
-    unsupported(
-        field,
-        "an image brings no keys for firmware: make them with `installer keys`, and run `installer enroll` on the machine",
-    )
+/// The keys that an ISO brings along.
+fn enrolled(field: &Field, enrolls: bool) -> Result<EnrolledKeys> {
+    let given = FILES.iter().map(|key| field.text_of(key)).collect::<Result<Vec<_>, _>>()?;
+    let given: Vec<String> = given.into_iter().flatten().map(str::to_owned).collect();
+    let well_known = field.truth_of("includeWellKnownCerts")? == Some(true);
+    let asks = match (given.is_empty(), well_known) {
+        (true, false) => return Ok(EnrolledKeys::Own { well_known }),
+        (false, _) => FILES[0],
+        (true, true) => "includeWellKnownCerts",
+    };
+    let none = given.is_empty();
+    let files = match <[String; 3]>::try_from(given) {
+        Ok(files) => Some(files),
+        Err(_) if none => None,
+        Err(_) => return Err(field.wrong(format!("give all of {}, or none", FILES.join(", "))).into()),
+    };
+    if !enrolls {
+        return Err(unsupported(&field.get(asks)?.unwrap_or_else(|| field.clone()), NO_KEYS_ON_IT));
+    }
+    match files {
+        Some(_) if well_known => {
+            let why = "includeWellKnownCerts: what is enrolled is in the files of platformKeyPath and those beside it: drop one";
+            Err(field.wrong(why).into())
+        }
+        Some(files) => Ok(EnrolledKeys::Files(files)),
+        None => Ok(EnrolledKeys::Own { well_known }),
+    }
 }
+
+/// What is said where an image is to bring keys that cannot.
+pub(super) const NO_KEYS_ON_IT: &str = "only an ISO with `secureboot: true` brings keys for firmware: make them with `installer \
+                                        keys`, and run `installer enroll` on the machine";
 
 /// The base profile of this name without its prefix.
 pub(super) fn wants_it(name: &str) -> Option<&str> {
@@ -109,12 +143,6 @@ pub(super) fn wants_it(name: &str) -> Option<&str> {
 }
 
 pub(super) const NOT_GRUB: &str = "GRUB starts nothing with Secure Boot: write dual-boot, or leave it out";
-
-/// What is made for Secure Boot.
-pub(super) fn only_disks() -> Fault {
-    let what = "with Secure Boot only disk images are made; `installer uki` makes a signed UKI of a payload";
-    Fault::Unsupported(what.to_owned())
-}
 
 fn no_service(signer: &Field, keys: &[&str]) -> Result<()> {
     let why = "keys in a key service are not supported: `installer image --sign-command` lets a command sign";
