@@ -335,13 +335,15 @@ impl<'a> Executor<'_, 'a> {
         let mut actual = vec![0; expected.len()];
         let context = || format!("reading back {} bytes at byte {offset}", expected.len());
         self.disk.read_back(offset, &mut actual).with_context(context)?;
-        match actual.iter().zip(expected).position(|(a, e)| a != e) {
-            None => Ok(()),
-            Some(at) => bail!(
-                "byte {} of the disk is not what was written there: the disk is faulty, or another program wrote to it",
-                offset + at as u64
-            ),
+        // As a whole, which is many times as fast as byte by byte: only damage is looked for.
+        if actual == expected {
+            return Ok(());
         }
+        let same = actual.iter().zip(expected).take_while(|(a, e)| a == e).count();
+        bail!(
+            "byte {} of the disk is not what was written there: the disk is faulty, or another program wrote to it",
+            offset + same as u64
+        );
     }
 
     fn table(&self) -> anyhow::Result<&'_ Table> {
