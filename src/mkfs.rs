@@ -16,14 +16,11 @@ use std::{
     os::{fd::AsRawFd as _, unix::fs::FileExt as _},
 };
 
-use nix::{
-    sys::memfd::{MFdFlags, memfd_create},
-    unistd::Whence,
-};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use uuid::Uuid;
 
 use crate::{
-    device::{AlignedBuf, BlockIo, CHUNK_BYTES},
+    device::{AlignedBuf, BlockIo, CHUNK_BYTES, data_ranges},
     tools::{Tool, ToolError},
 };
 use slipway_core::units::{Extent, MIB, SectorSize};
@@ -188,22 +185,6 @@ fn normalise_inodes(side: &File, superblock: &[u8; SUPERBLOCK_BYTES], time: u64)
     side.read_exact_at(&mut inodes, at.offset)?;
     xfs::normalise_inodes(&mut inodes, size, time).map_err(io::Error::other)?;
     side.write_all_at(&inodes, at.offset)
-}
-
-// The ranges of a sparse file that are not holes (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
-fn data_ranges(file: &File, len: u64) -> io::Result<Vec<Extent>> {
-    let mut ranges = Vec::new();
-    let mut at = 0;
-    while at < len.cast_signed() {
-        let start = match nix::unistd::lseek(file, at, Whence::SeekData) {
-            Ok(start) => start,
-            Err(nix::Error::ENXIO) => break,
-            Err(e) => return Err(e.into()),
-        };
-        at = nix::unistd::lseek(file, start, Whence::SeekHole)?;
-        ranges.push(Extent { offset: start.cast_unsigned(), len: (at - start).cast_unsigned() });
-    }
-    Ok(ranges)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod list;
 mod option_rom;
 mod progress_file;
 mod rate_limit;
+mod sparse;
 
 pub use aligned_buf::AlignedBuf;
 pub use block_io::{BlockIo, CHUNK_BYTES};
@@ -23,3 +24,4 @@ pub use list::{DiskList, disks, lies_on_others};
 pub use option_rom::{OptionRom, option_roms};
 pub use progress_file::ProgressFile;
 pub use rate_limit::{RateLimited, RateLimiter};
+pub use sparse::{SparseReader, data_ranges};

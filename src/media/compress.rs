@@ -8,6 +8,7 @@ use std::{fs::File, io};
 use liblzma::write::XzEncoder;
 
 use super::{compare::Written, pump::pump};
+use crate::device::SparseReader;
 use slipway_core::media::format::Compression;
 
 const XZ_LEVEL: u32 = 0;
@@ -15,13 +16,9 @@ const ZSTD_LEVEL: i32 = 3;
 const GZIP_LEVEL: u32 = 6;
 
 /// Compress `input` into `output` and read that back. No time and no name is stored, so equal inputs give equal bytes.
-pub fn compress(
-    compression: Compression,
-    mut input: File,
-    output: &File,
-    advanced: &mut dyn FnMut(u64),
-) -> io::Result<()> {
+pub fn compress(compression: Compression, input: File, output: &File, advanced: &mut dyn FnMut(u64)) -> io::Result<()> {
     let mut moved = |bytes: &[u8]| advanced(bytes.len() as u64);
+    let mut input = SparseReader::new(input)?;
     let output = Written::new(output);
     let written = match compression {
         Compression::Xz => {
