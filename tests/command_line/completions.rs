@@ -39,11 +39,13 @@ impl Desk {
         );
         fs::write(desk.path("bashrc"), bash).unwrap();
         let zsh = format!(
-            "PS1=\nunset zle_bracketed_paste\nfpath=({} $fpath)\nautoload -U compinit && compinit -D -u\n\
+            "PS1=\nunset zle_bracketed_paste\nfpath=({} $fpath)\nautoload -U compinit && compinit -C -d {}\n\
              zle -C all-matches complete-word _generic\nbindkey '^Xa' all-matches\n\
              zstyle ':completion:all-matches:*' insert yes\n\
              zstyle ':completion:all-matches::::' completer _all_matches _complete\n{}",
             desk.path("functions").display(),
+            // What the first start has found among a thousand functions, for the others. People have such a file, too.
+            desk.path("zcompdump").display(),
             programs("print -rl --")
         );
         fs::write(desk.path(".zshrc"), zsh).unwrap();
