@@ -1,11 +1,15 @@
 //! The boot loaders are renewed: a disk that an earlier version made moves to the loader of today, and keeps all it has.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read as _,
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
-use slipway_core::digest::Sha256;
+use slipway::device::data_ranges;
+use slipway_core::{digest::Sha256, units::Extent};
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
     project,
@@ -22,26 +26,37 @@ type Spoil<'s> = &'s dyn Fn(&Path);
 
 /// The disk of an earlier version: see tests/fixtures/disks/README.md.
 fn earlier(world: &World) -> PathBuf {
+    static UNPACKED: LazyLock<File> = LazyLock::new(unpacked);
     let disk = world.path("earlier.img");
-    let packed = fs::File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
+    let (file, len) = (File::create(&disk).unwrap(), UNPACKED.metadata().unwrap().len());
+    file.set_len(len).unwrap();
+    for Extent { offset, len } in data_ranges(&UNPACKED, len).unwrap() {
+        let mut data = vec![0; len as usize];
+        UNPACKED.read_exact_at(&mut data, offset).unwrap();
+        file.write_all_at(&data, offset).unwrap();
+    }
+    disk
+}
+
+/// Once for all tests: it takes a second. The file has no name.
+fn unpacked() -> File {
+    let packed = File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
     let mut unpacked = liblzma::read::XzDecoder::new(packed);
-    // Zeros become holes.
-    let mut file = fs::File::create(&disk).unwrap();
-    let mut at = 0;
-    loop {
-        let mut chunk = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::Read::take(&mut unpacked, 1 << 20), &mut chunk).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let (mut chunk, zeros) = (Vec::new(), vec![0; 1 << 20]);
+    for at in (0..).step_by(zeros.len()) {
+        chunk.clear();
+        (&mut unpacked).take(zeros.len() as u64).read_to_end(&mut chunk).unwrap();
         if chunk.is_empty() {
             break;
         }
-        if chunk.iter().any(|byte| *byte != 0) {
-            std::os::unix::fs::FileExt::write_all_at(&file, &chunk, at).unwrap();
+        // Zeros become holes.
+        if chunk != zeros[..chunk.len()] {
+            file.write_all_at(&chunk, at).unwrap();
         }
-        at += chunk.len() as u64;
+        file.set_len(at + chunk.len() as u64).unwrap();
     }
-    file.set_len(at).unwrap();
-    std::io::Write::flush(&mut file).unwrap();
-    disk
+    file
 }
 
 fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
@@ -358,7 +373,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
         ("one of its FATs alone is in force", &|disk| write_at(disk, at + 40, &[0x80])),
         ("no room for another boot loader in one piece", &|disk| {
             let big = world.path("big");
-            fs::File::create(&big).unwrap().set_len(298 << 20).unwrap();
+            File::create(&big).unwrap().set_len(298 << 20).unwrap();
             tool!("mcopy", "-i", format!("{}@@{at}", disk.display()), &big, "::/BIG");
         }),
         ("EFI/BOOT/BOOTX64.EFI is missing", &|disk| {
