@@ -18,11 +18,14 @@ use crate::{
     transfer::{PayloadFiles, Take},
     trust::{Attached, Evidence, Form},
 };
-use slipway_core::payload::{
-    facts::PayloadFacts,
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
-    unused::TEXTS,
-    whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
+use slipway_core::{
+    kernel::efi_stub::StubLack,
+    payload::{
+        facts::PayloadFacts,
+        manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
+        unused::TEXTS,
+        whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
+    },
 };
 
 /// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.
@@ -170,16 +173,20 @@ impl DirSource {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
         }
-        let Ok(Some(facts)) = found.declared(&self.source()) else { return Ok(None) };
+        let Ok(Some(mut facts)) = found.declared(&self.source()) else { return Ok(None) };
         if !facts.files.iter().map(|file| file.name.as_str()).eq(installed.iter().copied()) {
             return Ok(None);
         }
+        let unified = facts.files.iter().any(|file| file.name == UKI);
         for file in &facts.files {
             let fits = self.open(&file.name).and_then(|mut opened| {
                 let mut head = Vec::new();
                 (&opened).take(HEAD_BYTES).read_to_end(&mut head)?;
                 let size = opened.metadata()?.len();
                 let arch = check_head(&file.name, &head, size);
+                if file.name == KERNEL && !unified {
+                    facts.stub_lack = StubLack::of(&head);
+                }
                 Ok(size == file.size
                     && arch.is_ok_and(|arch| arch.is_none_or(|arch| arch == facts.arch))
                     && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?))

@@ -13,6 +13,7 @@ use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
+        efi_stub::StubLack,
         placeholder::{self, PlaceholderError},
     },
     payload::{
@@ -199,6 +200,7 @@ impl Found {
             version: self.version()?,
             epoch,
             unified: self.unified(&files)?,
+            stub_lack: self.stub_lack(&files),
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
@@ -253,7 +255,7 @@ impl Found {
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
-        let Manifest { arch, version, epoch, files, unified, .. } = manifest;
+        let Manifest { arch, version, epoch, files, unified, efi_stub, .. } = manifest;
         Ok(Some(PayloadFacts {
             source: source.to_string(),
             arch,
@@ -261,6 +263,7 @@ impl Found {
             epoch,
             files,
             unified,
+            stub_lack: efi_stub,
             cmdline,
             checksums: true,
             image: None,
@@ -311,6 +314,14 @@ impl Found {
         }
         let seen = self.files.get(UKI).and_then(|seen| seen.unified.clone());
         seen.transpose().map_err(|why| self.unbootable(UKI, why))
+    }
+
+    /// By the kernel's first bytes. A unified kernel image beside it is what starts under UEFI.
+    fn stub_lack(&self, files: &[FileInfo]) -> Option<StubLack> {
+        if files.iter().any(|file| file.name == UKI) {
+            return None;
+        }
+        self.files.get(KERNEL).and_then(|kernel| StubLack::of(&kernel.head))
     }
 
     fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {

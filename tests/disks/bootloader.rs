@@ -8,43 +8,20 @@ use std::{
 use slipway_core::digest::Sha256;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
-    project,
     world::{
         Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, partition,
         read_at, refused, tool, write_at,
     },
 };
 
-const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
+use super::earlier::with_stubs;
+
+pub const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
 /// What is done to an image file.
 type Spoil<'s> = &'s dyn Fn(&Path);
 
-/// The disk of an earlier version: see tests/fixtures/disks/README.md.
-fn earlier(world: &World) -> PathBuf {
-    let disk = world.path("earlier.img");
-    let packed = fs::File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
-    let mut unpacked = liblzma::read::XzDecoder::new(packed);
-    // Zeros become holes.
-    let mut file = fs::File::create(&disk).unwrap();
-    let mut at = 0;
-    loop {
-        let mut chunk = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::Read::take(&mut unpacked, 1 << 20), &mut chunk).unwrap();
-        if chunk.is_empty() {
-            break;
-        }
-        if chunk.iter().any(|byte| *byte != 0) {
-            std::os::unix::fs::FileExt::write_all_at(&file, &chunk, at).unwrap();
-        }
-        at += chunk.len() as u64;
-    }
-    file.set_len(at).unwrap();
-    std::io::Write::flush(&mut file).unwrap();
-    disk
-}
-
-fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
+pub fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
     with_assets(disk, &assets(), args)
 }
 
@@ -59,7 +36,7 @@ fn update(disk: &Path) -> Outcome {
 
 /// What it says once it is done holds these texts.
 #[track_caller]
-fn tells(outcome: Outcome, texts: &[&str]) {
+pub fn tells(outcome: Outcome, texts: &[&str]) {
     let said = outcome.succeeds().stdout;
     assert!(texts.iter().all(|text| said.contains(text)), "{texts:?} are not all in:\n{said}");
 }
@@ -90,14 +67,14 @@ fn of_epoch(world: &World, epoch: char) -> PathBuf {
 }
 
 /// The ESP as a file of its own.
-fn esp(world: &World, disk: &Path) -> PathBuf {
+pub fn esp(world: &World, disk: &Path) -> PathBuf {
     let esp = world.path("esp.img");
     extract(disk, partition(disk, "EFI"), &esp);
     esp
 }
 
 /// A file of the ESP, as mtools reads it.
-fn file(esp: &Path, name: &str) -> Vec<u8> {
+pub fn file(esp: &Path, name: &str) -> Vec<u8> {
     let to = esp.with_extension("file");
     tool!("mcopy", "-n", "-o", "-i", esp, name, &to);
     fs::read(to).unwrap()
@@ -116,7 +93,7 @@ fn kept(disk: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[track_caller]
-fn is_sound(world: &World, disk: &Path) {
+pub fn is_sound(world: &World, disk: &Path) {
     let esp = esp(world, disk);
     assert_clean_fat(&esp);
     assert!(tool!("sgdisk", "-v", disk).contains("No problems found"));
@@ -129,7 +106,7 @@ fn is_sound(world: &World, disk: &Path) {
 #[test]
 fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let before = kept(&disk);
     let said = bootloader(&disk, &["status"]).succeeds().stdout;
     for text in ["UEFI       GRUB, without an epoch", "BIOS       GRUB, without an epoch (half 1 of BIOS)", "epoch 1"] {
@@ -173,7 +150,7 @@ fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
 #[test]
 fn status_and_inspect_name_the_boot_loaders_of_a_disk() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let both = |what: &str| {
         let status = json_of(&disk, &["status"])["bootloaders"].clone();
         let inspect = Outcome::of(installer(["inspect", "--output=json"]).arg(&disk)).stdout;
@@ -210,12 +187,12 @@ fn an_upgrade_renews_them_unless_it_is_told_not_to() {
         let args = ["upgrade", "--offline", "--allow-any-version", "--progress=none", &source];
         Outcome::of(installer(args).args(more).arg("--disk").arg(disk))
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     upgrade(&disk, &["--keep-bootloader"]).succeeds();
     let grub = file(&esp(&world, &disk), EFI);
     assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 0);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     upgrade(&disk, &[]).succeeds();
     is_sound(&world, &disk);
     let esp = esp(&world, &disk);
@@ -234,13 +211,13 @@ fn what_was_staged_is_activated_with_the_boot_loaders_of_the_installer() {
     let activate = |disk: &Path, more: &[&str]| {
         Outcome::of(installer(["activate", "--offline", "--progress=plain"]).args(more).arg("--disk").arg(disk))
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let grub = file(&esp(&world, &disk), EFI);
     activate(&disk, &["--keep-bootloader"]).succeeds();
     assert!(file(&esp(&world, &disk), EFI) == grub);
     is_sound(&world, &disk);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let before = kept(&disk);
     activate(&disk, &[]).succeeds().says(&["UEFI starts the new EFI/BOOT/BOOTX64.EFI"]);
     is_sound(&world, &disk);
@@ -270,12 +247,12 @@ fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
         assert_eq!(json_of(disk, &["status"])["next_boot"]["slot"], "B");
         outcome
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let grub = file(&esp(&world, &disk), EFI);
     activate(&disk, &world.path("no-assets"));
     assert!(file(&esp(&world, &disk), EFI) == grub);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
     activate(&disk, &assets()).says(&["the boot loader stays as it is", "epoch 3"]);
     assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 3);
@@ -284,7 +261,7 @@ fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
 #[test]
 fn grub_stays_where_it_was_chosen() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     tells(bootloader(&disk, &["update", "--offline", "--efi-loader=grub"]), &["UEFI starts GRUB 2.06"]);
     assert!(file(&esp(&world, &disk), EFI) == asset("BOOTX64.EFI"));
     tells(update(&disk), &["nothing to do"]);
@@ -296,7 +273,7 @@ fn grub_stays_where_it_was_chosen() {
 #[test]
 fn many_renewals_leave_no_cluster_behind() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     for epoch in ['1', '2', '3', '4', '5'] {
         with_assets(&disk, &of_epoch(&world, epoch), &["update", "--offline"]).succeeds();
         is_sound(&world, &disk);
@@ -307,7 +284,7 @@ fn many_renewals_leave_no_cluster_behind() {
 #[test]
 fn no_loader_follows_one_with_a_higher_epoch() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
     let text = "the boot loader on the disk has the epoch 3, and the one of this installer 1";
     refused(&disk, INPUT, &[text, "take a newer installer"], || update(&disk));
@@ -323,7 +300,7 @@ fn no_loader_follows_one_with_a_higher_epoch() {
 #[test]
 fn a_damaged_chain_is_mended_by_the_verb_and_left_by_an_upgrade() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let chain = json_of(&disk, &["status"])["boot_chain"]["links"].clone();
     for link in chain.as_array().unwrap() {
         flip(&disk, link["offset"].as_u64().unwrap() + 300);
@@ -343,7 +320,7 @@ fn a_damaged_chain_is_mended_by_the_verb_and_left_by_an_upgrade() {
 #[test]
 fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
     let world = World::new();
-    let start = earlier(&world);
+    let start = with_stubs(&world);
     let at = partition(&start, "EFI").offset;
     let fat = at + u64::from(u16::from_le_bytes(read_at(&start, at + 14, 2).try_into().unwrap())) * 512;
     let second = fat + u64::from(u32::from_le_bytes(read_at(&start, at + 36, 4).try_into().unwrap())) * 512;
@@ -380,7 +357,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
 #[test]
 fn an_esp_that_others_have_written_to_is_renewed() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
     let (small, large) = (world.path("small"), world.path("large"));
     fs::write(&small, [1; 5000]).unwrap();
@@ -409,7 +386,7 @@ fn an_esp_that_others_have_written_to_is_renewed() {
 #[test]
 fn an_unsigned_loader_never_follows_a_signed_one() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let keys = world.path("keys");
     Outcome::of(installer(["keys", "--progress=none"]).arg(&keys)).succeeds();
     let signed = world.path("signed.efi");

@@ -1,0 +1,69 @@
+//! The disk of an earlier version: see tests/fixtures/disks/README.md.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Write as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use slipway_core::{digest::Sha256, units::MIB};
+use slipway_test_support::{
+    files, project,
+    world::{World, partition, read_at, tool, write_at},
+};
+
+/// As it was made: its kernels have no EFI stub.
+pub fn without_stubs(world: &World) -> PathBuf {
+    let disk = world.path("earlier.img");
+    let packed = File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
+    let mut unpacked = liblzma::read::XzDecoder::new(packed);
+    // Zeros become holes.
+    let mut file = File::create(&disk).unwrap();
+    let mut at = 0;
+    loop {
+        let mut chunk = Vec::new();
+        std::io::Read::by_ref(&mut unpacked).take(MIB).read_to_end(&mut chunk).unwrap();
+        if chunk.is_empty() {
+            break;
+        }
+        if chunk.iter().any(|byte| *byte != 0) {
+            file.write_all_at(&chunk, at).unwrap();
+        }
+        at += chunk.len() as u64;
+    }
+    file.set_len(at).unwrap();
+    file.flush().unwrap();
+    disk
+}
+
+/// The same with kernels that Slipway's loader starts.
+pub fn with_stubs(world: &World) -> PathBuf {
+    let disk = without_stubs(world);
+    for slot in ["BOOT-A", "BOOT-B"] {
+        give_stub(world, &disk, slot);
+    }
+    disk
+}
+
+/// Gives the kernel of a slot a stub, in its place, and with it every list of checksums the digests of what has changed.
+fn give_stub(world: &World, disk: &Path, slot: &str) {
+    let (part, to) = (partition(disk, slot), world.path("file of a slot"));
+    let volume = read_at(disk, part.offset, 4 * MIB as usize);
+    let mut changed: Vec<[String; 2]> = Vec::new();
+    for name in ["vmlinuz", "boot.sha256", "manifest.json", "SHA256SUMS"] {
+        tool!("mcopy", "-n", "-o", "-i", format!("{}@@{}", disk.display(), part.offset), format!("::/{name}"), &to);
+        let old = fs::read(&to).unwrap();
+        let new = if name == "vmlinuz" {
+            files::kernel(old.clone())
+        } else {
+            let text = String::from_utf8(old.clone()).unwrap();
+            changed.iter().fold(text, |text, [old, new]| text.replace(old, new)).into_bytes()
+        };
+        assert!(old != new && old.len() == new.len(), "{name}");
+        let mut places = (0..volume.len()).step_by(512).filter(|at| volume[*at..].starts_with(&old));
+        let at = places.next().unwrap_or_else(|| panic!("{name} is not in one piece in the first MiB of {slot}"));
+        write_at(disk, part.offset + at as u64, &new);
+        changed.push([&old, &new].map(|bytes| Sha256::of(bytes).to_string()));
+    }
+}
