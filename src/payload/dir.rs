@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -23,8 +24,9 @@ use slipway_core::{
     payload::{
         facts::PayloadFacts,
         manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
+        unified::Unified,
         unused::TEXTS,
-        whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
+        whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
     },
 };
 
@@ -189,7 +191,8 @@ impl DirSource {
                 }
                 Ok(size == file.size
                     && arch.is_ok_and(|arch| arch.is_none_or(|arch| arch == facts.arch))
-                    && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?))
+                    && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?)
+                    && (file.name != UKI || has_in_it(facts.unified.as_ref(), &head, &opened)?))
             });
             if !fits.map_err(|source| self.io_error(&file.name, source))? {
                 return Ok(None);
@@ -241,7 +244,8 @@ impl PayloadFiles for DirSource {
                 return take(name, &mut text);
             }
             let mut file = self.open(name).map_err(|source| self.io_error(name, source))?;
-            hand_out(name, &mut file, take).map_err(|error| match error.downcast() {
+            // Of a unified kernel image `declared` has looked into the file.
+            hand_out(name, None, &mut file, take).map_err(|error| match error.downcast() {
                 Ok(why) => PayloadError::Unbootable { path: self.dir.join(name), why }.into(),
                 Err(other) => other,
             })
@@ -260,6 +264,16 @@ fn one_by_one(text: &[u8]) -> Vec<Vec<u8>> {
     } else {
         vec![text.to_vec()]
     }
+}
+
+/// Whether a unified kernel image has in it what manifest.json says, if that says anything.
+fn has_in_it(unified: Option<&Unified>, head: &[u8], file: &File) -> io::Result<bool> {
+    let Some(unified) = unified else { return Ok(true) };
+    let found = look_at(head, |range| {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut bytes, range.start).map(|()| bytes)
+    });
+    Ok(found?.as_ref() == Ok(unified))
 }
 
 /// Reads the headings of an initramfs. What cannot be told without decompressing it shows while it is written.

@@ -36,6 +36,29 @@ pub fn kernel_without_stub(bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// A unified kernel image for amd64: these parts in sections, each from a multiple of 512 bytes on.
+pub fn unified(kernel: &[u8], initramfs: &[u8], cmdline: &str) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    let parts = [(".cmdline", cmdline.as_bytes()), (".initrd", initramfs), (".linux", kernel)];
+    let mut bytes = vec![0; 1024];
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x3c] = 0x40;
+    bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");
+    bytes[0x46] = parts.len() as u8;
+    bytes[0x54] = 0xf0;
+    for (n, (name, content)) in parts.into_iter().enumerate() {
+        let (row, at) = (0x40 + 24 + 0xf0 + n * 40, bytes.len());
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
+        let filled = bytes.len() - at;
+        bytes[row..row + name.len()].copy_from_slice(name.as_bytes());
+        for (field, value) in [(8, content.len()), (16, filled), (20, at)] {
+            bytes[row + field..][..4].copy_from_slice(&(value as u32).to_le_bytes());
+        }
+    }
+    bytes
+}
+
 /// An archive with one file of these bytes.
 pub fn cpio(content: &[u8]) -> Vec<u8> {
     let mut archive = Newc::new(0, 0);
