@@ -165,3 +165,25 @@ fn a_new_kernel_that_needs_grub_keeps_it() {
     let report = upgrade(&disk, &["--efi-loader=grub"]);
     assert_eq!((warnings(&report), &report["plan"]["bootloader"]["bios"]), (vec![], &json!(true)));
 }
+
+/// Slipway's loader starts a unified kernel image, if there is one, and not the kernel beside it.
+#[test]
+fn beside_a_unified_kernel_image_a_kernel_needs_no_stub() {
+    let world = World::new();
+    take_stub(&world.payload);
+    let [kernel, initramfs] = [Payload::KERNEL, Payload::INITRAMFS].map(|name| world.payload.read(name));
+    world.payload.write("uki.efi", files::unified(&kernel, &initramfs, "quiet"));
+    let installed = world.install(&world.image(), &["--output=json"]).succeeds().json();
+    assert!(warnings(&installed).is_empty(), "{installed}");
+    let disk = with_stubs(&world);
+    let source = format!("--source={}", world.payload.source());
+    let run = |verb: &[&str]| {
+        let mut command = installer(verb);
+        command.args(["--offline", "--progress=none", "--output=json", "--disk"]).arg(&disk);
+        Outcome::of(&mut command).succeeds().json()
+    };
+    assert!(warnings(&run(&["stage", "--allow-any-version", &source])).is_empty());
+    let activated = run(&["activate"]);
+    assert_eq!(activated["plan"]["bootloader"]["efi"]["to"]["loader"], "slipway", "{activated}");
+    assert!(warnings(&activated).is_empty(), "{activated}");
+}

@@ -6,7 +6,7 @@ use serde_json::Value;
 use slipway_test_support::{
     exit_code::{INPUT, INSTALL},
     files,
-    images::{self, Layout, Pack},
+    images::{self, Image, Layout, Pack},
     world::{Node, Outcome, Payload, World, extract, installer, json_of, on_disk, partition, refused, tool},
 };
 
@@ -131,6 +131,13 @@ fn a_manifest_that_says_otherwise_is_refused() {
         }
         let disk = world.image();
         refused(&disk, INPUT, &["uki.efi", WHY], || world.install(&disk, &[]));
+        // Where the UKI comes first, as an upper layer does, it is known before the first write.
+        let early = Layout::new(&world.path(&format!("early {}", key.replace('/', " "))));
+        let all = images::files(world.payload.dir());
+        let rest = [Payload::ROOTFS, "os-release", "uki.efi"];
+        let layers = [&images::CHECKSUM_FILES[..], &rest].map(|names| images::layer(&all, names, Pack::Gzip));
+        Image::new(layers.into()).write(&early, "1");
+        refused(&disk, INPUT, &["uki.efi", WHY], || world.install(&disk, &[&format!("--source={}", early.source())]));
         let from_image = format!("--source={}", layout.source());
         world.install(&disk, &[&from_image]).exits(INSTALL).says(&["uki.efi", WHY]);
         on_disk(&disk, &["status"]).exits(INSTALL).says(&["no Slipway system is found on it"]);
