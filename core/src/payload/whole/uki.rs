@@ -126,7 +126,7 @@ impl UnifiedWatch {
     }
 }
 
-/// What is in it, where any of its bytes can be read. `head` is as for [`places`].
+/// What is in it, where any of its bytes can be read. `head` are the first [`super::HEAD_BYTES`].
 pub fn look_at<E>(
     head: &[u8],
     read: impl FnOnce(Range<u64>) -> Result<Vec<u8>, E>,
