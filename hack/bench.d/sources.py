@@ -25,7 +25,9 @@ def make_payload(directory, mib, installer, version="1.0.0"):
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     kernel = bytearray(os.urandom(8 * MIB))
-    kernel[:2] = b"\xea\x05"
+    # A program for UEFI without sections, of a kernel since 5.8.
+    kernel[:2] = b"MZ"
+    struct.pack_into("<I4s2xH12xH46xH", kernel, 0x3C, 0x40, b"PE\0\0", 0, 0xA0, 1)
     kernel[0x1F1] = 1
     kernel[0x1F4:0x1F8] = struct.pack("<I", (len(kernel) - 1024) // 16)
     kernel[0x1FE:0x200] = b"\x55\xaa"

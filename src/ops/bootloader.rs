@@ -84,7 +84,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let request = RenewalRequest { offered, loader, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(&opened, &gpt, &request);
     let uefi = facts.efi.as_ref();
-    let due = request.due(&facts, opened.sector_size());
+    let due = request.due(&facts, &facts.kernels, opened.sector_size());
     Ok(BootloaderReport {
         disk: name,
         path: request.path(),

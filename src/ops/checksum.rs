@@ -34,6 +34,9 @@ pub fn run(dir: &Path, epoch: Option<u32>, observer: &mut dyn Observer) -> Resul
         payload::open_ref(SourceRef::Dir(dir.to_owned()), Arch::NATIVE, &Options::default(), &TrustRequest::default())?;
     let Payload { facts, .. } = opened.look(ChecksumPolicy::Ignored, Inspection::Everything, None, observer)?;
     let kept = || fs::read(dir.join(MANIFEST)).ok().and_then(|old| manifest::epoch(&old).ok());
+    if let Some(lack) = facts.stub_lack {
+        observer.note(&format!("under UEFI Slipway's own loader does not start the kernel: {lack}"));
+    }
     let manifest = Manifest { epoch: epoch.or_else(kept).unwrap_or_default(), ..facts.manifest() };
     let text = manifest.render();
     let mut sums = digest::Sums(facts.files.iter().map(|f| (f.name.clone(), f.sha256)).collect());

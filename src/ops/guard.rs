@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use slipway_core::{
     boot::{
         env::BootEnv,
@@ -44,6 +44,10 @@ pub struct Request {
     /// A watchdog to feed meanwhile.
     pub watchdog: Option<PathBuf>,
 }
+
+const NOT_MOUNTED: &str = "the variables of the firmware, which say whether this is a trial, cannot be mounted";
+const NO_EFIVARFS: &str = "this kernel does not show the variables of the firmware, which say whether this is a trial: if it is \
+    one, nothing guards it, and it cannot be confirmed; give the kernel efivarfs (CONFIG_EFIVAR_FS), and leave out efi=noruntime";
 
 /// How long each part of it may take.
 #[derive(Clone, Copy, Debug)]
@@ -126,15 +130,20 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
 }
 
 /// With what the UEFI loader says, which nothing else can see in an initramfs that has not mounted the firmware's variables.
-/// If they cannot be seen it is an error: that this is no trial is not known then.
+/// If they cannot be seen it is an error: that this is no trial is not known then. Where they never can, it is another one,
+/// for which nobody starts the guard again (`RestartPreventExitStatus` of its unit).
 fn cmdline() -> Result<String, Failure> {
     let cmdline = super::kernel_cmdline()?;
     if running::booted_disk(&cmdline).is_some() {
         return Ok(cmdline);
     }
-    let mounted = mount_efivarfs()
-        .context("the variables of the firmware, which say whether this is a trial, cannot be mounted")
-        .or_fail(FailureKind::Environment)?;
+    let mounted = mount_efivarfs().map_err(|e| {
+        let (kind, what) = match e.kind() {
+            io::ErrorKind::Unsupported => (FailureKind::Unsupported, NO_EFIVARFS),
+            _ => (FailureKind::Environment, NOT_MOUNTED),
+        };
+        Failure { kind, error: anyhow::Error::new(e).context(what) }
+    })?;
     if mounted { super::kernel_cmdline() } else { Ok(cmdline) }
 }
 

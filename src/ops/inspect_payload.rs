@@ -43,6 +43,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<InspectRepo
         arch: facts.arch,
         files: facts.files,
         cmdline: facts.cmdline,
+        efi_stub: facts.stub_lack,
         checksums: facts.checksums,
         signatures,
         signed_by: facts.signed_by,

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
 };
 
@@ -18,11 +19,15 @@ use crate::{
     transfer::{PayloadFiles, Take},
     trust::{Attached, Evidence, Form},
 };
-use slipway_core::payload::{
-    facts::PayloadFacts,
-    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
-    unused::TEXTS,
-    whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs},
+use slipway_core::{
+    kernel::efi_stub::StubLack,
+    payload::{
+        facts::PayloadFacts,
+        manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
+        unified::Unified,
+        unused::TEXTS,
+        whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
+    },
 };
 
 /// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.
@@ -170,19 +175,24 @@ impl DirSource {
         if !found.files.contains_key(MANIFEST) {
             return Ok(None);
         }
-        let Ok(Some(facts)) = found.declared(&self.source()) else { return Ok(None) };
+        let Ok(Some(mut facts)) = found.declared(&self.source()) else { return Ok(None) };
         if !facts.files.iter().map(|file| file.name.as_str()).eq(installed.iter().copied()) {
             return Ok(None);
         }
+        let unified = facts.files.iter().any(|file| file.name == UKI);
         for file in &facts.files {
             let fits = self.open(&file.name).and_then(|mut opened| {
                 let mut head = Vec::new();
                 (&opened).take(HEAD_BYTES).read_to_end(&mut head)?;
                 let size = opened.metadata()?.len();
                 let arch = check_head(&file.name, &head, size);
+                if file.name == KERNEL && !unified {
+                    facts.stub_lack = StubLack::of(&head);
+                }
                 Ok(size == file.size
                     && arch.is_ok_and(|arch| arch.is_none_or(|arch| arch == facts.arch))
-                    && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?))
+                    && (!is_initramfs(&file.name) || goes_on_to_its_end(&mut opened, size)?)
+                    && (file.name != UKI || has_in_it(facts.unified.as_ref(), &head, &opened)?))
             });
             if !fits.map_err(|source| self.io_error(&file.name, source))? {
                 return Ok(None);
@@ -234,7 +244,8 @@ impl PayloadFiles for DirSource {
                 return take(name, &mut text);
             }
             let mut file = self.open(name).map_err(|source| self.io_error(name, source))?;
-            hand_out(name, &mut file, take).map_err(|error| match error.downcast() {
+            // Of a unified kernel image `declared` has looked into the file.
+            hand_out(name, None, &mut file, take).map_err(|error| match error.downcast() {
                 Ok(why) => PayloadError::Unbootable { path: self.dir.join(name), why }.into(),
                 Err(other) => other,
             })
@@ -253,6 +264,16 @@ fn one_by_one(text: &[u8]) -> Vec<Vec<u8>> {
     } else {
         vec![text.to_vec()]
     }
+}
+
+/// Whether a unified kernel image has in it what manifest.json says, if that says anything.
+fn has_in_it(unified: Option<&Unified>, head: &[u8], file: &File) -> io::Result<bool> {
+    let Some(unified) = unified else { return Ok(true) };
+    let found = look_at(head, |range| {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.read_exact_at(&mut bytes, range.start).map(|()| bytes)
+    });
+    Ok(found?.as_ref() == Ok(unified))
 }
 
 /// Reads the headings of an initramfs. What cannot be told without decompressing it shows while it is written.

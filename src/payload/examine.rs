@@ -13,6 +13,7 @@ use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
+        efi_stub::StubLack,
         placeholder::{self, PlaceholderError},
     },
     payload::{
@@ -192,13 +193,20 @@ impl Found {
             self.compare(sums, &files)?;
         }
         // What SHA256SUMS does not list nobody has compared with anything.
-        let epoch = if sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST)) { self.epoch()? } else { 0 };
+        let listed = sums.as_ref().is_some_and(|sums| sums.0.contains_key(MANIFEST));
+        let epoch = if listed { self.epoch()? } else { 0 };
+        // The slot gets what is in the file. Whoever trusts the list would write what that says.
+        let said = self.small(MANIFEST)?.filter(|_| listed).and_then(|text| Manifest::parse(text).ok());
+        if let (Some(seen), Some(said)) = (self.files.get(UKI), said) {
+            self.is_in(seen, said.unified.as_ref())?;
+        }
         Ok(PayloadFacts {
             source: source.to_string(),
             arch,
             version: self.version()?,
             epoch,
             unified: self.unified(&files)?,
+            stub_lack: self.stub_lack(&files),
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
@@ -235,6 +243,7 @@ impl Found {
                     self.matches(name, *expected, seen.sha256)?;
                     if names.contains(&name.as_str()) {
                         self.check(name, seen)?;
+                        self.is_in(seen, manifest.unified.as_ref())?;
                     }
                 }
                 None if is_used(name) && name != SHA256SUMS => return Err(self.incomplete("does not list", name)),
@@ -253,7 +262,7 @@ impl Found {
             (None, None) if sums.0.contains_key("cmdline") => return Ok(None),
             (None, None) => None,
         };
-        let Manifest { arch, version, epoch, files, unified, .. } = manifest;
+        let Manifest { arch, version, epoch, files, unified, efi_stub, .. } = manifest;
         Ok(Some(PayloadFacts {
             source: source.to_string(),
             arch,
@@ -261,6 +270,7 @@ impl Found {
             epoch,
             files,
             unified,
+            stub_lack: efi_stub,
             cmdline,
             checksums: true,
             image: None,
@@ -311,6 +321,24 @@ impl Found {
         }
         let seen = self.files.get(UKI).and_then(|seen| seen.unified.clone());
         seen.transpose().map_err(|why| self.unbootable(UKI, why))
+    }
+
+    /// By the kernel's first bytes. A unified kernel image beside it is what starts under UEFI.
+    fn stub_lack(&self, files: &[FileInfo]) -> Option<StubLack> {
+        if files.iter().any(|file| file.name == UKI) {
+            return None;
+        }
+        self.files.get(KERNEL).and_then(|kernel| StubLack::of(&kernel.head))
+    }
+
+    /// Whether a unified kernel image has in it what manifest.json says, if that says anything.
+    fn is_in(&self, seen: &Seen, said: Option<&Unified>) -> Result<(), PayloadError> {
+        match (&seen.unified, said) {
+            (Some(found), Some(said)) if found.as_ref() != Ok(said) => {
+                Err(self.unbootable(UKI, Unbootable::OtherUnified))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn compare(&self, sums: &digest::Sums, files: &[FileInfo]) -> Result<(), PayloadError> {

@@ -3,28 +3,45 @@
 use std::io::{self, Read};
 
 use crate::transfer::{FileReader, Take, sha256::Hasher};
-use slipway_core::payload::whole::{InitramfsWatch, is_initramfs};
+use slipway_core::payload::{
+    manifest::UKI,
+    unified::Unified,
+    whole::{InitramfsWatch, Unbootable, UnifiedWatch, is_initramfs},
+};
 
-/// Hand out a file of a payload. If it is an initramfs that ends too early, this fails once all of it was taken: after
-/// whoever took it has compared its digest, and before anything refers to it.
-pub fn hand_out(name: &str, reader: &mut dyn FileReader, take: &mut Take) -> anyhow::Result<()> {
-    if !is_initramfs(name) {
-        return take(name, reader);
+/// Hand out a file of a payload. If it is an initramfs that ends too early, or a unified kernel image in which is something
+/// else than `unified`, this fails once all of it was taken: after whoever took it has compared its digest, and before
+/// anything refers to it.
+pub fn hand_out(
+    name: &str,
+    unified: Option<&Unified>,
+    reader: &mut dyn FileReader,
+    take: &mut Take,
+) -> anyhow::Result<()> {
+    match unified.filter(|_| name == UKI) {
+        Some(expected) => {
+            let mut watch = UnifiedWatch::default();
+            take(name, &mut Watched { reader, see: &mut |bytes| watch.see(bytes) })?;
+            if watch.finish()? == *expected { Ok(()) } else { Err(Unbootable::OtherUnified.into()) }
+        }
+        None if is_initramfs(name) => {
+            let mut watch = InitramfsWatch::default();
+            take(name, &mut Watched { reader, see: &mut |bytes| watch.see(bytes) })?;
+            Ok(watch.finish()?)
+        }
+        None => take(name, reader),
     }
-    let mut watched = Watched { reader, watch: InitramfsWatch::default() };
-    take(name, &mut watched)?;
-    Ok(watched.watch.finish()?)
 }
 
 struct Watched<'r> {
     reader: &'r mut dyn FileReader,
-    watch: InitramfsWatch,
+    see: &'r mut dyn FnMut(&[u8]),
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.reader.read(buf)?;
-        self.watch.see(&buf[..n]);
+        (self.see)(&buf[..n]);
         Ok(n)
     }
 }

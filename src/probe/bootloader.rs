@@ -3,6 +3,7 @@
 use super::{
     boot_chain,
     error::{ProbeError, read},
+    system::slot_volume,
 };
 use crate::{
     bootloader::{BiosAssets, Loaders, info},
@@ -11,7 +12,10 @@ use crate::{
     transfer::read_back_digest,
 };
 use slipway_core::{
-    boot::efi_loader::EfiLoader,
+    boot::{
+        efi_loader::EfiLoader,
+        slot::{PerSlot, Slot},
+    },
     digest::Sha256,
     disk::{
         bios,
@@ -21,7 +25,11 @@ use slipway_core::{
         layout::{BIOS_BYTES, BIOS_OFFSET, Part},
     },
     efi::{boot_image::BootImage, sbat::Sbat},
-    kernel::arch::Arch,
+    kernel::{arch::Arch, efi_stub::StubLack},
+    payload::{
+        manifest::{KERNEL, UKI},
+        whole::HEAD_BYTES,
+    },
     plan::{
         BiosFacts, GptFacts,
         bootloader::{
@@ -61,7 +69,20 @@ pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) 
         .and_then(|bytes| bios_found(disk, gpt.part(Part::Bios), bytes, list.as_ref().ok().and_then(Option::as_ref)));
     let mut damage = boot_chain(disk, gpt).problems();
     damage.iter_mut().for_each(|problem| *problem = problem.trim_start_matches("boot chain: ").to_owned());
-    BootloaderFacts { esp: fat_map(disk, esp, &[&path, CHAIN]).map_err(|e| e.to_string()), efi, list, bios, damage }
+    let esp = fat_map(disk, esp, &[&path, CHAIN]).map_err(|e| e.to_string());
+    BootloaderFacts { esp, efi, list, bios, kernels: PerSlot::new(|slot| stub_lack(disk, gpt, slot)), damage }
+}
+
+// None of a slot without a kernel, or that starts by a unified kernel image.
+fn stub_lack(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Option<StubLack> {
+    let volume = slot_volume(disk, gpt, slot).ok()?;
+    if volume.find(UKI).ok()?.is_some() {
+        return None;
+    }
+    let first = *volume.find(KERNEL).ok()??.extents.first()?;
+    let mut head = vec![0; first.len.min(HEAD_BYTES) as usize];
+    read(disk, first.offset, &mut head).ok()?;
+    StubLack::of(&head)
 }
 
 /// What starts a disk, whatever is shipped.

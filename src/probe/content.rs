@@ -13,6 +13,7 @@ use slipway_core::{
         layout::BIOS_OFFSET,
         magic::recognise,
     },
+    efi::boot_image::BootImage,
     kernel::arch::Arch,
     plan::{AssetFacts, BiosFacts, DiskFacts, Found},
     units::{Lba, MIB, SectorSize},
@@ -33,6 +34,7 @@ pub fn asset_facts(assets: &Assets, arch: Arch) -> AssetFacts {
     let at = Lba(BIOS_OFFSET / SectorSize::S512.bytes());
     AssetFacts {
         efi: info(arch.efi_image(), &assets.efi),
+        loader: BootImage::of(&assets.efi).loader,
         bios: assets.bios.as_ref().map(|bios| BiosFacts {
             boot_code: Sha256::of(&bios.boot_code(at)),
             core: info("core.img", &bios.core_image(at)),

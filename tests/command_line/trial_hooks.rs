@@ -4,6 +4,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use slipway_test_support::{
+    exit_code::UNSUPPORTED,
     project,
     world::{World, program},
 };
@@ -75,6 +76,15 @@ fn scripts() {
     ] {
         assert_eq!(works(&world, &script(&world, name, &before, after)), expected, "{name} {before}");
     }
+}
+
+/// A guard that will never know whether this is a trial says so once. Whatever else ends it, it is started again.
+#[test]
+fn only_one_failure_of_the_guard_is_left_at_that() {
+    let unit = fs::read_to_string(project().join("assets/systemd/slipway-guard.service")).unwrap();
+    let said: Vec<_> = unit.lines().filter(|line| line.starts_with("Restart")).collect();
+    let prevents = format!("RestartPreventExitStatus={UNSUPPORTED}");
+    assert_eq!(said, ["Restart=on-failure", "RestartSec=1", &prevents]);
 }
 
 /// systemd itself says whether their conditions are met.

@@ -1,65 +1,27 @@
 //! The boot loaders are renewed: a disk that an earlier version made moves to the loader of today, and keeps all it has.
 
 use std::{
-    fs::{self, File},
-    io::Read as _,
-    os::unix::fs::FileExt as _,
+    fs,
     path::{Path, PathBuf},
-    sync::LazyLock,
 };
 
-use slipway::device::data_ranges;
-use slipway_core::{digest::Sha256, units::Extent};
+use slipway_core::digest::Sha256;
 use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
-    project,
     world::{
         Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, partition,
         read_at, refused, tool, write_at,
     },
 };
 
-const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
+use super::earlier::with_stubs;
+
+pub const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 
 /// What is done to an image file.
 type Spoil<'s> = &'s dyn Fn(&Path);
 
-/// The disk of an earlier version: see tests/fixtures/disks/README.md.
-fn earlier(world: &World) -> PathBuf {
-    static UNPACKED: LazyLock<File> = LazyLock::new(unpacked);
-    let disk = world.path("earlier.img");
-    let (file, len) = (File::create(&disk).unwrap(), UNPACKED.metadata().unwrap().len());
-    file.set_len(len).unwrap();
-    for Extent { offset, len } in data_ranges(&UNPACKED, len).unwrap() {
-        let mut data = vec![0; len as usize];
-        UNPACKED.read_exact_at(&mut data, offset).unwrap();
-        file.write_all_at(&data, offset).unwrap();
-    }
-    disk
-}
-
-/// Once for all tests: it takes a second. The file has no name.
-fn unpacked() -> File {
-    let packed = File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
-    let mut unpacked = liblzma::read::XzDecoder::new(packed);
-    let file = tempfile::tempfile().unwrap();
-    let (mut chunk, zeros) = (Vec::new(), vec![0; 1 << 20]);
-    for at in (0..).step_by(zeros.len()) {
-        chunk.clear();
-        (&mut unpacked).take(zeros.len() as u64).read_to_end(&mut chunk).unwrap();
-        if chunk.is_empty() {
-            break;
-        }
-        // Zeros become holes.
-        if chunk != zeros[..chunk.len()] {
-            file.write_all_at(&chunk, at).unwrap();
-        }
-        file.set_len(at + chunk.len() as u64).unwrap();
-    }
-    file
-}
-
-fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
+pub fn bootloader(disk: &Path, args: &[&str]) -> Outcome {
     with_assets(disk, &assets(), args)
 }
 
@@ -74,7 +36,7 @@ fn update(disk: &Path) -> Outcome {
 
 /// What it says once it is done holds these texts.
 #[track_caller]
-fn tells(outcome: Outcome, texts: &[&str]) {
+pub fn tells(outcome: Outcome, texts: &[&str]) {
     let said = outcome.succeeds().stdout;
     assert!(texts.iter().all(|text| said.contains(text)), "{texts:?} are not all in:\n{said}");
 }
@@ -105,14 +67,14 @@ fn of_epoch(world: &World, epoch: char) -> PathBuf {
 }
 
 /// The ESP as a file of its own.
-fn esp(world: &World, disk: &Path) -> PathBuf {
+pub fn esp(world: &World, disk: &Path) -> PathBuf {
     let esp = world.path("esp.img");
     extract(disk, partition(disk, "EFI"), &esp);
     esp
 }
 
 /// A file of the ESP, as mtools reads it.
-fn file(esp: &Path, name: &str) -> Vec<u8> {
+pub fn file(esp: &Path, name: &str) -> Vec<u8> {
     let to = esp.with_extension("file");
     tool!("mcopy", "-n", "-o", "-i", esp, name, &to);
     fs::read(to).unwrap()
@@ -131,7 +93,7 @@ fn kept(disk: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[track_caller]
-fn is_sound(world: &World, disk: &Path) {
+pub fn is_sound(world: &World, disk: &Path) {
     let esp = esp(world, disk);
     assert_clean_fat(&esp);
     assert!(tool!("sgdisk", "-v", disk).contains("No problems found"));
@@ -144,7 +106,7 @@ fn is_sound(world: &World, disk: &Path) {
 #[test]
 fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let before = kept(&disk);
     let said = bootloader(&disk, &["status"]).succeeds().stdout;
     for text in ["UEFI       GRUB, without an epoch", "BIOS       GRUB, without an epoch (half 1 of BIOS)", "epoch 1"] {
@@ -188,7 +150,7 @@ fn a_disk_of_an_earlier_version_moves_to_the_loader_and_keeps_the_rest() {
 #[test]
 fn status_and_inspect_name_the_boot_loaders_of_a_disk() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let both = |what: &str| {
         let status = json_of(&disk, &["status"])["bootloaders"].clone();
         let inspect = Outcome::of(installer(["inspect", "--output=json"]).arg(&disk)).stdout;
@@ -225,12 +187,12 @@ fn an_upgrade_renews_them_unless_it_is_told_not_to() {
         let args = ["upgrade", "--offline", "--allow-any-version", "--progress=none", &source];
         Outcome::of(installer(args).args(more).arg("--disk").arg(disk))
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     upgrade(&disk, &["--keep-bootloader"]).succeeds();
     let grub = file(&esp(&world, &disk), EFI);
     assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 0);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     upgrade(&disk, &[]).succeeds();
     is_sound(&world, &disk);
     let esp = esp(&world, &disk);
@@ -249,13 +211,13 @@ fn what_was_staged_is_activated_with_the_boot_loaders_of_the_installer() {
     let activate = |disk: &Path, more: &[&str]| {
         Outcome::of(installer(["activate", "--offline", "--progress=plain"]).args(more).arg("--disk").arg(disk))
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let grub = file(&esp(&world, &disk), EFI);
     activate(&disk, &["--keep-bootloader"]).succeeds();
     assert!(file(&esp(&world, &disk), EFI) == grub);
     is_sound(&world, &disk);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let before = kept(&disk);
     activate(&disk, &[]).succeeds().says(&["UEFI starts the new EFI/BOOT/BOOTX64.EFI"]);
     is_sound(&world, &disk);
@@ -285,12 +247,12 @@ fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
         assert_eq!(json_of(disk, &["status"])["next_boot"]["slot"], "B");
         outcome
     };
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let grub = file(&esp(&world, &disk), EFI);
     activate(&disk, &world.path("no-assets"));
     assert!(file(&esp(&world, &disk), EFI) == grub);
 
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
     activate(&disk, &assets()).says(&["the boot loader stays as it is", "epoch 3"]);
     assert_eq!(json_of(&disk, &["bootloader", "status"])["uefi"]["epoch"], 3);
@@ -299,7 +261,7 @@ fn what_keeps_the_boot_loaders_does_not_keep_a_staged_system_from_its_trial() {
 #[test]
 fn grub_stays_where_it_was_chosen() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     tells(bootloader(&disk, &["update", "--offline", "--efi-loader=grub"]), &["UEFI starts GRUB 2.06"]);
     assert!(file(&esp(&world, &disk), EFI) == asset("BOOTX64.EFI"));
     tells(update(&disk), &["nothing to do"]);
@@ -311,7 +273,7 @@ fn grub_stays_where_it_was_chosen() {
 #[test]
 fn many_renewals_leave_no_cluster_behind() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     for epoch in ['1', '2', '3', '4', '5'] {
         with_assets(&disk, &of_epoch(&world, epoch), &["update", "--offline"]).succeeds();
         is_sound(&world, &disk);
@@ -322,7 +284,7 @@ fn many_renewals_leave_no_cluster_behind() {
 #[test]
 fn no_loader_follows_one_with_a_higher_epoch() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     with_assets(&disk, &of_epoch(&world, '3'), &["update", "--offline"]).succeeds();
     let text = "the boot loader on the disk has the epoch 3, and the one of this installer 1";
     refused(&disk, INPUT, &[text, "take a newer installer"], || update(&disk));
@@ -338,7 +300,7 @@ fn no_loader_follows_one_with_a_higher_epoch() {
 #[test]
 fn a_damaged_chain_is_mended_by_the_verb_and_left_by_an_upgrade() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let chain = json_of(&disk, &["status"])["boot_chain"]["links"].clone();
     for link in chain.as_array().unwrap() {
         flip(&disk, link["offset"].as_u64().unwrap() + 300);
@@ -358,7 +320,7 @@ fn a_damaged_chain_is_mended_by_the_verb_and_left_by_an_upgrade() {
 #[test]
 fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
     let world = World::new();
-    let start = earlier(&world);
+    let start = with_stubs(&world);
     let at = partition(&start, "EFI").offset;
     let fat = at + u64::from(u16::from_le_bytes(read_at(&start, at + 14, 2).try_into().unwrap())) * 512;
     let second = fat + u64::from(u32::from_le_bytes(read_at(&start, at + 36, 4).try_into().unwrap())) * 512;
@@ -373,7 +335,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
         ("one of its FATs alone is in force", &|disk| write_at(disk, at + 40, &[0x80])),
         ("no room for another boot loader in one piece", &|disk| {
             let big = world.path("big");
-            File::create(&big).unwrap().set_len(298 << 20).unwrap();
+            fs::File::create(&big).unwrap().set_len(298 << 20).unwrap();
             tool!("mcopy", "-i", format!("{}@@{at}", disk.display()), &big, "::/BIG");
         }),
         ("EFI/BOOT/BOOTX64.EFI is missing", &|disk| {
@@ -395,7 +357,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
 #[test]
 fn an_esp_that_others_have_written_to_is_renewed() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
     let (small, large) = (world.path("small"), world.path("large"));
     fs::write(&small, [1; 5000]).unwrap();
@@ -424,7 +386,7 @@ fn an_esp_that_others_have_written_to_is_renewed() {
 #[test]
 fn an_unsigned_loader_never_follows_a_signed_one() {
     let world = World::new();
-    let disk = earlier(&world);
+    let disk = with_stubs(&world);
     let keys = world.path("keys");
     Outcome::of(installer(["keys", "--progress=none"]).arg(&keys)).succeeds();
     let signed = world.path("signed.efi");

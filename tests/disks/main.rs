@@ -6,6 +6,7 @@
 mod bad_upgrade;
 mod bootloader;
 mod cycle;
+mod earlier;
 mod fat_reader;
 mod fat_volume;
 mod grow;
@@ -13,6 +14,7 @@ mod half_dead;
 mod history;
 mod installed;
 mod interrupted;
+mod kernels;
 mod many_disks;
 mod odd_disks;
 mod offline;

@@ -142,11 +142,8 @@ fn payload(dir: &Path, version: &str, n: u8) {
         bytes[last] ^= n;
         payload.write(name, bytes);
     }
-    // A program for UEFI, by its first bytes.
-    let mut kernel = payload.read(Payload::KERNEL);
-    kernel[..2].copy_from_slice(b"MZ");
-    payload.write(Payload::KERNEL, &kernel);
     if dir.ends_with("payload-arm64") {
+        let mut kernel = payload.read(Payload::KERNEL);
         kernel[0x1fe..0x206].fill(0);
         kernel[56..60].copy_from_slice(b"ARM\x64");
         payload.write(Payload::KERNEL, kernel);

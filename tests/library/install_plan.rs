@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
+    boot::efi_loader::EfiLoader,
     digest::Sha256,
     disk::{
         identity::{DiskIdentity, DiskKind, DiskUse},
@@ -28,6 +29,7 @@ fn payload_facts(kernel: u64, initramfs: u64, rootfs: u64) -> PayloadFacts {
         epoch: 0,
         files: vec![file("vmlinuz", kernel), file("initramfs.xz", initramfs), file("rootfs.squashfs", rootfs)],
         unified: None,
+        stub_lack: None,
         cmdline: Some("console=ttyS0 quiet".to_owned()),
         checksums: true,
         image: None,
@@ -42,7 +44,7 @@ fn disk(bytes: u64, sector: SectorSize, kind: DiskKind) -> DiskFacts {
 
 fn assets() -> AssetFacts {
     let bios = BiosFacts { boot_code: Sha256::of(b"boot code"), core: file("core.img", 182_000) };
-    AssetFacts { efi: file("BOOTX64.EFI", 700_000), bios: Some(bios) }
+    AssetFacts { efi: file("BOOTX64.EFI", 700_000), loader: Some(EfiLoader::Slipway), bios: Some(bios) }
 }
 
 fn request() -> InstallRequest {
@@ -123,7 +125,7 @@ fn the_boot_chain_is_recorded() {
     assert_eq!(chain(SectorSize::S512, Arch::Amd64, assets()), all);
     assert_eq!(chain(SectorSize::S4096, Arch::Amd64, assets()), uefi);
     let efi = Sha256::of(b"BOOTAA64.EFI");
-    let arm64 = AssetFacts { efi: file("BOOTAA64.EFI", 700_000), bios: None };
+    let arm64 = AssetFacts { efi: file("BOOTAA64.EFI", 700_000), bios: None, ..assets() };
     assert_eq!(chain(SectorSize::S512, Arch::Arm64, arm64), format!("{efi}  EFI/BOOT/BOOTAA64.EFI\n"));
 }
 

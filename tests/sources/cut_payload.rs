@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 use slipway_core::{
     digest::Sha256,
+    kernel::efi_stub::StubLack,
     payload::whole::{HEAD_BYTES, InitramfsWatch, Unbootable, check_head},
 };
 use slipway_test_support::{
@@ -160,6 +161,7 @@ fn real_kernels() {
         let head = &kernel[..HEAD_BYTES as usize];
         let check = |size| check_head(Payload::KERNEL, head, size);
         assert!(check(kernel.len() as u64).is_ok(), "{payload}");
+        assert_eq!(StubLack::of(head), None, "{payload}: Slipway's loader starts it");
         let needs = size_in(&check(HEAD_BYTES).unwrap_err()).unwrap();
         let needs = needs.max(size_in(&check(needs).err().unwrap_or(Unbootable::NotKernel)).unwrap_or(0));
         assert!(check(needs).is_ok() && check(needs - 1).is_err(), "{payload}");

@@ -43,7 +43,7 @@ fn slot_b_is_empty(node: &Node) {
 }
 
 /// Debian's registry with this image as `os:1`.
-fn registry_with(dir: &Path, layout: &Layout, http: &str, rest: &str, login: &[&str]) -> Debian {
+pub fn registry_with(dir: &Path, layout: &Layout, http: &str, rest: &str, login: &[&str]) -> Debian {
     fs::create_dir_all(dir).unwrap();
     let options = [&["--dest-tls-verify=false"], login].concat();
     let debian = Debian::new(dir, &registry::Image::new(), http, rest, &options);

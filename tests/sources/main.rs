@@ -13,3 +13,4 @@ mod image_documents;
 mod layouts;
 mod registry;
 mod signatures;
+mod unified;

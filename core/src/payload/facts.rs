@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     digest::Sha256,
-    kernel::{arch::Arch, placeholder::Placeholder},
+    kernel::{arch::Arch, efi_stub::StubLack, placeholder::Placeholder},
 };
 
 /// A payload whose files were hashed, or whose checksums are compared while they are written.
@@ -28,6 +28,8 @@ pub struct PayloadFacts {
     pub files: Vec<FileInfo>,
     /// What is in the unified kernel image, if kernel and initramfs are no files.
     pub unified: Option<Unified>,
+    /// What keeps Slipway's own loader from starting it under UEFI.
+    pub stub_lack: Option<StubLack>,
     /// Content of its `cmdline` file, if it has one.
     pub cmdline: Option<String>,
     /// Whether it has a SHA256SUMS, which then agreed.
@@ -76,6 +78,7 @@ impl PayloadFacts {
             arch: self.arch,
             files: self.files.clone(),
             unified: self.unified.clone(),
+            efi_stub: self.stub_lack,
             cmdline: self.cmdline.clone(),
             kernel_args: None,
             image: None,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::unified::{Sectors, Unified};
-use crate::kernel::arch::Arch;
+use crate::kernel::{arch::Arch, efi_stub::StubLack};
 use crate::{
     boot::{env_block::EnvBlock, slot_cfg},
     digest::{Sha256, Sums},
@@ -64,6 +64,9 @@ pub struct Manifest {
     /// What is in the unified kernel image, if kernel and initramfs are no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unified: Option<Unified>,
+    /// What the kernel lacks to start under UEFI by Slipway's own loader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efi_stub: Option<StubLack>,
     /// In a slot: the kernel command line, without what the boot rule adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cmdline: Option<String>,
@@ -236,6 +239,7 @@ mod tests {
             epoch: 0,
             arch: Arch::Amd64,
             unified: None,
+            efi_stub: None,
             files: vec![FileInfo { name: KERNEL.into(), size: 3, sha256: Sha256::of(b"abc") }],
             cmdline: None,
             kernel_args: None,
@@ -267,6 +271,7 @@ mod tests {
             arch: Arch::Amd64,
             files: vec![file(n)],
             unified: None,
+            efi_stub: None,
             cmdline: cmdline.map(ToOwned::to_owned),
             kernel_args: None,
             image: None,

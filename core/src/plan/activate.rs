@@ -5,6 +5,7 @@ use crate::prelude::*;
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
     bootloader::{KEEP, RenewalRequest},
+    kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
 };
 use crate::{boot::slot::SlotState, disk::layout::Part};
@@ -41,6 +42,10 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         draft.warnings.extend(slots.check_fallback(system)?);
         draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
         slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped })?;
+    }
+    if let Some(manifest) = &system.slots[target].manifest {
+        let lack = manifest.efi_stub.or(draft.kernels[target]);
+        draft.warnings.extend(kernel_note(lack, manifest.arch, draft.loader_afterwards()));
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
     let keep = if draft.bootloader.is_some() { KEEP } else { "" };

@@ -17,7 +17,10 @@ pub use super::bootloader_facts::{
     BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, Offered,
 };
 use crate::{
-    boot::{efi_loader::EfiLoader, slot::Slot},
+    boot::{
+        efi_loader::EfiLoader,
+        slot::{PerSlot, Slot},
+    },
     digest::Sha256,
     disk::{
         chain::{CHAIN, Chain, Link},
@@ -25,6 +28,7 @@ use crate::{
         gpt::BOOT_CODE_BYTES,
     },
     efi::boot_image::BootImage,
+    kernel::efi_stub::StubLack,
     units::SectorSize,
 };
 
@@ -81,6 +85,11 @@ pub enum Left {
     /// A link is neither what was recorded nor what would come.
     #[error("the boot chain is damaged ({0}); `installer bootloader update` mends it")]
     Damaged(String),
+    /// The disk would move from GRUB to Slipway's loader, which does not start what it has.
+    #[error(
+        "Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}; --efi-loader grub renews GRUB in its place"
+    )]
+    Kernel { slot: Slot, lack: StubLack },
     /// The next boot tries a slot.
     #[error("slot {0} is to be tried at the next boot; boot it, or cancel that with `installer rollback`")]
     TrialPending(Slot),
@@ -156,8 +165,13 @@ impl RenewalRequest {
         }
     }
 
-    /// What is to be done, or why not. Both loaders are renewed, or none.
-    pub fn due<'a>(&'a self, facts: &'a BootloaderFacts, sector: SectorSize) -> Result<Due<'a>, Left> {
+    /// What is to be done, or why not. Both loaders are renewed, or none. `kernels` are those that the slots will have.
+    pub fn due<'a>(
+        &'a self,
+        facts: &'a BootloaderFacts,
+        kernels: &PerSlot<Option<StubLack>>,
+        sector: SectorSize,
+    ) -> Result<Due<'a>, Left> {
         let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
         let path = self.path();
         let found = facts.efi.as_ref().ok_or_else(|| Left::Esp(format!("{path} is missing")))?;
@@ -182,6 +196,9 @@ impl RenewalRequest {
         }
         if let (false, false, Some(first)) = (self.mend, change.is_none(), facts.damage.first()) {
             return Err(Left::Damaged(first.clone()));
+        }
+        if let Some(new) = efi {
+            starts_kernels(new, found, kernels)?;
         }
         let overridden = match efi.map(|new| starts(new, found)) {
             Some(Err(why)) if self.ignore_secure_boot => Some(format!("--ignore-secure-boot: {why}")),
@@ -247,6 +264,13 @@ impl RenewalRequest {
 
 fn boot_code(facts: &BootloaderFacts) -> Sha256 {
     facts.bios.as_ref().map_or_else(|| Sha256::of(&[]), |bios| bios.boot_code)
+}
+
+/// Whether a disk that moves to Slipway's loader boots as before. Both slots count: either may be the way back.
+fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<Option<StubLack>>) -> Result<(), Left> {
+    let own = Some(EfiLoader::Slipway);
+    let lack = Slot::BOTH.into_iter().find_map(|slot| kernels[slot].map(|lack| Left::Kernel { slot, lack }));
+    lack.filter(|_| new.image.loader == own && found.image.loader != own).map_or(Ok(()), Err)
 }
 
 /// Whether firmware that starts the image on the disk starts the new one.

@@ -3,10 +3,11 @@
 use crate::prelude::*;
 
 use crate::{
+    boot::slot::PerSlot,
     digest::Sha256,
     disk::{chain::Chain, fat::map::FatMap},
     efi::boot_image::BootImage,
-    kernel::arch::Arch,
+    kernel::{arch::Arch, efi_stub::StubLack},
     payload::manifest::FileInfo,
 };
 
@@ -73,6 +74,8 @@ pub struct BootloaderFacts {
     pub list: Result<Option<Chain>, String>,
     /// None on a disk that no BIOS starts.
     pub bios: Option<BiosFound>,
+    /// What keeps Slipway's loader from starting the kernel of each slot.
+    pub kernels: PerSlot<Option<StubLack>>,
     /// What in the boot chain is not what the list says.
     pub damage: Vec<String>,
 }

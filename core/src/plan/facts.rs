@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::bootloader_facts::{BiosFacts, BootloaderFacts};
 use crate::{
     boot::{
+        efi_loader::EfiLoader,
         env::{BootEnv, Marker},
         history::History,
         rule::NextBoot,
@@ -53,6 +54,8 @@ pub struct DiskFacts {
 #[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct AssetFacts {
     pub efi: FileInfo,
+    /// Which loader `efi` is, if it says so.
+    pub loader: Option<EfiLoader>,
     /// What a BIOS starts; x86 only.
     pub bios: Option<BiosFacts>,
 }

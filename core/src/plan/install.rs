@@ -25,6 +25,7 @@ use super::{
     AssetFacts, BiosFacts, Content, DiskFacts, Found, Goal, Ids, Plan, Refusal, Refusals, Step, System, Table, Volume,
     VolumeFile,
     content::{SlotContent, kernel_args_notes, serial},
+    kernel_note::kernel_note,
     step::ends,
 };
 use crate::{
@@ -164,7 +165,7 @@ fn contents(
         goal: Goal::Install,
         disk: disk.identity.path.to_string(),
         disk_guid: request.ids.disk,
-        warnings: warnings(request, disk, payload),
+        warnings: warnings(request, disk, payload, assets),
         meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
         meta_removed: vec![],
         boot_env_at: [None; 2],
@@ -251,7 +252,7 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     steps
 }
 
-fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts) -> Vec<String> {
+fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts, assets: &AssetFacts) -> Vec<String> {
     let mut notes = Vec::new();
     if disk.sector == SectorSize::S4096 {
         notes.push("4096-byte sectors: this disk boots under UEFI only, a BIOS cannot read it".to_owned());
@@ -268,6 +269,7 @@ fn warnings(request: &InstallRequest, disk: &DiskFacts, payload: &PayloadFacts) 
     let encrypted = request.encrypted.iter().filter(|_| request.format_data);
     notes.extend(encrypted.map(|part| format!("{part} is left blank: the machine config has the OS encrypt it")));
     notes.extend(kernel_args_notes(&request.args, payload));
+    notes.extend(kernel_note(payload.stub_lack, payload.arch, assets.loader));
     notes
 }
 

@@ -16,6 +16,7 @@ mod facts;
 mod grow;
 mod history;
 mod install;
+mod kernel_note;
 mod meta;
 mod refusal;
 mod renewal;

@@ -270,7 +270,7 @@ impl Refusal {
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
-            | Refusal::Bootloader(Left::Older { .. } | Left::NotStarted { .. })
+            | Refusal::Bootloader(Left::Older { .. } | Left::NotStarted { .. } | Left::Kernel { .. })
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -309,6 +309,7 @@ impl Refusal {
             Refusal::Bootloader(Left::Unreadable(_)) => FailureId::BootChainUnreadable,
             Refusal::Bootloader(Left::Older { .. }) => FailureId::OlderBootloader,
             Refusal::Bootloader(Left::NotStarted { .. }) => FailureId::BootloaderNotStarted,
+            Refusal::Bootloader(Left::Kernel { .. }) => FailureId::KernelNotStarted,
             Refusal::Bootloader(Left::FirmwareNotKnown { .. }) => FailureId::SecureBootUnknown,
             Refusal::Bootloader(Left::NotShipped(_)) => FailureId::BootloaderNotShipped,
             Refusal::Bootloader(Left::Damaged(_)) => FailureId::BootChainDamaged,

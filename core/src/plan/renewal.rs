@@ -27,7 +27,7 @@ use super::{
     slots::Draft,
 };
 use crate::{
-    boot::env::BootEnv,
+    boot::{efi_loader::EfiLoader, env::BootEnv},
     digest::Sha256,
     disk::{
         bios,
@@ -43,7 +43,7 @@ impl Draft<'_> {
     pub fn renew(&mut self, request: &RenewalRequest) -> Result<BootloaderChange, Left> {
         let (gpt, sector) = (&self.system.gpt, self.system.sector);
         let facts = self.system.bootloader.as_ref().ok_or_else(|| Left::Unreadable("the ESP".to_owned()))?;
-        let due = request.due(facts, sector)?;
+        let due = request.due(facts, &self.kernels, sector)?;
         let steps = steps(&due, &request.path(), gpt, sector).map_err(Left::Esp)?;
         if let Some(reason) = &due.overridden {
             self.is_because(reason);
@@ -55,6 +55,13 @@ impl Draft<'_> {
         }
         self.extend(Part::Esp, steps);
         Ok(change)
+    }
+
+    /// What starts the disk under UEFI afterwards, as far as that was looked up.
+    pub fn loader_afterwards(&self) -> Option<EfiLoader> {
+        let renewed = self.bootloader.as_ref().and_then(|change| Some(&change.efi.as_ref()?.to));
+        let found = || Some(&self.system.bootloader.as_ref()?.efi.as_ref()?.image);
+        renewed.or_else(found)?.loader
     }
 
     /// Renew them on the way to a trial, if they are to be and no trial is pending. An upgrade does not fail for a loader

@@ -20,6 +20,7 @@ use crate::{
         trial::Failed,
     },
     disk::layout::Part,
+    kernel::efi_stub::StubLack,
     media::medium_id::MediumId,
     units::{Extent, MIB},
 };
@@ -309,6 +310,8 @@ pub struct Draft<'a> {
     meta: MetaChange,
     about: About,
     pub bootloader: Option<BootloaderChange>,
+    /// What keeps Slipway's loader from starting the kernel of each slot.
+    pub kernels: PerSlot<Option<StubLack>>,
     pub warnings: Vec<String>,
 }
 
@@ -318,7 +321,8 @@ impl<'a> Draft<'a> {
         let warnings = warnings(system);
         let about = About { asked: base.asked.clone(), ..About::default() };
         let meta = MetaChange::default();
-        Draft { base, system, prepare, steps, touched, meta, about, bootloader: None, warnings }
+        let kernels = system.bootloader.as_ref().map_or_else(PerSlot::default, |found| found.kernels);
+        Draft { base, system, prepare, steps, touched, meta, about, bootloader: None, kernels, warnings }
     }
 
     /// Which slot the change is about, and what is in it afterwards: for the history.

@@ -43,6 +43,7 @@ use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
     bootloader::{KEEP, RenewalRequest},
     content::{SlotContent, kernel_args_notes},
+    kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
 };
 use crate::{
@@ -280,10 +281,16 @@ impl Candidate<'_> {
                 draft.set_meta(draft.meta_with(request.meta.iter())?);
             }
         }
+        self.warn_of_kernel(&mut draft);
         let next = if armed || request.activate { "; the next boot tries it once" } else { "" };
         let result = format!("slot {target} holds {} already, verified{next}", self.name());
         let meanwhile = format!("slot {} still boots; run the same command again", slots.kept);
         Ok(draft.plan(self.goal(), result, meanwhile))
+    }
+
+    fn warn_of_kernel(&self, draft: &mut Draft) {
+        let note = kernel_note(self.payload.stub_lack, self.payload.arch, draft.loader_afterwards());
+        draft.warnings.extend(note);
     }
 
     fn renew(&self, slots: &Slots, draft: &mut Draft) {
@@ -312,6 +319,7 @@ impl Candidate<'_> {
         draft.extend(Part::Esp, slots.copies.write(&inactive, false));
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
         draft.extend(part, write);
+        draft.kernels[target] = self.payload.stub_lack;
         let next = if request.activate {
             self.renew(&slots, &mut draft);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
@@ -327,6 +335,7 @@ impl Candidate<'_> {
             };
             &format!("`{activate}` has the next boot try it")
         };
+        self.warn_of_kernel(&mut draft);
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =
             format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);

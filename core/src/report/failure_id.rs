@@ -87,6 +87,7 @@ identifiers! {
     BootChainDamaged = "boot-chain-damaged": "The boot chain is not what was recorded.";
     OlderBootloader = "older-bootloader": "The boot loader on the disk has a higher epoch.";
     BootloaderNotStarted = "bootloader-not-started": "Firmware with Secure Boot would not start the new boot loader.";
+    KernelNotStarted = "kernel-not-started": "The new boot loader would not start the kernel of a slot.";
     SecureBootUnknown = "secure-boot-unknown": "It is not known whether the firmware starts the new boot loader.";
     BootloaderNotShipped = "bootloader-not-shipped": "The installer does not ship this boot loader.";
     TrialPending = "trial-pending": "A slot is to be tried at the next boot.";

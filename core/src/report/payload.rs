@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::Sha256,
-    kernel::arch::Arch,
+    kernel::{arch::Arch, efi_stub::StubLack},
     payload::{
         manifest::FileInfo,
         signer::{FoundSignature, Signer},
@@ -31,6 +31,9 @@ pub struct InspectReport {
     pub files: Vec<FileInfo>,
     /// The payload's own kernel arguments, which replace the built-in ones.
     pub cmdline: Option<String>,
+    /// What the kernel lacks to start under UEFI by Slipway's own loader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efi_stub: Option<StubLack>,
     /// Whether the payload has a SHA256SUMS, which then agreed.
     pub checksums: bool,
     /// The signatures that lie beside it, whoever made them.
@@ -59,6 +62,9 @@ impl fmt::Display for InspectReport {
             writeln!(f, "file     {} {size:>12} {}", file.sha256, file.name)?;
         }
         writeln!(f, "cmdline  {}", printable(self.cmdline.as_deref().unwrap_or("(built-in)")))?;
+        if let Some(lack) = &self.efi_stub {
+            writeln!(f, "uefi     not by Slipway's loader: {lack}")?;
+        }
         writeln!(f, "sums     {}", if self.checksums { "yes, SHA256SUMS agrees" } else { "no" })?;
         self.signatures.iter().try_for_each(|found| writeln!(f, "found    {found}"))?;
         for signer in &self.signed_by {

@@ -34,6 +34,7 @@ use slipway_core::{
     kernel::arch::Arch,
     payload::{
         facts::PayloadFacts,
+        unified::Unified,
         unused::is_used,
         whole::{HEAD_BYTES, check_head},
     },
@@ -61,6 +62,8 @@ struct Expected {
     // Of the files that are installed, bytes.
     sizes: BTreeMap<String, u64>,
     cmdline: Option<String>,
+    // What manifest.json says is in the unified kernel image, if that is all that boots.
+    unified: Option<Unified>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +128,7 @@ impl ImageSource {
             digests: found.digests()?,
             sizes: facts.files.iter().map(|file| (file.name.clone(), file.size)).collect(),
             cmdline: facts.cmdline.clone(),
+            unified: facts.unified.clone(),
         };
         let hidden = |name: &&String| upper.hides(name) && !found.files.contains_key(*name);
         match self.expected.digests.keys().find(hidden) {
@@ -214,7 +218,7 @@ impl ImageSource {
         }
         match check_head(name, content.peek(HEAD_BYTES)?, size)? {
             Some(other) if other != self.arch => bail!("a kernel for {other}, not for {}", self.arch),
-            _ => watched::hand_out(name, content, take),
+            _ => watched::hand_out(name, self.expected.unified.as_ref(), content, take),
         }
     }
 

@@ -1,9 +1,13 @@
 //! Programs in PE format, and certificates.
 
-use slipway_core::efi::{
-    certificate::{Certificate, public_key_info},
-    pcr::PcrValue,
-    pe::{Pe, without_symbols},
+use slipway_core::{
+    efi::{
+        certificate::{Certificate, public_key_info},
+        pcr::PcrValue,
+        pe::{Pe, without_symbols},
+    },
+    kernel::efi_stub::StubLack,
+    payload::whole::{HEAD_BYTES, UnifiedWatch, look_at},
 };
 
 /// The first byte says what the others are.
@@ -17,6 +21,7 @@ pub fn pe(mut bytes: &[u8]) -> bool {
 }
 
 fn program(bytes: &[u8]) -> bool {
+    in_parts(bytes);
     let Ok(pe) = Pe::parse(bytes) else { return false };
     let digest = pe.digest();
     // What is in no section is headers or signatures.
@@ -36,6 +41,23 @@ fn program(bytes: &[u8]) -> bool {
         assert!(before.is_none_or(|end| end <= a.virtual_address));
     }
     true
+}
+
+/// What is read of a kernel or a unified kernel image piece by piece is what the whole of it says.
+fn in_parts(bytes: &[u8]) {
+    let head = &bytes[..bytes.len().min(HEAD_BYTES as usize)];
+    if let Some(lack) = StubLack::of(head) {
+        assert_eq!(StubLack::of(bytes), Some(lack));
+    }
+    let (begin, rest) = bytes.split_at(head.len());
+    let mut watch = UnifiedWatch::default();
+    watch.see(begin);
+    rest.chunks(7).for_each(|piece| watch.see(piece));
+    let looked = look_at(head, |range| {
+        let [from, to] = [range.start, range.end].map(|at| (at as usize).min(bytes.len()));
+        Ok::<_, ()>(bytes[from..to].to_vec())
+    });
+    assert_eq!(looked, Ok(watch.finish()));
 }
 
 fn certificate(bytes: &[u8]) -> bool {

@@ -14,20 +14,14 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
-use slipway_test_support::{
-    files,
-    world::{Outcome, Payload, World, finished, installer, noise, program},
-};
+use slipway_test_support::world::{Outcome, Payload, World, finished, installer, program};
 
 /// systemd's own, as Debian has it.
 const STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 
-/// A payload whose kernel firmware could start.
+/// A payload with a command line of its own.
 fn world() -> World {
     let world = World::new();
-    let mut kernel = files::kernel(noise(1, 40_000));
-    kernel[..2].copy_from_slice(b"MZ");
-    world.payload.write(Payload::KERNEL, kernel);
     world.payload.write("cmdline", "quiet rootsum=@squashfs-sha256@\n");
     world
 }

@@ -150,8 +150,9 @@ fn what_would_not_start_is_refused() {
         Outcome::of(&mut uki_command(&world, &to, &[&again, &by, &certificate]))
     });
 
-    world
-        .payload
-        .write(Payload::KERNEL, slipway_test_support::files::kernel(slipway_test_support::world::noise(1, 40_000)));
+    world.payload.write(
+        Payload::KERNEL,
+        slipway_test_support::files::kernel_without_stub(slipway_test_support::world::noise(1, 40_000)),
+    );
     refused(&world, INPUT, &["the kernel has no EFI stub of its own"], || attempt(&["--force"]));
 }

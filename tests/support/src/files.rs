@@ -12,12 +12,50 @@ use slipway_core::kernel::cpio::{ALIGN, Newc};
 /// Makes these bytes a kernel for amd64: their header counts all of them, but for less than 16.
 pub fn kernel(mut bytes: Vec<u8>) -> Vec<u8> {
     let paragraphs = (bytes.len() as u32).checked_sub(1024).expect("a kernel has more than 1 KiB") / 16;
-    // Not a program for UEFI, whatever the bytes are.
-    bytes[..2].copy_from_slice(&[0xea, 5]);
+    // A program for UEFI without sections, as Linux makes it since 5.8.
+    let (pe, mut headers) = (0x40, vec![0; 24 + 0xa0]);
+    headers[..4].copy_from_slice(b"PE\0\0");
+    headers[4..6].copy_from_slice(&[0x64, 0x86]);
+    headers[20] = 0xa0;
+    headers[24..26].copy_from_slice(&[0x0b, 2]);
+    headers[68..72].copy_from_slice(&[1, 0, 1, 0]);
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x3c..0x40].copy_from_slice(&[pe as u8, 0, 0, 0]);
+    bytes[pe..pe + headers.len()].copy_from_slice(&headers);
     bytes[0x1f1] = 1;
     bytes[0x1f4..0x1f8].copy_from_slice(&paragraphs.to_le_bytes());
     bytes[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
     bytes[0x202..0x206].copy_from_slice(b"HdrS");
+    bytes
+}
+
+/// A kernel for amd64 that only a boot loader such as GRUB starts: it is no program for UEFI.
+pub fn kernel_without_stub(bytes: Vec<u8>) -> Vec<u8> {
+    let mut bytes = kernel(bytes);
+    bytes[..2].copy_from_slice(&[0xea, 5]);
+    bytes
+}
+
+/// A unified kernel image for amd64: these parts in sections, each from a multiple of 512 bytes on.
+pub fn unified(kernel: &[u8], initramfs: &[u8], cmdline: &str) -> Vec<u8> {
+    const SECTOR: usize = 512;
+    let parts = [(".cmdline", cmdline.as_bytes()), (".initrd", initramfs), (".linux", kernel)];
+    let mut bytes = vec![0; 1024];
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x3c] = 0x40;
+    bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");
+    bytes[0x46] = parts.len() as u8;
+    bytes[0x54] = 0xf0;
+    for (n, (name, content)) in parts.into_iter().enumerate() {
+        let (row, at) = (0x40 + 24 + 0xf0 + n * 40, bytes.len());
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
+        let filled = bytes.len() - at;
+        bytes[row..row + name.len()].copy_from_slice(name.as_bytes());
+        for (field, value) in [(8, content.len()), (16, filled), (20, at)] {
+            bytes[row + field..][..4].copy_from_slice(&(value as u32).to_le_bytes());
+        }
+    }
     bytes
 }
 

@@ -18,7 +18,7 @@ mod uki;
 mod xz;
 
 pub use initramfs::InitramfsWatch;
-pub use uki::UnifiedWatch;
+pub use uki::{UnifiedWatch, look_at};
 
 use super::manifest::{INITRAMFS, KERNEL, ROOTFS, UKI};
 use crate::kernel::arch::Arch;
@@ -51,6 +51,11 @@ pub enum Unbootable {
          with `installer uki`"
     )]
     NotForGrub(&'static str),
+    #[error(
+        "it has its kernel or its initramfs elsewhere, or another kernel command line, than manifest.json says, so GRUB would \
+         not start it; run `installer checksum` again"
+    )]
+    OtherUnified,
     /// The file ends too early. Sizes are bytes.
     #[error(
         "cut off: by its {what} it has {needs} bytes or more, but there are {has}; copy it again, then run `installer \

@@ -3,6 +3,8 @@
 
 use crate::prelude::*;
 
+use core::ops::Range;
+
 use super::{HEAD_BYTES, Unbootable, cut, le16, le32};
 use crate::{
     kernel::arch::Arch,
@@ -120,14 +122,31 @@ impl UnifiedWatch {
 
     /// After the last byte.
     pub fn finish(self) -> Result<Unified, Unbootable> {
-        let Places { kernel, initramfs, cmdline } = places(&self.head)?;
-        let text = core::str::from_utf8(&self.cmdline)
-            .ok()
-            .filter(|_| self.cmdline.len() as u64 == cmdline.end - cmdline.start);
-        let text = text.ok_or(Unbootable::NotUnified("its .cmdline is no text"))?;
-        let cmdline = text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned();
-        Ok(Unified { kernel, initramfs, cmdline })
+        unified(places(&self.head)?, &self.cmdline)
     }
+}
+
+/// What is in it, where any of its bytes can be read. `head` are the first [`super::HEAD_BYTES`].
+pub fn look_at<E>(
+    head: &[u8],
+    read: impl FnOnce(Range<u64>) -> Result<Vec<u8>, E>,
+) -> Result<Result<Unified, Unbootable>, E> {
+    Ok(match places(head) {
+        Ok(places) => {
+            let cmdline = read(places.cmdline.clone())?;
+            unified(places, &cmdline)
+        }
+        Err(why) => Err(why),
+    })
+}
+
+/// `bytes` are those of the command line.
+fn unified(places: Places, bytes: &[u8]) -> Result<Unified, Unbootable> {
+    let Places { kernel, initramfs, cmdline } = places;
+    let text = core::str::from_utf8(bytes).ok().filter(|_| bytes.len() as u64 == cmdline.end - cmdline.start);
+    let text = text.ok_or(Unbootable::NotUnified("its .cmdline is no text"))?;
+    let cmdline = text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned();
+    Ok(Unified { kernel, initramfs, cmdline })
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ impl Image {
             arch: Arch::Amd64,
             files: ["vmlinuz", "initramfs.xz", "rootfs.squashfs"].map(file).to_vec(),
             unified: None,
+            efi_stub: None,
             cmdline: None,
             kernel_args: None,
             image: None,

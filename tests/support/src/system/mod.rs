@@ -69,6 +69,7 @@ pub fn payload(n: u8) -> PayloadFacts {
         epoch: 0,
         files: vec![file("vmlinuz", 40_000), file("initramfs.xz", 9_000), file("rootfs.squashfs", 70_000)],
         unified: None,
+        stub_lack: None,
         cmdline: Some(CMDLINE.to_owned()),
         checksums: true,
         image: None,

@@ -1,0 +1,85 @@
+//! The disk of an earlier version: see tests/fixtures/disks/README.md.
+
+use std::{
+    fs::{self, File},
+    io::Read as _,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use slipway::device::data_ranges;
+use slipway_core::{
+    digest::Sha256,
+    units::{Extent, MIB},
+};
+use slipway_test_support::{
+    files, project,
+    world::{World, partition, read_at, tool, write_at},
+};
+
+/// As it was made: its kernels have no EFI stub.
+pub fn without_stubs(world: &World) -> PathBuf {
+    static UNPACKED: LazyLock<File> = LazyLock::new(unpacked);
+    let disk = world.path("earlier.img");
+    let (file, len) = (File::create(&disk).unwrap(), UNPACKED.metadata().unwrap().len());
+    file.set_len(len).unwrap();
+    for Extent { offset, len } in data_ranges(&UNPACKED, len).unwrap() {
+        let mut data = vec![0; len as usize];
+        UNPACKED.read_exact_at(&mut data, offset).unwrap();
+        file.write_all_at(&data, offset).unwrap();
+    }
+    disk
+}
+
+/// Once for all tests: it takes a second. The file has no name.
+fn unpacked() -> File {
+    let packed = File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
+    let mut unpacked = liblzma::read::XzDecoder::new(packed);
+    let file = tempfile::tempfile().unwrap();
+    let (mut chunk, zeros) = (Vec::new(), vec![0; MIB as usize]);
+    for at in (0..).step_by(zeros.len()) {
+        chunk.clear();
+        (&mut unpacked).take(MIB).read_to_end(&mut chunk).unwrap();
+        if chunk.is_empty() {
+            break;
+        }
+        // Zeros become holes.
+        if chunk != zeros[..chunk.len()] {
+            file.write_all_at(&chunk, at).unwrap();
+        }
+        file.set_len(at + chunk.len() as u64).unwrap();
+    }
+    file
+}
+
+/// The same with kernels that Slipway's loader starts.
+pub fn with_stubs(world: &World) -> PathBuf {
+    let disk = without_stubs(world);
+    for slot in ["BOOT-A", "BOOT-B"] {
+        give_stub(world, &disk, slot);
+    }
+    disk
+}
+
+/// Gives the kernel of a slot a stub, in its place, and with it every list of checksums the digests of what has changed.
+fn give_stub(world: &World, disk: &Path, slot: &str) {
+    let (part, to) = (partition(disk, slot), world.path("file of a slot"));
+    let volume = read_at(disk, part.offset, 4 * MIB as usize);
+    let mut changed: Vec<[String; 2]> = Vec::new();
+    for name in ["vmlinuz", "boot.sha256", "manifest.json", "SHA256SUMS"] {
+        tool!("mcopy", "-n", "-o", "-i", format!("{}@@{}", disk.display(), part.offset), format!("::/{name}"), &to);
+        let old = fs::read(&to).unwrap();
+        let new = if name == "vmlinuz" {
+            files::kernel(old.clone())
+        } else {
+            let text = String::from_utf8(old.clone()).unwrap();
+            changed.iter().fold(text, |text, [old, new]| text.replace(old, new)).into_bytes()
+        };
+        assert!(old != new && old.len() == new.len(), "{name}");
+        let mut places = (0..volume.len()).step_by(512).filter(|at| volume[*at..].starts_with(&old));
+        let at = places.next().unwrap_or_else(|| panic!("{name} is not in one piece in the first MiB of {slot}"));
+        write_at(disk, part.offset + at as u64, &new);
+        changed.push([&old, &new].map(|bytes| Sha256::of(bytes).to_string()));
+    }
+}
