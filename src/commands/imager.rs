@@ -52,7 +52,7 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
         Product::Image(kind) => Request::Image(Box::new(image_request(args, &profile, kind)?)),
         Product::Uki => Request::Uki(Box::new(uki_request(args, &profile))),
     };
-    if let Some(source) = &source_request(args, &profile).source {
+    if let Some(source) = request.source() {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
@@ -67,6 +67,19 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
 enum Request {
     Image(Box<ImageRequest>),
     Uki(Box<uki::Request>),
+}
+
+impl Request {
+    fn source(&self) -> Option<&SourceRef> {
+        let source = match self {
+            Request::Image(request) => &request.system.source,
+            Request::Uki(request) => match &request.what {
+                What::Payload(from) => &from.source,
+                What::Program(_) => return None,
+            },
+        };
+        source.source.as_ref()
+    }
 }
 
 fn source_request(args: &Imager, profile: &Profile) -> SourceRequest {

@@ -105,17 +105,20 @@ fn load(arch: Arch) -> Result<Loaders, Failure> {
     found.ok_or(AssetError::NotFound { arch, places: vec![] }).or_fail(FailureKind::Environment)
 }
 
-/// The boot loaders that go with the installer, for a verb that also does its work without any.
-pub fn shipped(arch: Arch, observer: &mut dyn Observer) -> Option<Loaders> {
-    Loaders::load(arch).unwrap_or_else(|e| {
+/// What a verb that arms a trial renews the boot loaders by, and how. None if nothing goes with the installer: such a verb
+/// also does its work without.
+pub fn on_the_way(
+    arch: Arch,
+    loader: Option<EfiLoader>,
+    disk: &DiskIdentity,
+    observer: &mut dyn Observer,
+) -> Option<(Loaders, RenewalRequest)> {
+    let loaders = Loaders::load(arch).unwrap_or_else(|e| {
         observer.note(&format!("the boot loader stays as it is: {e}"));
         None
-    })
-}
-
-/// How a verb that arms a trial renews them on the way.
-pub fn on_the_way(loaders: &Loaders, arch: Arch, loader: Option<EfiLoader>, disk: &DiskIdentity) -> RenewalRequest {
-    RenewalRequest { offered: offered(loaders, arch, disk), loader, ignore_secure_boot: false, mend: false }
+    })?;
+    let offered = offered(&loaders, arch, disk);
+    Some((loaders, RenewalRequest { offered, loader, ignore_secure_boot: false, mend: false }))
 }
 
 /// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.

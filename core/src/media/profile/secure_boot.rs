@@ -109,16 +109,15 @@ fn enrolled(field: &Field, enrolls: bool) -> Result<EnrolledKeys> {
     let given = FILES.iter().map(|key| field.text_of(key)).collect::<Result<Vec<_>, _>>()?;
     let given: Vec<String> = given.into_iter().flatten().map(str::to_owned).collect();
     let well_known = field.truth_of("includeWellKnownCerts")? == Some(true);
-    let asks = match (given.is_empty(), well_known) {
-        (true, false) => return Ok(EnrolledKeys::Own { well_known }),
-        (false, _) => FILES[0],
-        (true, true) => "includeWellKnownCerts",
-    };
-    let none = given.is_empty();
     let files = match <[String; 3]>::try_from(given) {
         Ok(files) => Some(files),
-        Err(_) if none => None,
+        Err(none) if none.is_empty() => None,
         Err(_) => return Err(field.wrong(format!("give all of {}, or none", FILES.join(", "))).into()),
+    };
+    let asks = match (&files, well_known) {
+        (None, false) => return Ok(EnrolledKeys::Own { well_known }),
+        (None, true) => "includeWellKnownCerts",
+        (Some(_), _) => FILES[0],
     };
     if !enrolls {
         return Err(unsupported(&field.get(asks)?.unwrap_or_else(|| field.clone()), NO_KEYS_ON_IT));
