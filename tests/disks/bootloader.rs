@@ -21,7 +21,7 @@ const EFI: &str = "::/EFI/BOOT/BOOTX64.EFI";
 type Spoil<'s> = &'s dyn Fn(&Path);
 
 /// The disk of an earlier version: see tests/fixtures/disks/README.md.
-fn earlier(world: &World) -> PathBuf {
+pub fn earlier(world: &World) -> PathBuf {
     let disk = world.path("earlier.img");
     let packed = fs::File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
     let mut unpacked = liblzma::read::XzDecoder::new(packed);
