@@ -1,6 +1,6 @@
 //! What starts a disk before any slot.
 
-use clap::{ArgAction, Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
 use super::{ChangeArgs, OfflineArg, ReadArgs, values};
 use slipway_core::{boot::efi_loader::EfiLoader, kernel::arch::Arch};
@@ -23,6 +23,12 @@ pub enum BootloaderVerb {
     /// brings it into force. So a power cut leaves the old loader or the new one, and each is whole. Refused while a trial
     /// runs or is pending, for a loader with a lower epoch, and for one that the firmware would not start.
     Update(BootloaderUpdateArgs),
+    /// Say whether somebody at the keyboard may choose a slot while the machine starts.
+    ///
+    /// `off` is what `install --boot-menu=false` does: no key does anything, and what boots is what the boot rule says. Only
+    /// this key of the boot state changes, in both copies: a trial that is pending or runs stays so. It works inside the
+    /// system and from a rescue system. If both copies are lost it is refused: `installer repair` makes them again.
+    Menu(BootloaderMenuArgs),
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +50,21 @@ pub struct BootloaderUpdateArgs {
     /// Replace the UEFI image although the firmware may not start the new one. The history of the disk says so.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_secure_boot: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BootloaderMenuArgs {
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// on: a key offers the slots. off: no key does anything.
+    #[arg(value_name = "on|off", value_enum, hide_possible_values = true)]
+    pub menu: Switch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Debug, Args)]

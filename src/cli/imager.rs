@@ -24,7 +24,7 @@ A profile is YAML:
     imageOptions: {diskSize: 8589934592, diskFormat: qcow2, diskSectorSize: 512}
     outFormat: .zst           # raw, .xz, .gz, .zst
 
-The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst metal-amd64.iso, metal-amd64-secureboot.iso or metal-amd64-secureboot-uki.efi. `installer image` can make the same image, \
+The file is named PLATFORM-ARCH.FORMAT, for example metal-amd64.raw.zst, metal-amd64-secureboot.raw.zst, metal-amd64.iso, metal-amd64-secureboot.iso or metal-amd64-secureboot-uki.efi. `installer image` can make the same image, \
 byte for byte, and can do more. Exit codes: those of `installer`; 3 if a profile or a flag asks for something that Talos' imager can do and \
 this one cannot.";
 

@@ -23,7 +23,9 @@ mod trust;
 mod values;
 
 pub use auto_upgrade::AutoUpgradeArgs;
-pub use bootloader::{BootloaderArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs};
+pub use bootloader::{
+    BootloaderArgs, BootloaderMenuArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, LoaderArgs, Switch,
+};
 pub use change::{ActivateArgs, ChangeArgs, DataVolume, OfflineArg, RollbackArgs, StageArgs, UpgradeArgs, WipeArgs};
 pub use efi::{EfiSignerArgs, EnrollArgs, EnrollFromArgs, KeysArgs, SecureBootArgs, UkiArgs};
 pub use health::{ConfirmArgs, GuardArgs};
@@ -424,8 +426,8 @@ pub struct SystemArgs {
     /// What boots the disk under UEFI. Under BIOS it is GRUB [default: slipway].
     #[arg(long, value_name = "LOADER", value_parser = values::named(EfiLoader::ALL))]
     pub efi_loader: Option<EfiLoader>,
-    /// Offer the other slot to somebody who presses a key while the machine starts; false: no key does anything
-    /// [default: true].
+    /// Offer the other slot to somebody who presses a key while the machine starts; false: no key does anything. `installer
+    /// bootloader menu` changes it later [default: true].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub boot_menu: Option<bool>,
     /// Architecture of the machine.

@@ -1,11 +1,11 @@
-//! `installer bootloader status|update`.
+//! `installer bootloader status|update|menu`.
 
 use slipway_core::report::{Observer, Report};
 
 use crate::{
-    cli::{BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb},
+    cli::{BootloaderMenuArgs, BootloaderStatusArgs, BootloaderUpdateArgs, BootloaderVerb, Switch},
     error::Failure,
-    ops::bootloader::{self, Request},
+    ops::bootloader::{self, Menu, Request},
 };
 
 pub fn run(verb: BootloaderVerb, observer: &mut dyn Observer) -> Result<Report, Failure> {
@@ -23,6 +23,11 @@ pub fn run(verb: BootloaderVerb, observer: &mut dyn Observer) -> Result<Report, 
             };
             let disk = change.target.request(observer)?;
             bootloader::update(&disk, &request, change.options(), observer).map(Report::Change)
+        }
+        BootloaderVerb::Menu(BootloaderMenuArgs { change, menu }) => {
+            let disk = change.target.request(observer)?;
+            let request = Menu { on: menu == Switch::On };
+            bootloader::menu(&disk, request, change.options(), observer).map(Report::Change)
         }
     }
 }

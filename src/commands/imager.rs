@@ -52,7 +52,7 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
         Product::Image(kind) => Request::Image(Box::new(image_request(args, &profile, kind)?)),
         Product::Uki => Request::Uki(Box::new(uki_request(args, &profile))),
     };
-    if let Some(source) = &source_request(args, &profile).source {
+    if let Some(source) = request.source() {
         is_there(source, profile.arch, "--base-installer-image, or by `input` in a profile on stdin")?;
     }
     let made = fs::create_dir_all(&args.output)
@@ -67,6 +67,19 @@ pub fn run(args: &Imager, progress: &mut Tracker) -> Result<Report, Failure> {
 enum Request {
     Image(Box<ImageRequest>),
     Uki(Box<uki::Request>),
+}
+
+impl Request {
+    fn source(&self) -> Option<&SourceRef> {
+        let source = match self {
+            Request::Image(request) => &request.system.source,
+            Request::Uki(request) => match &request.what {
+                What::Payload(from) => &from.source,
+                What::Program(_) => return None,
+            },
+        };
+        source.source.as_ref()
+    }
 }
 
 fn source_request(args: &Imager, profile: &Profile) -> SourceRequest {
@@ -93,15 +106,17 @@ fn kernel_args(profile: &Profile) -> KernelArgsRequest {
 }
 
 fn uki_request(args: &Imager, profile: &Profile) -> uki::Request {
-    let arch = profile.arch;
-    let (signer, stub, pcr) = match profile.secure_boot.as_ref().map(|signed| secure_boot(signed, arch)) {
-        Some(SecureBootRequest { signer, stub, pcr }) => (Some(signer), stub, pcr),
-        None => (None, stub(arch), None),
+    let signed = profile.secure_boot.as_ref();
+    let recipe = Recipe {
+        stub: stub_of(profile),
+        platform: Some(profile.platform),
+        kernel_args: kernel_args(profile).fresh(),
+        arch: profile.arch,
+        uname: None,
+        pcr: signed.map(pcr),
     };
-    let kernel_args = kernel_args(profile).fresh();
-    let recipe = Recipe { stub, platform: Some(profile.platform), kernel_args, arch, uname: None, pcr };
     let what = What::Payload(Box::new(FromPayload { source: source_request(args, profile), recipe }));
-    uki::Request { out: args.output.join(profile.file_name()), force: args.force, what, signer }
+    uki::Request { out: args.output.join(profile.file_name()), force: args.force, what, signer: signed.map(signer) }
 }
 
 pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Result<ImageRequest, Failure> {
@@ -130,24 +145,31 @@ pub fn image_request(args: &Imager, profile: &Profile, kind: ImageKind) -> Resul
             boot_menu: true,
             kernel_args: kernel_args(profile),
             meta: input(meta.collect())?,
-            secure_boot: profile.secure_boot.as_ref().map(|signed| secure_boot(signed, profile.arch)),
+            secure_boot: profile.secure_boot.as_ref().map(|signed| SecureBootRequest {
+                signer: signer(signed),
+                stub: stub_of(profile),
+                pcr: Some(pcr(signed)),
+            }),
             efi_loader: profile.disk.map(|disk| disk.efi_loader).unwrap_or_default(),
             arch: profile.arch,
         },
     })
 }
 
-fn secure_boot(signed: &SecureBoot, arch: Arch) -> SecureBootRequest {
-    let by = SignedBy::Key(signed.key.clone().into());
-    SecureBootRequest {
-        signer: EfiSignerRequest { certificate: signed.certificate.clone().into(), by },
-        stub: signed.stub.clone().map_or_else(|| stub(arch), PathBuf::from),
-        pcr: Some(PcrRequest { key: signed.pcr_key.clone().into(), phases: PHASES.map(str::to_owned).to_vec() }),
-    }
+fn stub_of(profile: &Profile) -> PathBuf {
+    profile.stub.as_ref().map_or_else(|| stub(profile.arch), PathBuf::from)
 }
 
-/// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough, and are named by whoever
-/// reads them.
+fn signer(signed: &SecureBoot) -> EfiSignerRequest {
+    let by = SignedBy::Key(signed.key.clone().into());
+    EfiSignerRequest { certificate: signed.certificate.clone().into(), by }
+}
+
+fn pcr(signed: &SecureBoot) -> PcrRequest {
+    PcrRequest { key: signed.pcr_key.clone().into(), phases: PHASES.map(str::to_owned).to_vec() }
+}
+
+/// As Talos' imager does, takes the files that lie where it has them. Some of them are not enough.
 fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<EnrollFrom, Failure> {
     let keys = match keys {
         EnrolledKeys::Files([pk, kek, db]) => {
@@ -155,15 +177,24 @@ fn enroll_from(mode: EnrollMode, keys: &EnrolledKeys, dir: &Path) -> Result<Enro
         }
         EnrolledKeys::Own { well_known } => {
             let files = KeyFiles::of(dir);
-            let there = [&files.pk, &files.kek, &files.db].into_iter().find(|file| file.symlink_metadata().is_ok());
-            match there {
-                None => MediumKeys::Signers { well_known: *well_known },
-                Some(file) if *well_known => {
+            let (there, missing): (Vec<_>, Vec<_>) =
+                [&files.pk, &files.kek, &files.db].into_iter().partition(|file| file.symlink_metadata().is_ok());
+            match (there.first(), &missing[..]) {
+                (None, _) => MediumKeys::Signers { well_known: *well_known },
+                (Some(file), _) if *well_known => {
                     let why = "Microsoft's certificates can only be added to keys that are made here: `installer keys \
                                --include-well-known-certs` makes files with them";
                     return input(Err(format!("{}: {why}", file.display())));
                 }
-                Some(_) => MediumKeys::Files(files),
+                (Some(_), []) => MediumKeys::Files(files),
+                (Some(file), missing) => {
+                    let missing: Vec<_> = missing.iter().map(|file| file.display().to_string()).collect();
+                    return input(Err(format!(
+                        "{}: missing beside {}, and the three belong together: add what is missing, or take away what is there",
+                        missing.join(", "),
+                        file.display()
+                    )));
+                }
             }
         }
     };
@@ -237,8 +268,21 @@ mod tests {
         for well_known in [false, true] {
             assert_eq!(keys(well_known).unwrap(), MediumKeys::Signers { well_known });
         }
-        // The others are missed by whoever reads them.
-        fs::write(dir.path().join("db.auth"), "").unwrap();
+        let all = ["PK.auth", "KEK.auth", "db.auth"];
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        // Each subset of them, by the bits of a number.
+        for subset in 1..7_u32 {
+            let (there, missing): (Vec<_>, Vec<_>) = (0..3).partition(|n| subset & 1 << n != 0);
+            there.iter().for_each(|n| fs::write(path(all[*n]), "").unwrap());
+            let failure = keys(false).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Input);
+            let missed: Vec<_> = missing.iter().map(|n| path(all[*n])).collect();
+            let said = format!("{}: missing beside {}, ", missed.join(", "), path(all[there[0]]));
+            assert!(failure.error.to_string().starts_with(&said), "{}", failure.error);
+            assert_eq!(keys(true).unwrap_err().kind, FailureKind::Input);
+            there.iter().for_each(|n| fs::remove_file(path(all[*n])).unwrap());
+        }
+        all.iter().for_each(|name| fs::write(path(name), "").unwrap());
         assert_eq!(keys(false).unwrap(), MediumKeys::Files(KeyFiles::of(dir.path())));
         assert_eq!(keys(true).unwrap_err().kind, FailureKind::Input);
     }

@@ -94,7 +94,7 @@ impl Iso<'_> {
             (LIVE_INITRAMFS, Expected::Digest(initramfs_digest)),
         ]);
         let esp = match &self.signed {
-            None => vec![(format!("EFI/BOOT/{}", self.medium.arch.efi_image()), self.assets.efi.clone())],
+            None => vec![(self.medium.arch.efi_path(), self.assets.efi.clone())],
             Some(signed) => {
                 let size = contents.kernel.size;
                 let parts = [(kernel_at, size), (initramfs_at, written.size)];

@@ -71,8 +71,9 @@ pub fn run(
     if inside {
         Clones::look(&opened, &installed.system.gpt).check(observer)?;
     }
-    let loaders = if keep_bootloader { None } else { bootloader::shipped(arch, observer) };
-    let renewal = loaders.as_ref().map(|loaders| bootloader::on_the_way(loaders, arch, efi_loader, opened.identity()));
+    let renews = !keep_bootloader;
+    let renewal = renews.then(|| bootloader::on_the_way(arch, efi_loader, opened.identity(), observer)).flatten();
+    let (loaders, renewal) = renewal.unzip();
     let sources = Sources { loaders: loaders.as_ref(), ..Sources::default() };
     installed.change(&Activate { runs_from, preserve, renewal }, sources, options, observer)
 }

@@ -8,10 +8,10 @@ use slipway_core::{
         self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts,
         bootloader::{Offered, RenewalRequest},
     },
-    report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, Observer},
+    report::{BiosImage, BootloaderReport, ChangeReport, FailureKind, MAY_OFFER_MENU, Observer},
 };
 
-use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, firmware::Firmware};
+use super::{Change, ChangeOptions, DiskRequest, InstalledDisk, clones::Clones, firmware::Firmware, installed_disk};
 use crate::{
     bootloader::{AssetError, Loaders},
     device::{Access, BlockIo as _},
@@ -49,6 +49,37 @@ impl Change for Update {
     fn renewal(&self) -> Option<&RenewalRequest> {
         Some(&self.renewal)
     }
+}
+
+/// `bootloader menu`.
+#[derive(Clone, Copy, Debug)]
+pub struct Menu {
+    /// Whether somebody at the keyboard may choose a slot.
+    pub on: bool,
+}
+
+impl Change for Menu {
+    fn to_verify(&self, _: &SystemFacts) -> Option<Slot> {
+        None
+    }
+
+    fn decide(&self, base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals> {
+        plan::boot_menu(base, self.on, system)
+    }
+}
+
+pub fn menu(
+    disk: &DiskRequest,
+    request: Menu,
+    options: ChangeOptions,
+    observer: &mut dyn Observer,
+) -> Result<Box<ChangeReport>, Failure> {
+    let opened = disk.open(Access::BootState, observer)?;
+    let installed = installed_disk::look(disk, &opened)?;
+    if !request.on && probe::bootloaders(&opened, &installed.system.gpt).may_offer_menu() {
+        observer.note(&format!("the boot menu is {MAY_OFFER_MENU}"));
+    }
+    installed.change(&request, Sources::default(), options, observer)
 }
 
 pub fn update(
@@ -94,6 +125,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
             .as_ref()
             .map(|bios| BiosImage { epoch: bios.epoch, half: bios.half.map(|half| half as u8 + 1) }),
         shipped: uefi.and_then(|found| request.efi(found).ok()).map(|shipped| shipped.image.clone()),
+        menu: probe::boot_env(&opened, &gpt).map(|env| !env.no_menu),
         damage: facts.damage.clone(),
         update: due.as_ref().ok().map(|due| due.change.clone()).filter(|change| !change.is_none()),
         left: due.err().map(|why| why.to_string()),
@@ -105,17 +137,20 @@ fn load(arch: Arch) -> Result<Loaders, Failure> {
     found.ok_or(AssetError::NotFound { arch, places: vec![] }).or_fail(FailureKind::Environment)
 }
 
-/// The boot loaders that go with the installer, for a verb that also does its work without any.
-pub fn shipped(arch: Arch, observer: &mut dyn Observer) -> Option<Loaders> {
-    Loaders::load(arch).unwrap_or_else(|e| {
+/// What a verb that arms a trial renews the boot loaders by, and how. None if nothing goes with the installer: such a verb
+/// also does its work without.
+pub fn on_the_way(
+    arch: Arch,
+    loader: Option<EfiLoader>,
+    disk: &DiskIdentity,
+    observer: &mut dyn Observer,
+) -> Option<(Loaders, RenewalRequest)> {
+    let loaders = Loaders::load(arch).unwrap_or_else(|e| {
         observer.note(&format!("the boot loader stays as it is: {e}"));
         None
-    })
-}
-
-/// How a verb that arms a trial renews them on the way.
-pub fn on_the_way(loaders: &Loaders, arch: Arch, loader: Option<EfiLoader>, disk: &DiskIdentity) -> RenewalRequest {
-    RenewalRequest { offered: offered(loaders, arch, disk), loader, ignore_secure_boot: false, mend: false }
+    })?;
+    let offered = offered(&loaders, arch, disk);
+    Some((loaders, RenewalRequest { offered, loader, ignore_secure_boot: false, mend: false }))
 }
 
 /// What is shipped, and what the firmware that starts the disk would say to it. Of an image file that is not known.

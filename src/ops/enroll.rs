@@ -202,7 +202,7 @@ fn of_disk(
     let disk = asked.open(Access::Read, observer)?;
     let name = asked.path.display().to_string();
     let system = super::ours(probe::system(&disk, &super::kernel_cmdline()?), &name)?;
-    let loader = format!("EFI/BOOT/{}", Arch::NATIVE.efi_image());
+    let loader = Arch::NATIVE.efi_path();
     let esp = FatVolume::open(&disk, system.gpt.part(Part::Esp));
     let program = esp.and_then(|esp| esp.read_small(&loader, MAX_PROGRAM_BYTES));
     facts.programs.push(judge.file(&format!("{loader} on the ESP"), program));

@@ -155,7 +155,7 @@ impl SecureMedium {
     pub fn esp(&self, medium: &Medium) -> Vec<(String, Vec<u8>)> {
         let about = LiveMedium { id: medium.id, keys: self.keys.as_ref().map(|keys| keys.about) };
         let mut files = vec![
-            (format!("EFI/BOOT/{}", self.arch.efi_image()), self.loader.clone()),
+            (self.arch.efi_path(), self.loader.clone()),
             (CERTIFICATE.to_owned(), self.signer.certificate.der().to_vec()),
             (MEDIUM.to_owned(), about.render().into_bytes()),
         ];

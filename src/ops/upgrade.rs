@@ -177,11 +177,10 @@ pub fn onto(
     let policy = ChecksumPolicy::of(request.source.strict);
     let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();
-    let keeps = request.keep_bootloader || request.afterwards == Afterwards::Staged;
-    let loaders = if keeps { None } else { bootloader::shipped(request.arch, observer) };
-    let renewal = loaders
-        .as_ref()
-        .map(|loaders| bootloader::on_the_way(loaders, request.arch, request.efi_loader, disk.identity()));
+    let renews = !request.keep_bootloader && request.afterwards != Afterwards::Staged;
+    let renewal =
+        renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();
+    let (loaders, renewal) = renewal.unzip();
     let upgrade = Upgrade { request, payload: &payload.facts, firmware: &firmware, renewal, dry_run: options.dry_run };
     let sources = Sources { payload: Some(&payload.source), loaders: loaders.as_ref(), ..Sources::default() };
     installed.change(&upgrade, sources, options, observer)

@@ -21,6 +21,6 @@ pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
 pub use system::{
-    boot_env_place, check_files, check_slot, history_place, look_again, meta_of, slot_bytes, slot_is_whole,
+    boot_env, boot_env_place, check_files, check_slot, history_place, look_again, meta_of, slot_bytes, slot_is_whole,
     slot_volume, system, written_first,
 };

@@ -88,6 +88,12 @@ fn look(
     })
 }
 
+/// The boot.env that counts. None if both copies are lost.
+pub fn boot_env(disk: &dyn BlockIo, gpt: &GptFacts) -> Option<BootEnv> {
+    let ([first, second], _) = esp(disk, gpt.part(Part::Esp), &mut vec![]);
+    BootEnv::pick(&[first.1, second.1]).cloned()
+}
+
 /// What a writer changes before the content of a slot: the disk GUID, both copies of boot.env, META. Equal values mean that
 /// nobody began to replace a slot in between. None without a partition table of ours.
 pub fn written_first(disk: &dyn BlockIo) -> Option<(Uuid, [Option<BootEnv>; 2], Meta)> {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
 
 mod bad_upgrade;
+mod boot_menu;
 mod bootloader;
 mod cycle;
 mod earlier;

@@ -73,6 +73,7 @@ fn every_boolean_flag_takes_its_value_or_none() {
                 "completions" | "man" | "keys" | "enroll" => &["bash"],
                 "uki" => &["--out=x"],
                 "bootloader" if typed.len() == 1 => &["status", "--disk=x"],
+                "bootloader" if typed[1] == "menu" => &["--disk=x", "off"],
                 "meta" => match typed[1..] {
                     [] => &["list", "--disk=x"],
                     ["list"] => &["--disk=x"],

@@ -96,6 +96,8 @@ fn an_entry_stands_before_the_commit_that_names_it() {
     )
     .unwrap();
     assert_eq!(stands_before_the_commit(&activate, 3).version.as_deref(), Some("1.1.0"));
+    let menu = stands_before_the_commit(&plan::boot_menu(&base(3), false, &staged).unwrap(), 3);
+    assert_eq!((menu.verb, menu.menu, menu.slot), (Verb::Menu, Some(false), None));
     let trial =
         SystemFacts { running: Running::This { slot: Slot::B, trial: true }, ..disk(SlotState::Tried, Verb::Upgrade) };
     let entry = stands_before_the_commit(&plan::confirm(&base(3), &trial).unwrap(), 3);

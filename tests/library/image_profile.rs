@@ -240,7 +240,7 @@ output: {imageOptions: {sdBootEnrollKeys: manual}}
     assert_eq!(Profile::parse(plain.as_bytes()).unwrap().0.secure_boot, None);
     for (keys, what) in [
         ("input: {secureboot: {secureBootSigner: {keyPath: x}}}", "nothing is signed without `secureboot: true`"),
-        ("input: {sdStub: {path: x}}", "nothing is signed without `secureboot: true`"),
+        ("input: {sdStub: {path: x}}", "only a unified kernel image begins with a stub: write `secureboot: true`, or"),
         ("secureboot: true\ninput: {secureboot: {platformKeyPath: x}}", "give all of platformKeyPath, "),
         ("secureboot: true\ninput: {secureboot: {signer: x}}", "\"signer\" is not a known key"),
         ("secureboot: true\noutput: {imageOptions: {bootloader: grub}}", "GRUB starts nothing with Secure Boot"),
@@ -309,6 +309,11 @@ fn a_uki_has_no_disk_and_is_not_compressed() {
     let signed = read(format!("{based}secureboot: true\noutput: {{kind: uki, outFormat: raw}}\n"));
     assert_eq!(signed, read("baseProfileName: secureboot-metal-uki\narch: amd64\n".to_owned()));
     assert_eq!(read(signed.to_string()), signed);
+    // It begins with a stub, whoever signs it.
+    for base in ["metal-uki", "secureboot-metal-uki"] {
+        let other = read(format!("baseProfileName: {base}\narch: amd64\ninput: {{sdStub: {{path: /stub}}}}\n"));
+        assert_eq!(other.stub.as_deref(), Some("/stub"), "{base}");
+    }
 }
 
 /// What asks for nothing that counts is said.
@@ -332,6 +337,7 @@ fn the_printed_profile() {
         product: Product::Image(ImageKind::Raw),
         disk: Some(DiskOptions { bytes: 3 * GIB, sector: SectorSize::S4096, efi_loader: EfiLoader::Slipway }),
         compression: Some(Compression::Zst),
+        stub: None,
         secure_boot: None,
         enroll: None,
     };
@@ -376,6 +382,7 @@ fn the_printed_profile_of_an_iso() {
         product: Product::Image(ImageKind::Iso),
         disk: None,
         compression: None,
+        stub: None,
         secure_boot: None,
         enroll: None,
     };
@@ -410,39 +417,44 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             PayloadInput::Registry { image: name.parse().unwrap(), insecure }
         }),
     ];
-    let kind =
-        prop::sample::select(vec![ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova, ImageKind::Iso]);
+    let images = [ImageKind::Raw, ImageKind::Qcow2, ImageKind::Vhd, ImageKind::Ova, ImageKind::Iso];
+    let product = prop::sample::select([&images.map(Product::Image)[..], &[Product::Uki]].concat());
     let compression =
         prop::sample::select(vec![None, Some(Compression::Xz), Some(Compression::Gz), Some(Compression::Zst)]);
     let platform = prop::sample::select(Platform::names().collect::<Vec<_>>());
     let texts = prop::collection::vec(any::<String>(), 0..4);
     let meta = prop::collection::vec((1..=255_u8, any::<String>()), 0..4);
-    (origin, kind, compression, platform, texts, meta, any::<u64>(), any::<bool>()).prop_map(
-        |(origin, kind, compression, platform, extra_kernel_args, meta, bytes, large)| Profile {
-            arch: if large { Arch::Arm64 } else { Arch::Amd64 },
-            platform: Platform::by_name(platform).unwrap(),
-            extra_kernel_args,
-            meta: if kind == ImageKind::Iso { vec![] } else { meta },
-            origin,
-            product: Product::Image(kind),
-            disk: (kind != ImageKind::Iso).then_some(DiskOptions {
-                bytes,
-                sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
-                efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
-            }),
+    (origin, product, compression, platform, texts, meta, any::<u64>(), any::<bool>()).prop_map(
+        |(origin, product, compression, platform, extra_kernel_args, meta, bytes, large)| {
+            let (is_iso, is_uki) = (product == Product::Image(ImageKind::Iso), product == Product::Uki);
+            let has_disk = !is_iso && !is_uki;
             // GRUB does not start with it.
-            secure_boot: (bytes % 4 == 0).then(|| SecureBoot {
-                key: format!("/{bytes}"),
-                stub: large.then(|| "/stub: x".to_owned()),
-                enrolled: match bytes % 3 {
-                    0 if kind == ImageKind::Iso => EnrolledKeys::Files(["/a", "b c", "on"].map(str::to_owned)),
-                    other => EnrolledKeys::Own { well_known: other == 1 && kind == ImageKind::Iso },
-                },
-                ..SecureBoot::default()
-            }),
-            enroll: (bytes % 4 == 0 && kind == ImageKind::Iso)
-                .then(|| EnrollMode::ALL[usize::from(large) + usize::from(bytes % 3 == 0) * 2].0),
-            compression,
+            let signed = bytes % 4 == 0;
+            Profile {
+                arch: if large { Arch::Arm64 } else { Arch::Amd64 },
+                platform: Platform::by_name(platform).unwrap(),
+                extra_kernel_args,
+                meta: if has_disk { meta } else { vec![] },
+                origin,
+                product,
+                disk: has_disk.then_some(DiskOptions {
+                    bytes,
+                    sector: if large { SectorSize::S4096 } else { SectorSize::S512 },
+                    efi_loader: if bytes % 2 == 0 { EfiLoader::Slipway } else { EfiLoader::Grub },
+                }),
+                stub: (large && (signed || is_uki)).then(|| "/stub: x".to_owned()),
+                secure_boot: signed.then(|| SecureBoot {
+                    key: format!("/{bytes}"),
+                    enrolled: match bytes % 3 {
+                        0 if is_iso => EnrolledKeys::Files(["/a", "b c", "on"].map(str::to_owned)),
+                        other => EnrolledKeys::Own { well_known: other == 1 && is_iso },
+                    },
+                    ..SecureBoot::default()
+                }),
+                enroll: (signed && is_iso)
+                    .then(|| EnrollMode::ALL[usize::from(large) + usize::from(bytes % 3 == 0) * 2].0),
+                compression: compression.filter(|_| !is_uki),
+            }
         },
     )
 }

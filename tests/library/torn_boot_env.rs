@@ -27,9 +27,10 @@ fn states() -> impl Iterator<Item = BootEnv> {
     // The same with the slots exchanged.
     let mirrored = pairs.map(|(default, once, a, b)| (!default, once.map(|slot: Slot| !slot), b, a));
     pairs.into_iter().chain(mirrored).flat_map(|(default, once, a, b)| {
-        [1, 8, 9, 99, 199, 999_999_999].map(|seq| {
+        [1, 8, 9, 99, 199, 999_999_999].into_iter().flat_map(move |seq| {
             let since = PerSlot { a: Some(999_999_999), b: None };
-            BootEnv { seq, default, once, states: PerSlot { a, b }, since, ..BootEnv::installed(0) }
+            let env = BootEnv { seq, default, once, states: PerSlot { a, b }, since, ..BootEnv::installed(0) };
+            [BootEnv { no_menu: true, ..env.clone() }, env]
         })
     })
 }
@@ -38,7 +39,7 @@ fn states() -> impl Iterator<Item = BootEnv> {
 fn changes(env: &BootEnv) -> Vec<Change> {
     use SlotState::{Good, Trial, Tried};
     let (now, digest) = (1_000_000_000, Some(Sha256::of(b"payload")));
-    let mut changes = vec![];
+    let mut changes = vec![("the menu turned", env.with_menu(env.no_menu))];
     for slot in Slot::BOTH {
         if slot != env.default || env.states[!slot] == Good {
             changes.push(("deactivated", env.deactivated(slot, now)));

@@ -231,6 +231,11 @@ impl BootEnv {
         self.changed(|next| next.medium = Some(medium))
     }
 
+    /// Whether somebody at the keyboard may choose a slot.
+    pub fn with_menu(&self, on: bool) -> Self {
+        self.changed(|next| next.no_menu = !on)
+    }
+
     /// The wipe of EPHEMERAL is complete.
     pub fn wiped(&self) -> Self {
         self.changed(|next| next.format_ephemeral = false)

@@ -52,6 +52,8 @@ pub enum Verb {
     Repair,
     Wipe,
     Bootloader,
+    /// `bootloader menu`.
+    Menu,
     /// No verb of the command line: why the trial that runs is not confirmed.
     Trial,
 }
@@ -68,6 +70,7 @@ impl fmt::Display for Verb {
             Verb::Repair => "repair",
             Verb::Wipe => "wipe",
             Verb::Bootloader => "bootloader",
+            Verb::Menu => "menu",
             Verb::Trial => "trial",
         })
     }
@@ -158,6 +161,9 @@ pub struct Entry {
     /// The volumes that were wiped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Part>,
+    /// Whether somebody at the keyboard may choose a slot since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub menu: Option<bool>,
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
@@ -188,6 +194,7 @@ impl Entry {
             slot: None,
             version: None,
             volumes: Vec::new(),
+            menu: None,
             by: None,
             reason: None,
             after: None,

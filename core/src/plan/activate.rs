@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, SystemFacts,
-    bootloader::{KEEP, RenewalRequest},
+    bootloader::RenewalRequest,
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots},
 };
@@ -48,7 +48,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         draft.warnings.extend(kernel_note(lack, manifest.arch, draft.loader_afterwards()));
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());
-    let keep = if draft.bootloader.is_some() { KEEP } else { "" };
-    let meanwhile = format!("slot {} still boots; run the same command again{keep}", slots.kept);
+    let meanwhile =
+        format!("slot {} still boots; run the same command again{}", slots.kept, draft.or_without_renewal());
     Ok(draft.plan(Goal::Activate, result, meanwhile))
 }

@@ -37,6 +37,8 @@ pub struct About {
     pub slot: Option<Slot>,
     pub version: Option<String>,
     pub volumes: Vec<Part>,
+    /// Whether the boot menu is on.
+    pub menu: Option<bool>,
     /// Why the trial that runs is not confirmed. It takes the place of what was recorded of it before.
     pub failed: Option<(Failed, Option<u32>)>,
     pub asked: Asked,
@@ -74,10 +76,11 @@ fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]
         how,
         panic: about.asked.panic.clone().filter(|_| how == Ending::NotConfirmed),
     });
-    let About { slot, version, volumes, failed, asked: Asked { by, reason, .. } } = about;
+    let About { slot, version, volumes, menu, failed, asked: Asked { by, reason, .. } } = about;
     let failed = failed.map(|(failed, _)| Box::new(failed));
     let (done, after) = (commit.is_none(), system.env.as_ref().and_then(|env| env.history));
-    let entry = Entry { slot, version, volumes, by, reason, after, done, ended, failed, ..Entry::new(n, now, verb) };
+    let said = Entry { slot, version, volumes, menu, by, reason, ..Entry::new(n, now, verb) };
+    let entry = Entry { after, done, ended, failed, ..said };
     let (offset, over) = history.place(n);
     Some((at, Step::WriteHistory { offset, entry: entry.fitted(), over: over.cloned() }))
 }
@@ -94,6 +97,7 @@ const fn verb(goal: Goal) -> Option<Verb> {
         Goal::Repair => Verb::Repair,
         Goal::Trial => Verb::Trial,
         Goal::Bootloader => Verb::Bootloader,
+        Goal::Menu => Verb::Menu,
         // They change neither what boots nor what is kept, and the ESP may be mounted.
         Goal::Meta | Goal::Grow => return None,
     })

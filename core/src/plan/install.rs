@@ -288,7 +288,7 @@ fn esp(
         ..BootEnv::installed(request.ids.time)
     };
     let env = env.render();
-    let image = format!("EFI/BOOT/{}", request.arch.efi_image());
+    let image = request.arch.efi_path();
     let mut files = vec![VolumeFile::copied(&image, efi, Content::EfiImage)];
     files.extend(PATHS.map(|path| VolumeFile::text(path, env.clone())));
     let mut chain = vec![(Link::File(image), efi.sha256)];

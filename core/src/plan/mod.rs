@@ -7,6 +7,7 @@ use crate::prelude::*;
 
 mod activate;
 pub mod auto_upgrade;
+mod boot_menu;
 pub mod bootloader;
 mod bootloader_facts;
 mod confirm;
@@ -32,6 +33,7 @@ mod volume;
 mod wipe;
 
 pub use activate::{ActivateRequest, activate};
+pub use boot_menu::boot_menu;
 pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
 pub use content::{Words, kernel_args_notes};
@@ -131,6 +133,8 @@ pub enum Goal {
     Grow,
     /// The boot loaders are those of the installer.
     Bootloader,
+    /// Somebody at the keyboard may choose a slot, or nobody.
+    Menu,
 }
 
 impl fmt::Display for Goal {
@@ -148,6 +152,7 @@ impl fmt::Display for Goal {
             Goal::Trial => "trial",
             Goal::Grow => "grow",
             Goal::Bootloader => "bootloader",
+            Goal::Menu => "menu",
         })
     }
 }
@@ -369,6 +374,19 @@ impl Plan {
         self.described(step, |extent| format!("{} at {}", approx(extent.len), place(extent.offset)))
     }
 
+    fn boot_state(&self, copy: u8, env: &BootEnv) -> String {
+        let next = match env.once {
+            Some(slot) => format!("slot {slot} is tried next"),
+            None => format!("slot {} boots next", env.default),
+        };
+        let what = match (self.goal, env.no_menu) {
+            (Goal::Menu, true) => ", the menu is off".to_owned(),
+            (Goal::Menu, false) => ", the menu is on".to_owned(),
+            _ => format!(" (A {}, B {})", env.states.a.plain(), env.states.b.plain()),
+        };
+        format!("write      boot state, {}: {next}{what}", which(copy))
+    }
+
     fn described(&self, step: &Step, at: impl Fn(&Extent) -> String) -> String {
         let core = self.table.as_ref().and_then(|t| t.core.as_ref());
         let files = |part| match self.volume(part) {
@@ -392,14 +410,7 @@ impl Plan {
             Step::Blank { part, tail, .. } if tail.len == 0 => format!("blank      {part}: its beginning zeroed"),
             Step::Blank { part, .. } => format!("blank      {part}: both ends zeroed"),
             Step::Discard { part, extent } => format!("discard    {part}: {}", at(extent)),
-            Step::WriteBootEnv { copy, env, .. } => {
-                let next = match env.once {
-                    Some(slot) => format!("slot {slot} is tried next"),
-                    None => format!("slot {} boots next", env.default),
-                };
-                let (a, b) = (env.states.a.plain(), env.states.b.plain());
-                format!("write      boot state, {}: {next} (A {a}, B {b}){commit}", which(*copy))
-            }
+            Step::WriteBootEnv { copy, env, .. } => self.boot_state(*copy, env) + commit,
             Step::WriteMarker { slot, marker, .. } => {
                 format!("write      slot {slot}: marked {}", marker.state.plain())
             }
@@ -439,7 +450,9 @@ const fn which(copy: u8) -> &'static str {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exactly = |extent: &Extent| format!("{} bytes at byte {}", extent.len, extent.offset);
-        write!(f, "{} on {}", self.goal, self.disk)?;
+        // Whether the menu is on is another matter.
+        let on = if self.goal == Goal::Menu { "of" } else { "on" };
+        write!(f, "{} {on} {}", self.goal, self.disk)?;
         if let Some(system) = &self.system {
             write!(f, ": {} into slot {}", system.version.as_deref().unwrap_or("(no version)"), system.slot)?;
         }

@@ -97,11 +97,10 @@ pub enum Refusal {
     NoBootEnv,
     /// The boot state is lost and cannot be rebuilt.
     #[error(
-        "both copies of boot.env are damaged, and it is not known from the running system what they held: it is damaged on \
-         the disk, is not what the slots' own markers would boot, or was not booted from this disk; `installer repair` \
-         writes boot.env again, so that what the markers boot stays what boots"
+        "both copies of boot.env are damaged, and {0}; `installer repair` writes boot.env again, so that what the slots' own \
+         markers boot stays what boots"
     )]
-    BootEnvLost,
+    BootEnvLost(&'static str),
     /// The payload's version may not follow the running one.
     #[error("{to} must not follow {from}: {why}; --allow-any-version allows it")]
     Version { from: String, to: String, why: &'static str },
@@ -244,7 +243,7 @@ impl Refusal {
             | Refusal::OnlyWayBack { .. }
             | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
-            | Refusal::BootEnvLost
+            | Refusal::BootEnvLost(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
             | Refusal::MetaDamaged
@@ -301,7 +300,7 @@ impl Refusal {
             Refusal::OnlyWayBack { .. } => FailureId::RunningDamaged,
             Refusal::Unsettled(_) => FailureId::BootStateUnsettled,
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
-            Refusal::BootEnvLost => FailureId::BootEnvLost,
+            Refusal::BootEnvLost(_) => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) => FailureId::UnsignedUpgrade,
             Refusal::Older { .. } => FailureId::OlderEpoch,
@@ -357,7 +356,7 @@ impl Refusal {
             | Refusal::SlotFull { source: FatError::Full { .. }, .. }
             | Refusal::NotRunning(_)
             | Refusal::NoBootEnv
-            | Refusal::BootEnvLost
+            | Refusal::BootEnvLost(_)
             | Refusal::Version { .. }
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }

@@ -23,7 +23,7 @@ use crate::prelude::*;
 
 use super::{
     Content, GptFacts, Step, VolumeFile,
-    bootloader::{BootloaderChange, Due, Left, RenewalRequest},
+    bootloader::{BootloaderChange, Due, KEEP, Left, RenewalRequest},
     slots::Draft,
 };
 use crate::{
@@ -71,6 +71,11 @@ impl Draft<'_> {
         if let Err(why) = self.renew(request) {
             self.warnings.push(format!("the boot loader stays as it is: {why}"));
         }
+    }
+
+    /// Behind "run the same command again": how to go on if it is the boot loaders that cannot be written.
+    pub const fn or_without_renewal(&self) -> &'static str {
+        if self.bootloader.is_some() { KEEP } else { "" }
     }
 }
 

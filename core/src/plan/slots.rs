@@ -22,8 +22,13 @@ use crate::{
     disk::layout::Part,
     kernel::efi_stub::StubLack,
     media::medium_id::MediumId,
+    text::quoted,
     units::{Extent, MIB},
 };
+
+/// Why a lost boot state is not made anew.
+const NOT_KNOWN: &str = "it is not known from the running system what they held: it is damaged on the disk, is not what the \
+                         slots' own markers would boot, or was not booted from this disk";
 
 /// META tag in which machined finds the label of the slot to return to.
 pub(super) const META_UPGRADE: u8 = 0x06;
@@ -103,7 +108,7 @@ impl EnvCopies {
         let env = match &system.env {
             Some(env) => env.clone(),
             None => {
-                let default = default().ok_or(Refusal::BootEnvLost)?;
+                let default = default().ok_or(Refusal::BootEnvLost(NOT_KNOWN))?;
                 let marks = PerSlot::new(|s| system.slots[s].marker.clone().filter(|_| system.slots[s].verifies));
                 let mut env = BootEnv::rebuilt(default, &marks, now);
                 if let Running::This { slot, trial: true } = system.running
@@ -336,6 +341,11 @@ impl<'a> Draft<'a> {
         self.is_about(slot, version);
     }
 
+    /// Whether the boot menu is on afterwards: for the history.
+    pub const fn is_about_menu(&mut self, on: bool) {
+        self.about.menu = Some(on);
+    }
+
     /// A reason that nobody has given in words.
     pub fn is_because(&mut self, reason: &str) {
         self.about.asked.reason.get_or_insert_with(|| reason.to_owned());
@@ -438,6 +448,13 @@ impl<'a> Draft<'a> {
 
     pub fn plan(mut self, goal: Goal, result: String, meanwhile: String) -> Plan {
         let gpt = &self.system.gpt;
+        if self.system.env.is_none() && self.steps.iter().any(|step| matches!(step, Step::WriteBootEnv { .. })) {
+            let disk = quoted(&self.base.disk);
+            self.warnings.push(format!(
+                "the boot menu is on, because nothing says whether it was off: `installer bootloader menu off --disk {disk}` \
+                 takes it away"
+            ));
+        }
         let recorded = history::record(goal, self.base.now, self.about, self.system, &mut self.steps);
         if recorded && !self.touched.contains(&Part::Esp) {
             self.touched.push(Part::Esp);

@@ -41,7 +41,7 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
-    bootloader::{KEEP, RenewalRequest},
+    bootloader::RenewalRequest,
     content::{SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
@@ -253,7 +253,7 @@ impl Candidate<'_> {
             draft.set_meta(draft.meta_with(request.meta.iter())?);
         }
         if request.activate {
-            self.renew(&slots, &mut draft);
+            draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
         }
         if request.activate && !request.preserve {
             draft.wipe_ephemeral(&mut slots.copies, request.blank_ephemeral);
@@ -273,7 +273,7 @@ impl Candidate<'_> {
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.check_fallback(self.system)?);
-            self.renew(&slots, &mut draft);
+            draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
         } else {
             draft.extend(Part::Esp, slots.copies.heal());
@@ -291,10 +291,6 @@ impl Candidate<'_> {
     fn warn_of_kernel(&self, draft: &mut Draft) {
         let note = kernel_note(self.payload.stub_lack, self.payload.arch, draft.loader_afterwards());
         draft.warnings.extend(note);
-    }
-
-    fn renew(&self, slots: &Slots, draft: &mut Draft) {
-        draft.renew_on_the_way(self.request.bootloader.as_ref(), &slots.copies.env);
     }
 
     /// The order that the head of this file argues for. Do not reorder without reading it.
@@ -321,7 +317,7 @@ impl Candidate<'_> {
         draft.extend(part, write);
         draft.kernels[target] = self.payload.stub_lack;
         let next = if request.activate {
-            self.renew(&slots, &mut draft);
+            draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;
             "the next boot tries it once"
         } else {
@@ -339,8 +335,8 @@ impl Candidate<'_> {
         let result = format!("slot {target} holds {}, every byte read back from the disk; {next}", self.name());
         let meanwhile =
             format!("{}, still boots, and slot {target} is not tried; run the same command again", slots.name);
-        let keep = if draft.bootloader.is_some() { KEEP } else { "" };
-        let plan = draft.plan(self.goal(), result, meanwhile + keep);
+        let meanwhile = meanwhile + draft.or_without_renewal();
+        let plan = draft.plan(self.goal(), result, meanwhile);
         let volumes = BTreeMap::from([(part, self.volume)]);
         let version = self.payload.version.clone();
         Ok(Plan { system: Some(System { version, slot: target, cmdline: self.cmdline, volumes }), ..plan })

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::rows::{Row, lines};
 use crate::{efi::boot_image::BootImage, plan::bootloader::BootloaderChange};
 
+/// What is said where that is so.
+pub const MAY_OFFER_MENU: &str = "off, but a boot loader without an epoch may not know that, and offer it all the same: \
+                                  `installer bootloader update` replaces it";
+
 /// What starts a disk, and what this installer would make of it.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BootloaderReport {
@@ -22,6 +26,9 @@ pub struct BootloaderReport {
     pub bios: Option<BiosImage>,
     /// The loader for UEFI that this installer has for the disk.
     pub shipped: Option<BootImage>,
+    /// Whether somebody at the keyboard may choose a slot; `null` if both copies of boot.env are lost. Then he may.
+    #[serde(default)]
+    pub menu: Option<bool>,
     /// What in the boot chain is not what was recorded.
     pub damage: Vec<String>,
     /// What `bootloader update` would change. Empty where `left` says why it would change nothing.
@@ -43,6 +50,23 @@ impl Bootloaders {
     pub(super) fn rows(&self) -> Vec<Row> {
         let uefi = self.uefi.iter().map(|image| ("UEFI", image.to_string()));
         uefi.chain(self.bios.iter().map(|image| ("BIOS", image.to_string()))).collect()
+    }
+
+    /// Whether one of them may offer the boot menu although it is off. All that have an epoch keep to that.
+    pub fn may_offer_menu(&self) -> bool {
+        let [uefi, bios] = [self.uefi.as_ref().map(|image| image.epoch), self.bios.as_ref().map(|image| image.epoch)];
+        uefi == Some(0) || bios == Some(0)
+    }
+
+    /// Whether somebody at the keyboard may choose a slot, for people. None: the boot state is lost.
+    pub(super) fn menu(&self, on: Option<bool>) -> String {
+        match on {
+            Some(true) => "on: while the machine starts, a key offers the slots",
+            Some(false) if self.may_offer_menu() => MAY_OFFER_MENU,
+            Some(false) => "off: while the machine starts, no key does anything",
+            None => "on: the boot state is lost, and with it whether the menu was off",
+        }
+        .to_owned()
     }
 }
 
@@ -73,6 +97,8 @@ impl fmt::Display for BootloaderReport {
         let mut rows: Vec<Row> = vec![("disk", self.disk.clone())];
         rows.push(("UEFI", self.uefi.as_ref().map_or_else(none, |image| format!("{image} ({})", self.path))));
         rows.extend(self.bios.as_ref().map(|bios| ("BIOS", bios.to_string())));
+        let found = Bootloaders { uefi: self.uefi.clone(), bios: self.bios.clone() };
+        rows.push(("boot menu", found.menu(self.menu)));
         rows.extend(self.shipped.as_ref().map(|image| ("installer", image.to_string())));
         rows.extend(self.damage.iter().map(|damage| ("damaged", damage.clone())));
         let update = match (&self.left, &self.update) {

@@ -58,6 +58,9 @@ pub struct HistoryEntry {
     pub version: Option<String>,
     /// The volumes that were wiped.
     pub volumes: Vec<Part>,
+    /// Whether somebody at the keyboard may choose a slot since; `null` if it was not about that.
+    #[serde(default)]
+    pub menu: Option<bool>,
     /// Who asked for it.
     pub by: Option<String>,
     pub reason: Option<String>,
@@ -120,7 +123,7 @@ impl HistoryEntry {
     }
 
     fn of(entry: &Entry, utc: fn(u64) -> String) -> Self {
-        let Entry { n, time, verb, slot, version, volumes, by, reason, failed, .. } = entry.clone();
+        let Entry { n, time, verb, slot, version, volumes, menu, by, reason, failed, .. } = entry.clone();
         let (took_effect, trial) = (None, None);
         HistoryEntry {
             number: n,
@@ -130,6 +133,7 @@ impl HistoryEntry {
             slot,
             version,
             volumes,
+            menu,
             by,
             reason,
             took_effect,
@@ -145,7 +149,8 @@ impl HistoryEntry {
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let version = self.version.as_deref().map(printable);
         let volumes = (!volumes.is_empty()).then(|| format!("wiped {}", volumes.join(" and ")));
-        let what: Vec<_> = [slot, version, volumes].into_iter().flatten().collect();
+        let menu = self.menu.map(|on| if on { "on" } else { "off" }.to_owned());
+        let what: Vec<_> = [slot, version, volumes, menu].into_iter().flatten().collect();
         format!("{time}  {:<8}  {}", self.verb, what.join(", "))
     }
 

@@ -31,7 +31,7 @@ mod verify;
 mod writer;
 
 pub use auto_upgrade::{AutoUpgradeReport, RebootReport};
-pub use bootloader::{BiosImage, BootloaderReport, Bootloaders};
+pub use bootloader::{BiosImage, BootloaderReport, Bootloaders, MAY_OFFER_MENU};
 pub use change::ChangeReport;
 pub use enroll::EnrollReport;
 pub use event::{EVENT_SCHEMA, Event, EventLine, Observer};

@@ -134,6 +134,7 @@ impl StatusReport {
         rows.push(("boot chain", self.boot_chain()));
         if verbose {
             rows.extend(self.bootloaders.rows());
+            rows.push(("boot menu", self.bootloaders.menu(self.boot_env.as_ref().map(|env| !env.no_menu))));
             rows.push(("rollback", self.rollback.clone()));
             rows.extend(self.meta.iter().map(|(tag, value)| ("META", format!("{tag} {value}"))));
             rows.extend(self.partitions.iter().map(|(part, extent)| {

@@ -43,6 +43,7 @@ const CHANGE: &[&str] = &[
     "installer-rollback",
     "installer-repair",
     "installer-bootloader-update",
+    "installer-bootloader-menu",
     "installer-status",
     "installer-history",
     "installer-verify",

@@ -341,14 +341,14 @@ const PAGES: &[Page] = &[
     page(
         "installer-bootloader",
         &[("What starts the disk:", "installer bootloader status --disk /dev/sda")],
-        &["bootloader-status", "bootloader-update", "upgrade"],
+        &["bootloader-status", "bootloader-update", "bootloader-menu", "upgrade"],
         "A disk has two boot loaders: the UEFI image on the partition EFI, and GRUB for BIOS. One sector brings a new one into \
          force, so a power cut leaves the old one or the new one.",
     ),
     page(
         "installer-bootloader-status",
         &[("What starts the disk:", "installer bootloader status --disk /dev/sda")],
-        &["bootloader", "bootloader-update", "status", "verify"],
+        &["bootloader", "bootloader-update", "bootloader-menu", "status", "verify"],
         "",
     ),
     page(
@@ -361,6 +361,17 @@ const PAGES: &[Page] = &[
         &["bootloader", "bootloader-status", "upgrade"],
         "A loader with a lower epoch is refused, whatever is asked. No loader takes the place of a signed one, unless it is \
          signed itself, or --ignore-secure-boot is given.",
+    ),
+    page(
+        "installer-bootloader-menu",
+        &[
+            ("See what would be done:", "installer bootloader menu off --dry-run"),
+            ("Let no key choose another slot:", "installer bootloader menu off"),
+            ("Of a disk that nothing runs from:", "installer bootloader menu on --disk /dev/sdb"),
+        ],
+        &["bootloader", "bootloader-status", "install", "repair"],
+        "This keeps out who has the keyboard, and nobody else: whoever can write to the disk can choose a slot without a menu, \
+         and turn it on again. The firmware has a menu of its own, which needs a password.",
     ),
     page(
         "installer-enroll",

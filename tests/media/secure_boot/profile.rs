@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use slipway_test_support::{
+    exit_code::INPUT,
     tool,
     world::{Outcome, installer},
 };
@@ -108,5 +109,7 @@ fn a_profile_makes_a_unified_kernel_image() {
             let judged = program("sbverify").arg("--cert").arg(&key.certificate).arg(&made).output().unwrap();
             assert_eq!(judged.status.success(), good, "{name}");
         }
+        let stub = format!("{profile}  sdStub: {{path: /nosuch}}\n");
+        Outcome::of(&mut imager(&world, &["-", "--force"], &stub)).exits(INPUT).says(&["/nosuch: No such file"]);
     }
 }

@@ -156,6 +156,9 @@ impl Scenario {
                 }
             }
         }
+        if alive && matches!(self.verb, Verb::Menu { .. }) {
+            return self.judge_menu(&result, &before, &after);
+        }
         let end = self.judge_result(&result, &after, alive, &disk)?;
         if alive {
             self.judge_way_back(&disk).map_err(|why| format!("{end}, then {why}"))?;
@@ -214,6 +217,24 @@ impl Scenario {
             return Err(format!("refused: {}", failed.text));
         }
         Ok(if untouched { "refused" } else { "failed" })
+    }
+
+    /// A sector that is bad keeps nobody from turning the menu on or off, as long as one copy of boot.env is left. What
+    /// boots is what booted, whole or not; or the trial that pends, if the copy that counted is one that a boot loader
+    /// cannot write, and the other one counts now.
+    fn judge_menu(&self, result: &Result<Plan, Failed>, before: &Seen, after: &Seen) -> Result<&'static str, String> {
+        let boots = [before, after].map(|seen| self.boots(seen));
+        let (slot, _, trial) = ends(&self.verb, &self.judge.expect);
+        if boots[0] != boots[1] && (boots[1].0 != Outcome::Boots { slot, trial } || boots[0].1 != boots[1].1) {
+            return Err(format!("{boots:?}"));
+        }
+        let menu = |pages| self.judge.machine.whole_env(pages).and_then(|env| env.get("menu").cloned());
+        match result {
+            Ok(_) if menu(&after.pages) == menu(&self.done) => Ok("done"),
+            Ok(plan) => Err(format!("success ({}), and the menu is {:?}", plan.result, menu(&after.pages))),
+            Err(_) if self.judge.machine.env(&before.pages).is_none() => Ok("refused"),
+            Err(failed) => Err(format!("refused: {}", failed.text)),
+        }
     }
 
     /// Whether it goes on without META, where that only loses a label.

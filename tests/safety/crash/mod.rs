@@ -16,6 +16,7 @@ mod lasting;
 mod loader;
 mod loader_mutants;
 mod meddling;
+mod menu;
 mod mutants;
 mod pages;
 mod read;
@@ -94,6 +95,10 @@ verbs! {
     repair_two_systems 1 5,
     repair_in_a_trial 1 5,
     repair_with_a_copy_lost 1 5,
+    menu_off 1 1,
+    menu_off_over_pending_trial 1 5,
+    menu_on_in_a_trial 1 5,
+    menu_off_with_a_copy_lost 1 5,
     meta_set 1 1,
     meta_delete 1 1,
     record_a_failed_check 1 1,

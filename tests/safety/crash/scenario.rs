@@ -17,7 +17,7 @@ use super::{
     world::{Failed, MEDIUM, Verb, World},
 };
 
-pub use super::renewal::*;
+pub use super::{menu::*, renewal::*};
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {
@@ -135,6 +135,7 @@ pub fn ends(verb: &Verb, expect: &Expect) -> (char, usize, bool) {
             | Verb::UpgradeOffline { .. }
             | Verb::UpgradeAndRenew { .. }
             | Verb::ActivateOffline
+            | Verb::Menu { .. }
     );
     let trial = tries && !expect.trial.is_empty();
     let last = if trial { expect.trial.last() } else { expect.plain.last() };
@@ -194,8 +195,7 @@ impl Scenario {
         let default = self.judge.machine.env(&self.story.pages).is_some_and(|env| env["default"] == "A");
         let nothing_runs = !self.story.cmdline.contains("slipway.slot=");
         let a = if nothing_runs { default } else { self.story.cmdline.contains("slot=A") };
-        let runs = if a { 'A' } else { 'B' };
-        let other = if runs == 'A' { 'B' } else { 'A' };
+        let (runs, other) = if a { ('A', 'B') } else { ('B', 'A') };
         let mut may: Vec<Extent> = match self.verb {
             // The marker of the slot that is kept only if a cut has left it out.
             Verb::Upgrade { .. }
@@ -205,7 +205,8 @@ impl Scenario {
                 let missing = self.judge.machine.slot(&self.story.pages, runs).marker.0 != "good";
                 copies.into_iter().chain([adv, slot(other)]).chain(missing.then(|| marker(runs))).collect()
             }
-            Verb::Activate { .. } | Verb::ActivateAndRenew | Verb::ActivateOffline => {
+            Verb::Menu { .. } => copies.to_vec(),
+            Verb::Activate { .. } | Verb::ActivateAndRenew | Verb::ActivateOffline | Verb::Repair => {
                 copies.into_iter().chain([adv]).collect()
             }
             Verb::Confirm => copies.into_iter().chain([adv, marker(runs)]).collect(),
@@ -214,7 +215,6 @@ impl Scenario {
                 let there = self.judge.machine.slot(&self.story.pages, other).marker.0 == "good";
                 copies.into_iter().chain([adv]).chain(there.then(|| marker(other))).collect()
             }
-            Verb::Repair => copies.into_iter().chain([adv]).collect(),
             Verb::MetaSet(..) | Verb::MetaDelete(_) => vec![adv],
             Verb::Wipe(_) | Verb::UpdateBootloader { .. } => vec![],
             Verb::Record => return self.judge.trial_record(&self.story.pages).into_iter().collect(),
@@ -232,12 +232,12 @@ impl Scenario {
 
 pub const A0: System = ('A', 0);
 pub const B1: System = ('B', 1);
-const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
+pub const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
 pub const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
 const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
 
 /// Payload 1 in slot B is tried and runs.
-fn tried() -> Story {
+pub fn tried() -> Story {
     Story::installed().run(&UPGRADE).boot('B', true)
 }
 
@@ -309,15 +309,17 @@ pub fn upgrade_after_confirm_without_marker() -> Setup {
     marked(setup(story, NEXT, &[B1], &[('A', 2)]), A0)
 }
 
+/// One copy of boot.env is lost.
+pub fn half_lost(story: Story) -> Story {
+    story.with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() })
+}
+
 pub fn upgrade_with_a_copy_lost() -> Setup {
-    let story = Story::installed().with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() });
-    setup(story, UPGRADE, &[A0], &[B1])
+    setup(half_lost(Story::installed()), UPGRADE, &[A0], &[B1])
 }
 
 pub fn upgrade_with_both_copies_lost() -> Setup {
-    let mut setup = setup(Story::installed().with_env(|_, old| vec![0; old.len()]), UPGRADE, &[A0], &[B1]);
-    setup.expect.env_lost = true;
-    setup
+    with_env_lost(setup(lost(Story::installed()), UPGRADE, &[A0], &[B1]))
 }
 
 pub fn upgrade_without_a_history() -> Setup {
@@ -468,8 +470,7 @@ pub fn repair_in_a_trial() -> Setup {
 }
 
 pub fn repair_with_a_copy_lost() -> Setup {
-    let story = Story::installed().with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() });
-    setup(Story { cmdline: "quiet".to_owned(), ..story }, Verb::Repair, &[A0], &[])
+    setup(Story { cmdline: "quiet".to_owned(), ..half_lost(Story::installed()) }, Verb::Repair, &[A0], &[])
 }
 
 pub fn meta_set() -> Setup {

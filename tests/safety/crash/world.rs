@@ -10,7 +10,7 @@ use slipway::{
     ops::{
         Change, InstalledDisk, KernelArgsRequest, SourceRequest, TrustRequest,
         activate::Activate,
-        bootloader::Update,
+        bootloader::{Menu, Update},
         confirm::Confirm,
         health::Record,
         meta::{self, MetaOnDisk},
@@ -113,6 +113,10 @@ pub enum Verb {
     Confirm,
     Rollback,
     Repair,
+    /// `bootloader menu`.
+    Menu {
+        on: bool,
+    },
     MetaSet(u8, &'static str),
     MetaDelete(u8),
     Wipe(Part),
@@ -310,6 +314,7 @@ impl World {
             Verb::Confirm => &Confirm,
             Verb::Rollback => &Rollback { offline: false },
             Verb::Repair => &Repair,
+            Verb::Menu { on } => &Menu { on: *on },
             Verb::Record => &Record(&failed),
             Verb::Wipe(part) => &Wipe { parts: vec![*part], format: Some(true) },
             Verb::MetaSet(..) | Verb::MetaDelete(_) => unreachable!("it is no change of the boot state"),

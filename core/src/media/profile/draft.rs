@@ -36,6 +36,8 @@ pub struct Draft {
     pub sector: Option<SectorSize>,
     /// `output.imageOptions.bootloader`.
     pub efi_loader: Option<EfiLoader>,
+    /// `input.sdStub.path`.
+    pub stub: Option<String>,
     /// `secureboot`, and `input.secureboot`.
     pub secure_boot: Option<SecureBoot>,
     /// `output.isoOptions.sdBootEnrollKeys`.
@@ -54,6 +56,11 @@ impl Draft {
         }
         self.meta = tags;
         Ok(())
+    }
+
+    /// Whether a unified kernel image is made.
+    pub fn has_uki(&self) -> bool {
+        self.secure_boot.is_some() || self.kind == Some(OutputKind::Uki)
     }
 
     /// Whether the image can bring keys for firmware.
@@ -117,6 +124,7 @@ impl Draft {
             product,
             disk,
             enroll,
+            stub: self.stub,
             secure_boot: self.secure_boot,
             compression,
         })

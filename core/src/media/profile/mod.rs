@@ -46,6 +46,8 @@ pub struct Profile {
     /// The disk in the image; an ISO and a unified kernel image have none.
     pub disk: Option<DiskOptions>,
     pub compression: Option<Compression>,
+    /// systemd's stub, which a unified kernel image begins with; none: Debian's.
+    pub stub: Option<String>,
     /// Who signs the loader and a unified kernel image; none: nobody.
     pub secure_boot: Option<SecureBoot>,
     /// When the loader of a signed ISO puts its keys into firmware; none: the image brings no keys.

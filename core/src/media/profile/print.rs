@@ -31,6 +31,9 @@ impl fmt::Display for Profile {
         }
         writeln!(f, "input:")?;
         self.origin.fmt(f)?;
+        if let Some(stub) = &self.stub {
+            writeln!(f, "  sdStub:\n    path: {}", quoted(stub))?;
+        }
         self.secure_boot.iter().try_for_each(|signed| signed.fmt(f))?;
         writeln!(f, "output:")?;
         match (self.product, self.disk) {
@@ -53,9 +56,6 @@ impl fmt::Display for Profile {
 
 impl fmt::Display for SecureBoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(stub) = &self.stub {
-            writeln!(f, "  sdStub:\n    path: {}", quoted(stub))?;
-        }
         writeln!(f, "  secureboot:\n    secureBootSigner:\n      keyPath: {}", quoted(&self.key))?;
         writeln!(f, "      certPath: {}", quoted(&self.certificate))?;
         writeln!(f, "    pcrSigner:\n      keyPath: {}", quoted(&self.pcr_key))?;

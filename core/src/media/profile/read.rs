@@ -85,9 +85,9 @@ pub fn profile(bytes: &[u8]) -> Result<(Profile, Vec<String>)> {
     if let Some(field) = root.get("output")? {
         output(&field, &mut draft)?;
     }
-    // After the output, because only an ISO brings keys for firmware.
+    // After the output, because only an ISO brings keys for firmware, and only a unified kernel image has a stub.
     if let Some(field) = root.get("input")? {
-        draft.origin = input(&field)?;
+        (draft.origin, draft.stub) = (input(&field)?, stub(&field, draft.has_uki())?);
         let enrolls = draft.brings_keys();
         match &mut draft.secure_boot {
             Some(signed) => *signed = SecureBoot::read(&field, enrolls)?,
@@ -174,6 +174,17 @@ fn input(field: &Field) -> Result<Option<PayloadInput>> {
             Err(field.wrong("give the payload either here or by kernel and initramfs: drop one of the two").into())
         }
         (files, image) => Ok(files.or(image.map(|(origin, _)| origin))),
+    }
+}
+
+/// What a unified kernel image begins with.
+fn stub(input: &Field, has_uki: bool) -> Result<Option<String>> {
+    match file(input, "sdStub")? {
+        Some(path) if !has_uki => {
+            let why = "only a unified kernel image begins with a stub: write `secureboot: true`, or `kind: uki`";
+            Err(path.wrong(why).into())
+        }
+        path => Ok(path.map(|path| path.text().map(str::to_owned)).transpose()?),
     }
 }
 

@@ -34,8 +34,6 @@ pub struct SecureBoot {
     pub certificate: String,
     /// Of the key that signs which values PCR 11 may have: `input.secureboot.pcrSigner.keyPath`.
     pub pcr_key: String,
-    /// systemd's stub: `input.sdStub.path`. None: Debian's.
-    pub stub: Option<String>,
     /// What a signed ISO enrols.
     pub enrolled: EnrolledKeys,
 }
@@ -62,7 +60,6 @@ impl Default for SecureBoot {
             key: file("uki-signing-key.pem"),
             certificate: file("uki-signing-cert.pem"),
             pcr_key: file("pcr-signing-key.pem"),
-            stub: None,
             enrolled: EnrolledKeys::Own { well_known: false },
         }
     }
@@ -72,10 +69,6 @@ impl SecureBoot {
     /// What `input` says of it. `enrolls`: whether the image can bring keys for firmware.
     pub(super) fn read(input: &Field, enrolls: bool) -> Result<Self> {
         let mut found = SecureBoot::default();
-        if let Some(stub) = input.get("sdStub")? {
-            stub.only(&["path"])?;
-            found.stub = stub.text_of("path")?.map(str::to_owned);
-        }
         let Some(field) = input.get("secureboot")?.filter(|field| !field.asks_nothing()) else { return Ok(found) };
         field.only(&KEYS)?;
         if let Some(signer) = field.get("secureBootSigner")?.filter(|field| !field.asks_nothing()) {
@@ -95,12 +88,10 @@ impl SecureBoot {
 
     /// Nothing of `input` may ask for it.
     pub(super) fn none(input: &Field) -> Result<()> {
-        for key in ["secureboot", "sdStub"] {
-            if let Some(field) = input.get(key)?.filter(|field| !field.asks_nothing()) {
-                return Err(field.wrong("nothing is signed without `secureboot: true`").into());
-            }
+        match input.get("secureboot")?.filter(|field| !field.asks_nothing()) {
+            Some(field) => Err(field.wrong("nothing is signed without `secureboot: true`").into()),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -109,16 +100,15 @@ fn enrolled(field: &Field, enrolls: bool) -> Result<EnrolledKeys> {
     let given = FILES.iter().map(|key| field.text_of(key)).collect::<Result<Vec<_>, _>>()?;
     let given: Vec<String> = given.into_iter().flatten().map(str::to_owned).collect();
     let well_known = field.truth_of("includeWellKnownCerts")? == Some(true);
-    let asks = match (given.is_empty(), well_known) {
-        (true, false) => return Ok(EnrolledKeys::Own { well_known }),
-        (false, _) => FILES[0],
-        (true, true) => "includeWellKnownCerts",
-    };
-    let none = given.is_empty();
     let files = match <[String; 3]>::try_from(given) {
         Ok(files) => Some(files),
-        Err(_) if none => None,
+        Err(none) if none.is_empty() => None,
         Err(_) => return Err(field.wrong(format!("give all of {}, or none", FILES.join(", "))).into()),
+    };
+    let asks = match (&files, well_known) {
+        (None, false) => return Ok(EnrolledKeys::Own { well_known }),
+        (None, true) => "includeWellKnownCerts",
+        (Some(_), _) => FILES[0],
     };
     if !enrolls {
         return Err(unsupported(&field.get(asks)?.unwrap_or_else(|| field.clone()), NO_KEYS_ON_IT));

@@ -54,9 +54,10 @@ prop_compose! {
         format_ephemeral: bool,
         medium in 0u8..3,
         (mark, written, tried) in (0u8..8, any::<bool>(), 0u8..3),
+        no_menu: bool,
     ) -> BootEnv {
         let default = if default_b { Slot::B } else { Slot::A };
-        let mut env = BootEnv { seq, default, format_ephemeral, ..BootEnv::installed(0) };
+        let mut env = BootEnv { seq, default, format_ephemeral, no_menu, ..BootEnv::installed(0) };
         env.once = armed.then_some(!default);
         env.medium = [None, Some(MEDIUM), Some(MediumId(1))][usize::from(medium)];
         env.states = PerSlot { a: STATES[a], b: STATES[b] };
@@ -184,6 +185,7 @@ pub fn decide(verb: u8, flags: [bool; 4], n: u8, facts: &SystemFacts) -> Result<
             facts,
         ),
         10 => plan::rollback_offline(&base(100), facts),
+        11 => plan::repair(&base(100), facts),
         _ => plan::wipe(&WipeRequest { base: base(100), parts: vec![Part::Ephemeral], format: None }, facts),
     }
 }
