@@ -10,11 +10,11 @@ use super::bootloader_facts::{BiosFacts, BootloaderFacts};
 use crate::{
     boot::{
         efi_loader::EfiLoader,
-        env::{BootEnv, Marker},
+        env::{BootEnv, Marker, PATHS},
         history::History,
         rule::NextBoot,
         running::Running,
-        slot::PerSlot,
+        slot::{PerSlot, Slot},
     },
     digest::Sha256,
     disk::{
@@ -189,5 +189,21 @@ impl SystemFacts {
     /// What STATE or EPHEMERAL holds; `Other` if nothing was found.
     pub fn held(&self, part: Part) -> VolumeHolds {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
+    }
+
+    /// What is wrong on the disk and does not keep a plan from its goal.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.unreadable.clone();
+        if let [Some(_), None] | [None, Some(_)] = self.env_at {
+            let [lost, kept] = if self.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };
+            warnings.push(format!(
+                "{lost} on the ESP is missing or not exactly one sector: {kept} alone holds the boot state"
+            ));
+        }
+        for slot in Slot::BOTH.into_iter().filter(|slot| !self.slots[*slot].unlisted.is_empty()) {
+            let names = self.slots[slot].unlisted.join(", ");
+            warnings.push(format!("slot {slot} has files that SHA256SUMS does not list, which nothing uses: {names}"));
+        }
+        warnings
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     boot::{
-        env::{BootEnv, Marker, PATHS},
+        env::{BootEnv, Marker},
         running::Running,
         slot::{PerSlot, Slot, SlotState},
         trial::Failed,
@@ -323,7 +323,7 @@ pub struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub fn new(base: &'a RequestBase, system: &'a SystemFacts) -> Self {
         let (prepare, steps, touched) = (vec![], vec![], vec![]);
-        let warnings = warnings(system);
+        let warnings = system.warnings();
         let about = About { asked: base.asked.clone(), ..About::default() };
         let meta = MetaChange::default();
         let kernels = system.bootloader.as_ref().map_or_else(PerSlot::default, |found| found.kernels);
@@ -478,21 +478,6 @@ impl<'a> Draft<'a> {
             steps,
         }
     }
-}
-
-/// What is wrong on the disk and does not keep a plan from its goal.
-fn warnings(system: &SystemFacts) -> Vec<String> {
-    let mut warnings = system.unreadable.clone();
-    if let [Some(_), None] | [None, Some(_)] = system.env_at {
-        let [lost, kept] = if system.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };
-        warnings
-            .push(format!("{lost} on the ESP is missing or not exactly one sector: {kept} alone holds the boot state"));
-    }
-    for slot in Slot::BOTH.into_iter().filter(|slot| !system.slots[*slot].unlisted.is_empty()) {
-        let names = system.slots[slot].unlisted.join(", ");
-        warnings.push(format!("slot {slot} has files that SHA256SUMS does not list, which nothing uses: {names}"));
-    }
-    warnings
 }
 
 /// Zero the first MiB of a slot, so that neither GRUB nor the installer finds anything of its old content.
