@@ -147,13 +147,15 @@ fn what_cannot_be_written_of_one_pool_is_its_own_trouble() {
     site.until("it says why", |site| site.status_of("other").message.contains("403"));
     let message = site.status_of("other").message;
     assert!(message.starts_with("nothing begins: rollout other-"), "{message}");
-    assert_eq!(site.node_status("n2").reason, "Unwritten");
+    // Nodes are told after their pools.
+    site.until("its node says so", |site| site.node_status("n2").reason == "Unwritten");
     let refused = |pool: &str| numbers(port)[&format!("slipway_fleet_pool_refused{{pool=\"{pool}\"}}")];
     assert_eq!((refused("p"), refused("other")), (0.0, 1.0));
     // Now its grants are what is refused, and the pool p goes on again.
     site.may(&all);
     site.until("it says that", |site| site.status_of("other").message.contains("its grants cannot be written"));
-    assert_eq!((site.node_status("n2").reason.as_str(), site.ledger().grants.len()), ("Unwritten", 0));
+    site.until("its node says so", |site| site.node_status("n2").reason == "Unwritten");
+    assert_eq!(site.ledger().grants.len(), 0);
     site.chronicle.hold("n1 drain");
     site.pool_target("newer");
     site.until("the pool p goes on again", |site| site.chronicle.count("n1 cordon") == 2);
