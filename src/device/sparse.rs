@@ -3,7 +3,9 @@
 use std::{
     fs::File,
     io::{self, Read},
+    iter::Peekable,
     os::unix::fs::FileExt as _,
+    vec,
 };
 
 use nix::unistd::{Whence, lseek};
@@ -34,26 +36,22 @@ pub struct SparseReader {
     len: u64,
     at: u64,
     /// In order; those before `at` are gone.
-    data: std::vec::IntoIter<Extent>,
-    next: Option<Extent>,
+    data: Peekable<vec::IntoIter<Extent>>,
 }
 
 impl SparseReader {
     /// Nobody may write to the file meanwhile.
     pub fn new(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
-        let mut data = data_ranges(&file, len)?.into_iter();
-        let next = data.next();
-        Ok(SparseReader { file, len, at: 0, data, next })
+        let data = data_ranges(&file, len)?.into_iter().peekable();
+        Ok(SparseReader { file, len, at: 0, data })
     }
 }
 
 impl Read for SparseReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.next.is_some_and(|data| data.end() <= self.at) {
-            self.next = self.data.next();
-        }
-        let (from, to) = self.next.map_or((self.len, self.len), |data| (data.offset, data.end().min(self.len)));
+        while self.data.next_if(|data| data.end() <= self.at).is_some() {}
+        let (from, to) = self.data.peek().map_or((self.len, self.len), |data| (data.offset, data.end().min(self.len)));
         let (is_data, end) = if self.at < from { (false, from) } else { (true, to) };
         let len = (end - self.at).min(buf.len() as u64) as usize;
         if len == 0 {
