@@ -2,17 +2,13 @@
 
 use std::{
     fs::{self, File},
-    io::Read as _,
-    os::unix::fs::FileExt as _,
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
+    process::{self, Command},
     sync::LazyLock,
 };
 
-use slipway::device::data_ranges;
-use slipway_core::{
-    digest::Sha256,
-    units::{Extent, MIB},
-};
+use slipway_core::{digest::Sha256, units::MIB};
 use slipway_test_support::{
     files, project,
     world::{World, partition, read_at, tool, write_at},
@@ -20,36 +16,20 @@ use slipway_test_support::{
 
 /// As it was made: its kernels have no EFI stub.
 pub fn without_stubs(world: &World) -> PathBuf {
+    // Once for all tests: it takes a second.
     static UNPACKED: LazyLock<File> = LazyLock::new(unpacked);
     let disk = world.path("earlier.img");
-    let (file, len) = (File::create(&disk).unwrap(), UNPACKED.metadata().unwrap().len());
-    file.set_len(len).unwrap();
-    for Extent { offset, len } in data_ranges(&UNPACKED, len).unwrap() {
-        let mut data = vec![0; len as usize];
-        UNPACKED.read_exact_at(&mut data, offset).unwrap();
-        file.write_all_at(&data, offset).unwrap();
-    }
+    let unpacked = format!("/proc/{}/fd/{}", process::id(), UNPACKED.as_raw_fd());
+    tool!("cp", "--sparse=always", unpacked, &disk);
     disk
 }
 
-/// Once for all tests: it takes a second. The file has no name.
+/// Unpacked into a file without a name.
 fn unpacked() -> File {
-    let packed = File::open(project().join("tests/fixtures/disks/grub-under-uefi.img.xz")).unwrap();
-    let mut unpacked = liblzma::read::XzDecoder::new(packed);
     let file = tempfile::tempfile().unwrap();
-    let (mut chunk, zeros) = (Vec::new(), vec![0; MIB as usize]);
-    for at in (0..).step_by(zeros.len()) {
-        chunk.clear();
-        (&mut unpacked).take(MIB).read_to_end(&mut chunk).unwrap();
-        if chunk.is_empty() {
-            break;
-        }
-        // Zeros become holes.
-        if chunk != zeros[..chunk.len()] {
-            file.write_all_at(&chunk, at).unwrap();
-        }
-        file.set_len(at + chunk.len() as u64).unwrap();
-    }
+    let mut xz = Command::new("xz");
+    xz.args(["--decompress", "--stdout"]).arg(project().join("tests/fixtures/disks/grub-under-uefi.img.xz"));
+    assert!(xz.stdout(file.try_clone().unwrap()).status().unwrap().success());
     file
 }
 
