@@ -19,15 +19,12 @@ use crate::{
     transfer::{PayloadFiles, Take},
     trust::{Attached, Evidence, Form},
 };
-use slipway_core::{
-    kernel::efi_stub::StubLack,
-    payload::{
-        facts::PayloadFacts,
-        manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
-        unified::Unified,
-        unused::TEXTS,
-        whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
-    },
+use slipway_core::payload::{
+    facts::{PayloadFacts, stub_lack},
+    manifest::{INITRAMFS, KERNEL, MANIFEST, ROOTFS, SHA256SUMS, SHA256SUMS_SIG, UKI},
+    unified::Unified,
+    unused::TEXTS,
+    whole::{HEAD_BYTES, InitramfsWatch, check_head, is_initramfs, look_at},
 };
 
 /// Base64 is wrapped at 64 columns or at these. The shortest signature has 88 digits.
@@ -179,15 +176,14 @@ impl DirSource {
         if !facts.files.iter().map(|file| file.name.as_str()).eq(installed.iter().copied()) {
             return Ok(None);
         }
-        let unified = facts.files.iter().any(|file| file.name == UKI);
         for file in &facts.files {
             let fits = self.open(&file.name).and_then(|mut opened| {
                 let mut head = Vec::new();
                 (&opened).take(HEAD_BYTES).read_to_end(&mut head)?;
                 let size = opened.metadata()?.len();
                 let arch = check_head(&file.name, &head, size);
-                if file.name == KERNEL && !unified {
-                    facts.stub_lack = StubLack::of(&head);
+                if file.name == KERNEL {
+                    facts.stub_lack = stub_lack(&facts.files, &head);
                 }
                 Ok(size == file.size
                     && arch.is_ok_and(|arch| arch.is_none_or(|arch| arch == facts.arch))

@@ -8,15 +8,14 @@ use std::{
 
 use super::SourceRef;
 use crate::transfer::{FileReader, digest_file};
-use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
-        efi_stub::StubLack,
         placeholder::{self, PlaceholderError},
     },
     payload::{
+        facts::{PayloadFacts, stub_lack},
         manifest::{self, FileInfo, INITRAMFS, KERNEL, MANIFEST, Manifest, ROOTFS, SHA256SUMS, UKI, version_id},
         unified::Unified,
         unused::{TEXTS, is_installed, is_small, is_used},
@@ -206,7 +205,7 @@ impl Found {
             version: self.version()?,
             epoch,
             unified: self.unified(&files)?,
-            stub_lack: self.stub_lack(&files),
+            stub_lack: self.files.get(KERNEL).and_then(|kernel| stub_lack(&files, &kernel.head)),
             files,
             cmdline: self.cmdline()?.map(str::to_owned),
             checksums: sums.is_some(),
@@ -321,14 +320,6 @@ impl Found {
         }
         let seen = self.files.get(UKI).and_then(|seen| seen.unified.clone());
         seen.transpose().map_err(|why| self.unbootable(UKI, why))
-    }
-
-    /// By the kernel's first bytes. A unified kernel image beside it is what starts under UEFI.
-    fn stub_lack(&self, files: &[FileInfo]) -> Option<StubLack> {
-        if files.iter().any(|file| file.name == UKI) {
-            return None;
-        }
-        self.files.get(KERNEL).and_then(|kernel| StubLack::of(&kernel.head))
     }
 
     /// Whether a unified kernel image has in it what manifest.json says, if that says anything.

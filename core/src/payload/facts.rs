@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 use super::{
-    manifest::{FileInfo, Manifest, ROOTFS},
+    manifest::{FileInfo, Manifest, ROOTFS, UKI},
     signer::Signer,
     unified::Unified,
 };
@@ -85,4 +85,10 @@ impl PayloadFacts {
             signed_by: vec![],
         }
     }
+}
+
+/// What keeps Slipway's own loader from starting these files under UEFI, by the first bytes of their kernel. A unified kernel
+/// image beside it is what starts there.
+pub fn stub_lack(files: &[FileInfo], kernel: &[u8]) -> Option<StubLack> {
+    if files.iter().any(|file| file.name == UKI) { None } else { StubLack::of(kernel) }
 }
