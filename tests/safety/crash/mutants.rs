@@ -127,6 +127,28 @@ fn missing_flushes_are_caught() {
     caught("any", upgrade.cuts(&none, STATES, 0).broken);
 }
 
+/// The menu is a key of what says which slot boots.
+#[test]
+fn a_change_of_the_menu_out_of_order_is_caught() {
+    let a_copy_lost = scenario::menu_off_with_a_copy_lost().run("menu_off_with_a_copy_lost");
+    let pending = scenario::menu_off_over_pending_trial().run("menu_off_over_pending_trial");
+    let swapped = |plan: &mut Plan| {
+        let env: Vec<usize> = (0..plan.steps.len()).filter(|i| is_env(&plan.steps[*i])).collect();
+        plan.steps.swap(env[0], env[1]);
+    };
+    caught("the only good copy of boot.env first", with_plan(&a_copy_lost, &swapped));
+    caught("between the history and boot.env", without_flush(&pending, 0));
+    caught("between the copies of boot.env", without_flush(&pending, 1));
+    let disarmed = |plan: &mut Plan| {
+        for step in &mut plan.steps {
+            if let Step::WriteBootEnv { env, .. } = step {
+                env.once = None;
+            }
+        }
+    };
+    caught("the trial is given up", with_plan(&pending, &disarmed));
+}
+
 /// A sector of the squashfs, which GRUB does not look at.
 fn a_sector(scenario: &Scenario) -> u64 {
     read::file(&scenario.done, scenario.judge.table.parts[&4], "rootfs.squashfs").unwrap().1
