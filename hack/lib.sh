@@ -10,25 +10,40 @@ die() {
     exit 1
 }
 
-# Install the Debian packages that bring these commands, if any is missing: need COMMAND-OR-FILE:PACKAGE…
-need() {
-    local pair missing=()
+# The packages of those that are missing: lacking COMMAND-OR-FILE:PACKAGE…
+lacking() {
+    local pair
     for pair in "$@"; do
         case $pair in
-        /*) [[ -e ${pair%%:*} ]] || missing+=("${pair#*:}") ;;
-        *) PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}") ;;
+        /*) [[ -e ${pair%%:*} ]] || echo "${pair#*:}" ;;
+        *) PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}" ;;
         esac
     done
+}
+
+# Install the Debian packages that bring these commands, if any is missing: need COMMAND-OR-FILE:PACKAGE…
+need() {
+    local missing
+    mapfile -t missing < <(lacking "$@")
     [[ ${#missing[@]} -gt 0 ]] || return 0
-    say "installing ${missing[*]}"
     [[ $(id -u) = 0 ]] || die "missing Debian packages: run as root, or: apt-get install ${missing[*]}"
     command -v apt-get >/dev/null || die "not a Debian system; install what brings: ${missing[*]}"
+    # One after the other: another script here may install the same. What apt starts must not keep the lock.
+    mkdir -p "$top/out"
+    exec 9>"$top/out/packages.lock"
+    flock 9
+    mapfile -t missing < <(lacking "$@")
+    [[ ${#missing[@]} -eq 0 ]] || install_packages "${missing[@]}" 9>&-
+    exec 9>&-
+}
+
+install_packages() {
+    say "installing $*"
     export DEBIAN_FRONTEND=noninteractive
     # Once for a script and all it starts.
     [[ ${SLIPWAY_APT_UPDATED:-} ]] || apt-get update -qq || die "apt-get update failed: the package lists cannot be fetched"
     export SLIPWAY_APT_UPDATED=1
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
-        die "apt-get could not install: ${missing[*]}"
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null || die "apt-get could not install: $*"
 }
 
 need_rust() {
@@ -79,6 +94,9 @@ need_uefi_target() {
     rustup target add "$1" >&2 || die "Rust has no libraries for $1: rustup target add $1"
 }
 
+# Time stamp of what is built, where it has one: any fixed time.
+epoch=${SOURCE_DATE_EPOCH:-1735689600}
+
 # The UEFI loader for an architecture, as the file $loader: build_loader ARCH. Messages of panics name source files: not by
 # this machine's paths.
 build_loader() {
@@ -90,6 +108,8 @@ build_loader() {
     esac
     need_uefi_target "$target"
     flags=("--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo" "--remap-path-prefix=$top=/src")
+    # The linker would write down when it ran.
+    flags+=(-C "link-arg=/TIMESTAMP:$epoch")
     # A path may have a space.
     CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}") \
         cargo build --quiet --release --locked --manifest-path "$top/loader/Cargo.toml" --target "$target" \
