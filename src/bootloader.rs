@@ -140,13 +140,8 @@ impl Assets {
 }
 
 impl Loaders {
-    /// `None` where no boot assets are at all.
-    pub fn load(arch: Arch) -> Result<Option<Self>, AssetError> {
-        match AssetDir::find(arch) {
-            Ok(dir) => Self::of(&dir, arch).map(Some),
-            Err(AssetError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(e),
-        }
+    pub fn load(arch: Arch) -> Result<Self, AssetError> {
+        Self::of(&AssetDir::find(arch)?, arch)
     }
 
     pub fn load_from(dir: &Path, arch: Arch) -> Result<Self, AssetError> {

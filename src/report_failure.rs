@@ -6,6 +6,7 @@
 use std::{error::Error, io, iter};
 
 use slipway_core::{
+    boot::told::NotBelieved,
     config::{policy::PolicyError, unattended::InstructionsError, update::UpdateConfigError},
     disk::own::NoDisk,
     media::format::WrongName,
@@ -227,6 +228,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
     // These types have one identifier.
     let simple = [
         (cause.is::<EnvironmentError>(), Known::new(Id::EnvironmentVariable)),
+        (cause.is::<NotBelieved>(), Known::new(Id::RunningUnknown)),
         (cause.is::<ConfigError>(), Known::new(Id::MachineConfig)),
         (cause.is::<UpdateConfigError>(), Known::new(Id::UpdateConfig)),
         (cause.is::<PolicyError>(), Known::new(Id::TrustPolicy)),
@@ -318,6 +320,7 @@ fn payload(cause: &(dyn Error + 'static)) -> Option<Known> {
             | PayloadError::Unbootable { .. }
             | PayloadError::Mismatch { .. } => Known::new(Id::PayloadDamaged),
             PayloadError::Placeholder { .. } => Known::new(Id::Placeholder),
+            PayloadError::Control { .. } => Known::new(Id::KernelArguments),
             PayloadError::Sums { .. } | PayloadError::Manifest { .. } => Known::new(Id::PayloadChecksums),
             PayloadError::SumsIncomplete { .. } => Known::new(Id::PayloadChecksums).remedy("; "),
             PayloadError::NoChecksums { .. } => Known::new(Id::PayloadWithoutChecksums).remedy(": "),

@@ -99,13 +99,17 @@ impl Console {
         }
     }
 
-    /// Press these keys again and again until a text stands on the console.
+    /// Press these keys again and again until a text stands on the console. Fails when it cannot come any more.
     #[track_caller]
     pub fn press_until(&mut self, keys: &[&str], text: &str) {
         let deadline = Instant::now() + LIMIT;
-        for key in keys.iter().cycle() {
-            if self.shows(text) {
+        for (pressed, key) in keys.iter().cycle().enumerate() {
+            let log = plain(&self.log);
+            if log.contains(text) {
                 return;
+            }
+            if let Some(end) = DEAD_ENDS.iter().find(|end| log.contains(*end)) {
+                self.fail(&format!("`{end}` instead of `{text}`, although a key was pressed {pressed} times"));
             }
             let keyboard = self.keyboard.as_mut().expect("the machine was started with a keyboard");
             keyboard.say(&format!(

@@ -105,6 +105,11 @@ fn make_old_table(disk: &Path) {
 
 /// Run a script as a job of the reference OS, with a disk as /dev/vda and more files beside it; it must succeed.
 fn run_in_guest(script: &str, disk: &Image, more: &[&Path]) {
+    run_on(script, &Drive::new(disk.path()).kept().serial(SERIAL), more);
+}
+
+/// The same with any drive.
+pub fn run_on(script: &str, drive: &Drive, more: &[&Path]) {
     let (world, dir) = (World::get(), scratch_dir());
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest");
     let (library, files) = (scripts.join("lib.sh"), [world.installer.as_path(), &world.assets]);
@@ -112,7 +117,7 @@ fn run_in_guest(script: &str, disk: &Image, more: &[&Path]) {
     let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
     let kernel = world.payload(VERSION).join("vmlinuz");
     Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check panic=-1")
-        .drive(&Drive::new(disk.path()).kept().serial(SERIAL))
+        .drive(drive)
         .drive(&medium.drive())
         .start()
         .expect_job();

@@ -414,7 +414,7 @@ impl Machine {
         self
     }
 
-    /// Somebody sits at its keyboard, whose keys have names of QEMU: see `Console::hold`.
+    /// Somebody sits at its keyboard, whose keys have names of QEMU: see `Console::press_until`.
     pub fn keyboard(mut self) -> Self {
         let qmp = Qmp::new();
         self.files.extend(qmp.args.clone());

@@ -1,15 +1,21 @@
 //! A disk that starts by the boot loaders of an earlier version, before and after they are renewed.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Instant};
 
 use slipway_core::digest::Sha256;
 
 use crate::{
     campaign,
+    console::Console,
     image::Image,
+    in_guest::run_on,
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, World, run, scratch_dir},
+    write_log::{Random, WriteLog},
 };
+
+/// What Slipway's own loader does not say.
+const GRUB: &str = "slipway: slot A try=0: checking";
 
 /// The boot assets of an earlier version, taken from a disk that it has made (tests/fixtures/disks/README.md).
 fn earlier_assets(dir: &Path) {
@@ -35,7 +41,8 @@ fn a_disk_of_an_earlier_version_boots_before_and_after_its_loaders_are_renewed()
     campaign(name, Firmware::Uefi, |_| moves());
 }
 
-fn moves() {
+/// A disk as an earlier version has installed it.
+fn earlier() -> Image {
     let dir = scratch_dir();
     earlier_assets(dir.path());
     let assets = format!("SLIPWAY_ASSETS={}", dir.path().display());
@@ -45,17 +52,59 @@ fn moves() {
     let disk = image.path().to_str().unwrap();
     let install = ["install", "--efi-loader", "grub", "--source", &source, "--disk", disk];
     run("env", [&[assets.as_str(), installer][..], &install].concat());
-    let boots = |firmware: Firmware, loader: Option<&str>| {
-        let drive = Drive::new(image.path()).boot_index(1);
-        let mut console = Machine::new(firmware).drive(&drive).start();
-        if let Some(text) = loader {
-            console.wait_for(text);
+    image
+}
+
+fn boots(image: &Image, firmware: Firmware) -> Console {
+    let drive = Drive::new(image.path()).boot_index(1);
+    let mut console = Machine::new(firmware).drive(&drive).start();
+    console.expect_os(VERSION, 'A', 0);
+    console
+}
+
+fn moves() {
+    let image = earlier();
+    assert!(boots(&image, Firmware::Uefi).shows(GRUB));
+    boots(&image, Firmware::Bios);
+    run(&World::get().installer, ["bootloader", "update", "--offline", "--disk", image.path().to_str().unwrap()]);
+    assert!(!boots(&image, Firmware::Uefi).shows(GRUB));
+    boots(&image, Firmware::Bios);
+}
+
+/// The power fails meanwhile: the old loader or the new one boots the system, under either firmware.
+#[test]
+fn a_cut_at_any_write_of_a_renewal_leaves_a_disk_that_boots() {
+    let name = "a_cut_at_any_write_of_a_renewal_leaves_a_disk_that_boots";
+    campaign(name, Firmware::Uefi, |_| cuts());
+}
+
+fn cuts() {
+    let (before, dir) = (earlier(), scratch_dir());
+    let (disk, log) = (before.copy(), dir.path().join("log"));
+    fs::write(&log, []).unwrap();
+    run_on("renew.sh", &Drive::new(disk.path()).logged(&log), &[]);
+    let log = WriteLog::read(&log);
+    let (all, mut random) = (log.len(), Random(0x5eed));
+
+    // Beside the commit points, under the firmware that they are for; and anywhere.
+    let names_loader = |n: &usize| log.written(*n).windows(11).any(|name| name == b"BOOTX64 EFI");
+    let in_esp: Vec<usize> = (0..all).filter(names_loader).collect();
+    let in_lba_0: Vec<usize> = (0..all).filter(|n| log.sector(*n, 0).is_some()).collect();
+    assert!(!in_esp.is_empty() && !in_lba_0.is_empty(), "both loaders are renewed");
+    let mut chosen = vec![(0, Firmware::Uefi), (all, Firmware::Uefi), (all, Firmware::Bios)];
+    for (entries, firmware) in [(in_esp, Firmware::Uefi), (in_lba_0, Firmware::Bios)] {
+        chosen.extend(entries.iter().flat_map(|n| [(*n, firmware), (n + 1, firmware)]));
+        chosen.extend((0..3).map(|_| (random.below(all as u64) as usize, firmware)));
+    }
+    for (cut, firmware) in chosen {
+        let began = Instant::now();
+        let by_grub = boots(&log.disk_at(cut, &before, &mut random), firmware).shows(GRUB);
+        let (loader, seconds) = (if by_grub { "GRUB" } else { "ours" }, began.elapsed().as_secs_f32());
+        eprintln!("cut {cut} of {all}: {firmware:?} boots by {loader}, {seconds:.1} s");
+        match (firmware, cut) {
+            (Firmware::Uefi, 0) => assert!(by_grub, "nothing was written"),
+            (Firmware::Uefi, cut) if cut == all => assert!(!by_grub, "all was written"),
+            _ => {}
         }
-        console.expect_os(VERSION, 'A', 0);
-    };
-    boots(Firmware::Uefi, None);
-    boots(Firmware::Bios, None);
-    run(installer, ["bootloader", "update", "--offline", "--disk", disk]);
-    boots(Firmware::Uefi, Some("slipway: slot A try=0: booting"));
-    boots(Firmware::Bios, None);
+    }
 }

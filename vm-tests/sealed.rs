@@ -1,6 +1,9 @@
 //! `examples/debian-sealed` under Secure Boot, with a TPM: unified kernel images that are made as its README says. Somebody logs
 //! in at the serial console and types, as in `operating_systems`.
 
+use std::fs;
+
+use slipway_core::digest::Sha256;
 use tempfile::TempDir;
 
 use crate::{
@@ -43,17 +46,45 @@ impl Node {
     /// PCR 11. Its initramfs runs this, with the new root mounted.
     fn payload(&self, version: &str, script: &str, pcr_keys: &str, words: &[&str]) -> TempDir {
         let dir = version_of(SYSTEM, version, script, &[]);
-        let (payload, signer) = (dir.path().display().to_string(), self.bench.signer("keys"));
-        let (source, uki) = (source(&dir), format!("--out={payload}/uki.efi"));
+        let signer = self.bench.signer("keys");
+        let (source, uki) = (source(&dir), format!("--out={}/uki.efi", dir.path().display()));
         let pcr = format!("--pcr-key={}", self.bench.path(&format!("{pcr_keys}/pcr-signing-key.pem")).display());
         let words: Vec<String> = words.iter().map(|word| format!("--extra-kernel-arg={word}")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let args = ["uki", "--source", &source, &uki, &signer[0], &signer[1], &pcr, "--pcr-phase=enter-initrd"];
         // The emulated timer of a busy machine may come too late for a check of the kernel, which would panic.
-        self.bench.installer(&[&args[..], &["--extra-kernel-arg=no_timer_check"], &words].concat());
-        run("rm", ["SHA256SUMS", "manifest.json"].map(|name| dir.path().join(name)));
-        self.bench.installer(&["checksum", &payload]);
+        let more = ["--extra-kernel-arg=no_timer_check", "--output=json"];
+        let report = self.bench.installer(&[&args[..], &more, &words].concat());
+        fs::write(self.bench.path("report"), report).expect("a temporary file can be written");
+        self.list_anew(&dir);
         dir
+    }
+
+    fn list_anew(&self, payload: &TempDir) {
+        run("rm", ["SHA256SUMS", "manifest.json"].map(|name| payload.path().join(name)));
+        self.bench.installer(&["checksum", &payload.path().display().to_string()]);
+    }
+
+    /// What PCR 11 is once the stub has measured the system that was made last, and these words were measured.
+    fn pcr_11(&self, words: &[&str]) -> String {
+        let report = fs::read(self.bench.path("report")).expect("a system was made");
+        let report: serde_json::Value = serde_json::from_slice(&report).expect("a report is JSON");
+        let pcr: Sha256 = report["system"]["pcr11"].as_str().and_then(|pcr| pcr.parse().ok()).expect("it has PCR 11");
+        let extend = |pcr: Sha256, word: &&str| Sha256::of(&[pcr.0, Sha256::of(word.as_bytes()).0].concat());
+        words.iter().fold(pcr, extend).to_string()
+    }
+
+    /// Another command line in a system, as long as the old one. It is signed for Secure Boot; the signed values of PCR 11 stay.
+    fn replace_words(&self, payload: &TempDir, from: &str, to: &str) {
+        let file = payload.path().join("uki.efi");
+        run("sbattach", ["--remove".as_ref(), file.as_os_str()]);
+        let mut program = fs::read(&file).expect("the system was made");
+        let at = program.windows(from.len()).position(|text| text == from.as_bytes()).expect("it has these words");
+        program[at..at + from.len()].copy_from_slice(to.as_bytes());
+        fs::write(&file, program).expect("it can be written");
+        let (file, signer) = (file.display().to_string(), self.bench.signer("keys"));
+        self.bench.installer(&["uki", "--force", "--program", &file, "--out", &file, &signer[0], &signer[1]]);
+        self.list_anew(payload);
     }
 
     fn upgrade(&self, from: char, payload: &TempDir, args: &[&str]) {
@@ -195,4 +226,32 @@ fn a_default_slot_whose_squashfs_was_changed_gives_way() {
     at.console.wait_for("nothing else is known to boot: the same is tried again in 30 s");
     at.console.wait_for("slipway: slot A try=0: booting");
     assert_eq!(node.image.next_boot(), ('A', false));
+}
+
+/// PCR 11 is what was computed when the system was made. A command line that was changed afterwards is another value, for which
+/// there is no signature, whoever signs the system for Secure Boot.
+#[test]
+fn a_changed_command_line_opens_no_volume() {
+    if !is_campaign("a_changed_command_line_opens_no_volume") {
+        return;
+    }
+    let node = Node::new();
+    // The initramfs measures the first two, systemd the others.
+    let expected = node.pcr_11(&["enter-initrd", "leave-initrd", "sysinit", "ready"]);
+    let mut at = node.start();
+    at.logs_in('A', 0);
+    header(&mut at);
+    at.console.type_line("echo 'measured'=$(cat /sys/class/tpm/tpm0/pcr-sha256/11)");
+    let measured = at.console.wait_for("measured=").to_lowercase();
+    assert_eq!(measured, format!("measured={expected}"));
+    at.powers_off();
+
+    let changed = node.payload(VERSION_2, NOTHING, "keys", &["example.word=a"]);
+    node.replace_words(&changed, "example.word=a", "example.word=b");
+    node.upgrade('A', &changed, &[]);
+    let mut at = node.start();
+    at.types_root('B', 1);
+    at.runs("grep example.word=b /proc/cmdline");
+    at.runs("! mountpoint /system/ephemeral && ! test -e /dev/mapper/ephemeral && cryptsetup isLuks /dev/vda7");
+    at.runs("journalctl -b -k | grep 'the TPM does not give this system the key of EPHEMERAL'");
 }

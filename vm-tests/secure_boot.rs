@@ -40,8 +40,9 @@ impl Bench {
         format!("--{flag}={}", self.path(name).display())
     }
 
-    pub fn installer(&self, args: &[&str]) {
-        run(&World::get().installer, [&["--progress=none"], args].concat());
+    /// What it reports.
+    pub fn installer(&self, args: &[&str]) -> Vec<u8> {
+        run(&World::get().installer, [&["--progress=none"], args].concat())
     }
 
     pub fn keys(&self, dir: &str, args: &[&str]) {
@@ -99,7 +100,7 @@ impl Bench {
     }
 
     /// A disk from which firmware starts this program, and a machine with it. It keeps its variables.
-    fn machine(&self, program: &str) -> Machine {
+    pub fn machine(&self, program: &str) -> Machine {
         let disk = self.path(&format!("{program}.disk"));
         fs::File::create(&disk).and_then(|file| file.set_len(128 << 20)).expect("a disk can be made");
         let (disk, program) = (disk.display().to_string(), self.path(program).display().to_string());

@@ -1,8 +1,13 @@
 //! Live media under Secure Boot: what starts of them is signed, and what they install starts, too.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::{
+    campaign,
+    console::Console,
     image::{GIB, Image},
     is_campaign,
     live::Live,
@@ -18,12 +23,34 @@ const MEMORY_MIB: u32 = 1536;
 fn medium(bench: &Bench, args: &[&str]) -> Live {
     let signer = bench.signer("keys");
     let words = ["--extra-kernel-arg=slipway.rootfs=@squashfs-sha256@", "--extra-kernel-arg=panic=-1"];
-    let args = [&signer.each_ref().map(String::as_str)[..], &words, args].concat();
-    Live::made_of(World::get().payload(VERSION), "iso", &args)
+    let (world, arch) = (World::get(), bench.firmware.arch());
+    let given = [format!("--arch={arch}")].into_iter();
+    let given: Vec<String> =
+        given.chain(world.stub_for(arch).map(|stub| format!("--stub={}", stub.display()))).collect();
+    let given: Vec<&str> = given.iter().map(String::as_str).collect();
+    let args = [&signer.each_ref().map(String::as_str)[..], &given, &words, args].concat();
+    Live::made_of(world.payload_for(arch), "iso", &args)
+}
+
+/// The same, and it brings these keys along, for this choice.
+fn bringing(bench: &Bench, keys: &str, choice: &str) -> Live {
+    let [from, choice] = [format!("--enroll-from={}", bench.path(keys).display()), format!("--enroll-keys={choice}")];
+    medium(bench, &[&from, &choice])
 }
 
 fn machine(bench: &Bench) -> Machine {
-    Machine::with_secure_boot(Firmware::Uefi, &bench.path("variables")).memory(MEMORY_MIB)
+    Machine::with_secure_boot(bench.firmware, &bench.path("variables")).memory(MEMORY_MIB)
+}
+
+/// Whether the variables have this in them.
+fn hold(bench: &Bench, content: &[u8]) -> bool {
+    let variables = fs::read(bench.path("variables")).expect("the variables can be read");
+    variables.windows(content.len()).any(|window| window == content)
+}
+
+/// Whether our certificate has come into the firmware.
+fn are_enrolled(bench: &Bench) -> bool {
+    hold(bench, &fs::read(bench.path("keys/uki-signing-cert.der")).expect("there is a certificate"))
 }
 
 /// A copy with one bit changed, where these bytes are first in it: on the file system for UEFI.
@@ -122,4 +149,144 @@ fn a_medium_enrols_its_keys_in_setup_mode() {
     let mut console = machine(&bench).cd(&unsigned.file).start();
     console.wait_for("Access Denied");
     assert!(!console.switch_off().contains("slipway: "), "an unsigned medium has started");
+}
+
+const ASKED: &str = "slipway: the firmware is in setup mode: press a key within 5 s to enrol the keys of this medium";
+const WARNED: &str = "slipway: enrolling the keys of this medium in 15 s: press a key to leave the firmware as it is";
+const LEFT: &str = "slipway: the keys of this medium are not enrolled";
+
+/// Somebody is there, and presses a key. The medium goes on with Secure Boot, or without.
+fn presses(console: &mut Console, live: &Live, then: &str) {
+    console.type_line("");
+    console.wait_for(then);
+    console.expect_live(VERSION, &live.medium);
+}
+
+fn is_refused(bench: &Bench, iso: &Path, why: &str) {
+    let mut console = machine(bench).cd(iso).start();
+    console.wait_for(why);
+    let said = console.switch_off();
+    assert!(!said.contains("SLIPWAY-") && !said.contains("Linux version"), "it has started: {said}");
+}
+
+#[test]
+fn a_medium_enrols_its_keys_if_somebody_asks() {
+    campaign("a_medium_enrols_its_keys_if_somebody_asks", Firmware::Uefi, |firmware| asks(firmware, "manual"));
+}
+
+/// Nothing says there that the machine is a virtual one.
+#[test]
+fn a_medium_enrols_its_keys_if_somebody_asks_on_arm64() {
+    let name = "a_medium_enrols_its_keys_if_somebody_asks_on_arm64";
+    campaign(name, Firmware::UefiArm64, |firmware| asks(firmware, "if-safe"));
+}
+
+fn asks(firmware: Firmware, choice: &str) {
+    let bench = Bench::new(firmware);
+    let live = bringing(&bench, "keys", choice);
+    let mut console = machine(&bench).cd(&live.file).start();
+    console.wait_for(ASKED);
+    console.wait_for(LEFT);
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+    assert!(!are_enrolled(&bench), "nobody has asked for it");
+
+    let mut console = machine(&bench).cd(&live.file).may_reset().start();
+    console.wait_for(ASKED);
+    presses(&mut console, &live, "slipway: the keys are enrolled, and read back; starting anew with Secure Boot");
+    drop(console);
+    assert!(are_enrolled(&bench));
+
+    // From now on the firmware starts what they have signed, and nothing else.
+    let iso = changed(&bench, &live, format!("slipway.medium={}", live.medium).as_bytes());
+    is_refused(&bench, &iso, "slipway: the live system does not start: the firmware refuses EFI/Linux/slipway.efi");
+    let arch = format!("--arch={}", firmware.arch());
+    let unsigned = Live::made_of(bench.plain_payload(), "iso", &[&arch]);
+    is_refused(&bench, &unsigned.file, "Access Denied");
+}
+
+/// Whatever would not start any more.
+#[test]
+fn a_medium_enrols_its_keys_unless_somebody_stops_it() {
+    campaign("a_medium_enrols_its_keys_unless_somebody_stops_it", Firmware::Uefi, warns);
+}
+
+fn warns(firmware: Firmware) {
+    let bench = Bench::new(firmware);
+    let live = bringing(&bench, "keys", "force");
+    let mut console = machine(&bench).cd(&live.file).start();
+    console.wait_for(WARNED);
+    presses(&mut console, &live, LEFT);
+    drop(console);
+    assert!(!are_enrolled(&bench), "somebody has stopped it");
+
+    let mut console = machine(&bench).network_card().cd(&live.file).may_reset().start();
+    console.wait_for(WARNED);
+    console.wait_for("slipway: the keys are enrolled, and read back; starting anew with Secure Boot");
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+    assert!(are_enrolled(&bench));
+    is_refused(&bench, &Live::made("iso", &[]).file, "Access Denied");
+}
+
+/// It is told to, or the machine has keys already. Those could be changed: whoever has signed them has signed others.
+#[test]
+fn a_medium_leaves_a_firmware_as_it_is() {
+    campaign("a_medium_leaves_a_firmware_as_it_is", Firmware::Uefi, leaves);
+}
+
+fn leaves(firmware: Firmware) {
+    let bench = Bench::new(firmware);
+    starts_in_silence(&bench, &bringing(&bench, "keys", "off"));
+    assert!(!are_enrolled(&bench), "nobody was to do it");
+
+    bench.enrolling("enrolling");
+    bench.uki("enrolling", "enrolling.efi", &[]);
+    bench.enrol("enrolling.efi");
+    let signer = bench.signer("keys");
+    bench.keys("more", &[&signer[0], &signer[1], "--include-well-known-certs"]);
+    for choice in ["if-safe", "manual", "force"] {
+        starts_in_silence(&bench, &bringing(&bench, "more", choice));
+        assert!(are_enrolled(&bench) && !hold(&bench, b"Microsoft"), "{choice}: it has other keys");
+    }
+}
+
+fn starts_in_silence(bench: &Bench, live: &Live) {
+    let mut console = machine(bench).cd(&live.file).start();
+    console.expect_live(VERSION, &live.medium);
+    if console.shows("keys of this medium") {
+        console.fail("the loader has looked at its keys");
+    }
+}
+
+/// GRUB starts the same medium on a machine without UEFI, and verifies nothing of it. What it installs there starts with Secure
+/// Boot elsewhere.
+#[test]
+fn a_signed_medium_starts_and_installs_under_bios() {
+    campaign("a_signed_medium_starts_and_installs_under_bios", Firmware::Bios, installs);
+}
+
+fn installs(firmware: Firmware) {
+    let bench = Bench::enrolled(Firmware::Uefi);
+    let live = medium(&bench, &["--extra-kernel-arg=slipway.install=serial:target"]);
+    // Without a disk.
+    let mut console = Machine::new(firmware).memory(MEMORY_MIB).cd(&live.file).start();
+    console.expect_live(VERSION, &live.medium);
+    drop(console);
+
+    let disk = Image::blank(8 * GIB);
+    let drive = Drive::new(disk.path()).serial("target").boot_index(1).kept();
+    let machine = |firmware| Machine::new(firmware).memory(MEMORY_MIB).drive(&drive);
+    let mut console = machine(firmware).stick(&live.file).may_reset().start();
+    console.expect_live(VERSION, &live.medium);
+    console.expect_unattended(0, "reboot");
+    console.expect_os(VERSION, 'A', 0);
+    drop(console);
+    machine(firmware).start().expect_os(VERSION, 'A', 0);
+
+    let drive = Drive::new(disk.path()).boot_index(1);
+    let machine = Machine::with_secure_boot(Firmware::Uefi, &bench.path("variables")).memory(MEMORY_MIB);
+    let mut console = machine.drive(&drive).start();
+    console.wait_for("slipway: slot A try=0: booting");
+    console.expect_os(VERSION, 'A', 0);
 }

@@ -25,14 +25,19 @@ impl Terminal {
     }
 
     fn enters(&mut self, slot: char, tries: u8) {
+        self.gets_shell();
+        // The one has the words for a kernel that takes a command line, the other for a unified kernel image.
+        let told = "cat /proc/cmdline /sys/firmware/efi/efivars/SlipwayBoot-* 2>/dev/null";
+        self.runs(&format!("{told} | grep -a 'slipway.slot={slot} .*slipway.try={tries}'"));
+    }
+
+    /// Log in, whatever system it is.
+    pub fn gets_shell(&mut self) {
         self.console.wait_for_prompt("login: ");
         self.console.type_line("root");
         self.console.wait_for_prompt("~# ");
         // Messages of the kernel, and lines that a terminal would fold, would be in the way.
         self.runs("stty columns 500; dmesg -n 1");
-        // The one has the words for a kernel that takes a command line, the other for a unified kernel image.
-        let told = "cat /proc/cmdline /sys/firmware/efi/efivars/SlipwayBoot-* 2>/dev/null";
-        self.runs(&format!("{told} | grep -a 'slipway.slot={slot} .*slipway.try={tries}'"));
     }
 
     /// The same, and its volumes are mounted.

@@ -17,8 +17,12 @@ use crate::{
 };
 
 /// The payload of a version in a directory of this name: its squashfs, and all else in one program. Nobody confirms it.
-fn payload(dir: &TempDir, version: &str) -> PathBuf {
-    let (from, to) = (World::get().payload(version), dir.path().join(version));
+pub fn payload(dir: &TempDir, version: &str) -> PathBuf {
+    payload_of(World::get().payload(version), dir.path().join(version))
+}
+
+/// The same of another payload.
+pub fn payload_of(from: &Path, to: PathBuf) -> PathBuf {
     fs::create_dir(&to).expect("a directory can be made");
     for name in ["rootfs.squashfs", "os-release"] {
         fs::copy(from.join(name), to.join(name)).expect("a file can be copied");
@@ -32,7 +36,7 @@ fn payload(dir: &TempDir, version: &str) -> PathBuf {
     to
 }
 
-fn source(payload: &Path) -> String {
+pub fn source(payload: &Path) -> String {
     format!("dir:{}", payload.display())
 }
 

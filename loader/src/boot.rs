@@ -1,9 +1,7 @@
 //! The machine of the boot rule: the firmware, and the disk that the loader is from.
 
-use alloc::{
-    string::{String, ToString},
-    vec::Vec,
-};
+use alloc::{string::String, vec::Vec};
+use core::time::Duration;
 
 use slipway_boot::{
     env::Fault,
@@ -11,6 +9,7 @@ use slipway_boot::{
     slot::Slot,
     slot_cfg::UKI,
 };
+use uefi::{Status, runtime};
 
 use crate::{
     console::{self, say},
@@ -21,10 +20,17 @@ use crate::{
     uki, variable,
 };
 
+/// How long somebody may press a key before a slot is chosen. Firmware forgets the keys that were pressed before it starts a
+/// loader, and a fast disk answers at once: without this, a key that was pressed ten times a second was missed at two starts of
+/// five.
+const LISTEN: Duration = Duration::from_millis(200);
+
 /// The firmware of this machine, as seen from its disk.
 pub struct Firmware {
     disk: Disk,
     copies: Copies,
+    /// Whether a slot was started and came back.
+    has_run: bool,
 }
 
 impl Firmware {
@@ -33,12 +39,15 @@ impl Firmware {
         let disk = Disk::of_this_image()?;
         let esp = disk.partition(ESP).ok_or("the ESP cannot be found again")?;
         let copies = Copies::of(esp).map_err(|e| alloc::format!("the ESP cannot be read: {}", e.status()))?;
-        Ok(Firmware { disk, copies })
+        Ok(Firmware { disk, copies, has_run: false })
     }
 
     fn attempt(&mut self, start: Start) -> Refusal {
+        // Each slot has the whole time, and finds no words that are about another one.
+        crate::watch();
+        variable::forget();
         let Some(mut files) = Files::open(&self.disk, start.slot) else {
-            return Refusal { fault: Fault::Digest, why: "it has no file system".to_string() };
+            return Refusal::digest("it has no file system");
         };
         let sums = match files.digests(start.check) {
             Ok(sums) => sums,
@@ -59,9 +68,8 @@ impl Machine for Firmware {
         self.copies.read(copy)
     }
 
-    fn write_copy(&mut self, copy: usize, sector: &[u8]) {
-        // Whether it worked is seen by reading it.
-        let _ = self.copies.write(copy, sector);
+    fn write_copy(&mut self, copy: usize, sector: &[u8]) -> bool {
+        self.copies.write(copy, sector).is_some()
     }
 
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>> {
@@ -71,9 +79,17 @@ impl Machine for Firmware {
     fn start(&mut self, start: Start) -> Fault {
         let Start { slot, trial, .. } = start;
         say(&alloc::format!("slot {slot} try={}: booting", u8::from(trial)));
-        let Refusal { fault, why } = self.attempt(start);
+        let Refusal { fault, why, has_run } = self.attempt(start);
         say(&alloc::format!("slot {slot} does not start: {why}"));
+        self.has_run |= has_run;
         fault
+    }
+
+    fn reset_if_run(&mut self) {
+        if self.has_run {
+            say("starting the machine anew: what has run may have left something behind");
+            runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None);
+        }
     }
 
     fn say(&mut self, line: &str) {
@@ -81,7 +97,7 @@ impl Machine for Firmware {
     }
 
     fn is_asked(&mut self) -> bool {
-        console::key().is_some()
+        console::pressed_within(LISTEN)
     }
 
     fn choose(&mut self, offered: &[(Slot, &'static str)]) -> Option<Slot> {

@@ -1,9 +1,18 @@
-//! Lines for whoever looks, on every console that the firmware has, and keys that somebody presses.
+//! Lines for whoever looks, on every console that the firmware has, and keys that somebody presses. A machine may have neither:
+//! nothing here fails, and nothing here allocates, so that a panic can be told as well.
+#![expect(unsafe_code, reason = "whether the firmware has a console stands in its system table, which is a pointer")]
 
-use core::time::Duration;
+use core::{
+    fmt::{self, Write},
+    time::Duration,
+};
 
 use slipway_boot::slot::Slot;
-use uefi::{boot, println, proto::console::text::Key, system};
+use uefi::{
+    CStr16, boot,
+    proto::console::text::{Input, Key, Output},
+    system, table,
+};
 
 const TICK: Duration = Duration::from_millis(100);
 /// How long a key that was held may go on: it has repeated itself, and the firmware keeps many of them.
@@ -13,12 +22,73 @@ const CHOICE_TICKS: u32 = 300;
 
 /// Prints a line.
 pub fn say(line: &str) {
-    println!("slipway: {line}");
+    tell(format_args!("{line}"));
+}
+
+/// Prints a line, without an allocation.
+pub fn tell(line: fmt::Arguments<'_>) {
+    let mut console = Console { units: [0; ROOM], filled: 0 };
+    // It takes everything, and fails never.
+    let _ = console.write_fmt(format_args!("slipway: {line}"));
+    console.push('\r');
+    console.push('\n');
+    console.print();
 }
 
 /// A key that was pressed, without waiting for one.
 pub fn key() -> Option<Key> {
-    system::with_stdin(|stdin| stdin.read_key().ok().flatten())
+    if !has(|console| !console.stdin.is_null()) {
+        return None;
+    }
+    system::with_stdin(|stdin: &mut Input| stdin.read_key().ok().flatten())
+}
+
+/// Characters that are printed at once.
+const ROOM: usize = 64;
+
+/// What is to be printed next, in UTF-16, with room for the zero at its end.
+struct Console {
+    units: [u16; ROOM],
+    filled: usize,
+}
+
+impl Console {
+    fn push(&mut self, character: char) {
+        // Of what no font has, firmware may make an error, and a disk may name anything.
+        let plain = matches!(character, ' '..='~' | '\r' | '\n');
+        self.units[self.filled] = if plain { character as u16 } else { u16::from(b'?') };
+        self.filled += 1;
+        if self.filled == ROOM - 1 {
+            self.print();
+        }
+    }
+
+    fn print(&mut self) {
+        self.units[self.filled] = 0;
+        if let Ok(text) = CStr16::from_u16_with_nul(&self.units[..=self.filled])
+            && has(|console| !console.stdout.is_null())
+        {
+            // Nobody has to see it.
+            let _ = system::with_stdout(|stdout: &mut Output| stdout.output_string(text));
+        }
+        self.filled = 0;
+    }
+}
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // A line stays one.
+        text.chars().for_each(|c| self.push(if c.is_control() { '?' } else { c }));
+        Ok(())
+    }
+}
+
+fn has(console: impl Fn(&uefi_raw::table::system::SystemTable) -> bool) -> bool {
+    let Some(system) = table::system_table_raw() else { return false };
+    // SAFETY: the firmware has handed it to the entry point, and it lives as long as the loader: nothing ends the boot services
+    // here, which is all that could move it.
+    let system = unsafe { system.as_ref() };
+    !system.boot_services.is_null() && console(system)
 }
 
 /// Whether a key comes within this time.

@@ -93,16 +93,21 @@ fn partition_of(handle: Handle) -> Option<(Vec<u8>, u32)> {
 fn nodes_of(handle: Handle) -> Option<(Vec<u8>, Option<u32>)> {
     let path = open::<DevicePath>(handle).ok()?;
     let mut before = Vec::new();
+    let mut number = None;
     for node in path.node_iter() {
+        // What follows a partition, such as a file or another table in it, is no partition.
+        if number.is_some() {
+            return None;
+        }
         if node.full_type() == (DeviceType::MEDIA, DeviceSubType::MEDIA_HARD_DRIVE) {
             let drive = <&HardDrive>::try_from(node).ok()?;
-            // What follows a partition, such as a file, is no partition.
-            let gpt = drive.partition_format() == PartitionFormat::GPT;
-            return gpt.then(|| (before, Some(drive.partition_number())));
+            number = Some(drive.partition_number()).filter(|_| drive.partition_format() == PartitionFormat::GPT);
+            number?;
+        } else {
+            before.extend_from_slice(&node_bytes(node));
         }
-        before.extend_from_slice(&node_bytes(node));
     }
-    Some((before, None))
+    Some((before, number))
 }
 
 /// A node as it stands in a path: type, subtype, length, data.

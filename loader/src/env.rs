@@ -4,7 +4,7 @@
 use alloc::{vec, vec::Vec};
 
 use slipway_boot::{env_block::SECTOR_BLOCK_BYTES, esp};
-use uefi::{Handle, boot::ScopedProtocol, proto::media::block::BlockIO};
+use uefi::{Handle, Status, boot::ScopedProtocol, proto::media::block::BlockIO};
 
 use crate::disk;
 
@@ -29,7 +29,7 @@ impl Copies {
         Some(bytes)
     }
 
-    /// Writes one copy, and has the device write it down.
+    /// Writes one copy, and has the device write it down. None if the device does not say that it has.
     pub fn write(&mut self, copy: usize, sector: &[u8]) -> Option<()> {
         self.partition.write(self.at[copy]?, sector)
     }
@@ -57,7 +57,11 @@ impl Blocks {
         block.bytes().get_mut(inside..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         let (id, lba) = (block.media, block.lba);
         self.0.write_blocks(id, lba, block.bytes()).ok()?;
-        self.0.flush_blocks().ok()
+        match self.0.flush_blocks() {
+            // A driver that keeps nothing back has nothing to flush.
+            Err(e) if e.status() != Status::UNSUPPORTED => None,
+            _ => Some(()),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ impl Image {
             Ok(()) => Status::SUCCESS,
             Err(e) => e.status(),
         };
-        Refusal::load(format!("it was started and came back: {status}"))
+        Refusal { has_run: true, ..Refusal::load(format!("it was started and came back: {status}")) }
     }
 }
 

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a protocol that others call is a table of functions and pointers")]
 
 use alloc::{boxed::Box, vec::Vec};
-use core::{ffi::c_void, ptr, slice};
+use core::{ffi::c_void, mem, ptr, slice};
 
 use uefi::proto::media::load_file::LoadFile2;
 use uefi::{Handle, Identify, Status, boot, proto::device_path::DevicePath};
@@ -30,12 +30,16 @@ struct Provider {
 pub struct Offer {
     handle: Handle,
     provider: *mut Provider,
-    _content: Vec<u8>,
+    content: Vec<u8>,
 }
 
 impl Offer {
-    /// Offers an initramfs.
+    /// Offers an initramfs. Fails if somebody else does: the kernel takes the first that it finds.
     pub fn new(content: Vec<u8>) -> uefi::Result<Self> {
+        let mut path = <&DevicePath>::try_from(PATH.as_slice()).map_err(|_| Status::INVALID_PARAMETER)?;
+        if boot::locate_device_path::<LoadFile2>(&mut path).is_ok() {
+            return Err(Status::ALREADY_STARTED.into());
+        }
         let provider =
             Provider { protocol: LoadFile2Protocol { load_file }, content: content.as_ptr(), bytes: content.len() };
         let provider = Box::into_raw(Box::new(provider));
@@ -43,7 +47,7 @@ impl Offer {
         // there. They have the layouts that their GUIDs promise.
         unsafe {
             boot::install_protocol_interface(None, &DevicePath::GUID, PATH.as_ptr().cast()).and_then(|handle| {
-                let offer = Offer { handle, provider, _content: content };
+                let offer = Offer { handle, provider, content };
                 boot::install_protocol_interface(Some(handle), &LoadFile2::GUID, provider.cast_const().cast())?;
                 Ok(offer)
             })
@@ -53,16 +57,21 @@ impl Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        // SAFETY: these are the interfaces that `new` has installed. What was not installed cannot be taken back, which is an
-        // error without a meaning. Nobody calls the provider after that, and it was made by a `Box`.
+        // SAFETY: these are the interfaces that `new` has installed. What was not installed is not found. Nobody calls the provider
+        // after it was taken back, and it was made by a `Box`.
         unsafe {
-            let _ = boot::uninstall_protocol_interface(
+            let taken_back = boot::uninstall_protocol_interface(
                 self.handle,
                 &LoadFile2::GUID,
                 self.provider.cast_const().cast::<c_void>(),
             );
             let _ = boot::uninstall_protocol_interface(self.handle, &DevicePath::GUID, PATH.as_ptr().cast());
-            drop(Box::from_raw(self.provider));
+            match taken_back {
+                Ok(()) => drop(Box::from_raw(self.provider)),
+                Err(e) if e.status() == Status::NOT_FOUND => drop(Box::from_raw(self.provider)),
+                // Somebody may still call it: it stays, with what it points to.
+                Err(_) => mem::forget(mem::take(&mut self.content)),
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use slipway_boot::{
     env::BootEnv,
+    env_block::EnvBlock,
     live::{LiveMedium, MEDIUM, SYSTEM},
     medium_id::MediumId,
 };
@@ -51,7 +52,7 @@ impl Live {
             say("the keys are enrolled, and read back; starting anew with Secure Boot");
             runtime::reset(runtime::ResetType::COLD, Status::SUCCESS, None);
         }
-        match installed_by(id)[..] {
+        match self.installed()[..] {
             [] => {}
             [esp] => {
                 say(&format!(
@@ -66,6 +67,13 @@ impl Live {
         say(&format!("medium {id}: booting"));
         run(self.device, SYSTEM, "the live system");
     }
+
+    /// The ESPs of all other disks whose boot state names this medium. One that calls itself a medium does not lead to itself.
+    fn installed(&self) -> Vec<Handle> {
+        let handles = boot::find_handles::<BlockIO>().unwrap_or_default();
+        let is_esp = |handle: Handle| handle != self.device && disk::partition_number(handle) == Some(disk::ESP);
+        handles.into_iter().filter(|handle| is_esp(*handle) && medium_of(*handle) == Some(self.medium.id)).collect()
+    }
 }
 
 /// Comes back only if it does not start.
@@ -77,15 +85,8 @@ fn run(partition: Handle, program: &str, name: &str) {
     say(&format!("{name} does not start: {}", refusal.why));
 }
 
-/// The ESPs of all disks whose boot state names this medium.
-fn installed_by(id: MediumId) -> Vec<Handle> {
-    let handles = boot::find_handles::<BlockIO>().unwrap_or_default();
-    let names = |esp: &Handle| disk::partition_number(*esp) == Some(disk::ESP) && medium_of(*esp) == Some(id);
-    handles.into_iter().filter(names).collect()
-}
-
 fn medium_of(esp: Handle) -> Option<MediumId> {
     let mut copies = Copies::of(esp).ok()?;
-    let envs = [0, 1].map(|copy| BootEnv::parse(&copies.read(copy)?));
+    let envs = [0, 1].map(|copy| BootEnv::of(&EnvBlock::parse(&copies.read(copy)?)?));
     BootEnv::pick(&envs)?.medium
 }

@@ -19,7 +19,8 @@
 //! | [`variable`] | Secure Boot, and what the loader tells the system |
 //! | [`boot`] | all of these as the machine of the boot rule |
 //!
-//! All `unsafe` of the loader is in [`initrd`], [`image`], [`disk`], [`option_rom`] and [`mod@sbat`]; each place says why it is sound.
+//! All `unsafe` of the loader is in [`console`], [`initrd`], [`image`], [`disk`], [`option_rom`] and [`mod@sbat`]; each place says why
+//! it is sound.
 #![no_main]
 #![no_std]
 
@@ -40,21 +41,21 @@ mod slot;
 mod uki;
 mod variable;
 
-use core::time::Duration;
+use core::{panic::PanicInfo, time::Duration};
 
 use uefi::{boot as services, prelude::*, runtime};
 
 use crate::{boot::Firmware, console::say, live::Live};
 
-/// How long the loader may take. Then the firmware resets the machine. The kernel ends this watch when it takes over.
+/// How long the loader may take for one slot. Then the firmware resets the machine. The kernel ends this watch when it takes over.
 const WATCHDOG_SECONDS: usize = 300;
 /// Nobody may be there to press a key: a disk that cannot boot now may be reached later.
 const RETRY: Duration = Duration::from_secs(30);
 
 #[entry]
 fn main() -> Status {
-    // A firmware without a watchdog boots all the same.
-    let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
+    watch();
+    variable::forget();
     if let Some(medium) = Live::of_this_medium() {
         medium.start();
     } else {
@@ -66,4 +67,19 @@ fn main() -> Status {
     say("trying again in 30 s");
     services::stall(RETRY);
     runtime::reset(runtime::ResetType::COLD, Status::LOAD_ERROR, None)
+}
+
+/// Arms the watchdog of the firmware, anew if it is armed.
+fn watch() {
+    // A firmware without one boots all the same.
+    let _ = services::set_watchdog_timer(WATCHDOG_SECONDS, 0, None);
+}
+
+/// There is none that we know of, but for memory that is used up. A machine that is off helps nobody: the try is spent, if there
+/// was one, so the next start is another one.
+#[panic_handler]
+fn panicked(info: &PanicInfo<'_>) -> ! {
+    console::tell(format_args!("{info}; starting anew in 30 s"));
+    services::stall(RETRY);
+    runtime::reset(runtime::ResetType::COLD, Status::ABORTED, None)
 }

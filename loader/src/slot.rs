@@ -30,15 +30,17 @@ const LARGE_BYTES: u64 = 2 << 30;
 pub struct Refusal {
     pub fault: Fault,
     pub why: String,
+    /// Whether it was started, and came back.
+    pub has_run: bool,
 }
 
 impl Refusal {
     pub fn load(why: impl Into<String>) -> Self {
-        Refusal { fault: Fault::Load, why: why.into() }
+        Refusal { fault: Fault::Load, why: why.into(), has_run: false }
     }
 
-    fn digest(why: impl Into<String>) -> Self {
-        Refusal { fault: Fault::Digest, why: why.into() }
+    pub fn digest(why: impl Into<String>) -> Self {
+        Refusal { fault: Fault::Digest, why: why.into(), has_run: false }
     }
 }
 

@@ -1,22 +1,29 @@
-//! Variables of the firmware: whether Secure Boot is on, and what the loader tells the system.
+//! Variables of the firmware: whether Secure Boot is on, and what the system is told of this boot.
 
 use alloc::{boxed::Box, format, string::String};
 
-use slipway_boot::run::Start;
+use slipway_boot::{
+    run::Start,
+    tell::{self, Shown, Verdict},
+};
 use uefi::{
-    CStr16, Handle, cstr16, guid,
+    CStr16, Handle, Status, cstr16, guid,
     proto::media::block::BlockIO,
     runtime::{self, VariableAttributes, VariableVendor},
 };
 
-use crate::{disk, env::Blocks, slot::Refusal};
+use crate::{console::say, disk, env::Blocks, slot::Refusal};
 
-/// Whose the variable `SlipwayBoot` is.
-const VENDOR: VariableVendor = VariableVendor(guid!("b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57"));
+/// What the loader tells the system.
+const BOOT: (&CStr16, VariableVendor) =
+    (cstr16!("SlipwayBoot"), VariableVendor(guid!("b6ef5d2f-8d3a-4a0c-9c1e-5a1f5d6c0b57")));
+/// What systemd's stub tells it: the partition that it was started from. It is left alone if it is there already.
+const PARTITION: (&CStr16, VariableVendor) =
+    (cstr16!("LoaderDevicePartUUID"), VariableVendor(guid!("4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")));
 
 /// Whether the firmware verifies what it starts. If it does not say, it does not.
 pub fn secure_boot() -> bool {
-    is_on(cstr16!("SecureBoot")) && !setup_mode()
+    is_on(cstr16!("SecureBoot"))
 }
 
 /// Whether the firmware takes keys from anybody.
@@ -43,14 +50,45 @@ pub fn change(name: &CStr16, vendor: &VariableVendor, change: &[u8]) -> uefi::Re
     runtime::set_variable(name, vendor, attributes, change)
 }
 
+/// Takes back what an earlier start has told, or somebody who wants it to be believed: a system that was started and came back
+/// is not the one that runs next, and a variable that outlives the power is not from a loader.
+pub fn forget() {
+    for (name, vendor) in [BOOT, PARTITION] {
+        // Mostly it is not there. If it cannot be deleted, it is no reason not to boot: a kernel with a command line of its own
+        // goes by that, and for the others `tell` looks at what is left.
+        let _ = runtime::delete_variable(name, &vendor);
+    }
+}
+
 /// Leaves for the system which slot was started, and how: the words that otherwise are on the kernel command line. The
-/// variable is gone with the power, and an operating system cannot write it.
+/// variable is gone with the power, and as long as it is there an operating system cannot write it. Somebody may have left one
+/// that can be neither deleted nor overwritten: a default starts all the same, if nobody believes that one.
 pub fn tell(start: Start, disk: Option<Handle>) -> Result<(), Refusal> {
-    let guid = disk.and_then(disk_guid).ok_or_else(|| Refusal::load("the GUID of the disk cannot be read"))?;
-    let words = format!("slipway.slot={} slipway.disk={guid} slipway.try={}", start.slot, u8::from(start.trial));
-    let attributes = VariableAttributes::BOOTSERVICE_ACCESS | VariableAttributes::RUNTIME_ACCESS;
-    runtime::set_variable(cstr16!("SlipwayBoot"), &VENDOR, attributes, words.as_bytes())
-        .map_err(|e| Refusal::load(format!("the firmware takes no variable: {}", e.status())))
+    let (name, vendor) = BOOT;
+    let words = disk
+        .and_then(disk_guid)
+        .map(|guid| format!("slipway.slot={} slipway.disk={guid} slipway.try={}", start.slot, u8::from(start.trial)));
+    let set = words.as_ref().map(|words| {
+        let attributes = VariableAttributes::from_bits_retain(tell::ATTRIBUTES);
+        runtime::set_variable(name, &vendor, attributes, words.as_bytes())
+    });
+    let found = runtime::get_variable_boxed(name, &vendor);
+    let shown = match &found {
+        Ok((value, attributes)) => Shown::Variable { attributes: attributes.bits(), value },
+        Err(e) if e.status() == Status::NOT_FOUND => Shown::Nothing,
+        Err(_) => Shown::Unknown,
+    };
+    let why = match set {
+        None => "the GUID of the disk cannot be read".into(),
+        Some(Err(e)) => format!("the firmware does not take the variable {name}: {}", e.status()),
+        Some(Ok(())) => format!("the firmware does not keep the variable {name} as it was set"),
+    };
+    match tell::verdict(words.as_deref(), start.trial, shown) {
+        Verdict::Told => {}
+        Verdict::NotTold => say(&format!("the system in slot {} is not told which slot it is: {why}", start.slot)),
+        Verdict::Refused => return Err(Refusal::load(why)),
+    }
+    Ok(())
 }
 
 /// The GUID in the header of the disk's partition table, in text form.

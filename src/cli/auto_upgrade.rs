@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::{DiskArgs, RegistryArgs, TrustArgs, values};
+use super::{DiskArgs, KeyArgs, RegistryArgs, values};
 use slipway_core::{
     config::update::{PATH, Policy, Users, WindowLength, source},
     payload::image_ref::ImageRef,
@@ -28,7 +28,7 @@ pub struct AutoUpgradeArgs {
     #[arg(long, value_name = "SOURCE", value_parser = source)]
     pub source: Option<ImageRef>,
     #[command(flatten)]
-    pub trust: TrustArgs,
+    pub trust: KeyArgs,
     #[command(flatten)]
     pub registry: RegistryArgs,
     /// Limit reading and writing, as `upgrade` does [default: `limit_rate` in the file].

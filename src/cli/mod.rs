@@ -35,7 +35,7 @@ pub use meta::{MetaArgs, MetaVerb};
 pub use progress::{Progress, ProgressMode};
 pub use signing::{AttestArgs, SignArgs, SigningArgs};
 pub use tracker::{Interruption, Tracker, name_of};
-pub use trust::TrustArgs;
+pub use trust::{KeyArgs, TrustArgs};
 pub use values::PlatformArg;
 
 use std::{path::PathBuf, time::Duration};

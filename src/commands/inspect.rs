@@ -20,7 +20,7 @@ pub fn run(args: InspectArgs, observer: &mut dyn Observer) -> Result<Report, Fai
         None | Some(InspectTarget::Disk(_)) if args.strict => {
             input(Err("--strict is for a source, not for a disk".to_owned()))
         }
-        None | Some(InspectTarget::Disk(_)) if !args.trust.trust_key.is_empty() => {
+        None | Some(InspectTarget::Disk(_)) if !args.trust.keys.trust_key.is_empty() => {
             input(Err("--trust-key is for a source, not for a disk".to_owned()))
         }
         None => layout(None, args.lock_timeout, observer),

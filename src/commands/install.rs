@@ -20,6 +20,11 @@ use crate::{
 
 pub fn run(args: InstallArgs, defaults: Defaults, observer: &mut dyn Observer) -> Result<Report, Failure> {
     let mut system = args.system.signed_request(&args.secure_boot, &defaults)?;
+    if args.upgrade && system.source.trust.allow_unsigned {
+        let why = "--allow-unsigned is not for --upgrade, which a program starts: `installer upgrade --allow-unsigned` takes what \
+                   nobody has signed";
+        return input(Err(why.to_owned()));
+    }
     if args.upgrade && system.secure_boot.is_some() {
         let why = "--certificate has no effect with --upgrade: an upgrade takes the uki.efi of its payload, and the loader stays";
         return input(Err(why.to_owned()));

@@ -12,8 +12,8 @@ use slipway_core::{
 use super::{asked, defaults::Defaults, input};
 use crate::{
     cli::{
-        ChangeArgs, DiskArgs, OfflineArg, ReadArgs, RegistryArgs, SecureBootArgs, SigningArgs, SourceArgs, SystemArgs,
-        TrustArgs,
+        ChangeArgs, DiskArgs, KeyArgs, OfflineArg, ReadArgs, RegistryArgs, SecureBootArgs, SigningArgs, SourceArgs,
+        SystemArgs, TrustArgs,
     },
     error::Failure,
     ops::{
@@ -76,17 +76,32 @@ impl RegistryArgs {
     }
 }
 
-impl TrustArgs {
+impl KeyArgs {
     pub fn request(&self) -> TrustRequest {
         let policy = Path::new(policy::PATH);
-        // One that cannot be looked at, or a link that leads nowhere, is not none: reading it fails, and says why.
-        let is_there = policy.symlink_metadata().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true);
         TrustRequest {
             keys: self.trust_key.clone(),
-            policy: self.trust_policy.clone().or_else(|| is_there.then(|| policy.to_owned())),
-            beside: Some(env::var_os(KEYS_ENV).map_or_else(|| KEYS_DIR.into(), PathBuf::from)),
-            allow_unsigned: self.allow_unsigned,
+            policy: self.trust_policy.clone().or_else(|| is_there(policy).then(|| policy.to_owned())),
+            beside: keys_dir(),
+            allow_unsigned: false,
         }
+    }
+}
+
+/// The directory with keys. One that is named has to be there; the container image's may be missing.
+fn keys_dir() -> Option<PathBuf> {
+    let named = env::var_os(KEYS_ENV).filter(|named| !named.is_empty()).map(PathBuf::from);
+    named.or_else(|| is_there(Path::new(KEYS_DIR)).then(|| KEYS_DIR.into()))
+}
+
+/// One that cannot be looked at, or a link that leads nowhere, is not none: reading it fails, and says why.
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, |_| true)
+}
+
+impl TrustArgs {
+    pub fn request(&self) -> TrustRequest {
+        TrustRequest { allow_unsigned: self.allow_unsigned, ..self.keys.request() }
     }
 }
 

@@ -22,19 +22,19 @@ const EFIVARFS: FsType = FsType(0xde5e_81e4);
 const ATTRIBUTE_BYTES: usize = 4;
 
 /// Mount the firmware's variables where nothing has done so yet, as in an initramfs, with systemd's options: it finds them
-/// mounted then. Whether they have come; under BIOS there are none. `Unsupported` is the error of a kernel that will never show
-/// them: it was built without efivarfs, its module is missing, or it does not ask the firmware (`efi=noruntime`).
-pub fn mount_efivarfs() -> io::Result<bool> {
+/// mounted then. Under BIOS there are none. `Unsupported` is the error of a kernel that will never show them: it was built
+/// without efivarfs, its module is missing, or it does not ask the firmware (`efi=noruntime`).
+pub fn mount_efivarfs() -> io::Result<()> {
     match statfs(EFIVARS) {
-        Ok(there) if there.filesystem_type() == EFIVARFS => return Ok(false),
+        Ok(there) if there.filesystem_type() == EFIVARFS => return Ok(()),
         Ok(_) => {}
-        Err(Errno::ENOENT) => return Ok(false),
+        Err(Errno::ENOENT) => return Ok(()),
         Err(e) => return Err(e.into()),
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     // The kernel loads the module for it. Somebody else may do the same at this moment.
     match mount(Some("efivarfs"), EFIVARS, Some("efivarfs"), flags, None::<&str>) {
-        Ok(()) | Err(Errno::EBUSY) => Ok(true),
+        Ok(()) | Err(Errno::EBUSY) => Ok(()),
         Err(e @ (Errno::ENODEV | Errno::EOPNOTSUPP)) => Err(io::Error::new(io::ErrorKind::Unsupported, e)),
         Err(e) => Err(e.into()),
     }

@@ -44,6 +44,8 @@ pub struct FatVolume<'d> {
 
 struct DirEntry {
     name: String,
+    /// Every file has one, and is found by it, too.
+    short: String,
     directory: bool,
     cluster: u32,
     size: u32,
@@ -101,7 +103,8 @@ impl<'d> FatVolume<'d> {
         let mut dir = self.root;
         let mut parts = path.split('/').peekable();
         while let Some(part) = parts.next() {
-            let Some(entry) = self.search(dir, |e| e.name.eq_ignore_ascii_case(part))? else {
+            let is = |name: &str| name.eq_ignore_ascii_case(part);
+            let Some(entry) = self.search(dir, |e| is(&e.name) || is(&e.short))? else {
                 return Ok(None);
             };
             if parts.peek().is_none() {
@@ -129,6 +132,11 @@ impl<'d> FatVolume<'d> {
 
     /// Read a whole file. One of more than `limit` bytes is an error.
     pub fn read_small(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        Ok(self.read_found(path, limit)?.map(|(_, bytes)| bytes))
+    }
+
+    /// The same, and where it lies.
+    pub fn read_found(&self, path: &str, limit: u64) -> Result<Option<(FatFile, Vec<u8>)>, ReadError> {
         let Some(file) = self.find(path)? else { return Ok(None) };
         if file.size > limit {
             return Err(ReadError::TooLarge { path: path.to_owned(), size: file.size, limit });
@@ -139,7 +147,7 @@ impl<'d> FatVolume<'d> {
             out.resize(at + extent.len as usize, 0);
             read(self.disk, extent.offset, &mut out[at..])?;
         }
-        Ok(Some(out))
+        Ok(Some((file, out)))
     }
 
     fn file(&self, entry: DirEntry) -> Result<FatFile, ReadError> {
@@ -227,9 +235,10 @@ impl<'d> FatVolume<'d> {
                         let mut short = [0; 11];
                         short.copy_from_slice(&raw[..11]);
                         let name = std::mem::take(&mut long).name(&short).unwrap_or_else(|| display_short(&short));
+                        let short = display_short(&short);
                         let cluster = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16
                             | u32::from(u16::from_le_bytes([raw[26], raw[27]]));
-                        let entry = DirEntry { name, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) };
+                        let entry = DirEntry { name, short, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) };
                         if wanted(&entry) {
                             return Ok(Some(entry));
                         }

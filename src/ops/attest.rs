@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    payload::failure,
     sign::{SignError, signers},
     signing::{self, SigningRequest},
+    source_failure::source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
@@ -52,7 +52,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<SignReport,
     };
     let predicate_text = read(predicate).or_fail(FailureKind::Input)?;
     let keys = signing::keys(signing, observer)?;
-    let failed = |e| failure(target, anyhow::Error::new(e));
+    let failed = |e| source_failure(target, anyhow::Error::new(e));
     let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
     observer.phase(&format!("check      image {target}"), image.bytes());
     image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;

@@ -11,16 +11,13 @@ use slipway_core::{
     disk::identity::DiskIdentity,
     payload::{facts::PayloadFacts, image_ref::ImageRef},
     plan::{
-        Asked, Plan, Refusals, RequestBase, SystemFacts,
+        SystemFacts,
         auto_upgrade::{Advance, Reboot, advance, advance_with, pending, reboot},
     },
     report::{AutoUpgradeReport, FailureKind, Observer, RebootReport},
 };
 
-use super::{
-    Change as _, ChangeOptions, DiskRequest, installed_disk, payload, refused,
-    upgrade::{self, Upgrade},
-};
+use super::{ChangeOptions, DiskRequest, installed_disk, payload, refused, source_failure::source_failure, upgrade};
 use crate::{
     device,
     error::{Failure, OrFail as _},
@@ -133,8 +130,16 @@ fn upgraded(request: &Request, found: &Found, observer: &mut dyn Observer) -> Re
     upgrade.source.source = Some(SourceRef::Docker(pinned));
     let facts = payload::open(&upgrade.source, upgrade.arch)?;
     let policy = ChecksumPolicy::of(upgrade.source.strict);
-    let facts = facts.look(policy, Inspection::Declared, None, observer)?.facts;
-    let planned = advance_with(system, if_undamaged(&upgrade, &facts, system));
+    // A layer is compared while it is written. Into what waits already nothing is written, so the machine starts it only after
+    // all of the image was read. Who is told that it has nothing to do could as well be told of an old image, so that
+    // costs no download. What is damaged is seen when the upgrade is carried out, which reads all of the slots: too much for
+    // a question that comes every hour.
+    let firmware = device::firmware_kernel_args();
+    let planned =
+        |payload: &PayloadFacts| advance_with(system, upgrade::if_undamaged(&upgrade, payload, &firmware, system));
+    let starts_nothing = |payload: &PayloadFacts| !matches!(planned(payload), Ok(Advance::Reboot { .. }));
+    let facts = facts.look_until(policy, Inspection::Declared, starts_nothing, None, observer)?.facts;
+    let planned = planned(&facts);
     decision = planned.map_err(|refusals| refused(refusals, &request.disk.path.display().to_string()))?;
     let mut report = report(request, found, Some(image), decision);
     report.version = facts.version;
@@ -150,19 +155,7 @@ fn asked(request: &Request, observer: &mut dyn Observer) -> Result<Sha256, Failu
     let source = SourceRef::Docker(request.image.clone());
     observer.phase(&format!("ask        {source}"), 0);
     let registry = Registry::new(&request.image, &request.upgrade.source.registry);
-    registry.and_then(|registry| registry.digest()).map_err(|e| payload::failure(&source, e.into()))
-}
-
-/// The plan of an upgrade that finds both slots undamaged. What is damaged is seen when it is carried out, which reads all
-/// of them: too much for a question that comes every hour.
-fn if_undamaged(request: &upgrade::Request, payload: &PayloadFacts, system: &SystemFacts) -> Result<Plan, Refusals> {
-    let mut system = system.clone();
-    for slot in Slot::BOTH {
-        system.slots[slot].whole.get_or_insert(Ok(()));
-    }
-    let firmware = device::firmware_kernel_args();
-    let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
-    Upgrade { request, payload, firmware: &firmware, renewal: None, dry_run: true }.decide(&base, &system)
+    registry.and_then(|registry| registry.digest()).map_err(|e| source_failure(&source, e.into()))
 }
 
 /// Decide about the reboot, and do what was decided. None if the slot no longer waits for it.

@@ -115,7 +115,8 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
     let request = RenewalRequest { offered, loader, ignore_secure_boot: false, mend: true };
     let facts = probe::bootloader(&opened, &gpt, &request);
     let uefi = facts.efi.as_ref();
-    let due = request.due(&facts, &facts.kernels, opened.sector_size());
+    let env = probe::boot_env(&opened, &gpt);
+    let due = request.due(&facts, &facts.kernels(env.as_ref()), opened.sector_size());
     Ok(BootloaderReport {
         disk: name,
         path: request.path(),
@@ -125,7 +126,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
             .as_ref()
             .map(|bios| BiosImage { epoch: bios.epoch, half: bios.half.map(|half| half as u8 + 1) }),
         shipped: uefi.and_then(|found| request.efi(found).ok()).map(|shipped| shipped.image.clone()),
-        menu: probe::boot_env(&opened, &gpt).map(|env| !env.no_menu),
+        menu: env.map(|env| !env.no_menu),
         damage: facts.damage.clone(),
         update: due.as_ref().ok().map(|due| due.change.clone()).filter(|change| !change.is_none()),
         left: due.err().map(|why| why.to_string()),
@@ -133,8 +134,7 @@ pub fn status(disk: &DiskRequest, loader: Option<EfiLoader>, arch: Arch) -> Resu
 }
 
 fn load(arch: Arch) -> Result<Loaders, Failure> {
-    let found = Loaders::load(arch).or_fail(FailureKind::Environment)?;
-    found.ok_or(AssetError::NotFound { arch, places: vec![] }).or_fail(FailureKind::Environment)
+    Loaders::load(arch).or_fail(FailureKind::Environment)
 }
 
 /// What a verb that arms a trial renews the boot loaders by, and how. None if nothing goes with the installer: such a verb
@@ -145,10 +145,14 @@ pub fn on_the_way(
     disk: &DiskIdentity,
     observer: &mut dyn Observer,
 ) -> Option<(Loaders, RenewalRequest)> {
-    let loaders = Loaders::load(arch).unwrap_or_else(|e| {
-        observer.note(&format!("the boot loader stays as it is: {e}"));
-        None
-    })?;
+    let loaders = match Loaders::load(arch) {
+        Ok(loaders) => loaders,
+        Err(AssetError::NotFound { .. }) => return None,
+        Err(e) => {
+            observer.note(&format!("the boot loader stays as it is: {e}"));
+            return None;
+        }
+    };
     let offered = offered(&loaders, arch, disk);
     Some((loaders, RenewalRequest { offered, loader, ignore_secure_boot: false, mend: false }))
 }

@@ -42,7 +42,8 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
 /// The same of everything that is on the disk twice. While somebody writes, two good copies may differ: one is written
 /// after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
-    let (mut problems, notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
+    let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
+    notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
         let name = format!("the {which} copy of the boot state");
         if copy.is_some() && at.is_none() {

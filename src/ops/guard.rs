@@ -22,6 +22,7 @@ use slipway_core::{
     boot::{
         env::BootEnv,
         running::{self, Trial},
+        told::{self, BootWords, NotBelieved},
         trial::{Next, next},
     },
     report::{FailureKind, GuardReport, Observer},
@@ -48,6 +49,7 @@ pub struct Request {
 const NOT_MOUNTED: &str = "the variables of the firmware, which say whether this is a trial, cannot be mounted";
 const NO_EFIVARFS: &str = "this kernel does not show the variables of the firmware, which say whether this is a trial: if it is \
     one, nothing guards it, and it cannot be confirmed; give the kernel efivarfs (CONFIG_EFIVAR_FS), and leave out efi=noruntime";
+const NOT_BELIEVED: &str = "if this is a trial, nothing guards it, and it cannot be confirmed";
 
 /// How long each part of it may take.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +106,7 @@ pub fn deadline(asked: Option<Duration>, cmdline: &str) -> (Duration, Option<Str
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport, Failure> {
-    let cmdline = cmdline()?;
+    let cmdline = cmdline(super::boot_words, mount_efivarfs)?;
     let Some(trial) = Trial::of(&cmdline) else {
         return Ok(GuardReport { slot: None, why: "the running system is no trial".to_owned() });
     };
@@ -131,20 +133,33 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<GuardReport
 
 /// With what the UEFI loader says, which nothing else can see in an initramfs that has not mounted the firmware's variables.
 /// If they cannot be seen it is an error: that this is no trial is not known then. Where they never can, it is another one,
-/// for which nobody starts the guard again (`RestartPreventExitStatus` of its unit).
-fn cmdline() -> Result<String, Failure> {
-    let cmdline = super::kernel_cmdline()?;
-    if running::booted_disk(&cmdline).is_some() {
-        return Ok(cmdline);
+/// for which nobody starts the guard again (`RestartPreventExitStatus` of its unit). The same goes for what is not believed.
+pub fn cmdline(
+    mut read: impl FnMut() -> Result<BootWords, Failure>,
+    mount: impl FnOnce() -> io::Result<()>,
+) -> Result<String, Failure> {
+    let mut words = read()?;
+    if !told::says_where_from(&words.line) && words.not_believed.is_none() {
+        mount().map_err(|e| {
+            let (kind, what) = match e.kind() {
+                io::ErrorKind::Unsupported => (FailureKind::Unsupported, NO_EFIVARFS),
+                _ => (FailureKind::Environment, NOT_MOUNTED),
+            };
+            Failure { kind, error: anyhow::Error::new(e).context(what) }
+        })?;
+        // Whoever has mounted them: somebody else may have, since they were looked for.
+        words = read()?;
     }
-    let mounted = mount_efivarfs().map_err(|e| {
-        let (kind, what) = match e.kind() {
-            io::ErrorKind::Unsupported => (FailureKind::Unsupported, NO_EFIVARFS),
-            _ => (FailureKind::Environment, NOT_MOUNTED),
-        };
-        Failure { kind, error: anyhow::Error::new(e).context(what) }
-    })?;
-    if mounted { super::kernel_cmdline() } else { Ok(cmdline) }
+    // Nobody is rebooted for a trial that may be none. What cannot be read now may be readable later; the others stay as they
+    // are as long as the machine runs.
+    let kind = |doubt: &NotBelieved| match doubt {
+        NotBelieved::Unreadable(_) => FailureKind::Environment,
+        NotBelieved::Attributes(_) | NotBelieved::Words => FailureKind::Unsupported,
+    };
+    match words.not_believed {
+        None => Ok(words.line),
+        Some(doubt) => Err(Failure { kind: kind(&doubt), error: anyhow::Error::new(doubt).context(NOT_BELIEVED) }),
+    }
 }
 
 /// Until the trial is over, which is why it returns; or it fails to reboot.

@@ -75,6 +75,7 @@ impl Request {
             meta: system.meta.clone(),
             arch: system.arch,
             medium: self.medium,
+            allow_unsigned: system.source.trust.allow_unsigned,
             by: self.by.clone(),
         }
     }

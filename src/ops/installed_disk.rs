@@ -130,7 +130,8 @@ impl<'d> InstalledDisk<'d> {
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
         let whole = probe::slot_is_whole(&disk, gpt, slot, &mut |bytes| observer.advance(bytes));
         let facts = &mut self.system.slots[slot];
-        facts.whole = Some(whole.map(|unlisted| facts.unlisted = unlisted));
+        // With the list that it was compared with.
+        facts.whole = Some(whole.map(|found| (facts.listed, facts.unlisted) = (Some(found.listed), found.unlisted)));
     }
 
     /// `now` is in seconds since 1970 UTC.
@@ -253,6 +254,9 @@ pub fn change(
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
     let opened = disk.open(access, observer)?;
+    if let Some(doubt) = super::boot_words()?.not_believed {
+        observer.note(&doubt.to_string());
+    }
     look(disk, &opened)?.change(change, Sources::default(), options, observer)
 }
 

@@ -4,7 +4,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -83,6 +83,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&request.dir);
     made.map_err(|source| KeysError::Io { path: request.dir.clone(), source }).or_fail(FailureKind::Input)?;
+    note_who_else_writes(&request.dir, observer)?;
     let names: &[&str] = match (&request.signer, &request.revoke[..]) {
         (_, [_, ..]) => &["dbx.auth"],
         (Some(_), []) => &["PK.auth", "KEK.auth", "db.auth"],
@@ -112,6 +113,19 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
         owner: owner_of(&signer.file),
         written: files.into_iter().map(|(name, _)| name.to_owned()).collect(),
     })
+}
+
+/// A directory that was there may be anybody's: who can write into it can put other keys in place of these.
+fn note_who_else_writes(dir: &Path, observer: &mut dyn Observer) -> Result<(), Failure> {
+    let found = fs::metadata(dir).map_err(|source| KeysError::Io { path: dir.to_owned(), source });
+    let mode = found.or_fail(FailureKind::Input)?.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        let dir = dir.display();
+        observer.note(&format!(
+            "{dir}: others than its owner may change what is in it (mode {mode:03o}): chmod go-w {dir}"
+        ));
+    }
+    Ok(())
 }
 
 type Files = Vec<(&'static str, Vec<u8>)>;

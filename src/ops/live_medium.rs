@@ -6,7 +6,8 @@ use super::{
     payload::{self, OpenSource, Payload},
     secure_boot::WithUki,
     secure_medium::SecureMedium,
-    trust,
+    source_failure::source_failure,
+    trust::{self, Located},
 };
 use crate::{
     bootloader::IsoAssets,
@@ -142,7 +143,7 @@ fn examined(mut opened: OpenSource, request: &ImageRequest, observer: &mut dyn O
     let system = &request.system;
     if let SourceRef::Dir(_) = opened.named() {
         // They are carried whether or not anybody demands them.
-        opened.signatures()?;
+        opened.signatures(observer)?;
     }
     let policy = ChecksumPolicy::of(system.source.strict);
     let payload = opened.look(policy, Inspection::Declared, None, observer)?;
@@ -197,12 +198,14 @@ fn container(named: &SourceRef, request: &ImageRequest, observer: &mut dyn Obser
         let forms = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker://HOST/REPOSITORY[:TAG][@DIGEST]";
         return input(Err(format!("--container {named}: a directory is not a container image: write {forms}")));
     }
-    let fail = |error: ImageError| payload::failure(named, error.into());
-    let store = image_store(named, &request.system.source.registry).map_err(fail)?;
+    let fail = |error: ImageError| source_failure(named, error.into());
+    let located = Located::new(named, &request.system.source.trust);
+    let store = image_store(&located.source, &request.system.source.registry).map_err(fail)?;
     let archive = Archive::new(store, request.system.arch).map_err(fail)?;
-    trust::signers(&request.system.source.trust, named, || archive.evidence().map_err(fail), observer)?;
+    trust::signers(&request.system.source.trust, &located, || Ok(archive.evidence()), observer)?;
+    archive.left().iter().for_each(|left| observer.note(&format!("not on the medium: {left}")));
     if let Some(error) = archive.unknown() {
-        observer.note(&format!("{named}: it goes without its signatures: whether there are any is not known: {error}"));
+        observer.note(&format!("{named}: whether all its signatures go along is not known: {error}"));
     }
     Ok(archive)
 }
@@ -281,8 +284,8 @@ fn medium(request: &ImageRequest, kind: LiveKind, mut cmdline: Cmdline, parts: &
 
 fn failure(error: LiveError, from: &SourceRef, container: Option<&SourceRef>) -> Failure {
     match error {
-        LiveError::Payload(error) => payload::failure(from, error),
-        LiveError::Container(error) => payload::failure(container.unwrap_or(from), error),
+        LiveError::Payload(error) => source_failure(from, error),
+        LiveError::Container(error) => source_failure(container.unwrap_or(from), error),
         LiveError::Unified(failure) => failure,
         LiveError::TooLarge { .. } => Failure { kind: FailureKind::Input, error: error.into() },
         LiveError::Tool(_) => Failure { kind: FailureKind::Dependency, error: error.into() },

@@ -43,6 +43,7 @@ mod select_disk;
 pub mod sign;
 pub mod signing;
 mod slot_checks;
+mod source_failure;
 pub mod status;
 mod trust;
 pub mod uki;
@@ -69,7 +70,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use slipway_core::{plan::Refusals, report::FailureKind, text::quoted};
+use slipway_core::{boot::told::BootWords, plan::Refusals, report::FailureKind, text::quoted};
 
 use crate::{
     error::{Failure, OrFail as _},
@@ -82,14 +83,19 @@ const BOOT_VARIABLE: &str = "/sys/firmware/efi/efivars/SlipwayBoot-b6ef5d2f-8d3a
 /// Of the running kernel. A unified kernel image brings its own, which is signed. What the boot rule has to say is in a
 /// variable of the firmware then, and stands behind it here.
 pub fn kernel_cmdline() -> Result<String, Failure> {
+    boot_words().map(|words| words.line)
+}
+
+/// The same, and why the variable does not count if it is there and does not. That is no failure: whoever does not know
+/// which slot runs may still go back.
+pub fn boot_words() -> Result<BootWords, Failure> {
     let line = fs::read_to_string("/proc/cmdline").context("/proc/cmdline").or_fail(FailureKind::Environment)?;
-    match fs::read(BOOT_VARIABLE) {
-        // The variable's attributes come first, in four bytes.
-        Ok(value) => Ok(format!("{} {}", line.trim_end(), String::from_utf8_lossy(value.get(4..).unwrap_or_default()))),
+    Ok(BootWords::of(&line, || match fs::read(BOOT_VARIABLE) {
+        Ok(value) => Ok(Some(value)),
         // GRUB leaves none, and BIOS has none.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(line),
-        Err(e) => Err(e).context(BOOT_VARIABLE).or_fail(FailureKind::Environment),
-    }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }))
 }
 
 /// Seconds since 1970 UTC.

@@ -27,9 +27,12 @@ impl DiskRequest {
     }
 
     fn own(lock_timeout: Duration, observer: &mut dyn Observer) -> Result<Self, Failure> {
-        let cmdline = super::kernel_cmdline()?;
-        let Some(guid) = booted_disk(&cmdline) else {
-            let is_live = cmdline.split_ascii_whitespace().any(|word| word.starts_with("slipway.medium="));
+        let words = super::boot_words()?;
+        let Some(guid) = booted_disk(&words.line) else {
+            if let Some(doubt) = words.not_believed {
+                observer.note(&doubt.to_string());
+            }
+            let is_live = words.line.split_ascii_whitespace().any(|word| word.starts_with("slipway.medium="));
             return Err(if is_live { NoDisk::Live } else { NoDisk::NotBooted }).or_fail(FailureKind::Input);
         };
         let found = probe::disks_with(guid).map_err(|e| NoDisk::NoList(format!("/sys/block: {e}")));

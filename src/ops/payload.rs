@@ -6,20 +6,20 @@ use slipway_core::{
     report::{FailureKind, Observer},
 };
 
-use super::{SourceRequest, TrustRequest, trust};
+use super::{
+    SourceRequest, TrustRequest,
+    source_failure::source_failure,
+    trust::{self, Located},
+};
 use crate::{
     device::RateLimiter,
     error::{Failure, OrFail as _},
-    payload::{
-        ChecksumPolicy, PayloadError, Source, SourceRef,
-        image::{ImageError, Inspection},
-        registry::Options,
-    },
+    payload::{ChecksumPolicy, PayloadError, Source, SourceRef, image::Inspection, registry::Options},
     trust::Evidence,
 };
 
 pub struct OpenSource {
-    named: SourceRef,
+    located: Located,
     source: Source,
     trust: TrustRequest,
     // What was asked for before it is needed.
@@ -49,69 +49,91 @@ pub fn is_there(named: &SourceRef, arch: Arch, other: &'static str) -> Result<()
 }
 
 pub fn open_ref(named: SourceRef, arch: Arch, options: &Options, trust: &TrustRequest) -> Result<OpenSource, Failure> {
-    match Source::open(&named, arch, options) {
-        Ok(source) => Ok(OpenSource { named, source, trust: trust.clone(), evidence: None }),
-        Err(e) => Err(failure(&named, e.into())),
+    let located = Located::new(&named, trust);
+    match Source::open(&located.source, arch, options) {
+        Ok(source) => Ok(OpenSource { located, source, trust: trust.clone(), evidence: None }),
+        Err(e) => Err(source_failure(&located.source, e.into())),
     }
 }
 
 impl OpenSource {
     pub const fn named(&self) -> &SourceRef {
-        &self.named
+        &self.located.source
     }
 
     /// The signatures that lie beside the payload, whoever made them.
-    pub fn signatures(&mut self) -> Result<Vec<FoundSignature>, Failure> {
-        let evidence = self.source.evidence().map_err(|e| failure(&self.named, e))?;
-        let found = trust::found(&self.trust, &self.named, &evidence);
+    pub fn signatures(&mut self, observer: &mut dyn Observer) -> Result<Vec<FoundSignature>, Failure> {
+        let evidence = self.source.evidence().map_err(|e| source_failure(&self.located.source, e))?;
+        let found = trust::found(&self.trust, &self.located, &evidence);
+        evidence.faults.iter().for_each(|fault| observer.note(&format!("passed over: {fault}")));
+        if let Some(error) = &evidence.unanswered {
+            observer.note(&format!("whether these are all signatures is not known: {error}"));
+        }
         self.evidence = Some(evidence);
         Ok(found)
     }
 
     /// `limiter` counts reading, because the payload may lie on the disk whose use is limited.
     pub fn look(
+        self,
+        policy: ChecksumPolicy,
+        inspection: Inspection,
+        limiter: Option<&RateLimiter>,
+        observer: &mut dyn Observer,
+    ) -> Result<Payload, Failure> {
+        self.look_until(policy, inspection, |_| true, limiter, observer)
+    }
+
+    /// The same for something that may write nothing: no write compares a layer then. So all of an image is read if what it
+    /// declares is not `enough`.
+    pub fn look_until(
         mut self,
         policy: ChecksumPolicy,
         inspection: Inspection,
+        enough: impl FnOnce(&PayloadFacts) -> bool,
         limiter: Option<&RateLimiter>,
         observer: &mut dyn Observer,
     ) -> Result<Payload, Failure> {
         // First of all: what nobody has signed is not even looked at.
         let evidence = || match self.evidence.take() {
             Some(evidence) => Ok(evidence),
-            None => self.source.evidence().map_err(|e| failure(&self.named, e)),
+            None => self.source.evidence().map_err(|e| source_failure(&self.located.source, e)),
         };
-        let signed_by = trust::signers(&self.trust, &self.named, evidence, observer)?;
+        let signed_by = trust::signers(&self.trust, &self.located, evidence, observer)?;
         // What a signature is over is compared before the first write. From a registry that would fetch everything twice; there
         // the digest that is signed is that of the image, and each layer is compared on its way.
-        let inspection = match &self.named {
+        let inspection = match &self.located.source {
             SourceRef::Docker(_) => inspection,
             _ if signed_by.is_empty() => inspection,
             _ => Inspection::Everything,
         };
-        observer.phase(&format!("check      payload {}", self.named), self.source.bytes(inspection));
+        let mut facts = self.facts(policy, inspection, limiter, observer)?;
+        let is_image = !matches!(self.located.source, SourceRef::Dir(_));
+        let signed = |facts| PayloadFacts { signed_by: signed_by.clone(), ..facts };
+        if is_image && inspection == Inspection::Declared && !enough(&signed(facts.clone())) {
+            facts = self.facts(policy, Inspection::Everything, limiter, observer)?;
+        }
+        if let Some(note) = self.source.unused() {
+            observer.note(&note);
+        }
+        let facts = signed(facts);
+        Ok(Payload { source: self.source, facts })
+    }
+
+    fn facts(
+        &mut self,
+        policy: ChecksumPolicy,
+        inspection: Inspection,
+        limiter: Option<&RateLimiter>,
+        observer: &mut dyn Observer,
+    ) -> Result<PayloadFacts, Failure> {
+        observer.phase(&format!("check      payload {}", self.located.source), self.source.bytes(inspection));
         let facts = self.source.facts(policy, inspection, &mut |bytes| {
             if let Some(limiter) = limiter {
                 limiter.wait(bytes);
             }
             observer.advance(bytes);
         });
-        let facts = facts.map_err(|e| failure(&self.named, e))?;
-        if let Some(note) = self.source.unused() {
-            observer.note(&note);
-        }
-        Ok(Payload { source: self.source, facts: PayloadFacts { signed_by, ..facts } })
+        facts.map_err(|e| source_failure(&self.located.source, e))
     }
-}
-
-/// Maps a failure to the public exit codes. A registry that does not deliver is a failed dependency; a local image that
-/// cannot be read or written is a problem of the environment; a wrong reference or image is wrong input.
-pub fn failure(source: &SourceRef, error: anyhow::Error) -> Failure {
-    let kind = match (error.downcast_ref::<ImageError>(), source) {
-        (Some(ImageError::Fetch { .. } | ImageError::Denied { .. }), _)
-        | (Some(ImageError::NotFound { .. }), SourceRef::Docker(_)) => FailureKind::Dependency,
-        (Some(ImageError::Io { .. }), _) => FailureKind::Environment,
-        _ => FailureKind::Input,
-    };
-    Failure { kind, error }
 }

@@ -1,6 +1,10 @@
 //! Copies a container image into an OCI image layout.
 
-use super::{TrustRequest, payload::failure, trust};
+use super::{
+    TrustRequest,
+    source_failure::source_failure,
+    trust::{self, Located},
+};
 use crate::{
     error::Failure,
     payload::{LayoutRef, SourceRef, image::Pull, image_store, registry::Options},
@@ -21,15 +25,18 @@ pub struct Request {
 }
 
 pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport, Failure> {
-    let store = image_store(&request.source, &request.registry).map_err(|e| failure(&request.source, e.into()))?;
-    let pull = Pull::new(&*store, request.arch).map_err(|e| failure(&request.source, e.into()))?;
-    let evidence = || pull.evidence().map_err(|e| failure(&request.source, e.into()));
-    trust::signers(&request.trust, &request.source, evidence, observer)?;
+    let located = Located::new(&request.source, &request.trust);
+    let store =
+        image_store(&located.source, &request.registry).map_err(|e| source_failure(&request.source, e.into()))?;
+    let pull = Pull::new(&*store, request.arch).map_err(|e| source_failure(&request.source, e.into()))?;
+    trust::signers(&request.trust, &located, || Ok(pull.evidence()), observer)?;
     observer.phase(&format!("pull       {} into {}", request.source, request.to), pull.bytes());
     let pulled = pull.into(&request.to.dir, request.to.tag.as_deref(), &mut |n| observer.advance(n));
-    let pulled = pulled.map_err(|e| failure(&request.source, e.into()))?;
+    let pulled = pulled.map_err(|e| source_failure(&request.source, e.into()))?;
+    pulled.left.iter().for_each(|left| observer.note(&format!("not copied: {left}")));
     if let Some(error) = &pulled.unknown {
-        observer.note(&format!("no signatures were copied: whether there are any is not known: {error}"));
+        let copied = if pulled.signatures == 0 { "no signatures" } else { "perhaps not all signatures" };
+        observer.note(&format!("{copied} were copied: whether there are any more is not known: {error}"));
     }
     Ok(PullReport {
         source: request.source.to_string(),
@@ -38,5 +45,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<PullReport,
         fetched_bytes: pulled.fetched,
         kept_bytes: pulled.kept,
         signatures: pulled.signatures,
+        signatures_unknown: pulled.unknown.map(|error| error.to_string()),
+        left_behind: pulled.left,
     })
 }

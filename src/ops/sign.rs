@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::{
     checksum::write,
-    payload::failure,
     signing::{self, SigningRequest},
+    source_failure::source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
@@ -127,7 +127,7 @@ fn image(
     keys: &[SigningKey],
     observer: &mut dyn Observer,
 ) -> Result<SignReport, Failure> {
-    let failed = |e| failure(target, anyhow::Error::new(e));
+    let failed = |e| source_failure(target, anyhow::Error::new(e));
     let image = Signable::open(dir, wanted.clone(), target.to_string()).map_err(failed)?;
     observer.phase(&format!("check      image {target}"), image.bytes());
     image.check(&mut |bytes| observer.advance(bytes)).map_err(failed)?;

@@ -47,7 +47,8 @@ pub fn run(request: &DiskRequest, full: bool, observer: &mut dyn Observer) -> Re
     };
     let is_good = |(seen, facts): &(Seen, SystemFacts)| seen.all_problems(facts).is_empty();
     let ((seen, facts), writer) = reading::settled(&disk, look, is_good)?;
-    Ok(report(Seen { writer, ..seen }, facts))
+    let not_believed = super::boot_words()?.not_believed.map(|doubt| doubt.to_string());
+    Ok(report(Seen { writer, not_believed, ..seen }, facts))
 }
 
 pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -> StatusReport {
@@ -57,15 +58,17 @@ pub(super) fn status(disk: &Disk, facts: SystemFacts, writer: Option<&Writer>) -
 fn see(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> Seen {
     let (problems, notes) = copies::problems(disk, facts, writer);
     let clones = Clones::look(disk, &facts.gpt);
+    let (boot_chain, bootloaders) = probe::boot_chain_and_loaders(disk, &facts.gpt);
     Seen {
         disk: disk.identity().clone(),
         bytes: disk.size(),
-        boot_chain: probe::boot_chain(disk, &facts.gpt),
-        bootloaders: probe::bootloaders(disk, &facts.gpt),
+        boot_chain,
+        bootloaders,
         problems: [problems, clones.problems()].concat(),
         notes: notes.into_iter().chain(clones.note()).collect(),
         detach: clones.detach(),
         writer: writer.cloned(),
+        not_believed: None,
     }
 }
 
@@ -85,6 +88,8 @@ pub struct Seen {
     pub detach: Option<String>,
     /// Who writes to the disk meanwhile.
     pub writer: Option<Writer>,
+    /// Why it is not known which slot runs, although the firmware has a variable that says so. Nothing is wrong with the disk.
+    pub not_believed: Option<String>,
 }
 
 impl Seen {
@@ -98,16 +103,18 @@ impl Seen {
 }
 
 pub fn report(seen: Seen, facts: SystemFacts) -> StatusReport {
-    let problems = seen.all_problems(&facts);
-    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, detach, writer, .. } = seen;
+    let mut problems = seen.all_problems(&facts);
+    let Seen { disk, bytes, boot_chain, bootloaders, mut notes, detach, writer, not_believed, .. } = seen;
     // It runs, so that is over.
     let over = refused(&facts).filter(|(slot, _)| facts.running.slot() == Some(*slot));
     notes.extend(over.map(|(_, text)| format!("at an earlier boot {text}")));
     let chain_damaged = !boot_chain.problems().is_empty();
     let beside =
         Beside { disk: &disk.path, detach, chain_damaged, problems: !problems.is_empty(), writer: writer.as_ref() };
+    let next_step = next_step(&facts, &beside);
+    problems.extend(not_believed);
     StatusReport {
-        next_step: next_step(&facts, &beside),
+        next_step,
         last_trial: last_trial(&facts, &disk.path),
         trial_failure: trial_failure(&facts).cloned(),
         disk,
@@ -138,6 +145,7 @@ fn slot_status(facts: &SystemFacts, s: Slot) -> SlotStatus {
         since: facts.env.as_ref().and_then(|env| env.since[s]).map(utc),
         version: slot.manifest.as_ref().and_then(|m| m.version.clone()),
         epoch: slot.manifest.as_ref().map_or(0, |m| m.epoch),
+        signed_by: slot.manifest.as_ref().map(|m| m.signed_by.clone()).unwrap_or_default(),
         payload: slot.manifest.as_ref().map(|m| m.payload_digest()),
         marker: slot.marker.clone(),
         verifies: slot.verifies,

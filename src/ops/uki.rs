@@ -18,7 +18,7 @@ use slipway_core::{
     },
     kernel::{
         arch::Arch,
-        cmdline::{self, Cmdline},
+        cmdline::{self, Cmdline, QuoteError, check_characters},
         platform::Platform,
     },
     payload::{
@@ -33,6 +33,7 @@ use super::{
     PcrRequest, SourceRequest,
     efi_signer::{self, EfiSigner, EfiSignerRequest},
     payload::{self, Payload},
+    source_failure::source_failure,
 };
 use crate::{
     error::{Failure, OrFail as _},
@@ -165,7 +166,7 @@ pub fn make(
     let cmdline = cmdline(from, facts).or_fail(FailureKind::Input)?.to_string();
     observer.phase(&format!("read       payload {named}"), listed.iter().map(|file| file.size).sum());
     let [kernel, initramfs, os_release] =
-        read(source, listed, observer).map_err(|error| payload::failure(named, error))?;
+        read(source, listed, observer).map_err(|error| source_failure(named, error))?;
     let public = pcr.as_ref().map(|(_, key)| pem("PUBLIC KEY", &public_key_info(key.public_key().bytes())));
     let mut parts = Parts {
         os_release: os_release.as_deref(),
@@ -259,6 +260,7 @@ fn cmdline(from: &Recipe, facts: &PayloadFacts) -> Result<Cmdline, Refusal> {
         }
     };
     cmdline.begin_with("panic", "10");
+    check_characters(&cmdline.to_string()).map_err(QuoteError::from)?;
     Ok(cmdline)
 }
 

@@ -7,7 +7,10 @@ use slipway_core::{
     digest::Sha256,
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs},
-    plan::{self, Plan, Refusals, RequestBase, RunsFrom, SystemFacts, UpgradeRequest, bootloader::RenewalRequest},
+    plan::{
+        self, Asked, Plan, Refusals, RequestBase, RunsFrom, Step, SystemFacts, UpgradeRequest,
+        bootloader::RenewalRequest,
+    },
     rate::ByteRate,
     report::{ChangeReport, Observer},
 };
@@ -146,6 +149,30 @@ impl Change for Upgrade<'_> {
     }
 }
 
+/// The plan of an upgrade that finds both slots undamaged, without reading all of them.
+pub fn if_undamaged(
+    request: &Request,
+    payload: &PayloadFacts,
+    firmware: &[String],
+    system: &SystemFacts,
+) -> Result<Plan, Refusals> {
+    let mut system = system.clone();
+    for slot in Slot::BOTH {
+        system.slots[slot].whole.get_or_insert(Ok(()));
+    }
+    let base = RequestBase { disk: String::new(), now: 0, asked: Asked::default() };
+    Upgrade { request, payload, firmware, renewal: None, dry_run: true }.decide(&base, &system)
+}
+
+/// Whether the payload is written, and so compared on its way, whatever more is found in the slots: damage only makes a
+/// plan write that would not. One that is refused may be found otherwise later.
+fn is_written(request: &Request, payload: &PayloadFacts, firmware: &[String], system: &SystemFacts) -> bool {
+    let writes = |plan: Plan| plan.steps.iter().any(|step| matches!(step, Step::WriteVolume { .. }));
+    let digest = payload.manifest().payload_digest();
+    let is_claimed = || Slot::BOTH.into_iter().any(|slot| system.slots[slot].payload() == Some(digest));
+    if_undamaged(request, payload, firmware, system).map_or_else(|_| !is_claimed(), writes)
+}
+
 pub fn run(
     disk: &DiskRequest,
     request: &Request,
@@ -175,8 +202,9 @@ pub fn onto(
     let source = payload::open(&request.source, request.arch)?;
     // A bad payload cannot harm the kept slot, so its files are compared while they are written, not read twice.
     let policy = ChecksumPolicy::of(request.source.strict);
-    let payload = source.look(policy, Inspection::Declared, installed.limiter(), observer)?;
     let firmware = device::firmware_kernel_args();
+    let is_written = |payload: &PayloadFacts| is_written(request, payload, &firmware, &installed.system);
+    let payload = source.look_until(policy, Inspection::Declared, is_written, installed.limiter(), observer)?;
     let renews = !request.keep_bootloader && request.afterwards != Afterwards::Staged;
     let renewal =
         renews.then(|| bootloader::on_the_way(request.arch, request.efi_loader, disk.identity(), observer)).flatten();

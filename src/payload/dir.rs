@@ -6,6 +6,7 @@ use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
@@ -105,10 +106,11 @@ impl DirSource {
             self.read_all(&mut found, [&name.to_owned()], &mut |_| ())?;
         }
         let (sums, signatures) = (found.small(SHA256SUMS)?, found.small(SHA256SUMS_SIG)?);
+        let signed: Arc<[u8]> = sums.unwrap_or_default().into();
         let attached = |(n, signature): (usize, Vec<u8>)| Attached {
             place: format!("{SHA256SUMS_SIG}, signature {}", n + 1),
             form: Form::Sums,
-            signed: sums.unwrap_or_default().to_vec(),
+            signed: signed.clone(),
             signature,
             validity: None,
         };
@@ -116,10 +118,11 @@ impl DirSource {
             (Some(_), Some(text)) => one_by_one(text).into_iter().enumerate().map(attached).collect(),
             _ => vec![],
         };
+
         let place = self.source().to_string();
         let looked_for = self.dir.join(SHA256SUMS_SIG).display().to_string();
         self.kept.extend(found.files);
-        Ok(Evidence { place, images: vec![], looked_for, signatures })
+        Ok(Evidence { place, images: vec![], looked_for, signatures, faults: vec![], unanswered: None })
     }
 
     /// SHA256SUMS as [`Self::evidence`] has read it.

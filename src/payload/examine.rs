@@ -12,6 +12,7 @@ use slipway_core::{
     digest::{self, Sha256, SumsError},
     kernel::{
         arch::Arch,
+        cmdline::{ControlCharacter, check_characters},
         placeholder::{self, PlaceholderError},
     },
     payload::{
@@ -46,6 +47,8 @@ pub enum PayloadError {
     WrongContent { path: PathBuf, why: &'static str },
     #[error("{path}: kernel arguments, {source}", path = path.display())]
     Placeholder { path: PathBuf, source: PlaceholderError },
+    #[error("{path}: {source}", path = path.display())]
+    Control { path: PathBuf, source: ControlCharacter },
     #[error("{path}: {why}", path = path.display())]
     Unbootable { path: PathBuf, why: Unbootable },
     #[error("{path}: {source}", path = path.display())]
@@ -283,6 +286,7 @@ impl Found {
 
     fn settles<'t>(&self, name: &str, cmdline: &'t str) -> Result<&'t str, PayloadError> {
         let wrong = |source| PayloadError::Placeholder { path: self.place.join(name), source };
+        check_characters(cmdline).map_err(|source| PayloadError::Control { path: self.place.join(name), source })?;
         placeholder::check(cmdline).map_err(wrong).map(|()| cmdline.trim())
     }
 

@@ -57,7 +57,7 @@ impl Source {
     pub fn evidence(&mut self) -> anyhow::Result<Evidence> {
         match self {
             Source::Dir(dir) => Ok(dir.evidence()?),
-            Source::Image(image) => Ok(image.evidence()?),
+            Source::Image(image) => Ok(image.evidence()),
         }
     }
 

@@ -1,15 +1,13 @@
 //! The boot loaders: those on a disk, and those that the installer ships.
 
 use super::{
-    boot_chain,
+    chain::{Digests, boot_chain_by},
     error::{ProbeError, read},
-    system::slot_volume,
 };
 use crate::{
     bootloader::{BiosAssets, Loaders, info},
     device::BlockIo,
     fat::{FatVolume, ReadError},
-    transfer::read_back_digest,
 };
 use slipway_core::{
     boot::{
@@ -33,11 +31,11 @@ use slipway_core::{
     plan::{
         BiosFacts, GptFacts,
         bootloader::{
-            BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, Offered, RenewalRequest,
-            boots_under_bios,
+            BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, KernelLook, Offered,
+            RenewalRequest, boots_under_bios,
         },
     },
-    report::{BiosImage, Bootloaders},
+    report::{BiosImage, Bootloaders, ChainCheck},
     units::{Extent, MIB, SectorSize},
 };
 
@@ -53,49 +51,75 @@ pub fn fat_map(disk: &dyn BlockIo, esp: Extent, paths: &[&str]) -> Result<FatMap
 /// What starts a disk, as far as `request` asks.
 pub fn bootloader(disk: &dyn BlockIo, gpt: &GptFacts, request: &RenewalRequest) -> BootloaderFacts {
     let (esp, path) = (gpt.part(Part::Esp), request.path());
-    let volume = FatVolume::open(disk, esp);
-    let small = |path: &str| -> Result<Option<Vec<u8>>, String> {
-        let volume = volume.as_ref().map_err(ToString::to_string)?;
-        volume.read_small(path, MAX_IMAGE_BYTES).map_err(|e: ReadError| e.to_string())
+    let mut digests = Digests::default();
+    let volume = FatVolume::open(disk, esp).map_err(|e| e.to_string());
+    let efi = match volume.as_ref().map(|volume| image(volume, &path, &mut digests)) {
+        Ok(Ok(found)) => found.map(|(sha256, image)| EfiFound { sha256: Some(sha256), image }),
+        Ok(Err(_)) | Err(_) => Some(EfiFound { sha256: None, image: BootImage::default() }),
     };
-    let efi = match small(&path) {
-        Ok(found) => found.map(|bytes| EfiFound { sha256: Some(Sha256::of(&bytes)), image: BootImage::of(&bytes) }),
-        Err(_) => Some(EfiFound { sha256: None, image: BootImage::default() }),
-    };
-    let list =
-        small(CHAIN).and_then(|found| found.map(|bytes| Chain::parse(&bytes).map_err(|e| e.to_string())).transpose());
+    let is_there =
+        |arch: &Arch| volume.as_ref().is_ok_and(|volume| volume.find(&arch.efi_path()).is_ok_and(|f| f.is_some()));
+    let other = if efi.is_none() { Arch::ALL.into_iter().find(is_there) } else { None };
+    let list = volume.and_then(|volume| {
+        let found = volume.read_small(CHAIN, MAX_IMAGE_BYTES).map_err(|e| e.to_string())?;
+        found.map(|bytes| Chain::parse(&bytes).map_err(|e| e.to_string())).transpose()
+    });
     let core_bytes = request.offered.bios.as_ref().map(|offered| offered.halves[0].core.size);
-    let bios = core_bytes
-        .and_then(|bytes| bios_found(disk, gpt.part(Part::Bios), bytes, list.as_ref().ok().and_then(Option::as_ref)));
-    let mut damage = boot_chain(disk, gpt).problems();
+    let listed = list.as_ref().ok().and_then(Option::as_ref);
+    let bios = core_bytes.and_then(|bytes| bios_found(disk, gpt.part(Part::Bios), bytes, listed, &mut digests));
+    let mut damage = boot_chain_by(disk, gpt, &mut digests).problems();
     damage.iter_mut().for_each(|problem| *problem = problem.trim_start_matches("boot chain: ").to_owned());
     let esp = fat_map(disk, esp, &[&path, CHAIN]).map_err(|e| e.to_string());
-    BootloaderFacts { esp, efi, list, bios, kernels: PerSlot::new(|slot| stub_lack(disk, gpt, slot)), damage }
+    BootloaderFacts { esp, efi, other, list, bios, kernels: PerSlot::new(|slot| kernel(disk, gpt, slot)), damage }
 }
 
-// None of a slot without a kernel, or that starts by a unified kernel image.
-fn stub_lack(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Option<StubLack> {
-    let volume = slot_volume(disk, gpt, slot).ok()?;
-    if volume.find(UKI).ok()?.is_some() {
-        return None;
+fn image(volume: &FatVolume, path: &str, digests: &mut Digests) -> Result<Option<(Sha256, BootImage)>, ReadError> {
+    let Some((file, bytes)) = volume.read_found(path, MAX_IMAGE_BYTES)? else { return Ok(None) };
+    let digest = Sha256::of(&bytes);
+    digests.know(file.extents, digest);
+    Ok(Some((digest, BootImage::of(&bytes))))
+}
+
+// Nothing keeps it from a slot without a file system or a kernel, which nothing starts, nor from a unified kernel image.
+fn kernel(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> KernelLook {
+    let volume = match FatVolume::open(disk, gpt.part(slot.into())) {
+        Ok(volume) => volume,
+        Err(ReadError::NotFat32 { .. }) => return Ok(None),
+        Err(e) => return Err(e.to_string()),
+    };
+    let find = |name| volume.find(name).map_err(|e| format!("{name}: {e}"));
+    if find(UKI)?.is_some() {
+        return Ok(None);
     }
-    let first = *volume.find(KERNEL).ok()??.extents.first()?;
+    let Some(first) = find(KERNEL)?.and_then(|file| file.extents.first().copied()) else { return Ok(None) };
     let mut head = vec![0; first.len.min(HEAD_BYTES) as usize];
-    read(disk, first.offset, &mut head).ok()?;
-    StubLack::of(&head)
+    read(disk, first.offset, &mut head).map_err(|e| format!("{KERNEL}: {e}"))?;
+    Ok(StubLack::of(&head))
 }
 
 /// What starts a disk, whatever is shipped.
 pub fn bootloaders(disk: &dyn BlockIo, gpt: &GptFacts) -> Bootloaders {
+    bootloaders_by(disk, gpt, &mut Digests::default())
+}
+
+fn bootloaders_by(disk: &dyn BlockIo, gpt: &GptFacts, digests: &mut Digests) -> Bootloaders {
     let volume = FatVolume::open(disk, gpt.part(Part::Esp)).ok();
-    let small = |path: &str| volume.as_ref()?.read_small(path, MAX_IMAGE_BYTES).ok()?;
-    let uefi = Arch::ALL.iter().find_map(|arch| small(&arch.efi_path()));
-    let list = small(CHAIN).and_then(|bytes| Chain::parse(&bytes).ok());
+    let mut find = |arch: &Arch| image(volume.as_ref()?, &arch.efi_path(), digests).ok()?;
+    let uefi = Arch::ALL.iter().find_map(&mut find);
+    let list = volume.as_ref().and_then(|volume| volume.read_small(CHAIN, MAX_IMAGE_BYTES).ok()?);
+    let list = list.and_then(|bytes| Chain::parse(&bytes).ok());
     let bios = boot_code(disk, gpt.part(Part::Bios), list.as_ref());
     Bootloaders {
-        uefi: uefi.map(|bytes| BootImage::of(&bytes)),
+        uefi: uefi.map(|(_, image)| image),
         bios: bios.map(|found| BiosImage { epoch: found.epoch, half: found.half.map(|half| half as u8 + 1) }),
     }
+}
+
+/// Both in one look: whether the boot chain is what the list says, and what starts the disk.
+pub fn boot_chain_and_loaders(disk: &dyn BlockIo, gpt: &GptFacts) -> (ChainCheck, Bootloaders) {
+    let mut digests = Digests::default();
+    let bootloaders = bootloaders_by(disk, gpt, &mut digests);
+    (boot_chain_by(disk, gpt, &mut digests), bootloaders)
 }
 
 struct BootCode {
@@ -119,9 +143,15 @@ fn boot_code(disk: &dyn BlockIo, part: Extent, list: Option<&Chain>) -> Option<B
     })
 }
 
-fn bios_found(disk: &dyn BlockIo, part: Extent, core_bytes: u64, list: Option<&Chain>) -> Option<BiosFound> {
+fn bios_found(
+    disk: &dyn BlockIo,
+    part: Extent,
+    core_bytes: u64,
+    list: Option<&Chain>,
+    digests: &mut Digests,
+) -> Option<BiosFound> {
     let BootCode { sha256, half, epoch } = boot_code(disk, part, list)?;
-    let core = |half: Extent| read_back_digest(disk, &[Extent { len: core_bytes, ..half }], &mut |_| ()).ok();
+    let core = |half: Extent| digests.of(disk, &[Extent { len: core_bytes, ..half }]).ok();
     Some(BiosFound { boot_code: sha256, half, cores: bios::halves(part).map(core), epoch })
 }
 

@@ -4,7 +4,7 @@ use super::error::{ProbeError, read};
 use crate::{
     device::BlockIo,
     fat::{FatVolume, ReadError},
-    transfer::read_back_digest,
+    transfer::{StreamError, read_back_digest},
 };
 use slipway_core::{
     digest::Sha256,
@@ -19,8 +19,33 @@ use slipway_core::{
     units::{Extent, MIB},
 };
 
+/// Digests of what was read of a disk in one look, so that nothing is read twice in it.
+#[derive(Default)]
+pub struct Digests(Vec<(Vec<Extent>, Sha256)>);
+
+impl Digests {
+    /// What lies there was read, by whoever needs more of it than its digest.
+    pub fn know(&mut self, extents: Vec<Extent>, digest: Sha256) {
+        self.0.push((extents, digest));
+    }
+
+    pub fn of(&mut self, disk: &dyn BlockIo, extents: &[Extent]) -> Result<Sha256, StreamError> {
+        if let Some((_, known)) = self.0.iter().find(|(known, _)| known == extents) {
+            return Ok(*known);
+        }
+        let digest = read_back_digest(disk, extents, &mut |_| ())?;
+        self.know(extents.to_vec(), digest);
+        Ok(digest)
+    }
+}
+
 /// Compare every link of the boot chain with the list on the ESP. One that cannot be read hides none of the others.
 pub fn boot_chain(disk: &dyn BlockIo, gpt: &GptFacts) -> ChainCheck {
+    boot_chain_by(disk, gpt, &mut Digests::default())
+}
+
+/// The same, after some of it was read.
+pub fn boot_chain_by(disk: &dyn BlockIo, gpt: &GptFacts, digests: &mut Digests) -> ChainCheck {
     let esp = gpt.part(Part::Esp);
     let unusable = |why: String| ChainCheck { recorded: true, errors: vec![why], ..ChainCheck::default() };
     let fat = |source| unusable(ProbeError::Fat { part: Part::Esp, source }.to_string());
@@ -39,7 +64,7 @@ pub fn boot_chain(disk: &dyn BlockIo, gpt: &GptFacts) -> ChainCheck {
     };
     let mut check = ChainCheck { recorded: true, ..ChainCheck::default() };
     for alternatives in links.links() {
-        let looked: Vec<_> = alternatives.iter().map(|row| look_at(disk, &volume, gpt, row)).collect();
+        let looked: Vec<_> = alternatives.iter().map(|row| look_at(disk, &volume, gpt, row, digests)).collect();
         let good = looked.iter().flatten().find(|check| check.state == FileState::Good);
         match (good, looked.first()) {
             (Some(link), _) | (None, Some(Ok(link))) => check.links.push(link.clone()),
@@ -55,10 +80,11 @@ fn look_at(
     volume: &FatVolume,
     gpt: &GptFacts,
     (link, expected): &(Link, Sha256),
+    digests: &mut Digests,
 ) -> Result<FileCheck, String> {
     let about = |why: String| format!("{link}: {why}");
     let Some(extents) = place(disk, volume, gpt, link).map_err(about)? else { return Ok(missing(link, *expected)) };
-    let actual = read_back_digest(disk, &extents, &mut |_| ()).map_err(|e| about(e.to_string()))?;
+    let actual = digests.of(disk, &extents).map_err(|e| about(e.to_string()))?;
     Ok(compared(link, &extents, *expected, actual))
 }
 

@@ -11,7 +11,7 @@ mod holding;
 mod partitions;
 mod system;
 
-pub use bootloader::{bootloader, bootloaders, fat_map, offered};
+pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
 pub use chain::{boot_chain, drive_record};
 pub use clones::{DisksWith, clones, disks_with};
 pub use content::{asset_facts, disk_facts};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::{
+    bootloader::bootloaders,
     error::{ProbeError, read},
     gpt::gpt,
 };
@@ -15,6 +16,7 @@ use crate::{
 };
 use slipway_core::{
     boot::{
+        efi_loader::EfiLoader,
         env::{BootEnv, MARKER, Marker, PATHS},
         env_block::SECTOR_BLOCK_BYTES,
         history::{HISTORY, History, RECORDS},
@@ -28,7 +30,10 @@ use slipway_core::{
         layout::{META_BYTES, Part},
         meta::Meta,
     },
-    payload::manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS},
+    payload::{
+        lists::Lists,
+        manifest::{BOOT_SHA256, MANIFEST, Manifest, SHA256SUMS, UKI},
+    },
     plan::{GptFacts, SlotFacts, SystemFacts, VolumeHolds},
     report::{FileCheck, FileState},
     units::{Extent, MIB},
@@ -39,18 +44,18 @@ use slipway_core::{
 /// Of what there are two copies of, one that cannot be read counts as lost, as it does for GRUB. What no plan needs
 /// may be unreadable, too. [`SystemFacts::unreadable`] names it all.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
-    look(disk, cmdline, &|extent, slot| slot_facts(disk, extent, slot, None))
+    look(disk, cmdline, &|gpt, slot| slot_facts(disk, gpt, slot, None))
 }
 
 /// Look once more at all but the content of large files, which is taken from the first look.
 pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
-    look(disk, cmdline, &|extent, slot| slot_facts(disk, extent, slot, Some(&before.slots[slot])))
+    look(disk, cmdline, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))
 }
 
 fn look(
     disk: &dyn BlockIo,
     cmdline: &str,
-    slot: &dyn Fn(Extent, Slot) -> SlotFacts,
+    slot: &dyn Fn(&GptFacts, Slot) -> SlotFacts,
 ) -> Result<SystemFacts, ProbeError> {
     let gpt = gpt(disk)?;
     let mut unreadable = Vec::new();
@@ -62,7 +67,7 @@ fn look(
     let ([first, second], history) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
-    let slots = PerSlot::new(|s| slot(gpt.part(s.into()), s));
+    let slots = PerSlot::new(|s| slot(&gpt, s));
     let views = PerSlot::new(|s| SlotView { verifies: slots[s].verifies, marker: slots[s].marker.clone() });
     let next = next_boot(env.as_ref(), &views);
     let (meta, lost) = meta_of(disk, gpt.part(Part::Meta));
@@ -210,8 +215,8 @@ fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64>
 }
 
 // `known` is what was found out about the content of large files before.
-fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot, known: Option<&SlotFacts>) -> SlotFacts {
-    let volume = match FatVolume::open(disk, extent) {
+fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&SlotFacts>) -> SlotFacts {
+    let volume = match FatVolume::open(disk, gpt.part(slot.into())) {
         Ok(volume) => volume,
         Err(e) => {
             let why = if matches!(e, ReadError::Io { .. }) { e.to_string() } else { "no file system".to_owned() };
@@ -219,8 +224,11 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot, known: Option<&Slo
         }
     };
     let small = |name| volume.read_small(name, MIB).ok().flatten();
+    let (manifest, later) = manifest(&volume);
     let found = SlotFacts {
-        manifest: manifest(&volume),
+        manifest,
+        later,
+        listed: small(SHA256SUMS).and_then(|bytes| Sums::parse(&bytes).ok()),
         marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
         marker_at: one_sector(disk, &volume, MARKER),
         ..SlotFacts::default()
@@ -232,18 +240,48 @@ fn slot_facts(disk: &dyn BlockIo, extent: Extent, slot: Slot, known: Option<&Slo
         Ok(checks) => checks.iter().find(|c| c.state != FileState::Good).map(|c| format!("{}: {}", c.name, c.state)),
         Err(e) => Some(e.to_string()),
     };
-    SlotFacts { verifies: problem.is_none(), boot_problem: problem, ..found }
+    if problem.is_some() {
+        return SlotFacts { verifies: false, boot_problem: problem, ..found };
+    }
+    let own = || bootloaders(disk, gpt).uefi.is_some_and(|image| image.loader == Some(EfiLoader::Slipway));
+    match unlisted_uki(&volume) {
+        // GRUB does not look for it.
+        Some(why) => SlotFacts { verifies: !own(), boot_problem: Some(why), ..found },
+        None => SlotFacts { verifies: true, boot_problem: disputed(&volume, &found), ..found },
+    }
+}
+
+// What the boot loader would start, and the installer has not written.
+fn disputed(volume: &FatVolume, found: &SlotFacts) -> Option<String> {
+    let boot = boot_list(volume)?;
+    let names: Vec<String> = boot.0.keys().cloned().collect();
+    let lists = Lists { sums: found.listed.clone()?.0, boot: Some(boot), manifest: found.manifest.clone() };
+    let name = names.into_iter().find(|name| lists.dispute(name))?;
+    Some(format!("{name}: {}", FileState::Disputed))
+}
+
+fn boot_list(volume: &FatVolume) -> Option<Sums> {
+    let bytes = volume.read_small(BOOT_SHA256, MIB).ok().flatten()?;
+    Sums::parse(&bytes).ok()
+}
+
+// Slipway's loader starts it before all else, whatever slot.cfg says, and refuses the slot if boot.sha256 does not list it.
+fn unlisted_uki(volume: &FatVolume) -> Option<String> {
+    volume.find(UKI).ok()??;
+    let is_listed = |list: Sums| list.0.contains_key(UKI);
+    (!boot_list(volume).is_some_and(is_listed))
+        .then(|| format!("{UKI}: {BOOT_SHA256} does not list it, and Slipway's loader starts nothing else where it is"))
 }
 
 // Only one that is what SHA256SUMS says: what is in it decides what an upgrade keeps and refuses, and a disk may return
 // a wrong bit.
-fn manifest(volume: &FatVolume) -> Option<Manifest> {
+fn manifest(volume: &FatVolume) -> (Option<Manifest>, Vec<String>) {
     let small = |name| volume.read_small(name, MIB).ok().flatten();
-    let bytes = small(MANIFEST)?;
+    let Some(bytes) = small(MANIFEST) else { return (None, vec![]) };
     // A list that cannot be read says nothing against it.
-    let Some(sums) = small(SHA256SUMS) else { return Manifest::of_slot(&bytes).ok() };
-    let sums = Sums::parse(&sums).ok()?;
-    (sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes))).then(|| Manifest::of_slot(&bytes).ok()).flatten()
+    let is_listed =
+        |sums: Vec<u8>| Sums::parse(&sums).is_ok_and(|sums| sums.0.get(MANIFEST) == Some(&Sha256::of(&bytes)));
+    if small(SHA256SUMS).is_none_or(is_listed) { Manifest::of_slot(&bytes) } else { (None, vec![]) }
 }
 
 /// Compare every file of a slot with its SHA256SUMS. Reports files that SHA256SUMS does not list, except for itself and
@@ -257,8 +295,12 @@ pub fn check_slot(
     let part = Part::from(slot);
     let volume = slot_volume(disk, gpt, slot)?;
     let files = volume.root_files().map_err(|source| ProbeError::Fat { part, source })?;
+    let names: Vec<String> = files.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
     let mut checks = check_files(disk, &volume, part, SHA256SUMS, progress)?;
-    let known = |name: &str| name == SHA256SUMS || name == MARKER || checks.iter().any(|c| c.name == name);
+    let known = |name: &str| {
+        let is = |other: &str| other.eq_ignore_ascii_case(name);
+        is(SHA256SUMS) || is(MARKER) || checks.iter().any(|c| is(&c.name))
+    };
     let unlisted: Vec<_> = files.into_iter().filter(|(name, _)| !known(name)).collect();
     checks.extend(unlisted.into_iter().map(|(name, size)| FileCheck {
         name,
@@ -268,6 +310,24 @@ pub fn check_slot(
         actual: None,
         offset: None,
     }));
+    let lists = Lists {
+        sums: checks.iter().filter_map(|c| Some((c.name.clone(), c.expected?))).collect(),
+        boot: boot_list(&volume),
+        manifest: manifest(&volume).0,
+    };
+    let uki = volume.find(UKI).ok().flatten().map(|file| file.name);
+    for check in checks.iter_mut().filter(|c| matches!(c.state, FileState::Good | FileState::Unlisted)) {
+        // Firmware finds a file by its short name, too.
+        let is_uki = uki.as_ref().is_some_and(|uki| *uki == check.name && !uki.eq_ignore_ascii_case(UKI));
+        // Of two by one name nobody knows which one it takes.
+        let is_twice = names.iter().filter(|name| check.name.eq_ignore_ascii_case(name)).count() > 1;
+        if is_uki || is_twice || lists.dispute(&check.name) {
+            check.state = FileState::Disputed;
+        }
+    }
+    let lost = lists.left_out().into_iter().filter(|name| !checks.iter().any(|c| c.name.eq_ignore_ascii_case(name)));
+    let lost: Vec<_> = lost.map(|name| missing(name, None)).collect();
+    checks.extend(lost);
     Ok(checks)
 }
 
@@ -277,19 +337,27 @@ pub fn slot_bytes(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot) -> u64 {
     files.unwrap_or_default().iter().map(|(_, size)| size).sum()
 }
 
-/// [`check_slot`] for a plan: the first file that is not good is the error. Returns the names of files that SHA256SUMS
-/// does not list: nothing uses them, so they do no harm.
+/// A slot in which every file is what SHA256SUMS says.
+pub struct Whole {
+    pub listed: Sums,
+    /// Names of files that SHA256SUMS does not list: nothing uses them, so they do no harm.
+    pub unlisted: Vec<String>,
+}
+
+/// [`check_slot`] for a plan: the first file that is not good is the error.
 pub fn slot_is_whole(
     disk: &dyn BlockIo,
     gpt: &GptFacts,
     slot: Slot,
     progress: &mut dyn FnMut(u64),
-) -> Result<Vec<String>, String> {
+) -> Result<Whole, String> {
     let checks = check_slot(disk, gpt, slot, progress).map_err(|e| e.to_string())?;
-    match checks.iter().find(|c| c.state.is_damage()) {
-        None => Ok(checks.into_iter().filter(|c| c.state == FileState::Unlisted).map(|c| c.name).collect()),
-        Some(bad) => Err(format!("{}: {}", bad.name, bad.state)),
+    if let Some(bad) = checks.iter().find(|c| c.state.is_damage()) {
+        return Err(format!("{}: {}", bad.name, bad.state));
     }
+    let listed = Sums(checks.iter().filter_map(|c| Some((c.name.clone(), c.expected?))).collect());
+    let unlisted = checks.into_iter().filter(|c| c.state == FileState::Unlisted).map(|c| c.name).collect();
+    Ok(Whole { listed, unlisted })
 }
 
 /// Read every file that `list` names back from the disk, and compare its digest.
@@ -315,6 +383,10 @@ pub fn check_files(
     Ok(checks)
 }
 
+fn missing(name: String, expected: Option<Sha256>) -> FileCheck {
+    FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None }
+}
+
 fn check_file(
     disk: &dyn BlockIo,
     part: Part,
@@ -324,8 +396,7 @@ fn check_file(
     progress: &mut dyn FnMut(u64),
 ) -> Result<FileCheck, ProbeError> {
     let Some(file) = file else {
-        let expected = Some(expected);
-        return Ok(FileCheck { name, state: FileState::Missing, size: None, expected, actual: None, offset: None });
+        return Ok(missing(name, Some(expected)));
     };
     let actual = read_back_digest(disk, &file.extents, progress).map_err(|source| ProbeError::Stream {
         part,

@@ -13,6 +13,9 @@ use super::{
     simple_signing::Claim,
 };
 
+// That are told: others can put thousands beside an image.
+const MAX_FAULTS: usize = 16;
+
 /// What is demanded of a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
@@ -48,7 +51,7 @@ pub enum TrustError {
 /// Who has signed a payload, one entry for each key; an error if that is not enough.
 pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>, TrustError> {
     let (place, by) = (evidence.place.clone(), demanded.by.clone());
-    if evidence.signatures.is_empty() {
+    if evidence.signatures.is_empty() && evidence.faults.is_empty() {
         return Err(TrustError::Missing { place, by, looked_for: evidence.looked_for.clone() });
     }
     let (mut signers, mut faults) = (Vec::<Signer>::new(), Vec::new());
@@ -63,6 +66,11 @@ pub fn check(demanded: &Requirement, evidence: &Evidence) -> Result<Vec<Signer>,
             Err(why) => faults.push(format!("{}: {why}", signature.place)),
         }
     }
+    if let Some(more) = faults.len().checked_sub(MAX_FAULTS).filter(|more| *more > 0) {
+        faults.truncate(MAX_FAULTS);
+        faults.push(format!("and {more} more signatures that do not count"));
+    }
+    faults.extend(evidence.faults.iter().cloned());
     match signers.len() {
         have if have >= demanded.threshold => Ok(signers),
         0 => Err(TrustError::Invalid { place, by, faults }),
@@ -96,7 +104,7 @@ fn in_time<'k>(makers: Vec<&'k PublicKey>, found: &Attached, now: u64) -> Result
     if let Some(why) = found.validity.and_then(|validity| validity.problem(now)) {
         return Err(why);
     }
-    let problem = |key: &&PublicKey| key.validity.and_then(|validity| validity.problem(now));
+    let problem = |key: &&PublicKey| key.problem(now);
     match makers.iter().find_map(problem) {
         Some(why) if makers.iter().all(|key| problem(key).is_some()) => Err(why),
         _ => Ok(makers.into_iter().filter(|key| problem(key).is_none()).collect()),
@@ -114,15 +122,13 @@ fn said(evidence: &Evidence, found: &Attached) -> Result<(Sha256, Option<String>
 }
 
 /// The signatures that are there, whether or not any of these keys made them: nothing is demanded.
-pub fn found(keys: &[PublicKey], evidence: &Evidence) -> Vec<FoundSignature> {
+pub fn found(keys: &[PublicKey], now: u64, evidence: &Evidence) -> Vec<FoundSignature> {
     let one = |found: &Attached| {
-        let makers = keys.iter().filter(|key| key.verifies(&found.signed, &found.signature));
-        FoundSignature {
-            place: found.place.clone(),
-            form: found.form.name().to_owned(),
-            made_by: (!keys.is_empty()).then(|| makers.map(|key| key.id).collect()),
-            problem: about_another(evidence, found).or_else(|| said(evidence, found).err()),
-        }
+        let makers: Vec<_> = keys.iter().filter(|key| key.verifies(&found.signed, &found.signature)).collect();
+        let made_by = (!keys.is_empty()).then(|| makers.iter().map(|key| key.id).collect());
+        let problem = about_another(evidence, found).or_else(|| said(evidence, found).err());
+        let problem = problem.or_else(|| in_time(makers, found, now).err());
+        FoundSignature { place: found.place.clone(), form: found.form.name().to_owned(), made_by, problem }
     };
     evidence.signatures.iter().map(one).collect()
 }

@@ -1,10 +1,12 @@
 //! What a source has to show for a payload.
 
+use std::sync::Arc;
+
 use super::certificate::Validity;
 use slipway_core::digest::Sha256;
 
 /// The signatures that came with a payload, none of them verified.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Evidence {
     /// The payload, for messages.
     pub place: String,
@@ -13,6 +15,10 @@ pub struct Evidence {
     /// Where signatures were looked for, for messages.
     pub looked_for: String,
     pub signatures: Vec<Attached>,
+    /// What lies there and could not be read, for messages. Others may have put it there: it decides nothing.
+    pub faults: Vec<String>,
+    /// Why it is not known whether there is more: somebody has not answered.
+    pub unanswered: Option<anyhow::Error>,
 }
 
 /// One signature with what it is over.
@@ -22,7 +28,7 @@ pub struct Attached {
     pub place: String,
     pub form: Form,
     /// The bytes that are signed.
-    pub signed: Vec<u8>,
+    pub signed: Arc<[u8]>,
     /// Raw or in base64.
     pub signature: Vec<u8>,
     /// When it counts, if it came with a certificate.

@@ -50,8 +50,8 @@ pub struct PublicKey {
     /// Where it comes from, for people.
     pub name: String,
     pub kind: Kind,
-    /// When it counts, if a certificate says so.
-    pub validity: Option<Validity>,
+    /// When it counts, if certificates say so: in the time of any of them.
+    pub validity: Vec<Validity>,
     // As `ring` takes it: a point, or a sequence of modulus and exponent.
     key: Vec<u8>,
 }
@@ -67,7 +67,7 @@ impl PublicKey {
         let certified = certificates.iter().map(|der| {
             let (key, validity) = certificate::read(der).ok_or(KeyError::Certificate)?;
             let key = Self::from_der(key, name).ok_or(KeyError::Kind)?;
-            Ok(PublicKey { validity: Some(validity), ..key })
+            Ok(PublicKey { validity: vec![validity], ..key })
         });
         let keys = SubjectPublicKeyInfoDer::pem_slice_iter(pem).map(|item| {
             let der = item.map_err(|error| KeyError::Pem(error.to_string()))?;
@@ -93,7 +93,7 @@ impl PublicKey {
             }
             _ => return None,
         };
-        Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, validity: None, key: key.to_vec() })
+        Some(PublicKey { id: Sha256::of(der), name: name.to_owned(), kind, validity: Vec::new(), key: key.to_vec() })
     }
 
     /// Of the two halves of a key: `key` is a point, or for RSA a sequence of modulus and exponent.
@@ -106,6 +106,12 @@ impl PublicKey {
         let bits = [&[0], key].concat();
         let info = [der::wrapped(SEQUENCE, algorithm), der::wrapped(BIT_STRING, &bits)].concat();
         Self::from_der(&der::wrapped(SEQUENCE, &info), name)
+    }
+
+    /// Why it does not count at this time, seconds since 1970 UTC.
+    pub(super) fn problem(&self, now: u64) -> Option<String> {
+        let problems: Option<Vec<_>> = self.validity.iter().map(|validity| validity.problem(now)).collect();
+        problems.and_then(|problems| problems.into_iter().next())
     }
 
     /// Its public half: a point, or for RSA a sequence of modulus and exponent.

@@ -248,6 +248,9 @@ fn systemd_takes_the_units() {
     let [bin, dir] = ["usr/bin", "usr/lib/systemd/system"].map(|name| root.join(name));
     [&bin, &dir].iter().for_each(|path| fs::create_dir_all(path).unwrap());
     fs::copy(env!("CARGO_BIN_EXE_installer"), bin.join("installer")).unwrap();
+    // It only looks whether there is one.
+    fs::create_dir(root.join("bin")).unwrap();
+    fs::copy("/bin/sh", root.join("bin/sh")).unwrap();
     for target in fs::read_dir("/lib/systemd/system").expect("the Debian package systemd is installed") {
         let target = target.unwrap();
         if target.file_name().to_string_lossy().ends_with(".target") {

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod boot_chain;
+mod boot_variable;
 mod clones;
 mod completions;
 mod contract;

@@ -11,28 +11,38 @@ use slipway_test_support::{
 
 use super::health::{VARIABLE, VARIABLES};
 
-const CMDLINES: [(&str, bool); 5] = [
-    ("panic=10 quiet slipway.slot=B slipway.disk=1 slipway.try=1", false),
-    ("quiet slipway.slot=B slipway.disk=1 slipway.try=0", false),
+const LOADER: Option<[u8; 4]> = Some([6, 0, 0, 0]);
+
+/// Command lines, and attributes of the variable if there is one.
+const CMDLINES: [(&str, Option<[u8; 4]>); BOOTS] = [
+    ("panic=10 quiet slipway.slot=B slipway.disk=1 slipway.try=1", None),
+    ("quiet slipway.slot=B slipway.disk=1 slipway.try=0", None),
     // A unified kernel image. Of what its variable says the installer knows the meaning.
-    ("quiet", true),
+    ("quiet", LOADER),
     // Its variables are not mounted, or it is nothing of ours.
-    ("quiet", false),
-    ("", false),
+    ("quiet", None),
+    ("", None),
+    // Left over from an image that did not start, in the same run of the loader.
+    ("quiet slipway.slot=A slipway.disk=1 slipway.try=0", LOADER),
+    // Written by somebody else: the firmware stores it.
+    ("quiet", Some([7, 0, 0, 0])),
 ];
+const BOOTS: usize = 7;
 
 // By the command lines above.
-const GUARD: [bool; 5] = [true, false, true, true, true];
-const CONFIRM: [bool; 5] = [true, false, true, false, false];
-const ON_OUR_DISK: [bool; 5] = [true, true, true, false, false];
+const GUARD: [bool; BOOTS] = [true, false, true, true, true, false, true];
+const CONFIRM: [bool; BOOTS] = [true, false, true, false, false, false, false];
+const ON_OUR_DISK: [bool; BOOTS] = [true, true, true, false, false, true, true];
 
 /// Whether it does its work, by the command lines above. `script` writes to `$LOG` if it does.
-fn works(world: &World, script: &str) -> [bool; 5] {
+fn works(world: &World, script: &str) -> [bool; BOOTS] {
     let (log, cmdline) = (world.path("log"), world.path("cmdline"));
-    CMDLINES.map(|(words, told)| {
+    CMDLINES.map(|(words, attributes)| {
         fs::write(&cmdline, format!("{words}\n")).unwrap();
         let _ = fs::remove_file(&log);
-        let variable = if told { format!("touch {VARIABLES}/{VARIABLE}") } else { "true".to_owned() };
+        fs::write(world.path("told"), attributes.unwrap_or_default()).unwrap();
+        let copy = format!("cp {} {VARIABLES}/{VARIABLE}", world.path("told").display());
+        let variable = attributes.map_or_else(|| "true".to_owned(), |_| copy);
         let around = format!(
             "set -e; mount --bind {} /proc/cmdline; mount -t tmpfs none /sys/firmware; mkdir -p {VARIABLES}; {variable}; \
              set +e; {script}",
@@ -101,7 +111,10 @@ fn units() {
         let text = fs::read_to_string(project().join("assets").join(name)).unwrap();
         let conditions = text.lines().filter(|line| line.starts_with("Condition"));
         let conditions: String = conditions.map(|line| format!(" '{line}'")).collect();
-        let met = format!("systemd-analyze condition{conditions} && touch $LOG; true");
+        // A condition that is a command is in systemd's quotes, where a dollar is doubled.
+        let command =
+            text.lines().find_map(|line| line.strip_prefix("ExecCondition=")).unwrap_or("true").replace("$$", "$");
+        let met = format!("systemd-analyze condition{conditions} && {command} && touch $LOG; true");
         assert_eq!(works(&world, &met), expected, "{name}");
     }
 }

@@ -10,7 +10,7 @@ use slipway_test_support::{
     exit_code::{ENVIRONMENT, INPUT, INSTALL},
     world::{
         Content, Node, Outcome, World, assert_clean_fat, asset, assets, extract, flip, installer, json_of, partition,
-        read_at, refused, tool, write_at,
+        program, read_at, refused, tool, write_at,
     },
 };
 
@@ -324,7 +324,7 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
     let at = partition(&start, "EFI").offset;
     let fat = at + u64::from(u16::from_le_bytes(read_at(&start, at + 14, 2).try_into().unwrap())) * 512;
     let second = fat + u64::from(u32::from_le_bytes(read_at(&start, at + 36, 4).try_into().unwrap())) * 512;
-    let cases: [(&str, Spoil); 6] = [
+    let cases: [(&str, Spoil); 5] = [
         ("copies of the FAT differ", &|disk| flip(disk, second + 4 * 10)),
         ("two files share a cluster, or the clusters of one are a loop", &|disk| {
             [fat, second].iter().for_each(|fat| write_at(disk, fat + 4 * 10, &2_u32.to_le_bytes()));
@@ -338,9 +338,6 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
             fs::File::create(&big).unwrap().set_len(298 << 20).unwrap();
             tool!("mcopy", "-i", format!("{}@@{at}", disk.display()), &big, "::/BIG");
         }),
-        ("EFI/BOOT/BOOTX64.EFI is missing", &|disk| {
-            tool!("mdel", "-i", format!("{}@@{at}", disk.display()), EFI);
-        }),
     ];
     for (why, spoil) in cases {
         let disk = world.path("spoilt.img");
@@ -350,6 +347,38 @@ fn an_esp_that_is_not_as_it_should_be_is_left_alone() {
         let before = boot(&disk);
         refused(&disk, INSTALL, &["no file on the ESP can be replaced", why], || update(&disk));
         assert_eq!(boot(&disk), before);
+    }
+}
+
+/// The installer of another machine.
+#[test]
+fn the_loaders_of_another_architecture_are_refused() {
+    let world = World::new();
+    let disk = with_stubs(&world);
+    let why = "the boot loaders that are offered are for arm64, and the disk starts on amd64: --arch amd64 names it";
+    refused(&disk, INPUT, &[why], || bootloader(&disk, &["update", "--offline", "--arch=arm64"]));
+    assert!(bootloader(&disk, &["status", "--arch=arm64"]).succeeds().stdout.contains(why));
+}
+
+/// A renewal makes no entries of directories: somebody else has to.
+#[test]
+fn a_loader_that_is_missing_is_replaced_once_there_is_a_file() {
+    let world = World::new();
+    let disk = with_stubs(&world);
+    let at = format!("{}@@{}", disk.display(), partition(&disk, "EFI").offset);
+    tool!("mdel", "-i", &at, EFI);
+    let texts = ["EFI/BOOT/BOOTX64.EFI is missing from the ESP: put any file of that name there"];
+    refused(&disk, INSTALL, &texts, || update(&disk));
+    let failure = bootloader(&disk, &["update", "--offline", "--output=json"]).exits(INSTALL).json();
+    assert_eq!(failure["id"], "esp-unfit", "{failure}");
+    assert!(bootloader(&disk, &["status"]).exits(INSTALL).stdout.contains(texts[0]));
+    for bytes in ["", "any"] {
+        let any = world.path("any");
+        fs::write(&any, bytes).unwrap();
+        tool!("mcopy", "-o", "-i", &at, &any, EFI);
+        tells(update(&disk), &["mended: EFI/BOOT/BOOTX64.EFI: damaged"]);
+        is_sound(&world, &disk);
+        assert!(file(&esp(&world, &disk), EFI) == asset("loader.efi"));
     }
 }
 
@@ -427,7 +456,33 @@ fn inside_the_system_a_trial_comes_first() {
     tells(update('B', false), &["nothing to do"]);
     is_sound(&world, &node.disk);
     let nothing = world.path("no-assets");
-    refused(&node.disk, ENVIRONMENT, &["no boot assets"], || {
-        with_assets(&node.disk, &nothing, &["update", "--offline"])
-    });
+    let looked = format!("no boot assets for amd64: looked in {}/amd64;", nothing.display());
+    refused(&node.disk, ENVIRONMENT, &[&looked], || with_assets(&node.disk, &nothing, &["update", "--offline"]));
+}
+
+/// A link is compared with its digest, and says what it is: for both it is read once.
+#[test]
+fn a_look_reads_each_boot_loader_once() {
+    let world = World::new();
+    let disk = world.installed(&[]);
+    let links = json_of(&disk, &["status"])["boot_chain"]["links"].clone();
+    let trace = world.path("trace");
+    for verb in [&["status"][..], &["verify"], &["bootloader", "status"]] {
+        let look = installer(verb);
+        let mut command = program("strace");
+        command.args(["-f", "-s", "0", "-e", "trace=pread64", "-o"]).arg(&trace);
+        command.arg(look.get_program()).args(look.get_args()).arg("--disk").arg(&disk);
+        Outcome::of(command.env("SLIPWAY_ASSETS", assets())).succeeds();
+        let trace = fs::read_to_string(&trace).unwrap();
+        for link in [&links[0], &links[2]] {
+            let middle = link["offset"].as_u64().unwrap() + link["size"].as_u64().unwrap() / 2;
+            let reads = trace.lines().filter_map(|line| {
+                let (call, _) = line.rsplit_once(") = ")?;
+                let mut last = call.rsplitn(3, ", ").map(|number| number.parse::<u64>().ok());
+                let (offset, len) = (last.next()??, last.next()??);
+                Some(offset <= middle && middle < offset + len)
+            });
+            assert_eq!(reads.filter(|here| *here).count(), 1, "{verb:?}: {link}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod history;
 mod installed;
 mod interrupted;
 mod kernels;
+mod later;
 mod many_disks;
 mod odd_disks;
 mod offline;

@@ -97,17 +97,22 @@ fn it_is_recorded() {
     let mut facts = runs(3, true);
     facts.history = Some(ring(&[Entry { slot: Some(Slot::A), ..Entry::new(1, 0, Verb::Install) }]));
     let request = UpgradeRequest { allow_older: true, allow_unsigned: true, ..system::upgrade() };
-    let reason = |payload: &PayloadFacts| {
-        let plan = plan::upgrade(&request, &facts, payload).unwrap();
+    let reason_with = |request: &UpgradeRequest, payload: &PayloadFacts| {
+        let plan = plan::upgrade(request, &facts, payload).unwrap();
         let told = plan.steps.iter().find_map(|step| match step {
             Step::WriteHistory { entry, .. } => Some(entry.reason.clone()),
             _ => None,
         });
         told.unwrap()
     };
+    let reason = |payload: &PayloadFacts| reason_with(&request, payload);
     assert_eq!(reason(&with(1, 2, true)).as_deref(), Some("--allow-older: epoch 2 after 3"));
     let both = "--allow-unsigned: without a valid signature; --allow-older: epoch 0 after 3";
     assert_eq!(reason(&with(1, 2, false)).as_deref(), Some(both));
+    // A reason in words hides none of it.
+    let mut said = request.clone();
+    said.base.asked.reason = Some("a test".to_owned());
+    assert_eq!(reason_with(&said, &with(1, 2, false)), Some(format!("{both}; a test")));
     // What needed no permission says nothing.
     assert_eq!(reason(&with(1, 3, true)), None);
 }

@@ -59,6 +59,7 @@ fn seen() -> Seen {
         notes: vec![],
         detach: None,
         writer: None,
+        not_believed: None,
     }
 }
 

@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use slipway::ops::guard::{Hands, Times, deadline, watch};
+use slipway::ops::guard::{Hands, Times, cmdline, deadline, watch};
 use slipway_core::{
     boot::{
         env::BootEnv,
         history::{Entry, Verb},
         running::{Running, Trial},
         slot::{PerSlot, Slot, SlotState},
+        told::BootWords,
         trial::Failed,
     },
     plan::{self, Plan, Step, SystemFacts},
@@ -235,6 +236,24 @@ fn the_guard_reboots_whatever_hangs() {
     assert_eq!(guarded(Machine { record_hangs: true, ..Machine::default() }), (None, last.clone()));
     let all_hangs = Machine { disk_hangs: true, reboot_hangs: true, ..Machine::default() };
     assert_eq!(guarded(all_hangs), (None, last));
+}
+
+/// Somebody else mounts the firmware's variables after the guard has looked for its own, and before it mounts them.
+#[test]
+fn what_is_mounted_meanwhile_is_read() {
+    let told = "slipway.slot=B slipway.disk=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0 slipway.try=1";
+    let variable = [&[6, 0, 0, 0], told.as_bytes()].concat();
+    let reads = AtomicU64::new(0);
+    let read = |line| {
+        let is_mounted = reads.fetch_add(1, SeqCst) > 0;
+        Ok(BootWords::of(line, || Ok(is_mounted.then(|| variable.clone()))))
+    };
+    let line = cmdline(|| read("quiet"), || Ok(())).unwrap();
+    assert_eq!(Trial::of(&line).map(|trial| trial.slot), Some(Slot::B), "{line}");
+    // It is not looked for where the command line itself says what was booted.
+    reads.store(0, SeqCst);
+    let own = "slipway.slot=A slipway.disk=x slipway.try=0";
+    assert_eq!(cmdline(|| read(own), || panic!("it is not mounted")).unwrap(), own);
 }
 
 #[test]

@@ -248,6 +248,7 @@ fn a_file_too_large_for_fat() {
         meta: vec![],
         arch: Arch::Amd64,
         medium: None,
+        allow_unsigned: false,
         by: String::new(),
     };
     let boot = Assets::load_from(&assets().join("amd64"), Arch::Amd64, EfiLoader::Grub).unwrap();

@@ -17,6 +17,25 @@ pub const MARKER: &str = "slot.env";
 const MAX_SEQ: u64 = 999_999_999;
 // As many digests as fit into the sector beside everything else.
 const MAX_BAD: usize = 4;
+/// What this version knows.
+const KEYS: [&str; 16] = [
+    "seq",
+    "default",
+    "once",
+    "a",
+    "b",
+    "check",
+    "menu",
+    "a_since",
+    "b_since",
+    "last_trial",
+    "bad",
+    "format",
+    "medium",
+    "rebuilt",
+    "history",
+    "refused",
+];
 
 /// One copy of the boot state. Times are seconds since 1970 UTC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +76,9 @@ pub struct BootEnv {
     /// The number of the last entry of the history that took effect.
     #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "Option::is_none"))]
     pub history: Option<u32>,
+    /// Keys that only a later version knows, with their values. They stay as they are.
+    #[cfg_attr(feature = "data", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub later: Vec<(String, String)>,
 }
 
 impl BootEnv {
@@ -77,6 +99,7 @@ impl BootEnv {
             medium: None,
             rebuilt: false,
             history: None,
+            later: Vec::new(),
         }
     }
 
@@ -94,6 +117,14 @@ impl BootEnv {
     /// Parse one copy. `None` where GRUB would not use it either: no block, no sequence number or no default.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let block = EnvBlock::parse(bytes)?;
+        let mut env = BootEnv { later: later(&block), ..Self::of(&block)? };
+        // A block may lack keys that are always written.
+        while !env.block().has_room() && env.later.pop().is_some() {}
+        Some(env)
+    }
+
+    /// The same without what only a later version knows. A boot loader changes the block itself, where all of it stays.
+    pub fn of(block: &EnvBlock) -> Option<Self> {
         // An unknown state reads as `empty`: not booting such a slot is the safe choice.
         let state = |key| block.get(key).and_then(|v| v.parse().ok()).unwrap_or(SlotState::Empty);
         let time = |key| block.get(key).and_then(|v| v.parse().ok());
@@ -113,11 +144,17 @@ impl BootEnv {
             medium: block.get("medium").and_then(|v| v.parse().ok()),
             rebuilt: block.get("rebuilt") == Some("yes"),
             history: block.get("history").and_then(parse_seq).and_then(|n| n.try_into().ok()),
+            later: Vec::new(),
         })
     }
 
     /// One sector of text.
     pub fn render(&self) -> String {
+        // The longest form of what this version knows is below 512 bytes, and the rest fits: see `parse` and `fit`.
+        self.block().render_sector().unwrap_or_default()
+    }
+
+    fn block(&self) -> EnvBlock {
         let mut pairs = vec![
             ("seq", self.seq.to_string()),
             ("default", self.default.to_string()),
@@ -147,10 +184,26 @@ impl BootEnv {
             pairs.push(("rebuilt", "yes".to_owned()));
         }
         pairs.extend(self.history.map(|n| ("history", n.to_string())));
+        pairs.extend(self.later.iter().map(|(key, value)| (key.as_str(), value.clone())));
         // Last, where GRUB adds it.
         pairs.extend(self.refused.map(|refused| ("refused", refused.to_string())));
-        // The longest form is below 512 bytes, so it always fits.
-        EnvBlock::new(pairs).render_sector().unwrap_or_default()
+        EnvBlock::new(pairs)
+    }
+
+    /// Make room for the longest of everything else: first the oldest systems that failed are forgotten, as a fifth one would
+    /// make it, and then what a later version has written.
+    fn fit(&mut self) {
+        let has_room = |env: &BootEnv| {
+            let (medium, history) = (Some(MediumId(u64::MAX)), Some(MAX_SEQ as u32));
+            let refused = Some(Refused { slot: Slot::A, fault: Fault::Digest });
+            let longest = BootEnv { medium, history, refused, format_ephemeral: true, no_menu: true, ..env.clone() };
+            longest.block().has_room()
+        };
+        while !self.later.is_empty() && !has_room(self) {
+            if self.bad.pop().is_none() {
+                self.later.pop();
+            }
+        }
     }
 
     /// The copy that counts.
@@ -192,6 +245,7 @@ impl BootEnv {
         // At the limit the number no longer grows. Writing the copy that counts, which goes last, is then the commit.
         let mut next = BootEnv { seq: (self.seq + 1).min(MAX_SEQ), ..self.clone() };
         edit(&mut next);
+        next.fit();
         next
     }
 
@@ -302,6 +356,19 @@ impl BootEnv {
     pub fn forget_bad(&mut self, names: &[Sha256]) {
         self.bad.retain(|bad| !names.contains(bad));
     }
+}
+
+/// The keys of a block that this version does not know, each once. What is no name of a key is damage.
+fn later(block: &EnvBlock) -> Vec<(String, String)> {
+    let is_name =
+        |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    let mut later: Vec<(String, String)> = Vec::new();
+    for key in block.keys().filter(|key| is_name(key) && !KEYS.contains(key)) {
+        if let (Some(value), false) = (block.get(key), later.iter().any(|(known, _)| known == key)) {
+            later.push((key.to_owned(), value.to_owned()));
+        }
+    }
+    later
 }
 
 // As the boot rule accepts it: at most nine digits, no leading zero. GRUB compares 32-bit numbers: it would read a

@@ -19,6 +19,11 @@ impl EnvBlock {
         EnvBlock(pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
     }
 
+    /// All keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| key.as_str())
+    }
+
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
@@ -77,6 +82,11 @@ impl EnvBlock {
             out.push('\n');
         }
         out
+    }
+
+    /// Whether it fits into a sector in which GRUB can save: that takes some padding.
+    pub fn has_room(&self) -> bool {
+        self.render().len() + 2 <= SECTOR_BLOCK_BYTES
     }
 
     /// One sector with padding; `None` if the text is longer.

@@ -89,6 +89,39 @@ fn the_longest_state_fits_into_a_sector() {
     assert_eq!(BootEnv::parse(text.as_bytes()), Some(e));
 }
 
+/// A later version knows more keys, and this one rewrites the block.
+#[test]
+fn what_a_later_version_has_written_stays() {
+    let text = env(Slot::A, None, SlotState::Good, SlotState::Empty).render();
+    let with =
+        |more: &str| BootEnv::parse(text.replacen("b=empty\n", &format!("b=empty\n{more}"), 1).as_bytes()).unwrap();
+    let later = with("lock=tpm\\\\2\nlock=tpm\\\\3\ncheck=off\nx=\n");
+    let kept = [("lock", "tpm\\3"), ("x", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(later.later, kept);
+    let changed = later.deactivated(Slot::B, 5).armed(Slot::B, 6).confirmed(Slot::B, &[], 7).rolled_back(Slot::A, None);
+    let read = BootEnv::parse(changed.render().as_bytes()).unwrap();
+    assert_eq!((&read, read.later.as_slice(), read.check), (&changed, kept.as_slice(), false));
+    assert_eq!(later.spent(), None);
+
+    // What is healed is written as it was read.
+    let tight = format!("# GRUB Environment Block\nseq=7\ndefault=A\nx={}\ny=1\n", "x".repeat(442));
+    let tight = BootEnv::parse(format!("{tight:#<512}").as_bytes()).unwrap();
+    assert_eq!((tight.later.len(), BootEnv::parse(tight.render().as_bytes())), (1, Some(tight.clone())));
+
+    // Garbage is no key, and what has no room goes last.
+    assert_eq!(with("no name=1\n=2\nUP=3\n").later, []);
+    let mut full = with(&format!("long={}\n", "x".repeat(150)));
+    for n in 0..9 {
+        full.remember_bad(Some(Sha256([n; 32])));
+    }
+    let fitted = full.with_menu(false);
+    assert_eq!((fitted.later.len(), fitted.bad.first()), (1, Some(&Sha256([8; 32]))));
+    assert!(fitted.bad.len() < MAX_BAD && fitted.render().contains("##"));
+    assert_eq!(BootEnv::parse(fitted.render().as_bytes()), Some(fitted));
+    let huge = with(&format!("a1=1\nhuge={}\n", "x".repeat(400))).with_menu(true);
+    assert_eq!(huge.later, [("a1".to_owned(), "1".to_owned())]);
+}
+
 #[test]
 fn at_every_instant_of_a_change_the_old_state_or_the_new_counts() {
     let old = env(Slot::A, None, SlotState::Good, SlotState::Empty);

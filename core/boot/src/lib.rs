@@ -12,6 +12,7 @@
 //! | [`rule`] | which slot the next boot starts |
 //! | [`run`] | a boot: the try is spent, a slot is started, another one takes its place |
 //! | [`slot_cfg`] | what a slot boots with |
+//! | [`tell`] | whether a slot starts that cannot be told which one it is |
 //! | [`digest`] | SHA-256, and lists of digests |
 //! | [`enroll`], [`enroll_mode`], [`option_rom`] | whether the keys on a live medium go into the firmware, and what speaks against it |
 //! | [`live`] | what lies where on a live medium that the loader starts |
@@ -40,3 +41,4 @@ pub mod rule;
 pub mod run;
 pub mod slot;
 pub mod slot_cfg;
+pub mod tell;

@@ -3,8 +3,11 @@
 //! The order of these writes and starts is the loader's safety argument:
 //!
 //! 1. A try is spent before the slot is touched: both copies of the boot state, `boot.env` first, because it wins a tie. The
-//!    slot is tried only if that is read back. Otherwise a trial that hangs would be tried again and again.
-//! 2. A slot that does not start gives way to the next one in the same run. Nothing has been given up until then.
+//!    slot is tried only if that is read back, and if the device says of every copy that can be read that it is on the medium.
+//!    Otherwise a trial that hangs would be tried again and again.
+//! 2. A slot that does not start gives way to the next one in the same run. Nothing has been given up until then. One that was
+//!    started and came back leaves things behind: variables, measurements in the TPM, memory. A trial can leave them to a
+//!    reset, because its try is spent. A default cannot: it would come back at every boot, and the other slot never start.
 //! 3. Why it did not start is noted, where no boot depends on the sector that this note could destroy.
 
 use crate::prelude::*;
@@ -31,12 +34,15 @@ pub struct Start {
 pub trait Machine {
     /// The content of a copy of the boot state ([`crate::env::PATHS`]), from the medium; `None` if it cannot be read.
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>>;
-    /// Writes one sector over a copy, and flushes it. Whether that worked is seen by reading it.
-    fn write_copy(&mut self, copy: usize, sector: &[u8]);
+    /// Writes one sector over a copy, and flushes it. False if the device does not say that it has: what is read back then may
+    /// be on no medium.
+    fn write_copy(&mut self, copy: usize, sector: &[u8]) -> bool;
     /// The content of a slot's marker.
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>>;
-    /// Starts a slot. Comes back only if it does not start.
+    /// Starts a slot. Comes back only if it does not start, or does not go on.
     fn start(&mut self, start: Start) -> Fault;
+    /// Starts the machine anew if a slot has run. Comes back if none has.
+    fn reset_if_run(&mut self);
     /// A line for whoever looks.
     fn say(&mut self, line: &str);
     /// Whether somebody has pressed a key, and so wants to choose.
@@ -53,13 +59,16 @@ pub fn run(machine: &mut impl Machine) {
         by_hand(machine, &state);
     }
     if let Some((trial, spent)) = state.env().and_then(BootEnv::spent) {
-        state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
+        let written = state.write(machine, &[("once", ""), (key(trial), &SlotState::Tried.to_string())]);
         state = State::read(machine);
         let recorded = |env: &BootEnv| env.once.is_none() && env.states[trial] == SlotState::Tried;
-        if state.env().is_some_and(recorded) {
+        // What is not flushed may be as it was at the next boot, and then count. A copy on a dead sector cannot be read.
+        let flushed = [0, 1].into_iter().all(|copy| written[copy] || state.envs[copy].is_none());
+        if flushed && state.env().is_some_and(recorded) {
             let fault = machine.start(Start { slot: trial, trial: true, check: spent.check });
             state.refuse(machine, Refused { slot: trial, fault });
             machine.say(&format!("trial of slot {trial} failed, booting the default"));
+            machine.reset_if_run();
             state = State::read(machine);
         } else {
             machine.say(&format!("boot.env cannot be written: not trying slot {trial}"));
@@ -99,6 +108,7 @@ fn by_hand(machine: &mut impl Machine, state: &State) {
     let offered: Vec<_> = Slot::BOTH.into_iter().filter_map(word).collect();
     if let Some(slot) = machine.choose(&offered).filter(|slot| offered.iter().any(|(known, _)| known == slot)) {
         machine.start(Start { slot, trial: false, check: state.env().is_none_or(|env| env.check) });
+        machine.reset_if_run();
     }
 }
 
@@ -118,8 +128,9 @@ struct State {
 impl State {
     fn read(machine: &mut impl Machine) -> Self {
         let copies = [0, 1].map(|copy| machine.read_copy(copy));
-        let envs = [0, 1].map(|copy| copies[copy].as_deref().and_then(BootEnv::parse));
-        State { blocks: [0, 1].map(|copy| EnvBlock::parse(copies[copy].as_deref()?)), envs }
+        let blocks = copies.map(|copy| EnvBlock::parse(copy.as_deref()?));
+        let envs = blocks.each_ref().map(|block| BootEnv::of(block.as_ref()?));
+        State { blocks, envs }
     }
 
     /// The copy that counts.
@@ -127,22 +138,23 @@ impl State {
         BootEnv::pick(&self.envs)
     }
 
-    /// Writes the copy that counts over both, with these values. What else it says stays as it is.
-    fn write(&self, machine: &mut impl Machine, values: &[(&str, &str)]) {
+    /// Writes the copy that counts over both, with these values. What else it says stays as it is. Which copies the device says
+    /// that it has written.
+    fn write(&self, machine: &mut impl Machine, values: &[(&str, &str)]) -> [bool; 2] {
+        let mut written = [false; 2];
         let Some(mut block) = BootEnv::which(&self.envs).and_then(|copy| self.blocks[copy].clone()) else {
-            return;
+            return written;
         };
         for (key, value) in values {
             block.set(key, value);
         }
         // Without room for it nothing is written, and what is read next says so.
-        let Some(sector) = block.render_sector() else { return };
-        for copy in 0..self.blocks.len() {
+        let Some(sector) = block.render_sector() else { return written };
+        for (copy, written) in written.iter_mut().enumerate() {
             // Only over what is a copy: a damaged directory may lead anywhere.
-            if self.blocks[copy].is_some() {
-                machine.write_copy(copy, sector.as_bytes());
-            }
+            *written = self.blocks[copy].is_some() && machine.write_copy(copy, sector.as_bytes());
         }
+        written
     }
 
     /// Notes why a slot did not start. Only where both copies say the same, so that a sector which this write destroys is no

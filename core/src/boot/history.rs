@@ -56,6 +56,8 @@ pub enum Verb {
     Menu,
     /// No verb of the command line: why the trial that runs is not confirmed.
     Trial,
+    /// One that only a later version knows: the key `later` names it.
+    Later,
 }
 
 impl fmt::Display for Verb {
@@ -72,6 +74,7 @@ impl fmt::Display for Verb {
             Verb::Bootloader => "bootloader",
             Verb::Menu => "menu",
             Verb::Trial => "trial",
+            Verb::Later => "later",
         })
     }
 }
@@ -182,6 +185,9 @@ pub struct Entry {
     /// Why the trial that runs is not confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Box<Failed>>,
+    /// The verb, if only a later version knows it or what it says.
+    #[serde(skip)]
+    pub later: Option<String>,
 }
 
 impl Entry {
@@ -201,12 +207,13 @@ impl Entry {
             done: false,
             ended: None,
             failed: None,
+            later: None,
         }
     }
 
-    /// Whether it begins a trial.
+    /// Whether it begins a trial, or may: what came of a trial belongs to no entry from before.
     pub const fn arms(&self) -> bool {
-        matches!(self.verb, Verb::Upgrade | Verb::Activate)
+        matches!(self.verb, Verb::Upgrade | Verb::Activate | Verb::Later)
     }
 
     /// The same with its texts cut to what a record has room for. A text that was cut ends in `…`.
@@ -262,8 +269,35 @@ impl Entry {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(bytes.get(..RECORD_BYTES)?).ok()?.trim_end();
         let (found, json) = text.split_once(' ')?;
-        let entry: Entry = (found == sum(json)).then(|| serde_json::from_str(json).ok()).flatten()?;
+        if found != sum(json) {
+            return None;
+        }
+        let entry = match serde_json::from_str(json) {
+            Ok(entry) => entry,
+            Err(_) => Self::of_later(serde_json::from_str(json).ok()?)?,
+        };
         (1..=MAX_NUMBER).contains(&entry.n).then_some(entry)
+    }
+
+    /// What can be told of an entry that only a later version understands. Its number and the one that it names are what the
+    /// other entries hang on, so those it must have.
+    fn of_later(mut said: serde_json::Map<String, serde_json::Value>) -> Option<Self> {
+        fn taken<T: serde::de::DeserializeOwned>(value: Option<serde_json::Value>) -> Option<T> {
+            serde_json::from_value(value?).ok()
+        }
+        let mut take = |key: &str| said.remove(key);
+        let later = take("verb").and_then(|verb| verb.as_str().map(str::to_owned)).unwrap_or_default();
+        let after = match take("after") {
+            Some(after) => Some(taken(Some(after))?),
+            None => None,
+        };
+        let mut entry = Entry::new(taken(take("n"))?, taken(take("time")).unwrap_or(0), Verb::Later);
+        (entry.slot, entry.version) = (taken(take("slot")), taken(take("version")));
+        (entry.by, entry.reason) = (taken(take("by")), taken(take("reason")));
+        (entry.after, entry.done) = (after, taken(take("done")).unwrap_or(false));
+        // The verb may begin a trial, and the entry may tell of the end of one: the boot state says what is so.
+        entry.ended = taken(take("ended"));
+        Some(Entry { later: Some(later), ..entry })
     }
 }
 

@@ -230,3 +230,53 @@ proptest! {
         let _ = History::decode(0, &file);
     }
 }
+
+/// With the digest of what it says, as a later version would write it.
+fn record(json: &str) -> String {
+    let line = format!("{} {json}", &Sha256::of(json.as_bytes()).to_string()[..16]);
+    format!("{line:<511}\n")
+}
+
+#[test]
+fn entries_of_a_later_version_count() {
+    let parse = |json: &str| Entry::parse(record(json).as_bytes());
+    let full = r#"{"n":2,"time":5,"verb":"exchange","slot":"B","version":"2","volumes":["NEW"],"after":1,"by":"root","new":[]}"#;
+    let later = parse(full).unwrap();
+    let expected = Entry {
+        slot: Some(Slot::B),
+        version: Some("2".into()),
+        by: Some("root".into()),
+        ..Entry::new(2, 5, Verb::Later)
+    };
+    assert_eq!(later, Entry { after: Some(1), later: Some("exchange".into()), ..expected });
+    // A verb that is known, with what is not.
+    let ended =
+        parse(r#"{"n":3,"time":5,"verb":"upgrade","slot":"C","ended":{"slot":"B","how":"melted"},"done":true}"#)
+            .unwrap();
+    assert_eq!(
+        (ended.slot, ended.ended.as_ref(), ended.done, ended.later.as_deref()),
+        (None, None, true, Some("upgrade"))
+    );
+    // Without these nothing can be told.
+    for json in [
+        r#"{"verb":"exchange","time":5}"#,
+        r#"{"n":"2","verb":"exchange"}"#,
+        r#"{"n":2,"verb":"exchange","after":"1"}"#,
+    ] {
+        assert_eq!(parse(json), None, "{json}");
+    }
+    assert_eq!(parse(r#"{"n":0,"time":5,"verb":"exchange"}"#), None);
+
+    // It is in force because boot.env names it, and so is the one before, which it names.
+    let mut bytes = file(&[Entry { verb: Verb::Install, ..entry(1) }], 512);
+    bytes[512..1024].copy_from_slice(record(full).as_bytes());
+    let history = History::decode(0, &bytes).unwrap();
+    let named = env(Some(2));
+    assert_eq!(
+        history.entries().iter().map(|entry| history.took_effect(entry, Some(&named))).collect::<Vec<_>>(),
+        [Some(true); 2]
+    );
+    assert_eq!((history.next(Some(&named)), history.lost(Some(&named))), (Some(3), 0));
+    // One that is not in force keeps its number, too.
+    assert_eq!(history.next(Some(&env(Some(1)))), Some(3));
+}

@@ -10,6 +10,7 @@ use super::{
     value::{Field, Placed, unknown_key},
 };
 use crate::{
+    payload::image_ref::{ImageRefError, below_registry},
     toml,
     yaml::{Entry, Pos, text},
 };
@@ -70,6 +71,17 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// Whether it holds all sources of another one.
+    fn covers(&self, other: &Scope) -> bool {
+        match (self, other) {
+            (Scope::Any, _) => true,
+            (Scope::Below(_), Scope::Any) => false,
+            (Scope::Below(_), Scope::Below(whole)) => self.holds(whole),
+        }
+    }
+}
+
 impl FromStr for Scope {
     type Err = String;
 
@@ -78,23 +90,43 @@ impl FromStr for Scope {
             return Ok(Scope::Any);
         }
         let wrong = |why: &str| Err(format!("{text:?} {why}: {}", Self::FORMS));
-        let whole = text.trim_end_matches('/');
+        // One at the end is of no matter.
+        let whole = text.strip_suffix('/').unwrap_or(text);
         match text.split_once(':') {
             Some(("docker", rest)) => match rest.strip_prefix("//") {
                 Some(name) if name.contains(['@', '*']) || name.rsplit('/').next().is_some_and(is_tagged(name)) => {
                     wrong("has a tag, a digest or a star in it, and a rule is for a whole repository")
                 }
-                Some(name) if !name.trim_matches('/').is_empty() => Ok(Scope::Below(whole.to_owned())),
+                Some(name) if !name.trim_matches('/').is_empty() => {
+                    // Written in another way than sources are, it would be for none.
+                    match below_registry(name.strip_suffix('/').unwrap_or(name)) {
+                        // There is no such image, and whoever writes it means one that is called otherwise.
+                        Ok(below) if is_one_word_of_docker_hub(&below) && !name.ends_with('/') => {
+                            wrong("is no image (Debian's is docker.io/library/debian); for all below it, end it in /")
+                        }
+                        Ok(name) => Ok(Scope::Below(format!("docker://{name}"))),
+                        Err(ImageRefError::Host(host)) => wrong(&format!(
+                            "begins with {host:?}, which is no registry (Debian's image is docker.io/library/debian)"
+                        )),
+                        Err(error) => wrong(&format!("fits no source: {error}")),
+                    }
+                }
                 _ => wrong("names no registry"),
             },
             Some(("dir" | "oci" | "oci-archive", path)) => match path.starts_with('/') {
                 true if path.split('/').any(|part| matches!(part, "." | "..")) => wrong("has . or .. in it"),
+                true if path.contains("//") => wrong("has two slashes in a row"),
                 true => Ok(Scope::Below(whole.to_owned())),
                 false => wrong("has no absolute path"),
             },
             _ => wrong("is no source"),
         }
     }
+}
+
+/// Whether it is `docker.io/debian`: an image there has a path of two words or more.
+fn is_one_word_of_docker_hub(below: &str) -> bool {
+    below.strip_prefix("docker.io/").is_some_and(|path| !path.contains('/'))
 }
 
 /// Whether the last part of a name has a tag. In the first one a colon begins a port.
@@ -114,7 +146,17 @@ impl Policy {
             // With no rule every payload would be refused; that is not what an empty file says.
             return Err(ConfigError::new(Pos::behind(""), "there is no [[rule]] in it"));
         }
-        let rules = tables.into_iter().map(|table| Rule::read(table.at, &table.entries)).collect::<Result<_, _>>()?;
+        let mut rules = Vec::<Rule>::new();
+        for table in tables {
+            let rule = Rule::read(table.at, &table.entries)?;
+            if let Some(before) = rules.iter().find(|before| before.source.covers(&rule.source)) {
+                let line = before.at.line;
+                let why =
+                    format!("this rule never counts: the one in line {line} is for all its sources; put it above that");
+                return Err(ConfigError::new(rule.at, why));
+            }
+            rules.push(rule);
+        }
         Ok(Policy { rules })
     }
 
@@ -134,7 +176,7 @@ impl Rule {
             let value = Field { key, node };
             match key.as_str() {
                 "source" => source = Some(value.parsed(str::parse)?),
-                "keys" => keys = value.texts()?,
+                "keys" => keys = absolute(value.texts()?, *at)?,
                 "required" => required = Some(value.truth()?),
                 "threshold" => {
                     threshold = value.number()?;
@@ -152,6 +194,17 @@ impl Rule {
             return Err(ConfigError::new(at, "this rule has no keys: name files, or write required = false"));
         }
         Ok(Rule { at, source, keys, required, threshold, identity })
+    }
+}
+
+/// Relative to the directory that somebody happens to be in, any key would do.
+fn absolute(keys: Vec<Placed<String>>, at: Pos) -> Result<Vec<Placed<String>>, ConfigError> {
+    match keys.iter().find(|key| !key.value.starts_with('/')) {
+        Some(key) => {
+            let why = format!("keys: {:?} has no absolute path: write one that begins with /", key.value);
+            Err(ConfigError::new(key.at.unwrap_or(at), why))
+        }
+        None => Ok(keys),
     }
 }
 
@@ -202,6 +255,11 @@ keys = ["/c.pem"]
             (rule("threshold = \"1\""), "threshold: write a number, without quotes"),
             (rule("threshold = -1"), "threshold: write a number, without quotes"),
             (rule("threshold = 99999999999999999999"), "threshold: 99999999999999999999 is too large"),
+            (rule("keys = [\"/a\", \"b.pem\"]"), "line 3, column 15: keys: \"b.pem\" has no absolute path"),
+            (
+                rule("required = false\n[[rule]]\nsource = \"dir:/srv\"\nkeys = [\"/a\"]"),
+                "line 4, column 1: this rule never counts: the one in line 1 is for all its sources",
+            ),
             (rule("identity = \"\""), "identity: this must be a text in quotes, not an empty one"),
         ] {
             assert!(error(&text).contains(says), "{text}: {}", error(&text));
@@ -211,6 +269,27 @@ keys = ["/c.pem"]
             let text = format!("[[rule]]\nsource = \"{source}\"\nkeys = [\"/a\"]\n");
             assert!(error(&text).starts_with("line 2, column 10: source: "), "{source}: {}", error(&text));
         }
+        // They would be for no source, and what they are meant for would fall to a rule below.
+        for source in [
+            "docker://r.io//os",
+            "docker://r.io/os//",
+            "docker://r.io/OS",
+            "docker://r.io:0x/os",
+            "docker://r.io:0/os",
+            "docker://debian",
+            "docker://library/debian",
+            "docker://docker.io/debian",
+            "docker://Docker.io:443/debian",
+            "docker://r.io:080/os",
+            "dir:/x//y",
+            "dir://x",
+            "dir:/x//",
+            "oci:/x/./y",
+        ] {
+            assert!(source.parse::<Scope>().is_err(), "{source}");
+        }
+        assert_eq!("docker://LOCALHOST:5/os".parse(), Ok(Scope::Below("docker://localhost:5/os".to_owned())));
+        assert_eq!("docker://[::1]:5/os".parse(), Ok(Scope::Below("docker://[::1]:5/os".to_owned())));
         for source in ["docker://r.io/x:1", "docker://r.io/x@sha256:00", "docker://r.io/*"] {
             assert!(source.parse::<Scope>().unwrap_err().contains("a rule is for a whole repository"), "{source}");
         }
@@ -218,9 +297,44 @@ keys = ["/c.pem"]
     }
 
     #[test]
+    fn a_registry_has_one_name() {
+        assert_eq!("docker://LOCALHOST/os".parse(), Ok(Scope::Below("docker://localhost/os".to_owned())));
+        assert_eq!("docker://r.io:443/os".parse(), Ok(Scope::Below("docker://r.io/os".to_owned())));
+        for (source, below) in [
+            ("docker://docker.io/", "docker://docker.io"),
+            ("docker://docker.io/library/", "docker://docker.io/library"),
+            ("docker://docker.io/library/debian", "docker://docker.io/library/debian"),
+            ("docker://r.io/os", "docker://r.io/os"),
+        ] {
+            assert_eq!(source.parse(), Ok(Scope::Below(below.to_owned())));
+        }
+        let one_word = "docker://docker.io/debian".parse::<Scope>().unwrap_err();
+        assert!(one_word.contains("Debian's is docker.io/library/debian"), "{one_word}");
+    }
+
+    /// Whatever the rules, each of them counts for the source that it names.
+    #[test]
+    fn every_rule_counts() {
+        let sources = ["*", "dir:/", "dir:/a", "dir:/a/b", "dir:/ab", "oci:/a", "docker://r.io", "docker://r.io/a"];
+        let text = |source: &str| format!("[[rule]]\nsource = \"{source}\"\nkeys = [\"/k\"]\n");
+        let mut refused = 0;
+        for [a, b, c] in sources.iter().flat_map(|a| sources.iter().flat_map(move |b| sources.map(|c| [*a, *b, c]))) {
+            let Ok(policy) = Policy::parse([a, b, c].map(text).concat().as_bytes()) else {
+                refused += 1;
+                continue;
+            };
+            for (n, source) in [a, b, c].into_iter().enumerate() {
+                let named = if source == "*" { "x" } else { source.trim_end_matches('/') };
+                assert_eq!(policy.rule(named), Some(&policy.rules[n]), "{source} of {a}, {b}, {c}");
+            }
+        }
+        assert!(refused > 0 && refused < 512, "{refused}");
+    }
+
+    #[test]
     fn the_first_rule_that_fits_counts() {
         let rule = |source: &str| format!("[[rule]]\nsource = \"{source}\"\nkeys = [\"/{source}\"]\n");
-        let sources = ["docker://r.io:5000/os/", "docker://r.io/a/b", "docker://r.io", "dir:/srv", "oci:/", "oci:/x"];
+        let sources = ["docker://r.io:5000/os/", "docker://r.io/a/b", "docker://R.io", "dir:/srv", "oci:/x", "oci:/"];
         let policy = Policy::parse(sources.map(rule).concat().as_bytes()).unwrap();
         let found =
             |source: &str| policy.rule(source).map(|rule| rule.keys[0].value.trim_start_matches('/').to_owned());
@@ -230,12 +344,13 @@ keys = ["/c.pem"]
             ("docker://r.io:5000/os-evil", None),
             ("docker://r.io:5000", None),
             ("docker://r.io/a/b", Some("docker://r.io/a/b")),
-            ("docker://r.io/a/c", Some("docker://r.io")),
+            ("docker://r.io/a/c", Some("docker://R.io")),
             ("docker://r.io.evil/a", None),
             ("dir:/srv/x", Some("dir:/srv")),
             ("dir:/srvx", None),
             ("oci-archive:/srv/x", None),
-            ("oci:/x", Some("oci:/")),
+            ("oci:/x/y", Some("oci:/x")),
+            ("oci:/y", Some("oci:/")),
         ] {
             assert_eq!(found(source).as_deref(), fits, "{source}");
         }

@@ -161,6 +161,9 @@ pub enum QuoteError {
         "{0:?}: `${{`, two spaces in a row and the words `||`, `&&` and `;` do not reach the kernel through iPXE unchanged"
     )]
     Ipxe(String),
+    /// The kernel would not see it as it is.
+    #[error(transparent)]
+    Control(#[from] ControlCharacter),
     /// The command line is too long.
     #[error("{bytes} bytes, at most {max} reach the kernel")]
     TooLong {
@@ -212,6 +215,26 @@ pub fn arguments(text: &str) -> Vec<(String, Option<String>)> {
     words
         .map(|word| word.split_once('=').map_or((word.clone(), None), |(k, v)| (k.to_owned(), Some(bare(v)))))
         .collect()
+}
+
+/// A character that no command line may have. At a NUL the kernel takes the line to end, and so loses the words behind it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at} is the control character 0x{byte:02x}, which may not be on a kernel command line")]
+pub struct ControlCharacter {
+    /// Where, from 0.
+    pub at: usize,
+    /// Which.
+    pub byte: u8,
+}
+
+/// Refuse control characters, but for tabs and ends of lines outside of quotes: between words they are white space.
+pub fn check_characters(text: &str) -> Result<(), ControlCharacter> {
+    let mut quoted = false;
+    let bad = text.bytes().enumerate().find(|(_, byte)| {
+        quoted ^= *byte == b'"';
+        byte.is_ascii_control() && (quoted || !matches!(byte, b'\t' | b'\n' | b'\r'))
+    });
+    bad.map_or(Ok(()), |(at, byte)| Err(ControlCharacter { at, byte }))
 }
 
 fn split(word: &str) -> (&str, &str) {
@@ -312,6 +335,24 @@ mod tests {
         assert_eq!(with_extra(&["-a=1"]), "console=tty0 console=ttyS0 quiet a=2");
         assert_eq!(with_extra(&["-quiet", "-nosuch", "-a=9"]), "console=tty0 console=ttyS0 a=1 a=2");
         assert_eq!(with_extra(&["-"]), "console=tty0 console=ttyS0 quiet a=1 a=2 -");
+    }
+
+    #[test]
+    fn control_characters() {
+        for good in ["", "quiet\n", "a=1\tb=2\r\nc\n", "x=\"a b\"\ny", "x=\u{e4}"] {
+            assert_eq!(check_characters(good), Ok(()), "{good:?}");
+        }
+        for (bad, at, byte) in [
+            ("quiet\0 slipway.rootfs=1", 5, 0),
+            ("\u{1b}[31m", 0, 0x1b),
+            ("x=\"a\nb\"", 4, b'\n'),
+            ("a\u{b}b", 1, 0x0b),
+            ("a\u{c}b", 1, 0x0c),
+            ("a\n\u{7f}", 2, 0x7f),
+        ] {
+            let refused = check_characters(bad);
+            assert_eq!(refused, Err(ControlCharacter { at, byte }), "{bad:?}");
+        }
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl ImageRef {
             (None, None) => DEFAULT_TAG.to_owned(),
         }
     }
+
+    /// Its repository, as [`below_registry`] writes what rules are for.
+    pub fn place(&self) -> String {
+        format!("{}/{}", registry(&self.host), self.repository)
+    }
 }
 
 /// Which part of a name is wrong.
@@ -71,6 +76,36 @@ fn is_path_component(text: &str) -> bool {
     text.starts_with(alphanumeric) && text.ends_with(alphanumeric) && separators.into_iter().all(separator)
 }
 
+/// A registry, or one with the beginning of a repository's path: `HOST[:PORT][/PATH]`. As [`ImageRef::place`] has it: the
+/// host in lower case, and without the port of TLS.
+pub fn below_registry(text: &str) -> Result<String, ImageRefError> {
+    let (host, path) = text.split_once('/').map_or((text, None), |(host, path)| (host, Some(path)));
+    let host = host.to_ascii_lowercase();
+    // Anything else in its place would be a path on docker.io.
+    if !looks_like_a_host(&host) || !is_host(&host) {
+        return Err(ImageRefError::Host(host));
+    }
+    let host = registry(&host);
+    match path {
+        None => Ok(host),
+        Some(path) => match path.split('/').find(|part| !is_path_component(part)) {
+            Some(bad) => Err(ImageRefError::Path(bad.to_owned())),
+            None => Ok(format!("{host}/{path}")),
+        },
+    }
+}
+
+/// One name for a registry. 443 is the port of TLS; who has asked for plain HTTP names the same host by it.
+fn registry(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    host.strip_suffix(":443").unwrap_or(&host).to_owned()
+}
+
+/// As in docker, the first part of a name is a host only if it looks like one.
+fn looks_like_a_host(text: &str) -> bool {
+    text.contains(['.', ':']) || text == "localhost"
+}
+
 fn is_v6(text: &str) -> bool {
     text.parse::<core::net::Ipv6Addr>().is_ok()
 }
@@ -87,8 +122,8 @@ fn is_host(text: &str) -> bool {
             && !l.starts_with('-')
             && !l.ends_with('-')
     };
-    // `parse` would accept a sign.
-    let is_port = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok_and(|n| n > 0);
+    // `parse` would accept a sign, and zeros that make another name of the same registry.
+    let is_port = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && !p.starts_with('0') && p.parse::<u16>().is_ok();
     name.split('.').all(label) && port.is_none_or(is_port)
 }
 
@@ -109,9 +144,8 @@ impl FromStr for ImageRef {
         if let Some(bad) = tag.filter(|t| !is_tag(t)) {
             return Err(ImageRefError::Tag(bad.to_owned()));
         }
-        // As in docker, the first part is a host only if it looks like one.
         let (host, path) = match name.split_once('/') {
-            Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path.to_owned()),
+            Some((first, path)) if looks_like_a_host(first) => (first, path.to_owned()),
             Some(_) => (DEFAULT_HOST, name.to_owned()),
             None if name.is_empty() => return Err(ImageRefError::NoRepository),
             None => (DEFAULT_HOST, format!("library/{name}")),
@@ -166,6 +200,25 @@ mod tests {
         assert_eq!((both.tag.as_deref(), both.wanted()), (Some("1"), format!("sha256:{}", "ab".repeat(32))));
     }
 
+    /// Another rule would be for it otherwise.
+    #[test]
+    fn a_registry_has_one_name() {
+        let place = |text: &str| text.parse::<ImageRef>().unwrap().place();
+        for (text, named) in [
+            ("R.io:443/a/b", "r.io/a/b"),
+            ("r.io:4430/a", "r.io:4430/a"),
+            ("r.io:80/a", "r.io:80/a"),
+            ("[::443]/a", "[::443]/a"),
+            ("[::1]:443/a", "[::1]/a"),
+        ] {
+            assert_eq!(place(text), named);
+            assert_eq!(below_registry(text).as_deref(), Ok(named));
+        }
+        assert_eq!(below_registry("R.io:443").as_deref(), Ok("r.io"));
+        // It is asked as it is named.
+        assert_eq!(shown("r.io:443/a"), "r.io:443/a:latest");
+    }
+
     #[test]
     fn what_is_no_name() {
         let error = |text: &str| text.parse::<ImageRef>().unwrap_err();
@@ -177,7 +230,9 @@ mod tests {
         for host in [
             "r..io/a",
             "r.io:0/a",
-            "r.io:99999/a",
+            "r.io:080/a",
+            "[::1]:05000/a",
+            "r.io:65536/a",
             "r.io:x/a",
             "r.io:+1/a",
             "-r.io/a",

@@ -133,12 +133,66 @@ impl Manifest {
         }
     }
 
-    /// The manifest of a slot. It must stay readable whatever its version is: the slot may be the way back. So control
+    /// The manifest of a slot. It must stay readable whatever wrote it: the slot may be the way back. So control
     /// characters in the version, which earlier installers took, become escapes here.
-    pub fn of_slot(bytes: &[u8]) -> Result<Self, String> {
-        let mut manifest = Self::parse(bytes)?;
-        manifest.version = manifest.version.as_deref().map(printable);
-        Ok(manifest)
+    ///
+    /// With what of it only a later version knows: `format 2`, or names of keys. None if all of it is known; and all that is
+    /// known if there is no manifest.
+    pub fn of_slot(bytes: &[u8]) -> (Option<Self>, Vec<String>) {
+        let mut later = Vec::new();
+        let found = Self::parse(bytes).ok().or_else(|| Self::of_later(bytes, &mut later));
+        let printed = |manifest: Self| Manifest { version: manifest.version.as_deref().map(printable), ..manifest };
+        (found.map(printed), later)
+    }
+
+    /// What this version understands of one that a later version wrote.
+    fn of_later(bytes: &[u8], later: &mut Vec<String>) -> Option<Self> {
+        type Members = serde_json::Map<String, serde_json::Value>;
+        const KNOWN: [&str; 11] = [
+            "format",
+            "version",
+            "epoch",
+            "arch",
+            "files",
+            "unified",
+            "efi_stub",
+            "cmdline",
+            "kernel_args",
+            "image",
+            "signed_by",
+        ];
+        const KNOWN_ARGS: [&str; 5] = ["platform", "config", "extra", "payload_only", "firmware"];
+        let mut keep = |members: &mut Members, known: &[&str], within: &str| {
+            members.retain(|key, _| {
+                let is_known = known.contains(&key.as_str());
+                if !is_known {
+                    later.push(printable(&format!("{within}{key}")));
+                }
+                is_known
+            });
+        };
+        let mut members: Members = serde_json::from_slice(bytes).ok()?;
+        let format = members.insert("format".to_owned(), Self::FORMAT.into())?;
+        keep(&mut members, &KNOWN, "");
+        if let Some(args) = members.get_mut("kernel_args").and_then(|args| args.as_object_mut()) {
+            keep(args, &KNOWN_ARGS, "kernel_args.");
+        }
+        if format != Self::FORMAT {
+            later.insert(0, format!("format {format}"));
+        }
+        // Nothing that is asked of a slot needs these two.
+        for key in ["unified", "efi_stub"] {
+            let mut without = members.clone();
+            if without.remove(key).is_some() && serde_json::from_value::<Manifest>(members.clone().into()).is_err() {
+                later.push(key.to_owned());
+                members = without;
+            }
+        }
+        let manifest = serde_json::from_value(members.into()).ok();
+        if manifest.is_none() && later.is_empty() {
+            later.push("the form of what it says".to_owned());
+        }
+        manifest
     }
 
     /// The digest that names this payload's files. Equal files give an equal digest, whatever command line they boot
@@ -292,8 +346,44 @@ mod tests {
     #[test]
     fn a_slot_stays_readable_whatever_its_version_is() {
         let text = r#"{"format": 1, "version": "1\u001b[31m\n2", "arch": "amd64", "files": []}"#;
-        assert_eq!(Manifest::of_slot(text.as_bytes()).unwrap().version.as_deref(), Some("1\\x1b[31m\\n2"));
+        let (of_slot, later) = Manifest::of_slot(text.as_bytes());
+        assert_eq!((of_slot.unwrap().version.as_deref(), later.len()), (Some("1\\x1b[31m\\n2"), 0));
         assert_eq!(Manifest::parse(text.as_bytes()).unwrap().version.as_deref(), Some("1\x1b[31m\n2"));
+    }
+
+    /// As the installer of another version left it, in a slot that is to be kept.
+    #[test]
+    fn a_slot_of_a_later_version_is_read_as_far_as_it_is_known() {
+        let key = Sha256::of(b"key");
+        let known = format!(
+            r#""version": "7", "epoch": 3, "arch": "amd64", "files": [], "cmdline": "quiet", "signed_by": ["{key}"]"#
+        );
+        let args = r#""kernel_args": {"platform": "metal", "config": "", "extra": ["a"], "sealed": true}"#;
+        let read = |text: String| Manifest::of_slot(text.as_bytes());
+        for (text, later) in [
+            (format!(r#"{{"format": 1, {known}, "colour": []}}"#), vec!["colour"]),
+            (format!(r#"{{"format": 2, {known}}}"#), vec!["format 2"]),
+            (format!(r#"{{"format": 2, {known}, {args}}}"#), vec!["format 2", "kernel_args.sealed"]),
+            (format!(r#"{{"format": 1, {known}, "efi_stub": "signed"}}"#), vec!["efi_stub"]),
+            (format!(r#"{{"format": 1, {known}, "efi_stub": "old", "unified": 5}}"#), vec!["unified"]),
+        ] {
+            let (manifest, found) = read(text.clone());
+            let manifest = manifest.unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(found, later, "{text}");
+            assert_eq!(
+                (manifest.version.as_deref(), manifest.epoch, manifest.signed_by.as_slice()),
+                (Some("7"), 3, &[key][..])
+            );
+            assert_eq!(manifest.kernel_args.is_some(), text.contains("metal"));
+        }
+        assert_eq!(read(format!(r#"{{"format": 1, {known}}}"#)).1, [""; 0]);
+        for text in
+            [r#"{"format": 3, "arch": "amd64", "files": {}}"#, r#"{"format": 1, "arch": "riscv64", "files": []}"#]
+        {
+            let (manifest, found) = read(text.to_owned());
+            assert!(manifest.is_none() && !found.is_empty(), "{text}");
+        }
+        assert_eq!(read("no JSON".to_owned()), (None, vec![]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod facts;
 pub mod image_ref;
+pub mod lists;
 pub mod manifest;
 pub mod signer;
 pub mod unified;

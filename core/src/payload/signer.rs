@@ -34,7 +34,7 @@ pub struct FoundSignature {
     pub form: String,
     /// Those of the named keys that made it. `null`: none was named, so it was not verified.
     pub made_by: Option<Vec<Sha256>>,
-    /// Why it is no signature of this payload, whoever made it: an attestation, or one of another image.
+    /// Why it does not count, whoever made it: an attestation, one of another image, or one out of the time of its certificate.
     pub problem: Option<String>,
 }
 

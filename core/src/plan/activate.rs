@@ -44,7 +44,7 @@ pub fn activate(request: &ActivateRequest, system: &SystemFacts) -> Result<Plan,
         slots.activation(&mut draft, &[], if request.preserve { Ephemeral::Kept } else { Ephemeral::Wiped })?;
     }
     if let Some(manifest) = &system.slots[target].manifest {
-        let lack = manifest.efi_stub.or(draft.kernels[target]);
+        let lack = manifest.efi_stub.or_else(|| draft.kernels[target].clone().ok().flatten());
         draft.warnings.extend(kernel_note(lack, manifest.arch, draft.loader_afterwards()));
     }
     let result = format!("the next boot tries slot {target}, {}, once", system.slots[target].version());

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bootloader_facts::BiosFacts;
 pub use super::bootloader_facts::{
-    BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, Offered,
+    BiosFound, BiosOffered, BootloaderFacts, EfiFound, EfiOffered, FirmwareSays, KernelLook, Offered,
 };
 use crate::{
     boot::{
@@ -28,7 +28,7 @@ use crate::{
         gpt::BOOT_CODE_BYTES,
     },
     efi::boot_image::BootImage,
-    kernel::efi_stub::StubLack,
+    kernel::{arch::Arch, efi_stub::StubLack},
     units::SectorSize,
 };
 
@@ -58,6 +58,14 @@ pub enum Left {
     /// No file of the ESP can be replaced.
     #[error("no file on the ESP can be replaced: {0}; `fsck.vfat` mends an ESP that is not mounted")]
     Esp(String),
+    /// Nothing is there to be replaced, and no step of a renewal makes an entry of a directory.
+    #[error(
+        "{0} is missing from the ESP: put any file of that name there, and `installer bootloader update` replaces it"
+    )]
+    Missing(String),
+    /// The disk is for other machines.
+    #[error("the boot loaders that are offered are for {offered}, and the disk starts on {has}: --arch {has} names it")]
+    OtherArch { has: Arch, offered: Arch },
     /// It cannot be known whether what is shipped is newer.
     #[error("{0} cannot be read, so it is not known what starts this disk; `installer verify` shows what is damaged")]
     Unreadable(String),
@@ -90,6 +98,12 @@ pub enum Left {
         "Slipway's loader does not start the kernel of slot {slot} under UEFI: {lack}; --efi-loader grub renews GRUB in its place"
     )]
     Kernel { slot: Slot, lack: StubLack },
+    /// The same, and nobody can look at what it has.
+    #[error(
+        "it cannot be told whether Slipway's loader starts the kernel of slot {slot} under UEFI: {why}; `installer verify` shows \
+         what is damaged, an upgrade writes that slot anew, and --efi-loader grub renews GRUB in its place"
+    )]
+    KernelUnread { slot: Slot, why: String },
     /// The next boot tries a slot.
     #[error("slot {0} is to be tried at the next boot; boot it, or cancel that with `installer rollback`")]
     TrialPending(Slot),
@@ -169,12 +183,15 @@ impl RenewalRequest {
     pub fn due<'a>(
         &'a self,
         facts: &'a BootloaderFacts,
-        kernels: &PerSlot<Option<StubLack>>,
+        kernels: &PerSlot<KernelLook>,
         sector: SectorSize,
     ) -> Result<Due<'a>, Left> {
         let map = facts.esp.as_ref().map_err(|why| Left::Esp(why.clone()))?;
         let path = self.path();
-        let found = facts.efi.as_ref().ok_or_else(|| Left::Esp(format!("{path} is missing")))?;
+        let found = facts.efi.as_ref().ok_or_else(|| match facts.other {
+            Some(has) => Left::OtherArch { has, offered: self.offered.arch },
+            None => Left::Missing(path.clone()),
+        })?;
         if found.sha256.is_none() && !self.mend {
             return Err(Left::Unreadable(path));
         }
@@ -267,10 +284,24 @@ fn boot_code(facts: &BootloaderFacts) -> Sha256 {
 }
 
 /// Whether a disk that moves to Slipway's loader boots as before. Both slots count: either may be the way back.
-fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<Option<StubLack>>) -> Result<(), Left> {
+fn starts_kernels(new: &EfiOffered, found: &EfiFound, kernels: &PerSlot<KernelLook>) -> Result<(), Left> {
     let own = Some(EfiLoader::Slipway);
-    let lack = Slot::BOTH.into_iter().find_map(|slot| kernels[slot].map(|lack| Left::Kernel { slot, lack }));
-    lack.filter(|_| new.image.loader == own && found.image.loader != own).map_or(Ok(()), Err)
+    if new.image.loader != own || found.image.loader == own {
+        return Ok(());
+    }
+    for slot in Slot::BOTH {
+        match &kernels[slot] {
+            Ok(None) => {}
+            Ok(Some(lack)) => return Err(Left::Kernel { slot, lack: *lack }),
+            // GRUB may start what could not be read just now. An image that nobody recognises starts nothing: then the disk
+            // only gains by another one.
+            Err(why) if found.image.loader == Some(EfiLoader::Grub) => {
+                return Err(Left::KernelUnread { slot, why: why.clone() });
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether firmware that starts the image on the disk starts the new one.

@@ -3,7 +3,10 @@
 use crate::prelude::*;
 
 use crate::{
-    boot::slot::PerSlot,
+    boot::{
+        env::BootEnv,
+        slot::{PerSlot, Slot, SlotState},
+    },
     digest::Sha256,
     disk::{chain::Chain, fat::map::FatMap},
     efi::boot_image::BootImage,
@@ -70,14 +73,30 @@ pub struct BootloaderFacts {
     pub esp: Result<FatMap, String>,
     /// The UEFI image. None if there is none.
     pub efi: Option<EfiFound>,
+    /// The architecture of another one, if there is none of what is shipped.
+    pub other: Option<Arch>,
     /// The list of the boot chain. None on a disk of an installer that made none.
     pub list: Result<Option<Chain>, String>,
     /// None on a disk that no BIOS starts.
     pub bios: Option<BiosFound>,
-    /// What keeps Slipway's loader from starting the kernel of each slot.
-    pub kernels: PerSlot<Option<StubLack>>,
+    /// The kernel of each slot.
+    pub kernels: PerSlot<KernelLook>,
     /// What in the boot chain is not what the list says.
     pub damage: Vec<String>,
+}
+
+/// What keeps Slipway's loader from starting a kernel, or why nobody could look at it.
+pub type KernelLook = Result<Option<StubLack>, String>;
+
+impl BootloaderFacts {
+    /// The kernels of the slots that may boot. Nothing starts an empty slot, so that one need not be readable.
+    pub fn kernels(&self, env: Option<&BootEnv>) -> PerSlot<KernelLook> {
+        let is_empty = |slot: Slot| env.is_some_and(|env| env.states[slot] == SlotState::Empty);
+        PerSlot::new(|slot| match &self.kernels[slot] {
+            Err(_) if is_empty(slot) => Ok(None),
+            seen => seen.clone(),
+        })
+    }
 }
 
 /// A UEFI image on a disk.

@@ -27,6 +27,9 @@ use crate::{
     },
 };
 
+/// What a slot is to hold.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
 pub struct SlotContent<'a> {
     pub payload: &'a PayloadFacts,
     pub args: &'a KernelArgs,
@@ -89,10 +92,15 @@ impl SlotContent<'_> {
         self.guids[part as usize - 1]
     }
 
-    /// The slot's file system and kernel command line. No list of checksums has the marker, because it changes later.
-    pub fn volume(&self) -> Result<(Volume, String), Refusal> {
+    /// What [`Self::volume`] will say of itself in `slot`.
+    pub fn described(&self, slot: Slot) -> Result<Described, Refusal> {
+        let Texts { manifest, sums, .. } = self.texts(slot)?;
+        Ok(Described { system: self.digest(slot)?, manifest, sums })
+    }
+
+    fn texts(&self, slot: Slot) -> Result<Texts, Refusal> {
         let payload = self.payload;
-        let cmdline = self.cmdline(self.slot)?;
+        let cmdline = self.cmdline(slot)?;
         let cfg = SlotCfg { loads: self.loads(), args: cmdline.quote_for_grub()?, disk_guid: self.disk_guid };
         let cmdline = cmdline.to_string();
         let manifest = Manifest {
@@ -103,14 +111,21 @@ impl SlotContent<'_> {
             ..payload.manifest()
         };
         let cfg = VolumeFile::text(SLOT_CFG, cfg.render());
-        let manifest = VolumeFile::text(MANIFEST, manifest.render());
+        let rendered = VolumeFile::text(MANIFEST, manifest.render());
         let digests = |files: &[&FileInfo], texts: &[&VolumeFile]| {
             let copied = files.iter().map(|f| (f.name.clone(), f.sha256));
-            Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect()).render()
+            Sums(copied.chain(texts.iter().map(|f| (f.path.clone(), f.sha256))).collect())
         };
-        let boot = VolumeFile::text(BOOT_SHA256, digests(&payload.boots().collect::<Vec<_>>(), &[&cfg]));
+        let boot = VolumeFile::text(BOOT_SHA256, digests(&payload.boots().collect::<Vec<_>>(), &[&cfg]).render());
         let all: Vec<&FileInfo> = payload.files.iter().collect();
-        let sums = VolumeFile::text(SHA256SUMS, digests(&all, &[&cfg, &manifest, &boot]));
+        let sums = digests(&all, &[&cfg, &rendered, &boot]);
+        Ok(Texts { cmdline, manifest, sums, files: [cfg, rendered, boot] })
+    }
+
+    /// The slot's file system and kernel command line. No list of checksums has the marker, because it changes later.
+    pub fn volume(&self) -> Result<(Volume, String), Refusal> {
+        let Texts { cmdline, sums, files: [cfg, manifest, boot], .. } = self.texts(self.slot)?;
+        let (payload, sums) = (self.payload, VolumeFile::text(SHA256SUMS, sums.render()));
         // When a file grows, all data behind it moves and must be written again. So the small files come first (their
         // sizes hardly change), then the large ones, mostly in falling size: unified kernel image, squashfs, initramfs, kernel.
         let mut files = vec![cfg, manifest, boot, sums, VolumeFile::text(MARKER, self.marker.render())];
@@ -118,6 +133,26 @@ impl SlotContent<'_> {
         files.extend(large.map(|f| VolumeFile::copied(&f.name, f, Content::Payload)));
         Ok((Volume { serial: serial(self.guid(self.slot.into())), time: self.time, files }, cmdline))
     }
+}
+
+struct Texts {
+    cmdline: String,
+    manifest: Manifest,
+    /// SHA256SUMS, which lists everything but itself.
+    sums: Sums,
+    /// slot.cfg, manifest.json and boot.sha256.
+    files: [VolumeFile; 3],
+}
+
+/// A slot as it would be written.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the other fields are what their names say")]
+pub struct Described {
+    /// Names the files and the command line.
+    pub system: Sha256,
+    pub manifest: Manifest,
+    /// Its SHA256SUMS.
+    pub sums: Sums,
 }
 
 /// The kernel arguments in which placeholders may stand: the payload's own, and those that were asked for.

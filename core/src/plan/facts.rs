@@ -16,7 +16,7 @@ use crate::{
         running::Running,
         slot::{PerSlot, Slot},
     },
-    digest::Sha256,
+    digest::{Sha256, Sums},
     disk::{
         gpt::GptError,
         identity::{DiskIdentity, DiskUse},
@@ -102,6 +102,8 @@ impl GptFacts {
 pub struct SlotFacts {
     /// The manifest, if it can be read.
     pub manifest: Option<Manifest>,
+    /// What in it only a later version knows.
+    pub later: Vec<String>,
     /// The marker, if it is valid.
     pub marker: Option<Marker>,
     /// Why GRUB would not load the slot: a file that does not match `boot.sha256`.
@@ -113,6 +115,8 @@ pub struct SlotFacts {
     /// Whether every file that `SHA256SUMS` lists matches it, the squashfs included. `None`: not checked, because that
     /// takes long.
     pub whole: Option<Result<(), String>>,
+    /// `SHA256SUMS`. What is whole holds what it lists, and that need not be what anybody has signed.
+    pub listed: Option<Sums>,
     /// Files that `SHA256SUMS` does not list, found when the others were checked. fsck leaves such files.
     pub unlisted: Vec<String>,
 }
@@ -191,9 +195,31 @@ impl SystemFacts {
         self.data.get(&part).copied().unwrap_or(VolumeHolds::Other)
     }
 
+    /// What a later version has written that this one does not understand.
+    pub fn of_a_later_version(&self) -> Vec<String> {
+        let keys: Vec<&str> = self.env.iter().flat_map(|env| &env.later).map(|(key, _)| key.as_str()).collect();
+        let env = (!keys.is_empty())
+            .then(|| format!("boot.env has keys of a later version, which stay as they are: {}", keys.join(", ")));
+        let of_slot = |slot: Slot| {
+            let SlotFacts { manifest, later, .. } = &self.slots[slot];
+            let what = later.join(", ");
+            match (later.is_empty(), manifest) {
+                (true, _) => None,
+                (_, Some(_)) => {
+                    Some(format!("manifest.json of slot {slot} says what only a later version knows: {what}"))
+                }
+                (_, None) => {
+                    Some(format!("manifest.json of slot {slot} is one that only a later version can read: {what}"))
+                }
+            }
+        };
+        env.into_iter().chain(Slot::BOTH.into_iter().filter_map(of_slot)).collect()
+    }
+
     /// What is wrong on the disk and does not keep a plan from its goal.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.unreadable.clone();
+        warnings.extend(self.of_a_later_version());
         if let [Some(_), None] | [None, Some(_)] = self.env_at {
             let [lost, kept] = if self.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };
             warnings.push(format!(

@@ -27,6 +27,7 @@ use super::{
     content::{SlotContent, kernel_args_notes, serial},
     kernel_note::kernel_note,
     step::ends,
+    upgrade::UNSIGNED,
 };
 use crate::{
     boot::{
@@ -73,6 +74,8 @@ pub struct InstallRequest {
     /// `--meta`, in order.
     pub meta: Vec<(u8, Vec<u8>)>,
     pub arch: Arch,
+    /// Accept a payload that nobody has signed: for the history, which says so.
+    pub allow_unsigned: bool,
     /// Who asked for it: for the history.
     pub by: String,
     /// The live medium, if it installs unattended. boot.env records it, so that it does not install twice.
@@ -128,7 +131,7 @@ fn contents(
     let (volume, cmdline) = slot(request, payload).map_err(|e| vec![e])?;
     // A BIOS cannot boot from 4096-byte sectors, so its boot code would be dead weight there.
     let bios = assets.bios.as_ref().filter(|_| disk.sector == SectorSize::S512);
-    let esp = esp(request, disk, &assets.efi, bios, payload.version.as_ref());
+    let esp = esp(request, disk, &assets.efi, bios, payload);
     let volumes = BTreeMap::from([(Part::Esp, esp), (Part::from(SLOT), volume)]);
     for (part, volume) in &volumes {
         let extent = layout.part(*part);
@@ -278,9 +281,9 @@ fn esp(
     disk: &DiskFacts,
     efi: &FileInfo,
     bios: Option<&BiosFacts>,
-    version: Option<&String>,
+    payload: &PayloadFacts,
 ) -> Volume {
-    let first = first_entry(request, version);
+    let first = first_entry(request, payload);
     let env = BootEnv {
         no_menu: request.no_menu,
         medium: request.medium,
@@ -303,9 +306,10 @@ fn esp(
 }
 
 /// Of the history.
-fn first_entry(request: &InstallRequest, version: Option<&String>) -> Entry {
-    let (slot, version, by) = (Some(SLOT), version.cloned(), Some(request.by.clone()));
-    Entry { slot, version, by, ..Entry::new(1, request.ids.time, Verb::Install) }.fitted()
+fn first_entry(request: &InstallRequest, payload: &PayloadFacts) -> Entry {
+    let (slot, version, by) = (Some(SLOT), payload.version.clone(), Some(request.by.clone()));
+    let reason = (request.allow_unsigned && payload.signed_by.is_empty()).then(|| UNSIGNED.to_owned());
+    Entry { slot, version, by, reason, ..Entry::new(1, request.ids.time, Verb::Install) }.fitted()
 }
 
 fn slot(request: &InstallRequest, payload: &PayloadFacts) -> Result<(Volume, String), Refusal> {

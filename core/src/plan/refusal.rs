@@ -116,6 +116,12 @@ pub enum Refusal {
          back; take a newer payload, or this one with --allow-older", epoch_of(*offered)
     )]
     Older { slot: Slot, has: u32, offered: Option<u32> },
+    /// Nobody can tell whether the system that is kept is signed, or with which epoch.
+    #[error(
+        "slot {slot}, which is kept, was written by a later version, and this one cannot read its manifest.json ({what}), so it \
+         is not known whether this payload may follow it; take an installer of that version, or this one with {allow}"
+    )]
+    LaterSlot { slot: Slot, what: String, allow: &'static str },
     /// The boot loaders stay as they are.
     #[error(transparent)]
     Bootloader(#[from] Left),
@@ -253,7 +259,9 @@ impl Refusal {
             | Refusal::CannotGrow(_)
             | Refusal::NotTrial(_)
             | Refusal::NoWayBack { .. }
-            | Refusal::Bootloader(Left::Esp(_) | Left::Unreadable(_) | Left::Damaged(_) | Left::TrialPending(_))
+            | Refusal::Bootloader(
+                Left::Esp(_) | Left::Missing(_) | Left::Unreadable(_) | Left::Damaged(_) | Left::TrialPending(_),
+            )
             | Refusal::WouldNotStart { .. }
             | Refusal::NextUnknown
             | Refusal::InUse(_)
@@ -269,7 +277,14 @@ impl Refusal {
             | Refusal::Platform(_)
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
-            | Refusal::Bootloader(Left::Older { .. } | Left::NotStarted { .. } | Left::Kernel { .. })
+            | Refusal::LaterSlot { .. }
+            | Refusal::Bootloader(
+                Left::Older { .. }
+                | Left::NotStarted { .. }
+                | Left::Kernel { .. }
+                | Left::KernelUnread { .. }
+                | Left::OtherArch { .. },
+            )
             | Refusal::Meta(_) => FailureKind::Input,
         }
     }
@@ -302,13 +317,14 @@ impl Refusal {
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
             Refusal::BootEnvLost(_) => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
-            Refusal::Unsigned(_) => FailureId::UnsignedUpgrade,
+            Refusal::Unsigned(_) | Refusal::LaterSlot { .. } => FailureId::UnsignedUpgrade,
             Refusal::Older { .. } => FailureId::OlderEpoch,
-            Refusal::Bootloader(Left::Esp(_)) => FailureId::EspUnfit,
+            Refusal::Bootloader(Left::OtherArch { .. }) => FailureId::BootloaderArchitecture,
+            Refusal::Bootloader(Left::Esp(_) | Left::Missing(_)) => FailureId::EspUnfit,
             Refusal::Bootloader(Left::Unreadable(_)) => FailureId::BootChainUnreadable,
             Refusal::Bootloader(Left::Older { .. }) => FailureId::OlderBootloader,
             Refusal::Bootloader(Left::NotStarted { .. }) => FailureId::BootloaderNotStarted,
-            Refusal::Bootloader(Left::Kernel { .. }) => FailureId::KernelNotStarted,
+            Refusal::Bootloader(Left::Kernel { .. } | Left::KernelUnread { .. }) => FailureId::KernelNotStarted,
             Refusal::Bootloader(Left::FirmwareNotKnown { .. }) => FailureId::SecureBootUnknown,
             Refusal::Bootloader(Left::NotShipped(_)) => FailureId::BootloaderNotShipped,
             Refusal::Bootloader(Left::Damaged(_)) => FailureId::BootChainDamaged,
@@ -360,6 +376,7 @@ impl Refusal {
             | Refusal::Version { .. }
             | Refusal::Unsigned(_)
             | Refusal::Older { .. }
+            | Refusal::LaterSlot { .. }
             | Refusal::Bootloader(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)

@@ -7,7 +7,7 @@ use alloc::collections::BTreeMap;
 
 use super::{
     Asked, Goal, Plan, Refusal, Refusals, Step, SystemFacts, VolumeHolds,
-    bootloader::BootloaderChange,
+    bootloader::{BootloaderChange, KernelLook},
     history::{self, About},
     meta::MetaChange,
     step::ends,
@@ -20,7 +20,6 @@ use crate::{
         trial::Failed,
     },
     disk::layout::Part,
-    kernel::efi_stub::StubLack,
     media::medium_id::MediumId,
     text::quoted,
     units::{Extent, MIB},
@@ -316,7 +315,7 @@ pub struct Draft<'a> {
     about: About,
     pub bootloader: Option<BootloaderChange>,
     /// What keeps Slipway's loader from starting the kernel of each slot.
-    pub kernels: PerSlot<Option<StubLack>>,
+    pub kernels: PerSlot<KernelLook>,
     pub warnings: Vec<String>,
 }
 
@@ -326,7 +325,8 @@ impl<'a> Draft<'a> {
         let warnings = system.warnings();
         let about = About { asked: base.asked.clone(), ..About::default() };
         let meta = MetaChange::default();
-        let kernels = system.bootloader.as_ref().map_or_else(PerSlot::default, |found| found.kernels);
+        let seen = system.bootloader.as_ref().map(|found| found.kernels(system.env.as_ref()));
+        let kernels = seen.unwrap_or_else(|| PerSlot::new(|_| Ok(None)));
         Draft { base, system, prepare, steps, touched, meta, about, bootloader: None, kernels, warnings }
     }
 
@@ -346,9 +346,11 @@ impl<'a> Draft<'a> {
         self.about.menu = Some(on);
     }
 
-    /// A reason that nobody has given in words.
+    /// A reason that somebody has to answer for, beside any that was given in words. First, because what is too long is cut
+    /// at its end.
     pub fn is_because(&mut self, reason: &str) {
-        self.about.asked.reason.get_or_insert_with(|| reason.to_owned());
+        let said = self.about.asked.reason.take();
+        self.about.asked.reason = Some(said.map_or_else(|| reason.to_owned(), |said| format!("{reason}; {said}")));
     }
 
     /// Why the running trial is not confirmed, in place of entry `again` of the history.

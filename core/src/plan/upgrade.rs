@@ -40,9 +40,9 @@ use crate::prelude::*;
 use alloc::collections::BTreeMap;
 
 use super::{
-    Goal, Plan, Refusal, Refusals, RequestBase, Step, System, SystemFacts, Volume,
+    Goal, Plan, Refusal, Refusals, RequestBase, SlotFacts, Step, System, SystemFacts, Volume,
     bootloader::RenewalRequest,
-    content::{SlotContent, kernel_args_notes},
+    content::{Described, SlotContent, kernel_args_notes},
     kernel_note::kernel_note,
     slots::{Draft, Ephemeral, RunsFrom, Slots, blank_slot},
 };
@@ -51,15 +51,14 @@ use crate::{
         env::Marker,
         slot::{PerSlot, Slot, SlotState},
     },
-    digest::Sha256,
     disk::layout::Part,
     kernel::arch::Arch,
     payload::{facts::PayloadFacts, manifest::KernelArgs, version::Version},
     text::quoted,
 };
 
-/// The reason in the history.
-const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
+/// The reason in the history of what `--allow-unsigned` let pass.
+pub(super) const UNSIGNED: &str = "--allow-unsigned: without a valid signature";
 
 /// An upgrade with every choice made; planning interprets nothing.
 #[derive(Clone, Debug)]
@@ -105,8 +104,8 @@ struct Candidate<'a> {
     request: &'a UpgradeRequest,
     system: &'a SystemFacts,
     payload: &'a PayloadFacts,
-    /// Names the files with the command line that they have in each slot: a placeholder may stand for the slot itself.
-    digests: PerSlot<Sha256>,
+    /// The payload in each slot: a placeholder in the command line may stand for the slot itself.
+    wanted: PerSlot<Described>,
     volume: Volume,
     cmdline: String,
 }
@@ -126,12 +125,13 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
         marker: Marker { state: SlotState::Trial, seq: slots.copies.env.seq },
     };
     let (volume, cmdline) = content.volume()?;
-    let digests = PerSlot { a: content.digest(Slot::A)?, b: content.digest(Slot::B)? };
-    let new = Candidate { request, system, payload, digests, volume, cmdline };
+    let wanted = PerSlot { a: content.described(Slot::A)?, b: content.described(Slot::B)? };
+    let new = Candidate { request, system, payload, wanted, volume, cmdline };
     let mut draft = Draft::new(&request.base, system);
     draft.warnings.extend(kernel_args_notes(&request.args, payload));
-    // In any other state it would be written anew.
-    let is_staged = new.is_in(target) && slots.copies.env.states[target] == SlotState::Trial;
+    // In any other state it would be written anew, and so is what its manifest does not tell in full.
+    let is_recorded = new.wanted[target].is_recorded_in(&system.slots[target]);
+    let is_staged = new.is_in(target) && is_recorded && slots.copies.env.states[target] == SlotState::Trial;
     slots.check_pending(is_staged && !new.is_in(kept))?;
     if new.is_in(kept) {
         return new.nothing_new(slots, draft);
@@ -141,6 +141,8 @@ pub fn upgrade(request: &UpgradeRequest, system: &SystemFacts, payload: &Payload
         return new.already_staged(slots, draft);
     }
     draft.warnings.extend(slots.check_fallback(system)?);
+    let confirmed = format!("Once slot {target} is confirmed, the next upgrade to another version");
+    draft.warnings.extend(new.is_changed(kept, &slots.name, &confirmed));
     new.write(slots, draft)
 }
 
@@ -159,8 +161,22 @@ pub fn takes_an_upgrade(runs_from: RunsFrom, system: &SystemFacts) -> bool {
 impl Candidate<'_> {
     /// Whether a slot holds these files with this command line, undamaged on the disk.
     fn is_in(&self, slot: Slot) -> bool {
-        let facts = &self.system.slots[slot];
-        facts.system() == Some(self.digests[slot]) && facts.whole == Some(Ok(()))
+        self.claimed_by(slot).is_some_and(|names| names.is_empty())
+    }
+
+    /// What is not these files in an undamaged slot that says it holds them.
+    fn claimed_by(&self, slot: Slot) -> Option<Vec<String>> {
+        let (wanted, facts) = (&self.wanted[slot], &self.system.slots[slot]);
+        (wanted.is_claimed_by(facts) && facts.whole == Some(Ok(()))).then(|| wanted.differing(facts))
+    }
+
+    /// What there is to say of a slot whose files somebody has changed, together with their checksums; `next` writes it anew.
+    fn is_changed(&self, slot: Slot, name: &str, next: &str) -> Option<String> {
+        let names = self.claimed_by(slot).filter(|names| !names.is_empty())?.join(", ");
+        Some(format!(
+            "{name}, says that it holds this payload, and does not: {names}: somebody has changed it. {next} writes slot \
+             {slot} anew, and until then it is what the machine falls back to"
+        ))
     }
 
     /// Collects all reasons against this payload, so that one run reports them all.
@@ -172,9 +188,9 @@ impl Candidate<'_> {
         }
         let target = &self.system.slots[slots.target];
         // It may have failed in the other slot. Earlier versions remembered the files alone.
-        let names = [self.digests.a, self.digests.b, payload.manifest().payload_digest()];
+        let names = [self.wanted.a.system, self.wanted.b.system, payload.manifest().payload_digest()];
         let bad = names.iter().any(|name| env.bad.contains(name))
-            || (env.came_back(slots.target) && target.system() == Some(self.digests[slots.target]));
+            || (env.came_back(slots.target) && self.wanted[slots.target].is_claimed_by(target));
         if bad && !request.retry_bad {
             refusals.push(Refusal::KnownBad { version: payload.version.clone() });
         }
@@ -184,6 +200,7 @@ impl Candidate<'_> {
             refusals.push(Refusal::Unsigned(slots.kept));
         }
         refusals.extend(self.older(slots.kept).filter(|_| !request.allow_older));
+        refusals.extend(self.unreadable(slots.kept));
         let from = kept.and_then(|m| m.version.clone());
         match (from.as_deref().and_then(Version::parse), payload.version.as_deref().and_then(Version::parse)) {
             (Some(old), Some(new)) => {
@@ -210,6 +227,17 @@ impl Candidate<'_> {
         let manifest = self.system.slots[kept].manifest.as_ref().filter(|manifest| !manifest.signed_by.is_empty());
         let (has, offered) = (manifest?.epoch, self.payload.signed_epoch());
         (offered.unwrap_or_default() < has).then_some(Refusal::Older { slot: kept, has, offered })
+    }
+
+    /// A later version may have signed what is kept.
+    fn unreadable(&self, kept: Slot) -> Option<Refusal> {
+        let SlotFacts { manifest, later, .. } = &self.system.slots[kept];
+        let (allow, allowed) = match self.payload.signed_by.is_empty() {
+            true => ("--allow-unsigned", self.request.allow_unsigned),
+            false => ("--allow-older", self.request.allow_older),
+        };
+        let refused = manifest.is_none() && !later.is_empty() && !allowed;
+        refused.then(|| Refusal::LaterSlot { slot: kept, what: later.join(", "), allow })
     }
 
     /// What somebody had to allow, for the history.
@@ -239,6 +267,17 @@ impl Candidate<'_> {
     fn nothing_new(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, kept) = (self.request, slots.kept);
         draft.is_about(kept, self.payload.version.clone());
+        if slots.copies.env.states[slots.target] == SlotState::Good {
+            let name = format!("slot {}, which can be rolled back to", slots.target);
+            draft.warnings.extend(self.is_changed(slots.target, &name, "The next upgrade to another version"));
+        }
+        if self.wanted[kept].is_signed_unrecorded(&self.system.slots[kept]) {
+            draft.warnings.push(format!(
+                "{}, holds what is signed, and was written without looking at that: as long as it is kept, an upgrade \
+                 that nobody has signed is not refused, and no epoch counts",
+                slots.name
+            ));
+        }
         let mut result = format!("{}, holds {} already, verified", slots.name, self.name());
         match (slots.copies.env.once, slots.with_medium()) {
             (_, Some(env)) => draft.extend(Part::Esp, slots.copies.write(&env, true)),
@@ -270,6 +309,9 @@ impl Candidate<'_> {
     fn already_staged(&self, mut slots: Slots, mut draft: Draft) -> Result<Plan, Refusals> {
         let (request, target) = (self.request, slots.target);
         draft.is_about(target, self.payload.version.clone());
+        if let Some(reason) = self.allowed_by(slots.kept) {
+            draft.is_because(&reason);
+        }
         let armed = slots.copies.env.once == Some(target);
         if request.activate && !(armed && request.preserve) {
             draft.warnings.extend(slots.check_fallback(self.system)?);
@@ -315,7 +357,7 @@ impl Candidate<'_> {
         draft.extend(Part::Esp, slots.copies.write(&inactive, false));
         let write = [blank_slot(target, extent), Step::WriteVolume { part, extent }, Step::Verify { part, extent }];
         draft.extend(part, write);
-        draft.kernels[target] = self.payload.stub_lack;
+        draft.kernels[target] = Ok(self.payload.stub_lack);
         let next = if request.activate {
             draft.renew_on_the_way(request.bootloader.as_ref(), &slots.copies.env);
             slots.activation(&mut draft, &request.meta, request.ephemeral())?;

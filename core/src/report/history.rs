@@ -52,6 +52,9 @@ pub struct HistoryEntry {
     /// The same in seconds since 1970 UTC.
     pub seconds: u64,
     pub verb: Verb,
+    /// With the verb `later`: the one that only a later version knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub later: Option<String>,
     /// The slot that it was about.
     pub slot: Option<Slot>,
     /// What is in that slot since.
@@ -123,13 +126,14 @@ impl HistoryEntry {
     }
 
     fn of(entry: &Entry, utc: fn(u64) -> String) -> Self {
-        let Entry { n, time, verb, slot, version, volumes, menu, by, reason, failed, .. } = entry.clone();
+        let Entry { n, time, verb, later, slot, version, volumes, menu, by, reason, failed, .. } = entry.clone();
         let (took_effect, trial) = (None, None);
         HistoryEntry {
             number: n,
             time: utc(time),
             seconds: time,
             verb,
+            later,
             slot,
             version,
             volumes,
@@ -151,12 +155,16 @@ impl HistoryEntry {
         let volumes = (!volumes.is_empty()).then(|| format!("wiped {}", volumes.join(" and ")));
         let menu = self.menu.map(|on| if on { "on" } else { "off" }.to_owned());
         let what: Vec<_> = [slot, version, volumes, menu].into_iter().flatten().collect();
-        format!("{time}  {:<8}  {}", self.verb, what.join(", "))
+        let verb = self.later.as_deref().map_or_else(|| self.verb.to_string(), printable);
+        format!("{time}  {verb:<8}  {}", what.join(", "))
     }
 
     /// What came of it, if that is not what was asked for or not what the line says.
     fn outcome(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        if self.later.is_some() {
+            lines.push("a later version of the installer did this; this one cannot say more of it".to_owned());
+        }
         match self.took_effect {
             Some(true) => {}
             Some(false) => lines.push("interrupted: it did not take effect".to_owned()),
@@ -192,7 +200,7 @@ impl HistoryEntry {
 /// The last of these entries that tried this slot gets its outcome, unless it has one.
 fn end_of(entries: &mut [HistoryEntry], slot: Slot, outcome: TrialOutcome) {
     let tried = |entry: &&mut HistoryEntry| {
-        let arms = matches!(entry.verb, Verb::Upgrade | Verb::Activate);
+        let arms = matches!(entry.verb, Verb::Upgrade | Verb::Activate | Verb::Later);
         arms && entry.slot == Some(slot) && entry.took_effect == Some(true)
     };
     if let Some(entry) = entries.iter_mut().rev().find(tried) {

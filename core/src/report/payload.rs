@@ -90,6 +90,12 @@ pub struct PullReport {
     /// How many signatures and attestations were copied with it. They were not verified, unless a key was named.
     #[serde(default)]
     pub signatures: usize,
+    /// What lies beside the image and was not copied, and why, for people.
+    #[serde(default)]
+    pub left_behind: Vec<String>,
+    /// Why it is not known whether there are more signatures, for people.
+    #[serde(default)]
+    pub signatures_unknown: Option<String>,
 }
 
 impl fmt::Display for PullReport {
@@ -104,6 +110,13 @@ impl fmt::Display for PullReport {
             0 => Ok(()),
             1 => f.write_str(", with one signature or attestation"),
             n => write!(f, ", with {n} signatures and attestations"),
+        }?;
+        if let n @ 1.. = self.left_behind.len() {
+            write!(f, "; left behind: {n} of what lies beside it")?;
+        }
+        match self.signatures_unknown {
+            Some(_) => f.write_str("; whether there are more signatures is not known"),
+            None => Ok(()),
         }
     }
 }

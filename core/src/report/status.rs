@@ -88,6 +88,9 @@ pub struct SlotStatus {
     /// The epoch of what is in it. Upgrades keep to it if the slot was signed.
     #[serde(default)]
     pub epoch: u32,
+    /// The trusted keys that had signed what was written to it, each by the SHA-256 of its DER form. The slot says so itself.
+    #[serde(default)]
+    pub signed_by: Vec<Sha256>,
     /// Digest that names the payload.
     pub payload: Option<Sha256>,
     pub marker: Option<Marker>,
@@ -125,6 +128,9 @@ impl StatusReport {
         for slot in Slot::BOTH {
             rows.push((["slot A", "slot B"][slot as usize], self.slot(slot)));
             if verbose {
+                rows.extend(
+                    self.slots[slot].signed_by.iter().map(|key| ("", format!("written as signed by key {key}"))),
+                );
                 rows.extend(self.slots[slot].payload.map(|payload| ("", format!("payload {payload}"))));
                 rows.extend(self.slots[slot].cmdline.iter().map(|cmdline| ("", format!("kernel arguments {cmdline}"))));
             }

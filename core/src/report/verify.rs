@@ -22,12 +22,15 @@ pub enum FileState {
     Unlisted,
     /// The file does not exist.
     Missing,
+    /// The lists of the slot do not agree on a file that a boot loader or an upgrade uses.
+    Disputed,
 }
 
 impl FileState {
-    /// Whether the slot is not what was installed. A file that nothing lists does no harm: fsck leaves such files.
+    /// Whether the slot is not what was installed. A file that nothing lists and nothing uses does no harm: fsck leaves such
+    /// files.
     pub const fn is_damage(self) -> bool {
-        matches!(self, FileState::Damaged | FileState::Missing)
+        matches!(self, FileState::Damaged | FileState::Missing | FileState::Disputed)
     }
 }
 
@@ -38,6 +41,9 @@ impl fmt::Display for FileState {
             FileState::Damaged => "damaged: its SHA-256 is not the one listed",
             FileState::Unlisted => "not listed: it has no checksum to compare with",
             FileState::Missing => "missing",
+            FileState::Disputed => {
+                "not what was installed: SHA256SUMS, boot.sha256 and manifest.json do not agree on it"
+            }
         })
     }
 }

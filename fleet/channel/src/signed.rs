@@ -38,12 +38,16 @@ fn signers(repository: &Repository, demand: &Signatures, digest: Sha256) -> Resu
     let registry = repository.image(digest);
     let image = registry.image().clone();
     let source = ImageSource::open(Box::new(registry), SourceRef::Docker(image), repository.arch());
-    let evidence = source.and_then(|source| source.evidence()).map_err(|e| e.to_string())?;
+    let evidence = source.map(|source| source.evidence()).map_err(|e| e.to_string())?;
     // What a channel goes by, version and labels, may stand in the index: who signed only a manifest did not sign that.
     let evidence = Evidence { images: vec![digest], ..evidence };
     // Whoever has signed it is wanted here: how many are enough is decided later.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let anybody = Requirement { keys, threshold: 1, identity: None, now, by: "the channel".to_owned() };
-    let signers = check(&anybody, &evidence).map_err(|e| e.to_string())?;
+    let signers = check(&anybody, &evidence).map_err(|e| match &evidence.unanswered {
+        // Without an answer it is not known that nobody has signed it.
+        Some(unanswered) => unanswered.to_string(),
+        None => e.to_string(),
+    })?;
     Ok(signers.into_iter().map(|signer| signer.key).collect())
 }

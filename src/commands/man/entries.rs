@@ -86,7 +86,8 @@ pub const FILES: &[Entry] = &[
     entry(
         "/sys/firmware/efi/efivars/SlipwayBoot-*",
         Of::Pages(CHANGE),
-        "what the UEFI loader says of this boot to a unified kernel image, whose own command line is signed.",
+        "what the UEFI loader says of this boot to a unified kernel image, whose own command line is signed. It counts only \
+         where that has no slipway.disk=, and only if the firmware does not store it.",
     ),
     entry("/proc/sys/kernel/panic", Of::Pages(&["installer-guard"]), "10 in a trial, where nobody has said otherwise."),
     entry(

@@ -13,7 +13,7 @@ use super::{
     local::REF_NAME,
     pull::manifest_descriptor,
     resolve::{Resolved, resolve},
-    signatures::{self, Beside},
+    signatures::{self, AllBeside, Beside},
     store::sha256_of,
 };
 use crate::trust::Evidence;
@@ -31,7 +31,9 @@ pub struct Archive {
     bytes: u64,
     // Names what lies beside the image.
     beside: Option<Sha256>,
+    left: Vec<String>,
     unknown: Option<ImageError>,
+    arch: Arch,
 }
 
 struct Part {
@@ -54,14 +56,11 @@ impl Archive {
         let image = resolve(&*store, arch)?;
         let manifest = Sha256::of(&image.manifest.bytes);
         let names = image.names();
-        let mut archive = Archive { store, manifest, names, parts: Vec::new(), bytes: 0, beside: None, unknown: None };
-        let beside = signatures::beside(&*archive.store, &names);
-        let beside = beside.unwrap_or_else(|error| {
-            // A registry that cannot say what it has beside an image still has the image.
-            archive.unknown = Some(error);
-            vec![]
-        });
-        archive.lay_out(&image, &beside)?;
+        // A registry that cannot say what it has beside an image still has the image.
+        let AllBeside { found, faults: left, unknown } = signatures::beside(&*store, &names, arch);
+        let (parts, bytes, beside) = (Vec::new(), 0, None);
+        let mut archive = Archive { store, manifest, names, parts, bytes, beside, left, unknown, arch };
+        archive.lay_out(&image, &found)?;
         Ok(archive)
     }
 
@@ -70,8 +69,8 @@ impl Archive {
     }
 
     /// The signatures that lie beside the image.
-    pub fn evidence(&self) -> Result<Evidence, ImageError> {
-        signatures::evidence(&*self.store, &self.names)
+    pub fn evidence(&self) -> Evidence {
+        signatures::evidence(&*self.store, &self.names, self.arch)
     }
 
     /// Digest that changes with the signatures and attestations that come with the image; none if there are none.
@@ -79,7 +78,12 @@ impl Archive {
         self.beside
     }
 
-    /// Why nobody knows whether there are any.
+    /// What stays behind of what lies beside the image, and why.
+    pub fn left(&self) -> &[String] {
+        &self.left
+    }
+
+    /// Why nobody knows whether there are more.
     pub fn unknown(&self) -> Option<&ImageError> {
         self.unknown.as_ref()
     }
@@ -128,8 +132,7 @@ impl Archive {
             }
         }
         let layers = image.layers.iter().map(|layer| &layer.descriptor);
-        let beside = beside.iter().flat_map(|beside| &beside.blobs);
-        for descriptor in [&image.config].into_iter().chain(layers).chain(beside) {
+        for descriptor in [&image.config].into_iter().chain(layers) {
             let digest = sha256_of(descriptor)?;
             if blobs.insert(digest) {
                 let info = FileInfo { name: blob(digest), size: descriptor.size(), sha256: digest };
@@ -141,11 +144,16 @@ impl Archive {
         Ok(())
     }
 
-    /// The manifests that hold signatures, and what is signed if that is an index: it says that the image is one of it.
+    /// The manifests that hold signatures, their blobs, and what is signed if that is an index: it says that the image is one of it.
     fn documents_beside(&self, image: &Resolved, beside: &[Beside]) -> Result<Vec<Vec<u8>>, ImageError> {
         let mut all = Vec::new();
-        for Beside { image: signed, manifest, .. } in beside {
+        let mut indexes = BTreeSet::new();
+        for Beside { image: signed, manifest, blobs, .. } in beside {
             all.push(manifest.clone());
+            all.extend(blobs.iter().cloned());
+            if !indexes.insert(*signed) {
+                continue;
+            }
             let index = match &image.index {
                 Some(bytes) if *signed == image.root => Some(bytes.clone()),
                 _ => self.store.by_digest(*signed)?,

@@ -9,8 +9,9 @@ use oci_spec::image::{Descriptor, ImageIndexBuilder, ImageManifestBuilder, Media
 
 use super::{
     ImageError, ImageStore as _, Signable,
+    cosign::referrers_tag,
     layout::{descriptor_of, index, write},
-    signatures::{Bundle, bundles, referrers_tag},
+    signatures::{Bundle, bundles},
     store::sha256_of,
 };
 use crate::trust::bundle;
@@ -38,7 +39,8 @@ impl Signable {
             write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
             descriptor_of(&media_type, bytes)
         };
-        let mut beside = self.store.referrers(self.image)?;
+        // Those that cannot be read are not listed under the tag; in index.json they stay.
+        let mut beside = self.store.referrers(self.image)?.found;
         beside.retain(|manifest| sha256_of(manifest).is_ok_and(|digest| !replaced.contains(&digest)));
         let mut listed = Vec::new();
         for bytes in new {

@@ -15,7 +15,7 @@ use super::{
     local::REF_NAME,
     store::{read_document, sha256_of},
 };
-use crate::{atomic_file::publish, cleanup};
+use crate::{atomic_file::publish, cleanup, payload::open::open_regular};
 use slipway_core::digest::Sha256;
 
 pub fn write_blob(
@@ -55,7 +55,7 @@ fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), Image
 pub fn index(dir: &Path, gone: &[Sha256], new: Vec<(Descriptor, Option<String>)>) -> Result<String, ImageError> {
     let path = dir.join("index.json");
     let wrong = |why: String| ImageError::invalid(path.display().to_string(), why);
-    let mut index: ImageIndex = match File::open(&path) {
+    let mut index: ImageIndex = match open_regular(&path) {
         Ok(file) => {
             let bytes = read_document(file, &path.display().to_string())?;
             serde_json::from_slice(&bytes).map_err(|e| wrong(format!("not an image index: {e}")))?

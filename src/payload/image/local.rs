@@ -8,17 +8,18 @@ use std::{
     io::{self, Read},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 
 use super::{
-    Document, ImageError, ImageStore,
+    Document, ImageError, ImageStore, Listing,
+    beside::MAX_BESIDE_BYTES,
+    cosign,
     resolve::checked_document,
-    signatures,
     skip::Skip,
-    store::{read_document, sha256_of},
+    store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
     tar::{Entries, EntryKind},
 };
 use crate::payload::open::open_regular;
@@ -36,6 +37,8 @@ const IMAGE: &str = "dev.cosignproject.cosign/image";
 const SIGNATURES: &str = "dev.cosignproject.cosign/sigs";
 // Limits on memory that no real image reaches.
 const MAX_FILES: usize = 10_000;
+// All manifests in an index.json that have no name, and so may be about another one.
+const MAX_NAMELESS_BYTES: u64 = 256 << 20;
 // `blobs/sha512/` and 128 digits are shorter.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -58,16 +61,29 @@ pub struct Local {
     path: PathBuf,
     name: String,
     wanted: LocalRef,
+    subjects: Mutex<Subjects>,
+}
+
+/// What manifests are about, by their digests. An index.json may list the same one thousands of times.
+#[derive(Default)]
+struct Subjects {
+    known: BTreeMap<String, Option<Sha256>>,
+    // Of all that were read.
+    bytes: u64,
 }
 
 impl Local {
     pub fn directory(dir: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
-        Local { files: Box::new(Directory(dir.to_owned())), path: dir.to_owned(), name, wanted }.check_version()
+        Self::new(Box::new(Directory(dir.to_owned())), dir, name, wanted).check_version()
     }
 
     pub fn archive(file: &Path, wanted: LocalRef, name: String) -> Result<Self, ImageError> {
         let files = Archive::index(file).map_err(|source| io_error(&file.display().to_string(), source))?;
-        Local { files: Box::new(files), path: file.to_owned(), name, wanted }.check_version()
+        Self::new(Box::new(files), file, name, wanted).check_version()
+    }
+
+    fn new(files: Box<dyn Files>, path: &Path, name: String, wanted: LocalRef) -> Self {
+        Local { files, path: path.to_owned(), name, wanted, subjects: Mutex::default() }
     }
 
     fn check_version(self) -> Result<Self, ImageError> {
@@ -114,32 +130,68 @@ impl Local {
         Ok(Document { media_type: Some(descriptor.media_type().to_string()), bytes })
     }
 
-    /// The manifests that index.json lists under this very name.
+    /// The manifests that index.json lists under this very name. All of them are wanted: one that cannot be read is an error.
     pub fn named(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+        let Listing { found, faults } =
+            self.documents(|descriptor| annotation(descriptor, REF_NAME).as_deref() == Some(tag))?;
+        faults.into_iter().next().map_or(Ok(found), Err)
+    }
+
+    /// Those that index.json lists and that fit, each once, the small ones first, within the limit for what lies beside an
+    /// image.
+    fn documents(&self, fits: impl Fn(&Descriptor) -> bool) -> Result<Listing<Document>, ImageError> {
         let index = self.index()?;
-        let fits = |d: &&Descriptor| annotation(d, REF_NAME).as_deref() == Some(tag);
-        index.manifests().iter().filter(fits).map(|descriptor| self.listed(descriptor)).collect()
+        let wanted = index.manifests().iter().filter(|descriptor| fits(descriptor));
+        let each: BTreeMap<_, _> = wanted.map(|d| ((d.size(), d.digest().to_string()), d)).collect();
+        let (mut listing, mut bytes_left) = (Listing::default(), MAX_BESIDE_BYTES);
+        for ((bytes, digest), descriptor) in each {
+            let Some(left) = bytes_left.checked_sub(bytes) else {
+                let why = format!("more than {} MiB of it are listed: not looked at", MAX_BESIDE_BYTES >> 20);
+                listing.faults.push(ImageError::invalid(format!("{}: {digest}", self.name), why));
+                break;
+            };
+            bytes_left = left;
+            match self.listed(descriptor) {
+                Ok(document) => listing.found.push(document),
+                Err(error) => listing.faults.push(error),
+            }
+        }
+        Ok(listing)
     }
 
     /// The manifests in index.json that are about another one, with the digest of that.
-    fn subjects(&self) -> Result<Vec<(Descriptor, Sha256)>, ImageError> {
-        let mut found = Vec::new();
+    fn subjects(&self) -> Result<Listing<(Descriptor, Sha256)>, ImageError> {
+        let mut listing = Listing::default();
         for descriptor in self.index()?.manifests() {
-            if let Some(subject) = self.subject(descriptor)? {
-                found.push((descriptor.clone(), subject));
+            match self.subject(descriptor) {
+                Ok(Some(subject)) => listing.found.push((descriptor.clone(), subject)),
+                Ok(None) => {}
+                Err(error) => listing.faults.push(error),
             }
         }
-        Ok(found)
+        Ok(listing)
     }
 
     fn subject(&self, descriptor: &Descriptor) -> Result<Option<Sha256>, ImageError> {
         if annotation(descriptor, REF_NAME).is_some() || *descriptor.media_type() != MediaType::ImageManifest {
             return Ok(None);
         }
+        let digest = descriptor.digest().to_string();
+        let mut subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = subjects.known.get(&digest) {
+            return Ok(*known);
+        }
+        subjects.bytes = subjects.bytes.saturating_add(descriptor.size().min(MAX_DOCUMENT_BYTES));
+        if subjects.bytes > MAX_NAMELESS_BYTES {
+            let why = format!("more than {} MiB of manifests without a name", MAX_NAMELESS_BYTES >> 20);
+            return Err(ImageError::invalid(self.what("index.json"), why));
+        }
         let document = self.listed(descriptor)?;
         // What is no manifest is about nothing; whoever takes it for an image finds that out.
         let manifest = serde_json::from_slice::<ImageManifest>(&document.bytes).ok();
-        Ok(manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|subject| sha256_of(subject).ok())))
+        let subject = manifest.and_then(|manifest| manifest.subject().as_ref().and_then(|s| sha256_of(s).ok()));
+        subjects.known.insert(digest, subject);
+        Ok(subject)
     }
 
     fn pick<'i>(&self, index: &'i ImageIndex) -> Result<&'i Descriptor, ImageError> {
@@ -187,26 +239,24 @@ impl ImageStore for Local {
         self.open(&Self::blob_path(descriptor)?)
     }
 
-    fn tagged(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
-        let index = self.index()?;
+    fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
         // Those that `cosign save` writes have no name.
-        let fits = |d: &&Descriptor| {
+        self.documents(|d| {
             annotation(d, REF_NAME).as_deref() == Some(tag) || annotation(d, KIND).as_deref() == Some(SIGNATURES)
-        };
-        index.manifests().iter().filter(fits).map(|descriptor| self.listed(descriptor)).collect()
+        })
     }
 
-    fn referrers(&self, image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
-        let mut found = self.subjects()?;
-        found.retain(|(_, subject)| *subject == image);
-        Ok(found.into_iter().map(|(descriptor, _)| descriptor).collect())
+    fn referrers(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        let Listing { found, faults } = self.subjects()?;
+        let about = found.into_iter().filter(|(_, subject)| *subject == image);
+        Ok(Listing { found: about.map(|(descriptor, _)| descriptor).collect(), faults })
     }
 
     fn signed(&self) -> Result<Vec<Sha256>, ImageError> {
         let index = self.index()?;
         let names = index.manifests().iter().filter_map(|d| annotation(d, REF_NAME));
-        let mut signed: Vec<_> = names.filter_map(|name| signatures::signed_by_tag(&name)).collect();
-        signed.extend(self.subjects()?.into_iter().map(|(_, subject)| subject));
+        let mut signed: Vec<_> = names.filter_map(|name| cosign::signed_by_tag(&name)).collect();
+        signed.extend(self.subjects()?.found.into_iter().map(|(_, subject)| subject));
         signed.sort();
         signed.dedup();
         Ok(signed)
@@ -233,7 +283,7 @@ fn annotation(descriptor: &Descriptor, name: &str) -> Option<String> {
 fn is_beside_an_image(descriptor: &Descriptor) -> bool {
     let kind = annotation(descriptor, KIND);
     kind.is_some_and(|kind| kind.starts_with(COSIGN) && !kind.starts_with(IMAGE))
-        || annotation(descriptor, REF_NAME).is_some_and(|name| signatures::is_about_an_image(&name))
+        || annotation(descriptor, REF_NAME).is_some_and(|name| cosign::is_about_an_image(&name))
 }
 
 fn io_error(what: &str, source: io::Error) -> ImageError {

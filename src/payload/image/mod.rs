@@ -3,6 +3,8 @@
 
 mod archive;
 mod attest;
+mod beside;
+mod cosign;
 mod description;
 mod error;
 mod layer;
@@ -21,11 +23,12 @@ mod tar;
 mod verifying_reader;
 
 pub use archive::Archive;
+pub use beside::MAX_BESIDE_BYTES;
+pub use cosign::referrers_tag;
 pub use description::Description;
 pub use error::ImageError;
 pub use local::{Local, LocalRef};
 pub use pull::{Pull, Pulled};
 pub use sign::{Signable, SignedLayer};
-pub use signatures::referrers_tag;
 pub use source::{ImageSource, Inspection};
-pub use store::{Document, ImageStore, MAX_DOCUMENT_BYTES};
+pub use store::{Document, ImageStore, Listing, MAX_DOCUMENT_BYTES};

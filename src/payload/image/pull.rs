@@ -1,6 +1,7 @@
 //! Copies one image into an OCI layout directory, for use without a network.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io,
     path::Path,
@@ -12,16 +13,17 @@ use super::{
     ImageError, ImageStore,
     layout::{descriptor_of, index, io_error, write, write_blob},
     resolve::{Resolved, resolve},
-    signatures::{self, Beside},
+    signatures::{self, AllBeside, Beside},
     store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
-use crate::trust::Evidence;
+use crate::{payload::open::open_regular, trust::Evidence};
 use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
 pub struct Pull<'s> {
     store: &'s dyn ImageStore,
     image: Resolved,
+    arch: Arch,
 }
 
 pub struct Pulled {
@@ -30,18 +32,20 @@ pub struct Pulled {
     pub kept: u64,
     /// How many came with it.
     pub signatures: usize,
-    /// Why nobody knows whether there are any.
+    /// What stayed behind of what lies beside the image, and why.
+    pub left: Vec<String>,
+    /// Why nobody knows whether there are more.
     pub unknown: Option<ImageError>,
 }
 
 impl<'s> Pull<'s> {
     pub fn new(store: &'s dyn ImageStore, arch: Arch) -> Result<Self, ImageError> {
-        Ok(Pull { store, image: resolve(store, arch)? })
+        Ok(Pull { store, image: resolve(store, arch)?, arch })
     }
 
     /// The signatures that lie beside the image.
-    pub fn evidence(&self) -> Result<Evidence, ImageError> {
-        signatures::evidence(self.store, &self.image.names())
+    pub fn evidence(&self) -> Evidence {
+        signatures::evidence(self.store, &self.image.names(), self.arch)
     }
 
     fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
@@ -67,7 +71,8 @@ impl<'s> Pull<'s> {
         }
         let manifest = &self.image.manifest;
         let manifest_digest = Sha256::of(&manifest.bytes);
-        let mut pulled = Pulled { manifest: manifest_digest, fetched: 0, kept: 0, signatures: 0, unknown: None };
+        let (left, unknown) = (Vec::new(), None);
+        let mut pulled = Pulled { manifest: manifest_digest, fetched: 0, kept: 0, signatures: 0, left, unknown };
         for descriptor in self.blobs() {
             let size = descriptor.size();
             match self.copy(descriptor, &blobs, progress)? {
@@ -79,14 +84,14 @@ impl<'s> Pull<'s> {
         let mut listed = vec![(manifest_descriptor(&self.image)?, tag.map(str::to_owned))];
         // A registry that cannot say what it has beside an image still has the image. Who demands a signature has looked
         // before, and looks again in what was copied.
-        match signatures::beside(self.store, &self.image.names()) {
-            Ok(found) => {
-                for beside in found {
-                    self.copy_signatures(&beside, &blobs, &mut listed)?;
-                    pulled.signatures += beside.signatures;
-                }
-            }
-            Err(error) => pulled.unknown = Some(error),
+        let AllBeside { found, faults, unknown } = signatures::beside(self.store, &self.image.names(), self.arch);
+        (pulled.left, pulled.unknown) = (faults, unknown);
+        for signed in found.iter().map(|beside| beside.image).collect::<BTreeSet<_>>() {
+            self.write_index(signed, &blobs)?;
+        }
+        for beside in found {
+            Self::write_signatures(&beside, &blobs, &mut listed)?;
+            pulled.signatures += beside.signatures;
         }
         write(&dir.join("oci-layout"), b"{\"imageLayoutVersion\":\"1.0.0\"}")?;
         let index = index(dir, &[], listed)?;
@@ -109,32 +114,34 @@ impl<'s> Pull<'s> {
         Ok(true)
     }
 
-    /// Copy what is signed of the image: a manifest and its blobs. Where it is an index that is signed, the index comes
-    /// along as a blob, because it says that the manifest is one of it.
-    fn copy_signatures(
-        &self,
+    /// Write what is signed of the image: a manifest and its blobs.
+    fn write_signatures(
         beside: &Beside,
         blobs: &Path,
         listed: &mut Vec<(Descriptor, Option<String>)>,
     ) -> Result<(), ImageError> {
-        for blob in &beside.blobs {
-            self.copy(blob, blobs, &mut |_| ())?;
+        for bytes in beside.blobs.iter().chain([&beside.manifest]) {
+            write(&blobs.join(Sha256::of(bytes).to_string()), bytes)?;
         }
-        let index = match self.image.index.as_ref() {
-            Some(bytes) if beside.image == self.image.root => Some(bytes.clone()),
-            _ => self.store.by_digest(beside.image)?,
-        };
-        if let Some(bytes) = index.filter(|bytes| Sha256::of(bytes) == beside.image) {
-            write(&blobs.join(beside.image.to_string()), &bytes)?;
-        }
-        write(&blobs.join(Sha256::of(&beside.manifest).to_string()), &beside.manifest)?;
         listed.push((descriptor_of(&MediaType::ImageManifest, &beside.manifest)?, beside.tag.clone()));
         Ok(())
+    }
+
+    /// Where it is an index that is signed, the index comes along as a blob, because it says that the manifest is one of it.
+    fn write_index(&self, signed: Sha256, blobs: &Path) -> Result<(), ImageError> {
+        let index = match self.image.index.as_ref() {
+            Some(bytes) if signed == self.image.root => Some(bytes.clone()),
+            _ => self.store.by_digest(signed)?,
+        };
+        match index.filter(|bytes| Sha256::of(bytes) == signed) {
+            Some(bytes) => write(&blobs.join(signed.to_string()), &bytes),
+            None => Ok(()),
+        }
     }
 }
 
 fn is_complete(path: &Path, size: u64, digest: Sha256) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = open_regular(path) else { return false };
     let mut reader = VerifyingReader::new(file, String::new(), digest, Length::Exactly(size));
     io::copy(&mut reader, &mut io::sink()).is_ok()
 }

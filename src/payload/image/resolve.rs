@@ -147,7 +147,8 @@ fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, 
         .map_err(|e| ImageError::invalid(what, format!("does not follow the OCI image specification: {e}")))
 }
 
-fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
+/// The image of an index that is for this architecture.
+pub fn choose<'i>(index: &'i ImageIndex, arch: Arch, what: &str) -> Result<&'i Descriptor, ImageError> {
     let wanted = oci_arch(arch);
     let matches =
         |d: &&Descriptor| d.platform().as_ref().is_some_and(|p| *p.os() == Os::Linux && *p.architecture() == wanted);

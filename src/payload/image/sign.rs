@@ -12,9 +12,10 @@ use serde_json::json;
 
 use super::{
     Document, ImageError, ImageStore as _, Local, LocalRef,
+    beside::{MAX_BESIDE_BYTES, signed_document},
+    cosign::{SIGNATURE, signature_in, tag_of},
     layout::{descriptor_of, index, write},
     resolve::{Parts, checked_document, parts},
-    signatures::{SIGNATURE, signature_in, signed_document, tag_of},
     store::sha256_of,
     verifying_reader::{Length, VerifyingReader},
 };
@@ -107,15 +108,20 @@ impl Signable {
         tag_of(self.image)
     }
 
-    /// What is under that tag now.
+    /// What is under that tag now. All of it is kept, so what cannot be read is an error here.
     pub fn layers(&self) -> Result<Vec<SignedLayer>, ImageError> {
         let tag = self.tag();
-        let mut all = Vec::new();
+        let (mut all, mut bytes_left) = (Vec::new(), MAX_BESIDE_BYTES);
+        let too_much = || {
+            let why = format!("more than {} MiB are under this tag: take it out of index.json", MAX_BESIDE_BYTES >> 20);
+            ImageError::invalid(&tag, why)
+        };
         for Document { bytes, .. } in self.store.named(&tag)? {
             let manifest: ImageManifest = serde_json::from_slice(&bytes)
                 .map_err(|e| ImageError::invalid(&tag, format!("does not follow the OCI image specification: {e}")))?;
             for (n, layer) in manifest.layers().iter().enumerate() {
                 let place = format!("{tag}, layer {}", n + 1);
+                bytes_left = bytes_left.checked_sub(layer.size()).ok_or_else(too_much)?;
                 let document = signed_document(&self.store, layer, &place)?;
                 all.push(SignedLayer { descriptor: layer.clone(), document, signature: signature_in(layer).cloned() });
             }

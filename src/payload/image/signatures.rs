@@ -1,109 +1,87 @@
 //! Signatures of an image that lie beside it in its store, as cosign puts them there. In the old form that is a manifest
 //! under the tag `sha256-HEX.sig`, each of whose layers is a signed document, with the signature in an annotation. In the
 //! new one it is a manifest that has the image as its subject, with a bundle as its layer.
+//!
+//! Many may put something beside an image. So what cannot be read is a fault that is told and passed over, and everything
+//! is read within [limits](super::beside).
 
-use oci_spec::image::{Descriptor, ImageIndex, ImageManifest};
+use std::collections::BTreeSet;
+
+use oci_spec::image::{Descriptor, ImageIndex};
 
 use super::{
     ImageError, ImageStore,
-    resolve::checked_document,
-    store::{MAX_DOCUMENT_BYTES, read_document, sha256_of},
-    verifying_reader::{Length, VerifyingReader},
+    beside::{Holder, Reader, key_of},
+    cosign::{signature_in, tag_of},
+    resolve::choose,
+    store::sha256_of,
 };
-use crate::trust::{Attached, Evidence, Form, SIMPLE_SIGNING, bundle};
-use slipway_core::digest::Sha256;
+use crate::trust::{Attached, Evidence, Form, bundle};
+use slipway_core::{digest::Sha256, kernel::arch::Arch};
 
-pub const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
-// Limit on work that no real image reaches.
-const MAX_SIGNATURES: usize = 64;
-
-/// The tag under which the signatures of an image are.
-pub fn tag_of(image: Sha256) -> String {
-    format!("sha256-{image}.sig")
-}
-
-/// The tag under which everything that has an image as its subject is listed, where there is no API for it.
-pub fn referrers_tag(image: Sha256) -> String {
-    format!("sha256-{image}")
-}
-
-/// Whether what is under this tag is about an image, and is none itself.
-pub fn is_about_an_image(tag: &str) -> bool {
-    signed_by_tag(&format!("{}.sig", tag.trim_end_matches(".sig"))).is_some()
-}
-
-/// The image whose signatures are under this tag.
-pub fn signed_by_tag(tag: &str) -> Option<Sha256> {
-    let hex = tag.strip_prefix("sha256-")?.strip_suffix(".sig")?;
-    hex.bytes().all(|byte| !byte.is_ascii_uppercase()).then(|| hex.parse().ok())?
-}
+// Limits on work that no real image reaches. Of sigstore an envelope has one signature.
+const MAX_OF_ONE_BUNDLE: usize = 16;
+const MAX_INDEXES: usize = 1000;
 
 /// All that is signed of an image which has these digests: that of the index and that of the manifest.
-pub fn evidence(store: &dyn ImageStore, images: &[Sha256]) -> Result<Evidence, ImageError> {
-    let images = names(store, images)?;
-    let mut found = Vec::new();
-    for image in &images {
-        for holder in holders(store, *image)? {
-            signatures(store, &holder, &mut found)?;
-        }
-    }
+pub fn evidence(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> Evidence {
+    let mut reader = Reader::new(store);
+    let images = names(&mut reader, images, arch);
+    let holders = reader.holders(&images);
+    let mut found = signatures(&mut reader, &holders);
+    found.sort_by_key(|(order, _)| *order);
     let tags: Vec<_> = images.iter().map(|image| tag_of(*image)).collect();
     let looked_for = format!("the tag {}, and bundles beside it", tags.join(" and "));
-    Ok(Evidence { place: store.name(), images, looked_for, signatures: found })
+    let (faults, unanswered) = reader.finish();
+    Evidence {
+        place: store.name(),
+        images,
+        looked_for,
+        signatures: found.into_iter().map(|(_, attached)| attached).collect(),
+        faults,
+        unanswered: unanswered.map(Into::into),
+    }
 }
 
 /// All digests by which a signature may name the image.
-fn names(store: &dyn ImageStore, images: &[Sha256]) -> Result<Vec<Sha256>, ImageError> {
+fn names(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
     let mut names = images.to_vec();
     names.dedup();
-    names.extend(indexes_of(store, images)?);
-    Ok(names)
+    names.extend(indexes_of(reader, images, arch));
+    names
 }
 
-/// Indexes that `pull` has left in a layout together with their signatures, and that name one of these manifests. Who has
-/// signed such an index has signed the digest of the manifest.
-fn indexes_of(store: &dyn ImageStore, images: &[Sha256]) -> Result<Vec<Sha256>, ImageError> {
+/// Indexes that `pull` has left in a layout together with their signatures, and of which one of these manifests is the image
+/// for this architecture. Who has signed such an index has signed the digest of the manifest, and no other one is installed
+/// from it.
+fn indexes_of(reader: &mut Reader, images: &[Sha256], arch: Arch) -> Vec<Sha256> {
+    let store = reader.store;
+    let signed = match store.signed() {
+        Ok(signed) => signed,
+        Err(error) => {
+            reader.fault("what is signed", error);
+            return vec![];
+        }
+    };
     let mut indexes = Vec::new();
-    for digest in store.signed()?.into_iter().filter(|digest| !images.contains(digest)) {
-        let Some(bytes) = store.by_digest(digest)? else { continue };
+    for digest in signed.into_iter().filter(|digest| !images.contains(digest)).take(MAX_INDEXES) {
+        let bytes = match store.by_digest(digest) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(error) => {
+                reader.fault(&format!("sha256:{digest}"), error);
+                continue;
+            }
+        };
         let names = |index: ImageIndex| {
-            index.manifests().iter().any(|found| sha256_of(found).is_ok_and(|digest| images.contains(&digest)))
+            let chosen = choose(&index, arch, "").and_then(sha256_of);
+            chosen.is_ok_and(|digest| images.contains(&digest))
         };
         if Sha256::of(&bytes) == digest && serde_json::from_slice(&bytes).is_ok_and(names) {
             indexes.push(digest);
         }
     }
-    Ok(indexes)
-}
-
-/// A manifest that holds signatures of an image.
-struct Holder {
-    /// For messages.
-    name: String,
-    /// The tag under which it is.
-    tag: Option<String>,
-    bytes: Vec<u8>,
-    manifest: ImageManifest,
-}
-
-fn holders(store: &dyn ImageStore, image: Sha256) -> Result<Vec<Holder>, ImageError> {
-    let mut all = Vec::new();
-    let tag = tag_of(image);
-    for document in store.tagged(&tag)? {
-        let manifest = serde_json::from_slice(&document.bytes)
-            .map_err(|e| ImageError::invalid(&tag, format!("does not follow the OCI image specification: {e}")))?;
-        all.push(Holder { name: tag.clone(), tag: Some(tag.clone()), bytes: document.bytes, manifest });
-    }
-    for descriptor in store.referrers(image)?.iter().take(MAX_SIGNATURES) {
-        let name = format!("referrer {}", descriptor.digest());
-        let bytes = checked_document(store, descriptor, &name)?;
-        // What else refers to an image may have any form.
-        let Ok(manifest) = serde_json::from_slice::<ImageManifest>(&bytes) else { continue };
-        if manifest.layers().iter().any(is_bundle) {
-            all.push(Holder { name, tag: None, bytes, manifest });
-        }
-    }
-    Ok(all)
+    indexes
 }
 
 /// A bundle that has an image as its subject, not verified.
@@ -118,57 +96,65 @@ pub struct Bundle {
 
 /// All of them. One that cannot be read is passed over.
 pub fn bundles(store: &dyn ImageStore, image: Sha256) -> Result<Vec<Bundle>, ImageError> {
+    let mut reader = Reader::new(store);
+    let mut holders = reader.holders(&[image]);
+    holders.retain(|holder| holder.tag.is_none());
     let mut all = Vec::new();
-    for holder in holders(store, image)?.iter().filter(|holder| holder.tag.is_none()) {
-        for layer in holder.manifest.layers().iter().filter(|layer| is_bundle(layer)) {
-            let Ok((signed, signatures)) = bundle::open(&signed_document(store, layer, &holder.name)?) else {
-                continue;
-            };
+    reader.each(&layers(&holders), |_, (holder, _, _), bytes| {
+        if let Ok((signed, signatures)) = bundle::open(&bytes) {
             all.push(Bundle { manifest: Sha256::of(&holder.bytes), signed, signatures });
         }
+    });
+    match reader.finish() {
+        (_, Some(error)) => Err(error),
+        (_, None) => Ok(all),
     }
-    Ok(all)
 }
 
-fn is_bundle(layer: &Descriptor) -> bool {
-    layer.media_type().to_string() == bundle::MEDIA_TYPE
+type Part<'h> = (&'h Holder, String, &'h Descriptor);
+
+/// The layers that may be signatures, each once, with their places.
+fn layers(holders: &[Holder]) -> Vec<Part<'_>> {
+    let all = holders.iter().flat_map(|holder| holder.signatures().map(move |(place, layer)| (holder, place, layer)));
+    let mut seen = BTreeSet::new();
+    all.filter(|(_, _, layer)| seen.insert(key_of(layer))).collect()
 }
 
-/// Others than those that cosign writes are passed over: what is not understood is no signature.
-pub fn signature_in(layer: &Descriptor) -> Option<&String> {
-    let signature = layer.annotations().as_ref().and_then(|all| all.get(SIGNATURE));
-    signature.filter(|_| layer.media_type().to_string() == SIMPLE_SIGNING)
-}
-
-fn signatures(store: &dyn ImageStore, holder: &Holder, found: &mut Vec<Attached>) -> Result<(), ImageError> {
-    for (n, layer) in holder.manifest.layers().iter().enumerate() {
-        let place = format!("{}, layer {}", holder.name, n + 1);
-        if let Some(signature) = signature_in(layer) {
-            let (signed, signature) = (signed_document(store, layer, &place)?, signature.clone().into_bytes());
-            found.push(Attached { place, form: Form::SimpleSigning, signed, signature, validity: None });
-        } else if is_bundle(layer) {
-            let bytes = signed_document(store, layer, &place)?;
-            let wrong = |why| ImageError::invalid(&place, why);
-            let (signed, signatures) = bundle::open(&bytes).map_err(wrong)?;
-            let validity = bundle::validity(&bytes).map_err(wrong)?;
-            found.extend(signatures.into_iter().map(|signature| {
-                let (place, signed) = (place.clone(), signed.clone());
-                Attached { place, form: Form::Statement, signed, signature: signature.into_bytes(), validity }
-            }));
+fn signatures(reader: &mut Reader, holders: &[Holder]) -> Vec<(usize, Attached)> {
+    let (mut found, mut faults) = (Vec::new(), Vec::new());
+    reader.each(&layers(holders), |order, (_, place, layer), bytes| {
+        let mut attached = match attached(place, layer, bytes) {
+            Ok(attached) => attached,
+            Err(why) => return faults.push(ImageError::invalid(place, why)),
+        };
+        if attached.len() > MAX_OF_ONE_BUNDLE {
+            attached.truncate(MAX_OF_ONE_BUNDLE);
+            let why = format!("only the first {MAX_OF_ONE_BUNDLE} signatures of it are looked at");
+            faults.push(ImageError::invalid(place, why));
         }
-        if found.len() > MAX_SIGNATURES {
-            return Err(ImageError::invalid(&holder.name, format!("more than {MAX_SIGNATURES} signatures")));
-        }
-    }
-    Ok(())
+        found.extend(attached.into_iter().map(|attached| (order, attached)));
+    });
+    faults.into_iter().for_each(|error| reader.fault("", error));
+    found
 }
 
-pub fn signed_document(store: &dyn ImageStore, layer: &Descriptor, place: &str) -> Result<Vec<u8>, ImageError> {
-    if layer.size() > MAX_DOCUMENT_BYTES {
-        return Err(ImageError::invalid(place, format!("larger than {} MiB", MAX_DOCUMENT_BYTES >> 20)));
+/// The signatures in a layer. They share the bytes that they are over.
+fn attached(place: &str, layer: &Descriptor, bytes: Vec<u8>) -> Result<Vec<Attached>, String> {
+    let place = place.to_owned();
+    if let Some(signature) = signature_in(layer) {
+        let (signed, signature) = (bytes.into(), signature.clone().into_bytes());
+        return Ok(vec![Attached { place, form: Form::SimpleSigning, signed, signature, validity: None }]);
     }
-    let (digest, length) = (sha256_of(layer)?, Length::Exactly(layer.size()));
-    read_document(VerifyingReader::new(store.blob(layer)?, place.to_owned(), digest, length), place)
+    let (signed, mut signatures) = bundle::open(&bytes)?;
+    let validity = bundle::validity(&bytes)?;
+    // One more than are looked at, so that it shows.
+    signatures.truncate(MAX_OF_ONE_BUNDLE + 1);
+    let signed: std::sync::Arc<[u8]> = signed.into();
+    let one = |signature: String| {
+        let (place, signed) = (place.clone(), signed.clone());
+        Attached { place, form: Form::Statement, signed, signature: signature.into_bytes(), validity }
+    };
+    Ok(signatures.into_iter().map(one).collect())
 }
 
 /// What lies beside an image and is copied with it.
@@ -178,35 +164,49 @@ pub struct Beside {
     /// The tag under which it is listed; none if it says itself what it is about.
     pub tag: Option<String>,
     pub manifest: Vec<u8>,
-    /// What the manifest refers to.
-    pub blobs: Vec<Descriptor>,
+    /// Its configuration, and those of its layers that may be signatures.
+    pub blobs: Vec<Vec<u8>>,
     pub signatures: usize,
 }
 
-/// The signatures of an image as they are stored, not verified.
-pub fn beside(store: &dyn ImageStore, images: &[Sha256]) -> Result<Vec<Beside>, ImageError> {
-    let mut all = Vec::new();
-    for image in names(store, images)? {
-        for Holder { tag, bytes, manifest, .. } in holders(store, image)? {
-            let blobs: Vec<_> = [manifest.config()].into_iter().chain(manifest.layers()).cloned().collect();
-            let is_one = |layer: &&Descriptor| signature_in(layer).is_some() || is_bundle(layer);
-            let signatures = manifest.layers().iter().filter(is_one).count();
-            all.push(Beside { image, tag, manifest: bytes, blobs, signatures });
-        }
-    }
-    Ok(all)
+/// All of that.
+#[derive(Default)]
+pub struct AllBeside {
+    pub found: Vec<Beside>,
+    /// What is left behind, and why.
+    pub faults: Vec<String>,
+    /// Why nobody knows whether this is all.
+    pub unknown: Option<ImageError>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_of_signatures() {
-        let image = Sha256::of(b"x");
-        assert_eq!(signed_by_tag(&tag_of(image)), Some(image));
-        let others = ["1.0", "sha256-00.sig", &format!("sha256-{image}"), &format!("sha256-{image}.att")];
-        assert!(others.iter().all(|tag| signed_by_tag(tag).is_none()));
-        assert_eq!(signed_by_tag(&tag_of(image).to_uppercase()), None);
+/// The signatures of an image as they are stored, not verified. What is no signature stays where it is: anybody may have put
+/// it there, of any size.
+pub fn beside(store: &dyn ImageStore, images: &[Sha256], arch: Arch) -> AllBeside {
+    let mut reader = Reader::new(store);
+    let images = names(&mut reader, images, arch);
+    let holders = reader.holders(&images);
+    let mut blobs: Vec<_> = holders.iter().map(|_| Vec::new()).collect();
+    let layers = |(n, holder): (usize, _)| Holder::signatures(holder).map(move |(place, layer)| (n, place, layer));
+    let parts: Vec<_> = holders.iter().enumerate().flat_map(layers).collect();
+    reader.each(&parts, |_, (holder, _, _), bytes| blobs[*holder].push(bytes));
+    let signatures: Vec<_> = blobs.iter().map(Vec::len).collect();
+    // A manifest of which no signature came is of no use without it.
+    let copied = || holders.iter().enumerate().filter(|(n, _)| signatures[*n] > 0);
+    let configs: Vec<_> =
+        copied().map(|(n, holder)| (n, format!("{}, its configuration", holder.name), &holder.config)).collect();
+    reader.each(&configs, |_, (holder, _, _), bytes| blobs[*holder].push(bytes));
+    for Holder { name, others, .. } in copied().map(|(_, holder)| holder).filter(|holder| holder.others > 0) {
+        let why = format!("its other layers ({others}) are no signatures, and stay behind");
+        reader.fault("", ImageError::invalid(name, why));
     }
+    let (faults, unknown) = reader.finish();
+    let found = holders.into_iter().zip(blobs).zip(signatures).filter(|(_, signatures)| *signatures > 0);
+    let beside = |((Holder { image, tag, bytes, .. }, blobs), signatures)| Beside {
+        image,
+        tag,
+        manifest: bytes,
+        blobs,
+        signatures,
+    };
+    AllBeside { found: found.map(beside).collect(), faults, unknown }
 }

@@ -88,8 +88,8 @@ impl ImageSource {
     }
 
     /// The signatures that lie beside the image.
-    pub fn evidence(&self) -> Result<Evidence, ImageError> {
-        signatures::evidence(&*self.store, &self.names)
+    pub fn evidence(&self) -> Evidence {
+        signatures::evidence(&*self.store, &self.names, self.arch)
     }
 
     /// Names of the files that the inspection found in the payload's directory, or in SHA256SUMS, sorted.

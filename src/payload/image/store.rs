@@ -15,6 +15,25 @@ pub struct Document {
     pub bytes: Vec<u8>,
 }
 
+/// What a store lists, and why not all of that can be read.
+#[derive(Debug)]
+pub struct Listing<T> {
+    pub found: Vec<T>,
+    pub faults: Vec<ImageError>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Listing { found: Vec::new(), faults: Vec::new() }
+    }
+}
+
+impl<T> From<Vec<T>> for Listing<T> {
+    fn from(found: Vec<T>) -> Self {
+        Listing { found, faults: Vec::new() }
+    }
+}
+
 /// Where the parts of one image are stored. Unless a method says otherwise, the content is not verified.
 pub trait ImageStore: Send + Sync {
     /// The index or manifest that the reference names, at most [`MAX_DOCUMENT_BYTES`]. If the reference has a digest,
@@ -29,13 +48,13 @@ pub trait ImageStore: Send + Sync {
     fn blob(&self, descriptor: &Descriptor) -> Result<Box<dyn Read + Send>, ImageError>;
 
     /// The manifests under another tag of the same repository. A layout may list several.
-    fn tagged(&self, _tag: &str) -> Result<Vec<Document>, ImageError> {
-        Ok(vec![])
+    fn tagged(&self, _tag: &str) -> Result<Listing<Document>, ImageError> {
+        Ok(Listing::default())
     }
 
     /// Manifests that say they are about this image (its "referrers").
-    fn referrers(&self, _image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
-        Ok(vec![])
+    fn referrers(&self, _image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        Ok(Listing::default())
     }
 
     /// The images of a layout that there may be signatures of. A registry has too many: none.

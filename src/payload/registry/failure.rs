@@ -24,6 +24,8 @@ pub enum RequestErrorKind {
     Invalid,
     Denied,
     Fetch,
+    /// A [`Self::Fetch`] of which the registry says that it does not know such requests.
+    Unsupported,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +58,7 @@ impl RequestError {
             RequestErrorKind::NotFound => ImageError::NotFound { what, hint: format!("; {}", self.why) },
             RequestErrorKind::Invalid => ImageError::Invalid { what, why: self.why },
             RequestErrorKind::Denied => ImageError::Denied { what, why: self.why },
-            RequestErrorKind::Fetch => ImageError::Fetch { what, why: self.why },
+            RequestErrorKind::Fetch | RequestErrorKind::Unsupported => ImageError::Fetch { what, why: self.why },
         }
     }
 
@@ -93,9 +95,12 @@ impl RequestError {
         let again = Some(Duration::from_secs(u64::min(retry_after, LONGEST_RETRY_AFTER)));
         match status.as_u16() {
             404 => RequestError { kind: RequestErrorKind::NotFound, why: answer, again: None },
-            400 if !origin.tls => {
-                RequestError::fetch(format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"))
-            }
+            400 if !origin.tls => RequestError {
+                kind: RequestErrorKind::Unsupported,
+                why: format!("{answer}; if it speaks TLS, leave out --plain-http or write https://"),
+                again: None,
+            },
+            400 | 405 | 406 | 501 => RequestError { kind: RequestErrorKind::Unsupported, why: answer, again: None },
             429 => RequestError {
                 kind: RequestErrorKind::Fetch,
                 why: format!("{answer}: too many requests, wait or log in"),

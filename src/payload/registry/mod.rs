@@ -20,6 +20,8 @@ mod failure;
 mod meter;
 mod mirror;
 mod options;
+mod pages;
+mod referrers;
 mod retry;
 mod tags;
 mod tls_roots;
@@ -31,7 +33,8 @@ pub use options::{Options, Patience};
 
 use std::{io::Read, sync::Arc};
 
-use oci_spec::image::{Descriptor, ImageIndex};
+use oci_spec::image::Descriptor;
+use ureq::{Body, http::Response};
 
 use self::{
     auth::Auth,
@@ -40,7 +43,7 @@ use self::{
     failure::{RequestError, header},
     url::{Origin, Url},
 };
-use super::image::{Document, ImageError, ImageStore, MAX_DOCUMENT_BYTES, referrers_tag};
+use super::image::{Document, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
 use slipway_core::{
     digest::Sha256,
     payload::image_ref::{ImageRef, parse_digest},
@@ -137,15 +140,18 @@ impl Registry {
         head: bool,
         take: impl Fn(Answer) -> Result<T, RequestError>,
     ) -> Result<T, ImageError> {
+        let request = Request { path, accept: ACCEPT, start: 0, version: None, head };
+        let taken = self.first(|endpoint| endpoint.get(&request).and_then(&take));
+        taken.map_err(|failure| failure.into_error(what))
+    }
+
+    /// What the first endpoint says that answers as it should.
+    fn first<T>(&self, ask: impl Fn(&Endpoint) -> Result<T, RequestError>) -> Result<T, RequestError> {
         let mut schedule = self.endpoints.schedule();
         loop {
-            let request = Request { path, accept: ACCEPT, start: 0, version: None, head };
-            let answer = self.endpoints.list[schedule.endpoint()].get(&request);
-            match answer.and_then(&take) {
-                Ok(taken) => return Ok(taken),
-                Err(failure) => {
-                    schedule.failed(failure, &self.endpoints.names).map_err(|failure| failure.into_error(what))?
-                }
+            match ask(&self.endpoints.list[schedule.endpoint()]) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => schedule.failed(failure, &self.endpoints.names)?,
             }
         }
     }
@@ -157,12 +163,7 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
     let media_type = header(&response, "content-type").and_then(|text| text.split(';').next());
     let media_type = media_type.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let said = header(&response, "docker-content-digest").and_then(parse_digest);
-    let mut bytes = Vec::new();
-    let body = response.body_mut().as_reader();
-    body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
-    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
-    }
+    let bytes = body(&mut response, &origin)?;
     match (wanted.or(said), Sha256::of(&bytes)) {
         (Some(digest), found) if digest != found => {
             let by = if wanted.is_some() { "that was asked for" } else { "the registry says it has" };
@@ -172,6 +173,17 @@ fn document(answer: Answer, wanted: Option<Sha256>) -> Result<Document, RequestE
         }
         _ => Ok(Document { media_type, bytes }),
     }
+}
+
+/// All of it, at most [`MAX_DOCUMENT_BYTES`].
+fn body(response: &mut Response<Body>, origin: &Origin) -> Result<Vec<u8>, RequestError> {
+    let mut bytes = Vec::new();
+    let body = response.body_mut().as_reader();
+    body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, origin))?;
+    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
+        return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
+    }
+    Ok(bytes)
 }
 
 impl ImageStore for Registry {
@@ -190,29 +202,16 @@ impl ImageStore for Registry {
         Ok(Box::new(reader))
     }
 
-    fn tagged(&self, tag: &str) -> Result<Vec<Document>, ImageError> {
+    fn tagged(&self, tag: &str) -> Result<Listing<Document>, ImageError> {
         match self.manifest(tag) {
-            Ok(document) => Ok(vec![document]),
-            Err(ImageError::NotFound { .. }) => Ok(vec![]),
+            Ok(document) => Ok(vec![document].into()),
+            Err(ImageError::NotFound { .. }) => Ok(Listing::default()),
             Err(error) => Err(error),
         }
     }
 
-    /// By the API for them, or where there is none, by the tag `sha256-HEX` (OCI distribution specification 1.1, "Listing
-    /// Referrers").
-    fn referrers(&self, image: Sha256) -> Result<Vec<Descriptor>, ImageError> {
-        let what = self.what("referrers", &format!("sha256:{image}"));
-        let listed =
-            match self.take(&format!("referrers/sha256:{image}"), &what, false, |answer| document(answer, None)) {
-                Err(ImageError::NotFound { .. }) => self.tagged(&referrers_tag(image))?,
-                answer => vec![answer?],
-            };
-        let parse = |document: &Document| {
-            let index = serde_json::from_slice::<ImageIndex>(&document.bytes);
-            index.map_err(|e| ImageError::invalid(&what, format!("not an image index: {e}")))
-        };
-        let indexes = listed.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        Ok(indexes.iter().flat_map(ImageIndex::manifests).cloned().collect())
+    fn referrers(&self, image: Sha256) -> Result<Listing<Descriptor>, ImageError> {
+        self.referrers_of(image)
     }
 
     fn name(&self) -> String {

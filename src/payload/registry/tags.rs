@@ -1,21 +1,20 @@
 //! The tags of a repository (OCI distribution specification 1.1, "Listing Tags").
 
-use std::io::Read as _;
-
 use serde::Deserialize;
 
 use super::{
-    Registry,
+    Registry, body,
     endpoint::{Answer, Endpoint, Request},
-    failure::{self, RequestError, header},
+    failure::RequestError,
+    pages::next,
 };
-use crate::payload::image::{ImageError, MAX_DOCUMENT_BYTES};
+use crate::payload::image::ImageError;
 use slipway_core::payload::image_ref::is_tag;
 
 // Limit on memory and time; repositories with more are no place where somebody looks for a release.
 const MAX_TAGS: usize = 100_000;
 // Without a number: registries refuse one that is too large for them.
-const FIRST_PAGE: &str = "tags/list";
+const LIST: &str = "tags/list";
 
 #[derive(Deserialize)]
 struct Page {
@@ -27,25 +26,17 @@ impl Registry {
     /// All tags of the repository, sorted. What cannot be a tag is left out. All of them come from one endpoint: mirrors
     /// may differ.
     pub fn tags(&self) -> Result<Vec<String>, ImageError> {
-        let mut schedule = self.endpoints.schedule();
-        loop {
-            match tags_of(&self.endpoints.list[schedule.endpoint()]) {
-                Ok(tags) => return Ok(tags),
-                Err(failure) => schedule
-                    .failed(failure, &self.endpoints.names)
-                    .map_err(|failure| failure.into_error(&self.what("the list", "of tags")))?,
-            }
-        }
+        self.first(tags_of).map_err(|failure| failure.into_error(&self.what("the list", "of tags")))
     }
 }
 
 fn tags_of(endpoint: &Endpoint) -> Result<Vec<String>, RequestError> {
     let mut tags = Vec::new();
-    let mut path = FIRST_PAGE.to_owned();
+    let mut path = LIST.to_owned();
     loop {
         let request = Request { path: &path, accept: "application/json", start: 0, version: None, head: false };
         let answer = endpoint.get(&request)?;
-        let next = next(&answer);
+        let next = next(&answer, LIST);
         let before = tags.len();
         tags.extend(page(answer)?.into_iter().filter(|tag| is_tag(tag)));
         let wrong = |why: &str| Err(RequestError::wrong(format!("{} {why}", endpoint.name())));
@@ -62,24 +53,9 @@ fn tags_of(endpoint: &Endpoint) -> Result<Vec<String>, RequestError> {
     Ok(tags)
 }
 
-/// The next page, from `Link: <URL>; rel="next"`. Of the URL only the query counts: a mirror or a proxy may not know under
-/// which name it was asked, and no request goes anywhere else.
-fn next(answer: &Answer) -> Option<String> {
-    let link = header(&answer.response, "link")?;
-    let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
-    let is_next = parameters.split(';').any(|parameter| matches!(parameter.trim(), "rel=\"next\"" | "rel=next"));
-    let (_, query) = url.split_once('?').filter(|_| is_next)?;
-    Some(format!("tags/list?{query}"))
-}
-
 fn page(answer: Answer) -> Result<Vec<String>, RequestError> {
     let (mut response, origin) = (answer.response, answer.origin);
-    let mut bytes = Vec::new();
-    let body = response.body_mut().as_reader();
-    body.take(MAX_DOCUMENT_BYTES + 1).read_to_end(&mut bytes).map_err(|e| failure::cut(&e, &origin))?;
-    if bytes.len() as u64 > MAX_DOCUMENT_BYTES {
-        return Err(RequestError::wrong(format!("{origin} sends more than the limit of {MAX_DOCUMENT_BYTES} bytes")));
-    }
+    let bytes = body(&mut response, &origin)?;
     let page: Page = serde_json::from_slice(&bytes)
         .map_err(|e| RequestError::wrong(format!("{origin} sends no list of tags: {e}")))?;
     Ok(page.tags.unwrap_or_default())

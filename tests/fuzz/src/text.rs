@@ -122,7 +122,7 @@ pub fn image_ref(bytes: &[u8]) -> bool {
     }
     if let Some(port) = port {
         assert!(!port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()), "{image}");
-        assert!(port.parse::<u16>().is_ok_and(|n| n > 0), "{image}");
+        assert!(port.parse::<u16>().is_ok() && !port.starts_with('0'), "{image}");
     }
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     assert!(image.repository.split('/').all(|part| super::is_plain(part) && part.chars().all(word)), "{image}");

@@ -156,3 +156,30 @@ fn what_would_not_start_is_refused() {
     );
     refused(&world, INPUT, &["the kernel has no EFI stub of its own"], || attempt(&["--force"]));
 }
+
+/// At a NUL the kernel takes the command line to end: the digest behind it would be lost.
+#[test]
+fn control_characters_in_a_command_line() {
+    let world = world();
+    let (key, out) = (Key::rsa(&world, "ours"), world.path("uki.efi"));
+    let attempt = |args: &[&str]| Outcome::of(&mut uki_command(&world, &out, args));
+    let disk = world.image();
+    let place = |text: &str| format!("{}: {text}", world.payload.path("cmdline").display());
+    for (text, says) in [
+        ("quiet\0 rootsum=@squashfs-sha256@\n", "byte 5 is the control character 0x00"),
+        ("quiet rootsum=@squashfs-sha256@\0", "byte 31 is the control character 0x00"),
+        ("quiet \u{1b}[2J", "byte 6 is the control character 0x1b"),
+        ("x=\"a\nb\"", "byte 4 is the control character 0x0a"),
+    ] {
+        world.payload.write("cmdline", text);
+        let says = place(says);
+        refused(&world, INPUT, &[&says], || attempt(&[]));
+        refused(&world, INPUT, &[&says], || Outcome::of(&mut world.install_command(&disk, &[])));
+        let checksum = || Outcome::of(installer(["checksum", "--progress=none"]).arg(world.payload.dir()));
+        refused(&world, INPUT, &[&says], checksum);
+    }
+    world.payload.write("cmdline", "quiet\r\n\trootsum=@squashfs-sha256@\n");
+    refused(&world, INPUT, &["kernel command line: byte", "0x01"], || attempt(&["--extra-kernel-arg=x=\u{1}"]));
+    let report = uki(&world, &out, &key, &[]);
+    assert!(report["system"]["cmdline"].as_str().unwrap().contains("quiet rootsum="), "{report}");
+}

@@ -224,6 +224,20 @@ impl Chain {
         String::from_utf8(list).map_err(|e| e.to_string())
     }
 
+    /// Whether UEFI and BIOS start loaders of one set. While a renewal is under way they do not.
+    pub fn is_one_set(&self, pages: &Pages, table: &Table) -> bool {
+        let (lba0, lba) = lba0(pages);
+        let rest = (lba + 1) * SECTOR as u64;
+        let starts = |set: usize| {
+            let efi =
+                read::file(pages, table.parts[&1], EFI).is_ok_and(|(efi, _)| self.efi[2 * set..][..2].contains(&efi));
+            let mut core = vec![0; self.core[set].len() - SECTOR];
+            pages.read(rest, &mut core);
+            efi && core == self.core[set][SECTOR..] && lba0[0x180] == self.boot[set][0x180]
+        };
+        (0..self.boot.len()).any(starts)
+    }
+
     /// What a finished renewal has in common with one that was not interrupted. Places may differ.
     pub fn summary(&self, pages: &Pages, table: &Table) -> String {
         let efi = read::file(pages, table.parts[&1], EFI).ok();

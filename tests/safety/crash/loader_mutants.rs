@@ -21,8 +21,11 @@ struct Renewed {
 }
 
 impl Renewed {
-    fn new() -> Self {
-        let scenario = scenario::bootloader_update().run("bootloader_update");
+    fn update() -> Self {
+        Self::of(scenario::bootloader_update().run("bootloader_update"))
+    }
+
+    fn of(scenario: Scenario) -> Self {
         let disk = RecordingDisk::new(DISK_BYTES, scenario.story.pages.clone());
         let Plan { steps, .. } = scenario.again(&disk).unwrap();
         let steps: Vec<Step> = steps.into_iter().filter(|step| !step.writes().is_empty()).collect();
@@ -69,8 +72,33 @@ impl Renewed {
 
 #[test]
 fn renewals_out_of_order_are_caught() {
-    let renewed = Renewed::new();
+    let renewed = Renewed::update();
     assert_eq!(renewed.broken(&renewed.epochs, None), None);
+    is_caught_out_of_order(&renewed);
+}
+
+/// What arms a trial renews the boot loaders before that, in the same order.
+#[test]
+fn activations_that_renew_out_of_order_are_caught() {
+    let renewed = Renewed::of(scenario::activate_renews().run("activate_renews"));
+    assert_eq!(renewed.broken(&renewed.epochs, None), None);
+    is_caught_out_of_order(&renewed);
+    let commit = renewed.find(Step::is_commit);
+    let core = renewed.find(|step| matches!(step, Step::WriteCore { .. }));
+    let meta = renewed.find(|step| matches!(step, Step::WriteMetaCopy { .. }));
+    let entry = renewed.find(|step| matches!(step, Step::WriteHistory { .. }));
+    renewed.is_caught_moved("the trial is armed before all else", commit, core);
+    // META and the history keep their places in front of the commit.
+    let order = |from: &[usize]| from.iter().map(|n| renewed.epochs[*n].clone()).collect::<Vec<_>>();
+    let renewal: Vec<usize> = (core..meta).collect();
+    let rest: Vec<usize> = (0..core).chain(meta..renewed.epochs.len()).collect();
+    let late = [order(&rest), order(&renewal)].concat();
+    renewed.is_caught("the boot loaders are renewed behind the commit", renewed.broken(&late, None));
+    renewed.is_caught_moved("the trial is armed before META names the slot to return to", commit, meta);
+    renewed.is_caught_moved("the trial is armed before its entry is in the history", commit, entry);
+}
+
+fn is_caught_out_of_order(renewed: &Renewed) {
     let efi = renewed.entry("EFI/BOOT/BOOTX64.EFI", false);
     let (both, new) = (renewed.entry(LIST, false), renewed.entry(LIST, true));
     let boot_code = renewed.find(|step| matches!(step, Step::WriteBootCode { .. }));
@@ -95,7 +123,7 @@ fn renewals_out_of_order_are_caught() {
 
 #[test]
 fn barriers_of_a_renewal_that_are_left_out_are_caught() {
-    let renewed = Renewed::new();
+    let renewed = Renewed::update();
     let efi = renewed.entry("EFI/BOOT/BOOTX64.EFI", false);
     let (both, new) = (renewed.entry(LIST, false), renewed.entry(LIST, true));
     let free = renewed.find(|step| matches!(step, Step::FreeClusters { copy: 1, .. }));
@@ -115,7 +143,7 @@ fn barriers_of_a_renewal_that_are_left_out_are_caught() {
 /// A disk that loses what it was given says so before anything refers to it.
 #[test]
 fn no_sector_that_a_renewal_loses_goes_unnoticed() {
-    let renewed = Renewed::new();
+    let renewed = Renewed::update();
     let scenario = &renewed.scenario;
     for (n, step) in renewed.steps.iter().enumerate() {
         let spare = matches!(step, Step::FreeClusters { .. } | Step::CountFree { .. } | Step::WriteHistory { .. });

@@ -9,6 +9,7 @@ mod disk;
 mod faults;
 mod grow;
 mod grub;
+mod half_dead;
 mod history;
 mod install;
 mod judge;
@@ -25,6 +26,7 @@ mod same;
 mod scenario;
 mod sweep;
 mod system;
+mod upgrades;
 mod world;
 
 /// A sweep and a fault sweep for each: its name in `scenario`, its share of all states (an install has two of its own, and a growth one),

@@ -12,12 +12,12 @@ use super::{
     grub::{Machine, Outcome, Saves},
     loader,
     pages::{Pages, SECTOR},
-    read::{self, env_block_with},
+    read,
     system::{Expect, Judge, System},
-    world::{Failed, MEDIUM, Verb, World},
+    world::{Failed, Verb, World},
 };
 
-pub use super::{menu::*, renewal::*};
+pub use super::{menu::*, renewal::*, upgrades::*};
 
 /// A disk with a past, and the system that runs from it.
 pub struct Story {
@@ -33,7 +33,7 @@ impl Story {
     }
 
     /// The same by an earlier version, which knew no history.
-    fn installed_earlier() -> Self {
+    pub fn installed_earlier() -> Self {
         Story { pages: World::get().installed_earlier(0), ..Self::installed() }
     }
 
@@ -41,7 +41,7 @@ impl Story {
         self.edited(verb, &|_| ())
     }
 
-    fn edited(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
+    pub fn edited(self, verb: &Verb, edit: &dyn Fn(&mut Plan)) -> Self {
         let disk = RecordingDisk::new(DISK_BYTES, self.pages);
         World::get().run(verb, &disk, &self.cmdline, edit).unwrap();
         Story { pages: disk.pages(), ..self }
@@ -55,14 +55,14 @@ impl Story {
     }
 
     /// Power on again; this is what comes up.
-    fn boot(mut self, slot: char, trial: bool) -> Self {
+    pub fn boot(mut self, slot: char, trial: bool) -> Self {
         let machine = Machine::new(&read::table(&self.pages, DISK_BYTES).unwrap());
         assert_eq!(machine.power_on(&mut self.pages, Saves::Both), Outcome::Boots { slot, trial });
         Story { cmdline: World::get().cmdline(slot, trial), ..self }
     }
 
     /// Change both copies of boot.env behind everybody's back.
-    fn with_env(mut self, change: impl Fn(usize, &[u8]) -> Vec<u8>) -> Self {
+    pub fn with_env(mut self, change: impl Fn(usize, &[u8]) -> Vec<u8>) -> Self {
         let machine = Machine::new(&read::table(&self.pages, DISK_BYTES).unwrap());
         for (n, copy) in machine.copies(&self.pages).into_iter().enumerate() {
             let (bytes, at) = copy.unwrap();
@@ -234,7 +234,7 @@ pub const A0: System = ('A', 0);
 pub const B1: System = ('B', 1);
 pub const UPGRADE: Verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: false, blank: false };
 pub const STAGE: Verb = Verb::Upgrade { payload: 1, activate: false, preserve: true, retry_bad: false, blank: false };
-const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
+pub const NEXT: Verb = Verb::Upgrade { payload: 2, activate: true, preserve: true, retry_bad: false, blank: false };
 
 /// Payload 1 in slot B is tried and runs.
 pub fn tried() -> Story {
@@ -242,7 +242,7 @@ pub fn tried() -> Story {
 }
 
 /// It was confirmed and is the default.
-fn confirmed() -> Story {
+pub fn confirmed() -> Story {
     tried().run(&Verb::Confirm).boot('B', false)
 }
 
@@ -252,61 +252,13 @@ pub fn setup(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Se
     Setup { story, verb, expect, wiped: None, shared_fat: false }
 }
 
-fn marked(mut setup: Setup, also: System) -> Setup {
+pub fn marked(mut setup: Setup, also: System) -> Setup {
     setup.expect.marked.push(also);
     setup
 }
 
-fn no_marker(plan: &mut Plan) {
+pub fn no_marker(plan: &mut Plan) {
     plan.steps.retain(|step| !matches!(step, Step::WriteMarker { .. }));
-}
-
-pub fn upgrade_fresh() -> Setup {
-    setup(Story::installed(), UPGRADE, &[A0], &[B1])
-}
-
-/// The other slot holds the system before this one, and the default is B.
-pub fn upgrade_repeated() -> Setup {
-    marked(setup(confirmed(), NEXT, &[B1], &[('A', 2)]), A0)
-}
-
-/// The other slot is to be tried at the next boot.
-pub fn upgrade_over_pending_trial() -> Setup {
-    setup(Story::installed().run(&UPGRADE), NEXT, &[A0], &[B1, ('B', 2)])
-}
-
-/// The other slot was tried and came back.
-pub fn upgrade_over_tried() -> Setup {
-    setup(tried().boot('A', false), NEXT, &[A0], &[('B', 2)])
-}
-
-/// The same payload again, whose trial was given up.
-pub fn upgrade_retry_bad() -> Setup {
-    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: true, retry_bad: true, blank: false };
-    setup(tried().run(&Verb::Rollback).boot('A', false), verb, &[A0], &[B1])
-}
-
-pub fn upgrade_wipe() -> Setup {
-    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: false };
-    Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
-}
-
-/// The OS encrypts EPHEMERAL: it ends blank.
-pub fn upgrade_wipe_encrypted() -> Setup {
-    let verb = Verb::Upgrade { payload: 1, activate: true, preserve: false, retry_bad: false, blank: true };
-    Setup { wiped: Some(7), ..setup(Story::installed(), verb, &[A0], &[B1]) }
-}
-
-/// The slot that was rolled back from has the marker with the higher number: a cut came before the other was written.
-pub fn upgrade_after_rollback_without_marker() -> Setup {
-    let story = confirmed().edited(&Verb::Rollback, &no_marker).boot('A', false);
-    marked(setup(story, NEXT, &[A0], &[('B', 2)]), B1)
-}
-
-/// The slot that runs was confirmed, and a cut came before its marker.
-pub fn upgrade_after_confirm_without_marker() -> Setup {
-    let story = tried().edited(&Verb::Confirm, &no_marker).boot('B', false);
-    marked(setup(story, NEXT, &[B1], &[('A', 2)]), A0)
 }
 
 /// One copy of boot.env is lost.
@@ -314,72 +266,9 @@ pub fn half_lost(story: Story) -> Story {
     story.with_env(|n, old| if n == 0 { vec![0; old.len()] } else { old.to_vec() })
 }
 
-pub fn upgrade_with_a_copy_lost() -> Setup {
-    setup(half_lost(Story::installed()), UPGRADE, &[A0], &[B1])
-}
-
-pub fn upgrade_with_both_copies_lost() -> Setup {
-    with_env_lost(setup(lost(Story::installed()), UPGRADE, &[A0], &[B1]))
-}
-
-pub fn upgrade_without_a_history() -> Setup {
-    setup(Story::installed_earlier(), UPGRADE, &[A0], &[B1])
-}
-
-/// Its entry is in the history, and its change never was in force.
-pub fn upgrade_over_one_cut_before_its_commit() -> Setup {
-    let cut = |plan: &mut Plan| {
-        let commit = plan.steps.iter().position(Step::is_commit).unwrap();
-        plan.steps.truncate(commit);
-    };
-    setup(Story::installed().edited_and_cut(&UPGRADE, &cut), NEXT, &[A0], &[('B', 2)])
-}
-
-pub fn upgrade_at_the_last_number() -> Setup {
-    let last = "999999999".to_owned();
-    let story = Story::installed().with_env(|_, old| env_block_with(old, &[("seq", Some(&last))]).unwrap());
-    setup(story, UPGRADE, &[A0], &[B1])
-}
-
-/// `verb` in a live system.
-fn live(story: Story, payload: usize, plain: &[System], trial: &[System]) -> Setup {
-    let story = Story { cmdline: format!("slipway.medium={MEDIUM} slipway.install.preserve=true"), ..story };
-    let mut setup = setup(story, Verb::FromMedium { payload }, plain, trial);
-    setup.expect.medium = Some(MEDIUM.to_string());
-    setup
-}
-
-pub fn from_medium_fresh() -> Setup {
-    live(Story::installed(), 1, &[A0], &[B1])
-}
-
-/// The other slot holds the system before this one, and the default is B.
-pub fn from_medium_over_older() -> Setup {
-    marked(live(confirmed(), 2, &[B1], &[('A', 2)]), A0)
-}
-
-/// The other slot was tried and came back.
-pub fn from_medium_over_tried() -> Setup {
-    live(tried().boot('A', false), 2, &[A0], &[('B', 2)])
-}
-
-/// The default is what the medium brings: only the medium is not known yet.
-pub fn from_medium_nothing_new() -> Setup {
-    live(Story::installed(), 0, &[A0], &[])
-}
-
 /// `verb` in a rescue system.
-fn offline(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
+pub fn offline(story: Story, verb: Verb, plain: &[System], trial: &[System]) -> Setup {
     setup(Story { cmdline: "quiet".to_owned(), ..story }, verb, plain, trial)
-}
-
-pub fn upgrade_offline() -> Setup {
-    offline(Story::installed(), Verb::UpgradeOffline { payload: 1 }, &[A0], &[B1])
-}
-
-/// The other slot holds the system before this one, and the default is B.
-pub fn upgrade_offline_repeated() -> Setup {
-    marked(offline(confirmed(), Verb::UpgradeOffline { payload: 2 }, &[B1], &[('A', 2)]), A0)
 }
 
 pub fn activate_offline() -> Setup {
@@ -435,11 +324,11 @@ pub fn rollback_pending_trial() -> Setup {
 }
 
 /// Both copies of boot.env are lost: GRUB goes by the markers, and so does the system that runs.
-fn lost(story: Story) -> Story {
+pub fn lost(story: Story) -> Story {
     story.with_env(|_, old| vec![0; old.len()])
 }
 
-fn with_env_lost(mut setup: Setup) -> Setup {
+pub fn with_env_lost(mut setup: Setup) -> Setup {
     setup.expect.env_lost = true;
     setup
 }

@@ -118,6 +118,10 @@ impl Judge {
         }
         if self.expect.renews {
             World::get().chain.judge(pages, &self.table, self.expect.chain_damaged)?;
+            // The trial is the first thing that new loaders do.
+            if !var("once").is_empty() && !World::get().chain.is_one_set(pages, &self.table) {
+                return Err("a trial is armed while the boot loaders are renewed".to_owned());
+            }
         }
         if lose_env {
             self.without_env(pages).map_err(|why| format!("both copies of boot.env lost as well: {why}"))?;

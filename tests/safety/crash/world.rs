@@ -65,7 +65,7 @@ const PAYLOADS: u8 = 3;
 
 pub struct World {
     assets: Assets,
-    facts: Vec<PayloadFacts>,
+    pub facts: Vec<PayloadFacts>,
     /// Kernel, initramfs, squashfs.
     pub payloads: Vec<Payload>,
     plans: Vec<Plan>,
@@ -280,7 +280,25 @@ impl World {
         done.map_err(|e| Failed::during(e, &plan)).map(|()| plan)
     }
 
-    fn renewal(&self, set: usize, mend: bool) -> RenewalRequest {
+    /// What a command does, with a change that is no [`Verb`], by an installer that has the other boot loaders.
+    pub fn change(
+        &self,
+        change: &dyn Change,
+        payload: Option<usize>,
+        disk: &dyn BlockIo,
+        cmdline: &str,
+    ) -> Result<Plan, Failure> {
+        let mut installed = InstalledDisk::look(disk, identity(), "disk", cmdline)?;
+        let planned = installed.plan(change, || 1_800_000_100, &mut Silent)?;
+        let plan = installed.hold(change, &planned)?;
+        let files = payload.map(|n| Files(&self.payloads[n]));
+        let payload = files.as_ref().map(|files| files as &dyn PayloadFiles);
+        let sources = Sources { payload, loaders: Some(&self.loaders[1]), ..Sources::default() };
+        installed.carry_out(&plan, sources, &mut Silent)?;
+        Ok(plan)
+    }
+
+    pub fn renewal(&self, set: usize, mend: bool) -> RenewalRequest {
         let offered = probe::offered(&self.loaders[set], Arch::Amd64, &|_| FirmwareSays::AnythingStarts);
         RenewalRequest { offered, loader: None, ignore_secure_boot: false, mend }
     }
@@ -345,7 +363,7 @@ impl Verb {
         }
     }
 
-    fn upgrade_request(&self) -> Option<upgrade::Request> {
+    pub fn upgrade_request(&self) -> Option<upgrade::Request> {
         let (runs_from, activate, preserve, blank_ephemeral, retry_bad) = match *self {
             Verb::Upgrade { activate, preserve, retry_bad, blank, .. } => {
                 (RunsFrom::Inside, activate, preserve, blank, retry_bad)

@@ -1,6 +1,10 @@
 //! Signatures in bundles, which have the image as their subject: in a layout beside it, in a registry as its referrers.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+};
 
 use serde_json::{Value, json};
 use slipway_test_support::{
@@ -13,9 +17,9 @@ use slipway_test_support::{
     world::{Outcome, World, installer},
 };
 
-use super::{failure, inspect, is_refused, listed};
+use super::{failure, inspect, is_refused, listed, policy::ANYTHING};
 
-fn layout(world: &World) -> (Layout, Value, String) {
+pub fn layout(world: &World) -> (Layout, Value, String) {
     let layout = Layout::new(&world.path("layout"));
     let image = built(world.payload.dir(), Pack::Gzip).write(&layout, "1");
     let digest = image["digest"].as_str().unwrap().to_owned();
@@ -80,14 +84,23 @@ fn a_bundle_that_another_program_has_made() {
 }
 
 /// A registry with the API for referrers, which Debian's does not have.
-fn with_referrers(layout: &Path, image: &str, referrer: &Value) -> Server {
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [referrer]}).to_string();
+pub fn with_referrers(layout: &Path, image: &str, referrers: &[Value]) -> Server {
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": referrers}).to_string();
+    with_answers(layout, image, move |_, out| reply(out, 200, &[("content-type", INDEX)], index.as_bytes()))
+}
+
+/// The same with this answer to who asks for referrers.
+fn with_answers(
+    layout: &Path,
+    image: &str,
+    referrers: impl Fn(&str, &mut dyn Write) -> io::Result<()> + Send + Sync + 'static,
+) -> Server {
     let (blobs, image) = (layout.join("blobs/sha256"), image.to_owned());
     Server::new(move |request, stream| {
         let path = request.target.strip_prefix("/v2/os/").unwrap_or_default();
         let named = |name: &str| if name == "1" { image.clone() } else { name.to_owned() };
         let answer = match path.split_once('/') {
-            Some(("referrers", about)) if about == image => Some((INDEX, index.clone().into_bytes())),
+            Some(("referrers", about)) if about.starts_with(&image) => return referrers(about, stream),
             Some((kind @ ("manifests" | "blobs"), name)) => {
                 let blob = fs::read(blobs.join(named(name).trim_start_matches("sha256:"))).ok();
                 blob.map(|bytes| (if kind == "blobs" { "application/octet-stream" } else { MANIFEST }, bytes))
@@ -121,7 +134,7 @@ fn referrers_of_a_registry() {
         to
     };
     // By the API.
-    let server = with_referrers(&layout.0, &named, &bundle);
+    let server = with_referrers(&layout.0, &named, std::slice::from_ref(&bundle));
     let source = format!("docker://127.0.0.1:{}/os:1", server.port);
     inspect(&source, &["--plain-http", &signer.trusted()]).succeeds();
     let first = pull(&source, "by-api");
@@ -149,6 +162,49 @@ fn referrers_of_a_registry() {
     pull(&to, "by-tag");
 }
 
+/// A stranger's comes first, and the list goes on in another page.
+#[test]
+fn referrers_in_pages() {
+    let world = listed();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (layout, image, named) = layout(&world);
+    let stranger = Signer::new(&world.path(""), "stranger", Kind::P256);
+    let pages = [&stranger, &signer].map(|signer| {
+        let bundle = put_bundle(&layout, &image, &signer.bundle(PREDICATE, &named));
+        json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [bundle]}).to_string()
+    });
+    for (ends, says) in [(true, "none of the trusted keys"), (false, "more than 100 pages")] {
+        let pages = pages.clone();
+        let server = with_answers(&layout.0, &named, move |asked, out| {
+            let last = asked.contains("n=2");
+            let link = format!("</v2/os/referrers/{asked}?n=2>; rel=\"next\"");
+            let headers = [("content-type", INDEX), ("link", &link)];
+            let headers = if last && ends { &headers[..1] } else { &headers };
+            reply(out, 200, headers, pages[usize::from(last)].as_bytes())
+        });
+        let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+        inspect(&source, &["--plain-http", &signer.trusted()]).succeeds();
+        let other = Signer::new(&world.path(""), "other", Kind::P256);
+        inspect(&source, &["--plain-http", &other.trusted()]).exits(2).says(&[says]);
+    }
+}
+
+/// Registries that have no such API do not all say 404.
+#[test]
+fn how_a_registry_says_that_it_knows_no_referrers() {
+    let world = listed();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (layout, image, named) = layout(&world);
+    let bundle = put_bundle(&layout, &image, &signer.bundle(PREDICATE, &named));
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [bundle]}).to_string();
+    fs::write(layout.0.join("blobs/sha256").join(named.replace(':', "-")), index).unwrap();
+    for (status, exit) in [(400, 0), (404, 0), (405, 0), (406, 0), (501, 0), (403, 5)] {
+        let server = with_answers(&layout.0, &named, move |_, out| reply(out, status, &[], b"{}"));
+        let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+        inspect(&source, &["--plain-http", &signer.trusted()]).exits(exit);
+    }
+}
+
 /// It has the image, and cannot say what is about it: who demands no signature gets the image all the same.
 #[test]
 fn a_registry_without_an_answer() {
@@ -156,16 +212,39 @@ fn a_registry_without_an_answer() {
     let signer = Signer::new(&world.path(""), "key", Kind::P256);
     let (layout, image, named) = layout(&world);
     put_bundle(&layout, &image, &signer.bundle(PREDICATE, &named));
-    let server = with_referrers(&layout.0, &named, &json!("no descriptor"));
+    let server = with_referrers(&layout.0, &named, &[json!("no descriptor")]);
     let source = format!("docker://127.0.0.1:{}/os:1", server.port);
     let pull = |to: &str, extra: &[&str]| {
         let to = format!("oci:{}", world.path(to).display());
         Outcome::of(installer(["pull", &source, &to, "--plain-http", "--progress=plain"]).args(extra))
     };
-    pull("taken", &[]).succeeds().says(&["no signatures were copied: whether there are any is not known"]);
+    let taken = pull("taken", &[]).succeeds().says(&["not copied: referrers of", "not an image index"]);
+    assert!(taken.stdout.contains("left behind: 1 of what lies beside it"), "{}", taken.stdout);
     inspect(&format!("oci:{}", world.path("taken").display()), &[]).succeeds();
     pull("refused", &[&signer.trusted()]).exits(2).says(&["not an image index"]);
     assert!(!world.path("refused").exists(), "written all the same");
+}
+
+/// It does not say whether there are signatures, which is no matter of a rule that demands none.
+#[test]
+fn a_rule_that_demands_nothing_needs_no_answer() {
+    let world = listed();
+    let signer = Signer::new(&world.path(""), "key", Kind::P256);
+    let (layout, _, named) = layout(&world);
+    let server = with_answers(&layout.0, &named, |_, out| reply(out, 403, &[], b""));
+    let source = format!("docker://127.0.0.1:{}/os:1", server.port);
+    fs::write(world.path("policy.toml"), ANYTHING).unwrap();
+    let anything = format!("--trust-policy={}", world.path("policy.toml").display());
+    let look = |trust: &str| inspect(&source, &["--plain-http", trust]);
+    let pull = |trust: &str| {
+        let to = format!("oci:{}", world.path("pulled").display());
+        Outcome::of(&mut installer(["pull", &source, &to, "--plain-http", "--progress=plain", trust]))
+    };
+    for command in [&look as &dyn Fn(&str) -> Outcome, &pull] {
+        command(&signer.trusted()).exits(5).says(&["403"]);
+        let taken = command(&anything).succeeds();
+        assert!(!taken.stderr.contains("demands"), "{}", taken.stderr);
+    }
 }
 
 /// The bundle that a manifest in a layout refers to.

@@ -130,7 +130,7 @@ fn what_was_verified_is_what_is_used() {
     signer.sign_payload(payload);
     let mut source = DirSource::new(payload.dir());
     let evidence = source.evidence().unwrap();
-    assert_eq!(evidence.signatures[0].signed, payload.read("SHA256SUMS"));
+    assert_eq!(evidence.signatures[0].signed[..], payload.read("SHA256SUMS")[..]);
     payload.write("initramfs.xz", files::initramfs(b"evil"));
     list(payload);
     for inspection in [Inspection::Declared, Inspection::Everything] {

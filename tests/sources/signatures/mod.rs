@@ -1,8 +1,10 @@
 //! Signatures of payloads. openssl makes the keys and signs; what is put beside an image has the form of cosign's.
 
+mod attached;
 mod attestations;
 mod bundles;
 mod directories;
+mod held;
 mod images;
 mod policy;
 mod signing;

@@ -9,13 +9,13 @@ use slipway_test_support::{
 use super::{inspect, list, listed};
 
 /// The second payload with checksums, in a world whose first one is signed and installed.
-struct Signed<'w> {
-    node: Node<'w>,
-    signer: Signer,
+pub struct Signed<'w> {
+    pub node: Node<'w>,
+    pub signer: Signer,
 }
 
 impl<'w> Signed<'w> {
-    fn new(world: &'w World) -> Self {
+    pub fn new(world: &'w World) -> Self {
         let signer = Signer::new(&world.path(""), "key", Kind::P256);
         signer.sign_payload(&world.payload);
         let node = Node::installed(world);
@@ -24,13 +24,13 @@ impl<'w> Signed<'w> {
         Signed { node, signer }
     }
 
-    fn upgrade(&self, extra: &[&str]) -> Outcome {
+    pub fn upgrade(&self, extra: &[&str]) -> Outcome {
         let source = format!("--source={}", self.node.next.source());
         self.node.run('A', false, &[&["upgrade", "--progress=plain", source.as_str()], extra].concat())
     }
 
     /// The last entry of the history.
-    fn told(&self) -> serde_json::Value {
+    pub fn told(&self) -> serde_json::Value {
         let history = json_of(&self.node.disk, &["history"]);
         history["entries"].as_array().unwrap()[0].clone()
     }
@@ -86,6 +86,48 @@ fn it_is_taken_if_somebody_says_so_and_that_is_recorded() {
     signed.node.run('B', true, &["confirm"]).succeeds();
     let back = format!("--source={}", world.payload.source());
     signed.node.run('B', false, &["upgrade", "--progress=none", "--allow-any-version", &back]).succeeds();
+}
+
+/// Whatever was written, and whatever else somebody has said.
+#[test]
+fn the_permission_is_recorded_with_every_verb() {
+    let world = listed();
+    let signed = Signed::new(&world);
+    let (node, key) = (&signed.node, signed.signer.trusted());
+    let source = format!("--source={}", node.next.source());
+    let staged = ["stage", "--progress=none", &source, "--allow-unsigned"];
+    node.run('A', false, &staged).succeeds();
+    assert_eq!(signed.told()["reason"], "--allow-unsigned: without a valid signature");
+    // Nothing is written, and it is what arms the trial.
+    let armed = signed.upgrade(&["--allow-unsigned"]).succeeds();
+    assert!(armed.stdout.contains("already, verified"), "{}", armed.stdout);
+    let entry = signed.told();
+    assert_eq!(
+        (&entry["verb"], &entry["reason"]),
+        (&"upgrade".into(), &"--allow-unsigned: without a valid signature".into())
+    );
+    // An install overwrites the history, and begins it.
+    std::fs::remove_file(world.payload.path("SHA256SUMS.sig")).unwrap();
+    world.install(&node.disk, &["--force", &key, "--allow-unsigned"]).succeeds();
+    assert_eq!(signed.told()["reason"], "--allow-unsigned: without a valid signature");
+    signed.signer.sign_payload(&world.payload);
+    world.install(&node.disk, &["--force", &key, "--allow-unsigned"]).succeeds();
+    assert_eq!(signed.told()["reason"], serde_json::Value::Null);
+}
+
+/// What a file or a program starts has no such permission.
+#[test]
+fn nobody_says_it_every_night() {
+    let world = listed();
+    let node = Node::installed(&world);
+    let source = format!("--source={}", node.next.source());
+    let texts = ["--allow-unsigned is not for --upgrade"];
+    refused(&node.disk, INPUT, &texts, || {
+        node.run('A', false, &["install", "--upgrade", "--allow-unsigned", "--progress=none", &source])
+    });
+    refused(&node.disk, 1, &["unexpected argument '--allow-unsigned'"], || {
+        node.run('A', false, &["auto-upgrade", "--allow-unsigned"])
+    });
 }
 
 /// A key and the permission to do without: what is signed is recorded as signed, what is not is said to be so.

@@ -71,6 +71,17 @@ fn a_key_counts_in_the_time_of_its_certificate() {
         for both in [[&past, &signer.public()], [&signer.public(), &past]] {
             inspect(&source, &both.map(|file| trust(file)).each_ref().map(String::as_str)).exits(2).says(&[late]);
         }
+        // Of two certificates of one key either will do, in whichever order.
+        for both in [[&past, &now], [&now, &past]] {
+            inspect(&source, &both.map(|file| trust(file)).each_ref().map(String::as_str)).succeeds();
+        }
+        inspect(&source, &[&trust(&past), &trust(&future)]).exits(2).says(&[late]);
+        // What does not count is not shown as if it did, where nothing is demanded.
+        let policy = world.path("policy.toml");
+        fs::write(&policy, format!("[[rule]]\nsource = \"*\"\nrequired = false\nkeys = [{past:?}]\n")).unwrap();
+        let shown = inspect(&source, &[&format!("--trust-policy={}", policy.display())]).succeeds().json();
+        assert_eq!(shown["signatures"][0]["made_by"][0], signer.id());
+        assert!(shown["signatures"][0]["problem"].as_str().unwrap().contains(late), "{shown}");
     }
 }
 

@@ -77,6 +77,7 @@ pub fn request(n: u8) -> InstallRequest {
         arch: Arch::Amd64,
         by: "somebody".to_owned(),
         medium: None,
+        allow_unsigned: false,
     }
 }
 

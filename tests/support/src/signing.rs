@@ -144,13 +144,22 @@ impl Signer {
 
 /// Put a bundle into a layout, with this image as its subject; the descriptor of its manifest.
 pub fn put_bundle(layout: &Layout, image: &Value, bundle: &str) -> Value {
-    layout.blob(b"{}");
     layout.blob(bundle.as_bytes());
-    let manifest = json!({
+    put_manifest(layout, &manifest_about(image, &[descriptor(BUNDLE, bundle.as_bytes())]))
+}
+
+/// A manifest of bundles that has this image as its subject.
+pub fn manifest_about(image: &Value, bundles: &[Value]) -> Value {
+    json!({
         "schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "subject": image,
         "config": descriptor("application/vnd.oci.empty.v1+json", b"{}"),
-        "layers": [descriptor(BUNDLE, bundle.as_bytes())],
-    });
+        "layers": bundles,
+    })
+}
+
+/// Put a manifest into a layout, with the configuration that it has if it is none of an image; its descriptor.
+pub fn put_manifest(layout: &Layout, manifest: &Value) -> Value {
+    layout.blob(b"{}");
     let manifest = manifest.to_string().into_bytes();
     layout.blob(&manifest);
     descriptor(MANIFEST, &manifest)

@@ -18,13 +18,30 @@ enum Write {
     Torn(usize),
     /// The sector is dead afterwards.
     Dead,
+    /// It is read back as new, but the device says that it is on no medium.
+    Unflushed(AtNextBoot),
+}
+
+/// What the next boot reads of a write that was not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtNextBoot {
+    Lost,
+    Kept,
 }
 
 #[derive(Clone, Debug)]
 struct Medium {
+    /// As they are read now.
     copies: [Option<Vec<u8>>; 2],
+    /// What the next boot reads of a copy whose new bytes are lost until then.
+    older: [Option<Vec<u8>>; 2],
     markers: PerSlot<Option<Marker>>,
     verifies: PerSlot<bool>,
+    /// Slots that verify, run, and come back.
+    comes_back: PerSlot<bool>,
+    /// Since the machine was started anew.
+    ran: Vec<Start>,
+    resets: usize,
     /// What happens to the writes, in turn; then all are done.
     writes: Vec<Write>,
     /// The power fails in front of this write.
@@ -40,12 +57,19 @@ struct Medium {
 /// The end of a run that is not its own: a system runs, or the power failed.
 struct Over;
 
+/// The machine starts anew.
+struct Reset;
+
 impl Medium {
     fn new(copies: [&BootEnv; 2], verifies: PerSlot<bool>) -> Self {
         Medium {
             copies: copies.map(|env| Some(env.render().into_bytes())),
+            older: [None, None],
             markers: PerSlot::default(),
             verifies,
+            comes_back: PerSlot::default(),
+            ran: vec![],
+            resets: 0,
             writes: vec![],
             cut_at: None,
             written: 0,
@@ -59,10 +83,18 @@ impl Medium {
     /// One boot, up to a system that runs.
     fn boot(&mut self) -> Option<Start> {
         let before = self.started.len();
+        self.copies = self.kept();
+        self.older = [None, None];
         let over = std::panic::AssertUnwindSafe(|| run(self));
         let ended = std::panic::catch_unwind(over);
         match ended {
             Ok(()) => None,
+            Err(over) if over.is::<Reset>() => {
+                self.ran.clear();
+                // Whoever chose is content with one choice.
+                self.hand = None;
+                self.boot()
+            }
             Err(over) => {
                 if !over.is::<Over>() {
                     std::panic::resume_unwind(over);
@@ -72,8 +104,13 @@ impl Medium {
         }
     }
 
+    /// Both copies, as the next boot reads them.
+    fn kept(&self) -> [Option<Vec<u8>>; 2] {
+        [0, 1].map(|copy| self.older[copy].clone().or_else(|| self.copies[copy].clone()))
+    }
+
     fn envs(&self) -> [Option<BootEnv>; 2] {
-        [0, 1].map(|copy| BootEnv::parse(self.copies[copy].as_deref()?))
+        parsed(&self.copies)
     }
 
     fn foreseen(&self) -> (Option<Slot>, bool) {
@@ -83,24 +120,35 @@ impl Medium {
     }
 }
 
+fn parsed(copies: &[Option<Vec<u8>>; 2]) -> [Option<BootEnv>; 2] {
+    copies.each_ref().map(|copy| BootEnv::parse(copy.as_deref()?))
+}
+
 impl Machine for Medium {
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>> {
         self.copies[copy].clone()
     }
 
-    fn write_copy(&mut self, copy: usize, sector: &[u8]) {
+    fn write_copy(&mut self, copy: usize, sector: &[u8]) -> bool {
         assert_eq!(sector.len(), SECTOR_BLOCK_BYTES);
         if self.cut_at == Some(self.written) {
             std::panic::resume_unwind(std::boxed::Box::new(Over));
         }
         let how = self.writes.get(self.written).copied().unwrap_or(Write::Done);
         self.written += 1;
+        match how {
+            Write::Unflushed(AtNextBoot::Lost) => self.older[copy] = self.kept()[copy].clone(),
+            // A flush takes what was written before with it. That nothing was written, it does not say.
+            Write::Lost => {}
+            _ => self.older[copy] = None,
+        }
         match (how, &mut self.copies[copy]) {
-            (Write::Done, Some(old)) => *old = sector.to_vec(),
+            (Write::Done | Write::Unflushed(_), Some(old)) => *old = sector.to_vec(),
             (Write::Torn(at), Some(old)) => old[..at].copy_from_slice(&sector[..at]),
             (Write::Dead, old) => *old = None,
             (Write::Lost, _) | (_, None) => {}
         }
+        !matches!(how, Write::Unflushed(_) | Write::Dead)
     }
 
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>> {
@@ -109,15 +157,27 @@ impl Machine for Medium {
 
     fn start(&mut self, start: Start) -> Fault {
         if start.trial {
-            let kept = BootEnv::pick(&self.envs()).cloned();
+            let kept = BootEnv::pick(&parsed(&self.kept())).cloned();
             let spent = kept.is_some_and(|env| env.once.is_none() && env.states[start.slot] == SlotState::Tried);
             assert!(spent, "the try of {start:?} is not on the medium");
         }
+        assert!(!self.ran.iter().any(|ran| ran.trial), "{start:?} on a machine on which a trial has run");
         self.started.push(start);
-        if !start.check || self.verifies[start.slot] {
-            std::panic::resume_unwind(std::boxed::Box::new(Over));
+        match !start.check || self.verifies[start.slot] {
+            true if self.comes_back[start.slot] => {
+                self.ran.push(start);
+                Fault::Load
+            }
+            true => std::panic::resume_unwind(std::boxed::Box::new(Over)),
+            false => Fault::Digest,
         }
-        Fault::Digest
+    }
+
+    fn reset_if_run(&mut self) {
+        if !self.ran.is_empty() {
+            self.resets += 1;
+            std::panic::resume_unwind(std::boxed::Box::new(Reset));
+        }
     }
 
     fn say(&mut self, line: &str) {
@@ -160,6 +220,49 @@ fn a_slot_that_does_not_start_gives_way_in_the_same_run() {
     let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
     assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
     assert!(medium.said.iter().any(|line| line == "trial of slot B failed, booting the default"), "{:?}", medium.said);
+}
+
+#[test]
+fn a_trial_that_ran_and_came_back_leaves_a_fresh_machine_to_the_default() {
+    let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
+    medium.comes_back.b = true;
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
+    assert_eq!((medium.resets, medium.started.len()), (1, 2));
+    let refused = Some(Refused { slot: Slot::B, fault: Fault::Load });
+    assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
+    // The same by hand: a person's choice is no trial, and nothing is noted.
+    let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
+    (medium.comes_back.a, medium.hand) = (true, Some(Slot::A));
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: true, check: true }));
+    assert_eq!(medium.resets, 1);
+}
+
+#[test]
+fn a_default_that_came_back_gives_way_without_a_reset() {
+    let good = BootEnv::installed(1).confirmed(Slot::B, &[], 2);
+    let mut medium = Medium::new([&good, &good], per_slot(true, true));
+    medium.comes_back.b = true;
+    assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }));
+    assert_eq!(medium.resets, 0, "it would be the default again");
+}
+
+#[test]
+fn a_try_that_was_not_flushed_is_none() {
+    // If one of them was, the other one may count at the next boot: as it was before, or because this one is lost.
+    let lost = Write::Unflushed(AtNextBoot::Lost);
+    for writes in [[lost; 2], [lost, Write::Done], [Write::Done, lost]] {
+        let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
+        medium.writes = writes.to_vec();
+        assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }), "{writes:?}");
+        assert!(medium.said.iter().any(|line| line.contains("not trying slot B")), "{:?}", medium.said);
+    }
+    // A copy that cannot be read need not be flushed.
+    for writes in [[Write::Done, Write::Dead], [Write::Dead, Write::Done]] {
+        let mut medium = Medium::new([&armed(), &armed()], per_slot(true, true));
+        medium.writes = writes.to_vec();
+        assert_eq!(medium.boot(), Some(Start { slot: Slot::B, trial: true, check: true }), "{writes:?}");
+        assert_eq!(medium.boot(), Some(Start { slot: Slot::A, trial: false, check: true }), "{writes:?}");
+    }
 }
 
 #[test]
@@ -277,6 +380,7 @@ fn writes() -> impl Strategy<Value = Vec<Write>> {
         1 => Just(Write::Lost),
         1 => (1..SECTOR_BLOCK_BYTES).prop_map(Write::Torn),
         1 => Just(Write::Dead),
+        1 => prop::sample::select(vec![AtNextBoot::Lost, AtNextBoot::Kept]).prop_map(Write::Unflushed),
     ];
     prop::collection::vec(write, 0..6)
 }
@@ -291,17 +395,22 @@ proptest! {
         prop_assert_eq!((found.map(|start| start.slot), found.is_some_and(|start| start.trial)), foreseen);
     }
 
-    /// Whatever becomes of the writes, and wherever the power fails: a trial never runs twice, and what runs otherwise is what
-    /// the rule allowed before.
+    /// Whatever becomes of the writes, wherever the power fails, and whether or not what runs comes back: a trial never runs
+    /// twice, and what runs otherwise is what the rule allowed before.
     #[test]
-    fn a_trial_never_comes_twice(mut medium in media(), writes in writes(), cut_at in prop::option::of(0..4_usize)) {
+    fn a_trial_never_comes_twice(
+        mut medium in media(), writes in writes(), cut_at in prop::option::of(0..4_usize), comes_back in any::<[bool; 2]>(),
+    ) {
         (medium.writes, medium.cut_at) = (writes, cut_at);
+        medium.comes_back = per_slot(comes_back[0], comes_back[1]);
         let untried = medium.clone();
-        let mut trials = 0;
         for _ in 0..4 {
-            trials += usize::from(medium.boot().is_some_and(|start| start.trial));
+            medium.boot();
             medium.cut_at = None;
+            // A machine that found nothing to boot starts anew.
+            medium.ran.clear();
         }
+        let trials = medium.started.iter().filter(|start| start.trial).count();
         prop_assert!(trials <= 1, "{trials} trials from {untried:?}");
     }
 
@@ -318,4 +427,24 @@ proptest! {
         let trial_still_due = Some((Slot::B, true));
         prop_assert!(second == Some((Slot::A, false)) || (second == trial_still_due && verifies_b), "{second:?}");
     }
+}
+
+/// The loader changes what it knows, in place, and goes by nothing else.
+#[test]
+fn keys_of_a_later_version_stay() {
+    let later = |n: &str| vec![("lock".to_owned(), n.to_owned())];
+    let armed = BootEnv { later: later("1"), ..BootEnv::installed(0).armed(Slot::B, 1) };
+    let mut medium = Medium::new([&armed, &armed], PerSlot { a: true, b: false });
+    assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::A));
+    let refused = Some(Refused { slot: Slot::B, fault: Fault::Digest });
+    for env in medium.envs().map(Option::unwrap) {
+        assert_eq!((env.once, env.states.b, env.refused, env.later), (None, SlotState::Tried, refused, later("1")));
+    }
+    // The two copies say the same of all that is known, so why the default did not start is noted.
+    let good = BootEnv { states: PerSlot { a: SlotState::Good, b: SlotState::Good }, ..BootEnv::installed(0) };
+    let copies = ["1", "2"].map(|n| BootEnv { later: later(n), ..good.clone() });
+    let mut medium = Medium::new(copies.each_ref(), PerSlot { a: false, b: true });
+    assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::B));
+    let refused = Some(Refused { slot: Slot::A, fault: Fault::Digest });
+    assert_eq!(medium.envs().map(|env| env.unwrap().refused), [refused; 2]);
 }

@@ -104,6 +104,9 @@ fn note(partition: &Partition, report: &LayoutReport) -> String {
     if let Some(version) = &facts.version {
         note += &format!(", {version}");
     }
+    if !facts.signed_by.is_empty() {
+        note += ", written as signed";
+    }
     if system.running.slot() == Some(slot) {
         note += ", runs";
     }

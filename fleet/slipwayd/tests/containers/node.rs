@@ -105,11 +105,12 @@ impl Node {
         let cmdline = self.containerd.path("cmdline");
         fs::write(&cmdline, format!("quiet slipway.slot=A slipway.disk={guid} slipway.try=0\n")).unwrap();
         let script = format!(
-            "#!/bin/sh\nexport NO_PROXY=127.0.0.1 REGISTRY_AUTH_FILE={} SLIPWAY_KEYS={}\n\
+            "#!/bin/sh\nexport NO_PROXY=127.0.0.1 REGISTRY_AUTH_FILE={}\n\
+             if [ -d {keys} ]; then export SLIPWAY_KEYS={keys}; fi\n\
              exec unshare --mount sh -c 'mount --bind {} /proc/cmdline && exec \"$@\"' sh {installer} \"$@\"\n",
             project().join("tests/support/no-credentials.json").display(),
-            self.keys().display(),
             cmdline.display(),
+            keys = self.keys().display(),
             installer = project().join("out/installer").display(),
         );
         fs::write(self.own(), script).unwrap();

@@ -19,9 +19,12 @@ use slipway_core::{
         layout::{Layout, MIN_EPHEMERAL_IMAGE, Part},
         meta::Meta,
     },
-    kernel::{arch::Arch, cmdline::assemble, platform::Platform},
-    payload::manifest::{FileInfo, KernelArgs, Manifest},
-    plan::{Asked, GptCopies, GptFacts, RequestBase, RunsFrom, SlotFacts, SystemFacts, UpgradeRequest, VolumeHolds},
+    kernel::arch::Arch,
+    payload::manifest::{FileInfo, KernelArgs},
+    plan::{
+        Asked, Described, GptCopies, GptFacts, RequestBase, RunsFrom, SlotContent, SlotFacts, SystemFacts,
+        UpgradeRequest, VolumeHolds,
+    },
     units::{GIB, MIB, SectorSize},
 };
 use uuid::Uuid;
@@ -99,16 +102,21 @@ pub fn gpt(sector: SectorSize) -> GptFacts {
 
 /// A slot that holds a payload as an install or an upgrade left it.
 pub fn slot(gpt: &GptFacts, slot: Slot, payload: &PayloadFacts, marker: Option<Marker>) -> SlotFacts {
-    let args = KernelArgs::default();
-    let cmdline = assemble(Platform::METAL, "", payload.arch, payload.cmdline.as_deref(), &args.extra).to_string();
+    let content = SlotContent {
+        payload,
+        args: &KernelArgs::default(),
+        arch: payload.arch,
+        disk_guid: gpt.disk_guid,
+        guids: &gpt.guids,
+        slot,
+        time: 0,
+        marker: Marker { state: SlotState::Trial, seq: 0 },
+    };
+    let Described { manifest, sums, .. } = content.described(slot).unwrap();
     SlotFacts {
-        manifest: Some(Manifest {
-            cmdline: Some(cmdline),
-            kernel_args: Some(args),
-            image: payload.image,
-            signed_by: payload.signed_by.iter().map(|signer| signer.key).collect(),
-            ..payload.manifest()
-        }),
+        manifest: Some(manifest),
+        listed: Some(sums),
+        later: vec![],
         marker,
         boot_problem: None,
         verifies: true,

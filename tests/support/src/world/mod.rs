@@ -152,8 +152,13 @@ pub fn installer<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command 
 
 /// The program under test as `"$@"` of a shell script in a mount namespace of its own.
 pub fn installer_in<S: AsRef<OsStr>>(script: &str, args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new("/usr/bin/unshare");
-    command.args(["--mount", "/bin/sh", "-c", script, "sh"]).arg(installer_path());
+    installer_by(&["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, "sh"], args)
+}
+
+/// The program under test, started by another one, which gets it behind its own arguments.
+pub fn installer_by<S: AsRef<OsStr>>(starter: &[&str], args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(starter[0]);
+    command.args(&starter[1..]).arg(installer_path());
     command.args(args).env("SLIPWAY_ASSETS", assets()).timeout(PATIENCE);
     command
 }

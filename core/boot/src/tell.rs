@@ -1,0 +1,96 @@
+//! Whether a slot starts after the loader has set the variable that tells a system which slot it is.
+//!
+//! Somebody may have left one there that the firmware neither deletes nor overwrites: one that is authenticated. So what counts
+//! is what the firmware shows afterwards. A default that is not told its slot is better than a machine that starts nothing. A
+//! trial that is not told would be guarded by nobody.
+
+/// `BOOTSERVICE_ACCESS` and `RUNTIME_ACCESS`. Whoever reads the variable believes it with these alone.
+pub const ATTRIBUTES: u32 = 6;
+
+/// What the firmware shows under the variable's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown<'a> {
+    /// There is none.
+    Nothing,
+    /// There is one.
+    Variable {
+        /// As the firmware has them.
+        attributes: u32,
+        /// Its content.
+        value: &'a [u8],
+    },
+    /// It does not say.
+    Unknown,
+}
+
+/// What becomes of the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The system starts, and is told its slot.
+    Told,
+    /// It starts, and does not know its slot.
+    NotTold,
+    /// It does not start.
+    Refused,
+}
+
+/// `words`: what it is to be told, if that is known.
+pub fn verdict(words: Option<&str>, trial: bool, shown: Shown<'_>) -> Verdict {
+    match shown {
+        Shown::Variable { attributes: ATTRIBUTES, value } if words.is_some_and(|words| words.as_bytes() == value) => {
+            Verdict::Told
+        }
+        _ if trial => Verdict::Refused,
+        Shown::Nothing => Verdict::NotTold,
+        // Nobody believes it.
+        Shown::Variable { attributes, .. } if attributes != ATTRIBUTES => Verdict::NotTold,
+        // It would be believed, and is about something else.
+        Shown::Variable { .. } | Shown::Unknown => Verdict::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    const WORDS: &str = "slipway.slot=A slipway.disk=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0 slipway.try=0";
+
+    /// Of a default, and of a trial.
+    fn verdicts(words: Option<&str>, shown: Shown<'_>) -> [Verdict; 2] {
+        [false, true].map(|trial| verdict(words, trial, shown))
+    }
+
+    fn variable(attributes: u32, words: &str) -> Shown<'_> {
+        Shown::Variable { attributes, value: words.as_bytes() }
+    }
+
+    #[test]
+    fn what_was_set_is_told() {
+        assert_eq!(verdicts(Some(WORDS), variable(6, WORDS)), [Verdict::Told; 2]);
+    }
+
+    /// Stored, authenticated, for the boot services alone, or with bits that have no meaning: whatever it says.
+    #[test]
+    fn what_nobody_believes_stops_no_default_and_every_trial() {
+        for attributes in [0x27, 0x26, 0x07, 0x17, 0x02, 0x00, 0x0600_0000, 0x0100_0006] {
+            for words in [WORDS, "slipway.slot=B slipway.shell", ""] {
+                let verdicts = verdicts(Some(WORDS), variable(attributes, words));
+                assert_eq!(verdicts, [Verdict::NotTold, Verdict::Refused], "{attributes:#x} {words:?}");
+            }
+        }
+        assert_eq!(verdicts(Some(WORDS), Shown::Nothing), [Verdict::NotTold, Verdict::Refused]);
+        assert_eq!(verdicts(None, Shown::Nothing), [Verdict::NotTold, Verdict::Refused]);
+    }
+
+    /// A system would take itself for another one.
+    #[test]
+    fn what_would_be_believed_and_was_not_set_is_left_to_nobody() {
+        let others = [WORDS.replace("=A", "=B"), WORDS.replace("try=0", "try=1"), format!("{WORDS}\0"), String::new()];
+        for other in &others {
+            assert_eq!(verdicts(Some(WORDS), variable(6, other)), [Verdict::Refused; 2], "{other:?}");
+        }
+        assert_eq!(verdicts(None, variable(6, WORDS)), [Verdict::Refused; 2], "the disk is not known");
+        assert_eq!(verdicts(Some(WORDS), Shown::Unknown), [Verdict::Refused; 2]);
+    }
+}

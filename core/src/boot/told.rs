@@ -1,0 +1,280 @@
+//! What the UEFI loader says of a boot in the variable `SlipwayBoot`, and when it counts.
+//!
+//! The command line of a unified kernel image is signed and the same in every boot, so the loader says there which slot it
+//! started. A variable outlives what it was written for, and others can write one of that name: an operating system, one that is
+//! stored. Neither may tell a system who it is. So it counts only where the command line says nothing, only if it is not stored,
+//! and only if it is what the loader writes, byte for byte.
+
+use crate::prelude::*;
+
+use core::fmt;
+
+use slipway_boot::tell;
+use uuid::Uuid;
+
+use super::slot::Slot;
+
+/// Those that the loader gives it, as efivarfs shows them in front of the value. Without `NON_VOLATILE`: the firmware forgets the
+/// variable with the power, and takes such a one from nobody once the kernel runs.
+const ATTRIBUTES: [u8; 4] = tell::ATTRIBUTES.to_le_bytes();
+
+/// The words of a boot, and why some are not among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootWords {
+    /// Those of the kernel command line, and behind them those of the variable if it counts.
+    pub line: String,
+    /// Why a variable that is there does not count. The system does not know its slot then.
+    pub not_believed: Option<NotBelieved>,
+}
+
+impl BootWords {
+    /// `variable`: as efivarfs shows it, or why it cannot be read. It is asked for only if it can count.
+    pub fn of(cmdline: &str, variable: impl FnOnce() -> Result<Option<Vec<u8>>, String>) -> Self {
+        let line = cmdline.trim_end();
+        let without = |not_believed| BootWords { line: line.to_owned(), not_believed };
+        if says_where_from(line) {
+            return without(None);
+        }
+        let told = variable().map_err(NotBelieved::Unreadable);
+        match told.and_then(|value| value.as_deref().map(Told::parse).transpose()) {
+            Ok(Some(told)) => BootWords { line: format!("{line} {told}"), not_believed: None },
+            Ok(None) => without(None),
+            Err(why) => without(Some(why)),
+        }
+    }
+}
+
+/// Whether a kernel command line itself says what was booted. A live medium runs from no slot: what a loader said before,
+/// whose slot did not start, is not about it.
+pub fn says_where_from(cmdline: &str) -> bool {
+    let says = |word: &str| word.starts_with("slipway.disk=") || word.starts_with("slipway.medium=");
+    cmdline.split_ascii_whitespace().any(says)
+}
+
+/// What the variable says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The slot that was started.
+    pub slot: Slot,
+    /// GUID of its disk.
+    pub disk: Uuid,
+    /// Whether it is a trial.
+    pub trial: bool,
+}
+
+impl Told {
+    /// Read the variable as efivarfs shows it.
+    pub fn parse(value: &[u8]) -> Result<Self, NotBelieved> {
+        let (attributes, words) = value.split_first_chunk().ok_or(NotBelieved::Words)?;
+        if *attributes != ATTRIBUTES {
+            return Err(NotBelieved::Attributes(*attributes));
+        }
+        Self::of_words(words).ok_or(NotBelieved::Words)
+    }
+
+    fn of_words(words: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(words).ok()?;
+        let mut words = text.split(' ');
+        let mut value = |key| words.next()?.strip_prefix(key)?.strip_prefix('=');
+        let slot = value("slipway.slot")?.parse().ok()?;
+        let disk = value("slipway.disk")?.parse().ok()?;
+        let told = Told { slot, disk, trial: value("slipway.try")? == "1" };
+        // Nothing is missing, doubled, behind it or spelt in another way.
+        (told.to_string() == text).then_some(told)
+    }
+}
+
+/// As the loader writes it.
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { slot, disk, trial } = self;
+        write!(f, "slipway.slot={slot} slipway.disk={disk} slipway.try={}", u8::from(*trial))
+    }
+}
+
+/// Why the variable does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBelieved {
+    /// It is stored, or may be written by others.
+    #[error(
+        "the variable SlipwayBoot of the firmware is not believed: its attributes are {}, and those that the loader gives it are \
+         {}, so somebody else wrote it; which slot runs, and whether it is a trial, is not known",
+        hex(.0),
+        hex(&ATTRIBUTES)
+    )]
+    Attributes([u8; 4]),
+    /// It says something else than the loader does.
+    #[error(
+        "the variable SlipwayBoot of the firmware is not believed: it does not hold slipway.slot, slipway.disk and slipway.try as \
+         the loader writes them, and nothing else; which slot runs, and whether it is a trial, is not known"
+    )]
+    Words,
+    /// The kernel does not show it.
+    #[error(
+        "the variable SlipwayBoot of the firmware cannot be read ({0}): which slot runs, and whether it is a trial, is not known"
+    )]
+    Unreadable(String),
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::boot::running::Running;
+
+    const GUID: &str = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
+
+    fn words(slot: &str, disk: &str, r#try: &str) -> String {
+        format!("slipway.slot={slot} slipway.disk={disk} slipway.try={try}")
+    }
+
+    fn value(attributes: [u8; 4], words: &str) -> Vec<u8> {
+        [&attributes[..], words.as_bytes()].concat()
+    }
+
+    fn told(words: &str) -> Result<Told, NotBelieved> {
+        Told::parse(&value(ATTRIBUTES, words))
+    }
+
+    fn boot(cmdline: &str, variable: &[u8]) -> BootWords {
+        BootWords::of(cmdline, || Ok(Some(variable.to_vec())))
+    }
+
+    #[test]
+    fn what_the_loader_writes() {
+        let disk = GUID.parse().unwrap();
+        assert_eq!(told(&words("A", GUID, "0")), Ok(Told { slot: Slot::A, disk, trial: false }));
+        assert_eq!(told(&words("B", GUID, "1")), Ok(Told { slot: Slot::B, disk, trial: true }));
+    }
+
+    #[test]
+    fn what_it_does_not_write() {
+        let good = words("B", GUID, "1");
+        let bad = [
+            String::new(),
+            "quiet".to_owned(),
+            words("C", GUID, "1"),
+            words("b", GUID, "1"),
+            words("B", "x", "1"),
+            words("B", "", "1"),
+            words("B", &GUID.to_uppercase(), "1"),
+            words("B", &GUID.replace('-', ""), "1"),
+            words("B", &format!("{{{GUID}}}"), "1"),
+            words("B", GUID, "2"),
+            words("B", GUID, ""),
+            words("B", GUID, "01"),
+            format!("slipway.slot=B slipway.disk={GUID}"),
+            format!("slipway.disk={GUID} slipway.slot=B slipway.try=1"),
+            format!("{good} slipway.try=0"),
+            format!("{good} slipway.rootfs=00"),
+            format!("{good} slipway.shell"),
+            format!("slipway.shell {good}"),
+            format!("slipway.slot=A {good}"),
+            format!("{good} "),
+            format!(" {good}"),
+            format!("{good}\n"),
+            format!("{good}\0"),
+            good.replacen(' ', "  ", 1),
+            good.replacen(' ', "\t", 1),
+        ];
+        for bad in bad {
+            assert_eq!(told(&bad), Err(NotBelieved::Words), "{bad:?}");
+        }
+        assert_eq!(Told::parse(&[&ATTRIBUTES[..], b"slipway.slot=\xff"].concat()), Err(NotBelieved::Words));
+        for short in [&[][..], &[6], &[6, 0, 0]] {
+            assert_eq!(Told::parse(short), Err(NotBelieved::Words));
+        }
+    }
+
+    /// Stored, for the boot services alone, authenticated, or with bits that have no meaning.
+    #[test]
+    fn attributes_of_others() {
+        for bad in [[7, 0, 0, 0], [2, 0, 0, 0], [0x26, 0, 0, 0], [0, 0, 0, 6], [6, 0, 0, 1]] {
+            let boot = boot("quiet", &value(bad, &words("B", GUID, "1")));
+            assert_eq!((boot.line.as_str(), &boot.not_believed), ("quiet", &Some(NotBelieved::Attributes(bad))));
+        }
+        let text = NotBelieved::Attributes([7, 0, 0, 0]).to_string();
+        assert!(text.contains("07 00 00 00") && text.contains("06 00 00 00"), "{text}");
+    }
+
+    /// A unified kernel image was started and came back, and then the same run of the loader started a slot with a command
+    /// line of its own. The variable is still that of the image.
+    #[test]
+    fn a_command_line_that_says_it_counts() {
+        let stale = value(ATTRIBUTES, &words("B", GUID, "1"));
+        let line = format!("quiet {}\n", words("A", GUID, "0"));
+        let disk = GUID.parse().unwrap();
+        let found = boot(&line, &stale);
+        assert_eq!(found, BootWords { line: line.trim_end().to_owned(), not_believed: None });
+        assert_eq!(Running::of(&found.line, disk), Running::This { slot: Slot::A, trial: false });
+        // Whatever it says: it need not make sense to say that this is no such image.
+        for line in ["slipway.disk=", "slipway.disk=sda quiet", "slipway.medium=1 quiet"] {
+            assert_eq!(boot(line, &stale), BootWords { line: line.to_owned(), not_believed: None });
+            let unasked = BootWords::of(line, || panic!("it is not asked for"));
+            assert_eq!(unasked.line, line);
+        }
+        for line in ["", "quiet", "slipway.disks=1 xslipway.disk=1", "slipway.slot=A slipway.try=0"] {
+            let found = boot(line, &stale);
+            assert_eq!(Running::of(&found.line, disk), Running::This { slot: Slot::B, trial: true }, "{line}");
+        }
+    }
+
+    /// Where it does not count, the system does not know its slot: as where there is none.
+    #[test]
+    fn not_believed() {
+        let disk = GUID.parse().unwrap();
+        let unreadable = BootWords::of("quiet\n", || Err("Input/output error".to_owned()));
+        assert!(matches!(&unreadable.not_believed, Some(NotBelieved::Unreadable(why)) if why.contains("Input")));
+        let none = BootWords::of("quiet\n", || Ok(None));
+        assert_eq!(none.not_believed, None);
+        let wrong = boot("quiet\n", &value(ATTRIBUTES, "slipway.try=1"));
+        assert_eq!(wrong.not_believed, Some(NotBelieved::Words));
+        for boot in [unreadable, none, wrong] {
+            assert_eq!((boot.line.as_str(), Running::of(&boot.line, disk)), ("quiet", Running::Unknown));
+        }
+    }
+
+    fn like_it() -> impl Strategy<Value = Vec<u8>> {
+        let letter = prop::sample::select(vec!["A", "B", "C", ""]);
+        let number = prop::sample::select(vec!["0", "1", "2", ""]);
+        let space = prop::sample::select(vec![" ", "  ", "\n", ""]);
+        let more = prop::sample::select(vec!["", "", " ", " slipway.shell", "\0"]);
+        let last = prop::sample::select(vec![6u8, 7, 0]);
+        (letter, number, space, more, last, any::<u128>()).prop_map(|(slot, r#try, space, more, first, guid)| {
+            let disk = Uuid::from_u128(guid);
+            let text = format!("slipway.slot={slot}{space}slipway.disk={disk} slipway.try={try}{more}");
+            value([first, 0, 0, 0], &text)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_read(b in any::<bool>(), guid in any::<u128>(), trial in any::<bool>()) {
+            let told = Told { slot: if b { Slot::B } else { Slot::A }, disk: Uuid::from_u128(guid), trial };
+            prop_assert_eq!(Told::parse(&value(ATTRIBUTES, &told.to_string())), Ok(told));
+        }
+
+        /// Whatever is in it: it adds to the command line what the loader writes, or nothing and the reason.
+        #[test]
+        fn nothing_else_gets_in(
+            variable in prop_oneof![like_it(), prop::collection::vec(any::<u8>(), 0..150)],
+            cmdline in "(quiet|slipway\\.disk=1|slipway\\.shell| ){0,4}",
+        ) {
+            let found = boot(&cmdline, &variable);
+            let added = found.line.strip_prefix(cmdline.trim_end()).unwrap();
+            if says_where_from(&cmdline) || found.not_believed.is_some() {
+                prop_assert_eq!(added, "");
+                prop_assert!(!says_where_from(&cmdline) || found.not_believed.is_none());
+            } else {
+                let told = Told::parse(&variable).unwrap();
+                prop_assert_eq!(added, format!(" {told}"));
+                prop_assert_eq!(value(ATTRIBUTES, &told.to_string()), variable);
+            }
+        }
+    }
+}
