@@ -3,7 +3,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use slipway_test_support::registry::Authority;
+use slipway_test_support::{port::free_port, registry::Authority};
 use tempfile::TempDir;
 
 use crate::{
@@ -28,11 +27,6 @@ pub struct Cluster {
     running: Vec<Child>,
     port: u16,
     authority: Authority,
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address").port()
 }
 
 impl Cluster {

@@ -4,7 +4,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::Path,
     process::{Child, Command},
 };
@@ -12,6 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use slipway_test_support::{
     images::{self, Pack},
+    port::free_port,
     registry::Authority,
 };
 use tempfile::TempDir;
@@ -220,10 +220,4 @@ impl Drop for Running {
 /// Where a node is reached.
 fn address(n: usize) -> String {
     format!("127.0.1.{}", n + 1)
-}
-
-/// Free at the address of the first node, and so most likely at the other's.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((address(0).as_str(), 0)).expect("there is a free port");
-    listener.local_addr().expect("it has an address").port()
 }

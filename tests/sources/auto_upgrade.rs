@@ -7,7 +7,7 @@
 use std::{
     fs,
     io::{self, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
 };
@@ -17,6 +17,7 @@ use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
     files,
     images::{Layout, Pack, built},
+    port::free_port,
     project,
     registry::{self, Debian, server::Server},
     world::{Content, Node, Outcome, World, installer, installer_path, json_of, noise, tool},
@@ -188,7 +189,7 @@ fn from_a_push_to_a_confirmed_system_and_a_bad_release() {
     assert_eq!(fleet.asked(), [""; 0], "reboot = \"never\" asks systemd nothing");
 
     // The registry is away: the unit fails, and the timer comes again.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     fleet.run('B', true, &[&format!("--source=docker://127.0.0.1:{port}/os:stable")]).exits(DEPENDENCY);
 }
 

@@ -1,13 +1,14 @@
 //! The finished program and a registry: what it installs from there, and how it ends when the registry does not do its
 //! part. The client itself is tested in `tests/library/registry/` and `tests/sources/registry/`.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{fs, path::Path};
 
 use serde_json::json;
 use slipway_test_support::{
     exit_code::{DEPENDENCY, INPUT, INSTALL},
     files,
     images::{self, Layout, Pack, built},
+    port::free_port,
     registry::{
         self, Authority, Debian, auth_file,
         server::{self, Proxy, Server, Then, reply, serve_blob},
@@ -123,7 +124,7 @@ fn pulled_and_installed_without_a_network() {
 fn nobody_is_there() {
     let world = World::new();
     let (node, _) = prepared(&world);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let before = Content::of(&node.disk);
     upgrade(&node, port, "1", &["--plain-http"]).exits(DEPENDENCY).says(&["connection", &port.to_string()]);
     assert!(Content::of(&node.disk) == before, "written to");

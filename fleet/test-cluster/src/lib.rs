@@ -4,7 +4,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
@@ -16,6 +15,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use serde_json::{Value, json};
+use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 
 fn part(variable: &str, name: &str) -> PathBuf {
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 fn url() -> (u16, String) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     (port, format!("http://127.0.0.1:{port}"))
 }
 

@@ -9,6 +9,7 @@ pub mod fixtures;
 pub mod golden;
 pub mod grub_emu;
 pub mod images;
+pub mod port;
 pub mod registry;
 pub mod signing;
 pub mod system;

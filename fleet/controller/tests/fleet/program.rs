@@ -1,10 +1,11 @@
 //! The controller as a program.
 
 use std::{
-    net::TcpListener,
     path::Path,
     process::{Child, Command},
 };
+
+use slipway_test_support::port::free_port;
 
 use crate::{releases, site::Site};
 
@@ -55,7 +56,7 @@ impl Site {
         command.env("KUBECONFIG", kubeconfig).arg("--pki").arg(self.pki());
         command.args(["--interval", &interval.to_string(), "--port", &self.port.to_string()]);
         command.arg("--plain-http").arg("--authfile").arg(releases::no_credentials());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         command.arg("--listen").arg(format!("127.0.0.1:{port}"));
         (Running(command.spawn().unwrap()), port)
     }

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
     thread::sleep,
@@ -32,6 +32,7 @@ use slipway_fleet_objects::{
 };
 use slipway_rollout::ledger::Ledger;
 use slipway_test_cluster::Server;
+use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -99,7 +100,7 @@ impl Site {
         let client = runtime.block_on(client(&server.kubeconfig("admin")));
         let namespaces: Api<Namespace> = Api::all(client.clone());
         server.until(|| runtime.block_on(namespaces.get("default")));
-        let (dir, port) = (TempDir::new().unwrap(), free_port(room));
+        let (dir, port) = (TempDir::new().unwrap(), free_port());
         let mut site = Self {
             nodes: Vec::new(),
             chronicle: Arc::default(),
@@ -377,15 +378,4 @@ pub fn fleet(kind: &str, name: &str, spec: Value) -> Value {
 
 fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 0, 1, u8::try_from(n).unwrap()))
-}
-
-/// A port that is free at the addresses of all nodes.
-fn free_port(nodes: usize) -> u16 {
-    loop {
-        let first = TcpListener::bind((address(1), 0)).unwrap();
-        let port = first.local_addr().unwrap().port();
-        if (2..=nodes).all(|n| TcpListener::bind((address(n), port)).is_ok()) {
-            return port;
-        }
-    }
 }

@@ -117,6 +117,8 @@ impl Containerd {
         self.child = Some(child);
         // The test runner ends what never comes.
         while !self.try_ctr("k8s.io", &["version"]).0 {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert_eq!(ended, None, "{}", fs::read_to_string(self.path("log")).unwrap());
             thread::sleep(Duration::from_millis(100));
         }
         Kubelet::new(&self.socket());

@@ -1,9 +1,10 @@
 //! The new image's own installer, run by containerd or by runc, writes the slot that does not run, and what it says of that
 //! is looked at.
 
-use std::{fs, net::TcpListener};
+use std::fs;
 
 use slipway_node::operation::{Learned, Tried};
+use slipway_test_support::port::free_port;
 
 use crate::node::{By, Heard, Node, is_here};
 
@@ -189,7 +190,7 @@ fn an_image_that_cannot_be_had() {
     let why = failed(stage("docker://Not/An/Image"));
     assert!(why.contains("Not"), "{why}");
     // Nobody listens there: it may be there later.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let tried = stage(&format!("docker://127.0.0.1:{port}/os:1"));
     assert!(matches!(&tried, Tried::Blocked(why) if why.contains("connection")), "{tried:?}");
     node.is_clear();

@@ -1,14 +1,15 @@
 //! Three real members of etcd on the loopback interface.
 
 use std::{
-    fs::File,
-    net::TcpListener,
+    cell::RefCell,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::{Child, Command},
     thread,
     time::Duration,
 };
 
+use slipway_test_support::port::free_port;
 use slipwayd::machine::etcd::{Config, Etcd};
 use tempfile::TempDir;
 
@@ -32,7 +33,7 @@ pub struct Cluster {
     dir: TempDir,
     clients: Vec<String>,
     peers: Vec<String>,
-    running: Vec<Option<Child>>,
+    running: RefCell<Vec<Option<Child>>>,
 }
 
 /// What member `n` is called.
@@ -48,16 +49,13 @@ impl Cluster {
 
     /// So many members that have a leader.
     pub fn of(members: usize) -> Self {
-        // Held until all are known, so that none comes twice.
-        let held: Vec<_> = (0..2 * (members + 1)).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let urls: Vec<_> = held.iter().map(|port| format!("http://{}", port.local_addr().unwrap())).collect();
-        drop(held);
+        let urls: Vec<_> = (0..2 * (members + 1)).map(|_| format!("http://127.0.0.1:{}", free_port())).collect();
         let (clients, peers) = urls.split_at(members + 1);
         let mut cluster = Self {
             dir: TempDir::new().unwrap(),
             clients: clients.to_vec(),
             peers: peers.to_vec(),
-            running: (0..=members).map(|_| None).collect(),
+            running: RefCell::new((0..=members).map(|_| None).collect()),
         };
         let all: Vec<_> = (0..members).map(|n| format!("{}={}", name(n), cluster.peers[n])).collect();
         for n in 0..members {
@@ -82,7 +80,7 @@ impl Cluster {
             .stderr(log)
             .spawn()
             .unwrap();
-        self.running[n] = Some(child);
+        self.running.borrow_mut()[n] = Some(child);
     }
 
     /// Where member `n` keeps its data.
@@ -116,13 +114,13 @@ impl Cluster {
 
     /// Send a signal to member `n`.
     pub fn signal(&self, n: usize, signal: &str) {
-        let pid = self.running[n].as_ref().unwrap().id().to_string();
+        let pid = self.running.borrow()[n].as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     /// End member `n` without a word.
     pub fn kill(&mut self, n: usize) {
-        let mut child = self.running[n].take().unwrap();
+        let mut child = self.running.borrow_mut()[n].take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -138,6 +136,11 @@ impl Cluster {
             match ask() {
                 Ok(answer) => return answer,
                 Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+            for (n, member) in self.running.borrow_mut().iter_mut().enumerate() {
+                let ended = member.as_mut().is_some_and(|member| member.try_wait().unwrap().is_some());
+                let log = || fs::read_to_string(self.dir.path().join(format!("{n}.log"))).unwrap();
+                assert!(!ended, "member {n} has ended: {}", log());
             }
         }
     }
@@ -159,14 +162,14 @@ impl Cluster {
 
     /// Which member leads.
     pub fn leader(&self) -> usize {
-        let count = self.running.iter().filter(|child| child.is_some()).count();
+        let count = self.running.borrow().iter().filter(|child| child.is_some()).count();
         self.until(|| (0..count).find(|n| self.node(*n).leads() == Ok(true)).ok_or_else(String::new))
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for child in self.running.iter_mut().flatten() {
+        for child in self.running.borrow_mut().iter_mut().flatten() {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command},
     thread,
@@ -13,6 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
+use slipway_test_support::port::free_port;
 use slipwayd::machine::etcd::{Config, Etcd};
 use tempfile::TempDir;
 
@@ -54,9 +54,7 @@ impl Member {
         let dir = TempDir::new().unwrap();
         certificates(&dir, "ours");
         certificates(&dir, "theirs");
-        let held: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let [url, peer] = [0, 1].map(|n| format!("https://{}", held[n].local_addr().unwrap()));
-        drop(held);
+        let [url, peer] = [free_port(), free_port()].map(|port| format!("https://127.0.0.1:{port}"));
         let file = |name: &str| dir.path().join(name);
         let mut command = Command::new(cluster::program());
         command.args(["--name", "m0", "--initial-cluster", &format!("m0={peer}"), "--data-dir"]).arg(file("data"));
@@ -93,9 +91,10 @@ fn nothing_is_said_to_strangers_nor_believed_from_them() {
     if !cluster::is_here() {
         return;
     }
-    let member = Member::start();
+    let mut member = Member::start();
     let node = member.node(Some("ours"), Some("ours"));
     while node.is_well().is_err() {
+        assert_eq!(member.child.try_wait().unwrap(), None, "it has ended");
         thread::sleep(Duration::from_millis(100));
     }
     assert!(member.node(Some("theirs"), Some("ours")).is_well().is_err(), "its CA is not ours");

@@ -5,7 +5,7 @@ pub mod server;
 use std::{
     fs::{self, File},
     io::Read as _,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -28,6 +28,7 @@ use slipway_core::{
 
 use crate::images::{DIR, dirs};
 pub use crate::images::{INDEX, MANIFEST, digest};
+use crate::port::free_port;
 use crate::world::{finished, noise, program};
 
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -258,8 +259,7 @@ impl Debian {
     /// `http` are further lines of the http section of its configuration, `rest` other sections; `skopeo` are
     /// options for putting the image there.
     pub fn new(dir: &Path, image: &Image, http: &str, rest: &str, skopeo: &[&str]) -> Self {
-        // Free a moment ago; the registry cannot choose one itself.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let storage = dir.join("storage");
         let text = format!(
             "version: 0.1\nlog: {{level: error}}\n\
