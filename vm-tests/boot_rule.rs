@@ -3,25 +3,50 @@
 //! `loader`.)
 
 use crate::{
+    campaign,
     console::Console,
     image::{BOOT_ENVS, Image},
     qemu::{Drive, Firmware, Machine},
     world::VERSION,
 };
 
-#[test]
-fn a_disk_that_lost_both_boot_envs_boots_under_bios() {
-    boots_without_any_boot_env(Firmware::Bios);
+under_both_firmwares! {
+    a_disk_that_lost_both_boot_envs_boots => boots_without_any_boot_env, mostly Bios;
+    a_disk_with_a_torn_boot_env_boots_by_the_other_copy => boots_by_the_other_boot_env, mostly Bios;
+    a_trial_of_an_empty_slot_comes_back_to_the_default => empty_trial_comes_back, mostly Bios;
+    a_trial_is_booted_one_time_and_unconfirmed_never_again => trial_is_booted_once;
+    a_kernel_with_one_flipped_bit_never_starts => flipped_kernel_never_starts;
+    what_is_no_kernel_never_starts_even_unchecked => no_kernel_never_starts, mostly Bios;
 }
 
 #[test]
-fn a_disk_that_lost_both_boot_envs_boots_under_uefi() {
-    boots_without_any_boot_env(Firmware::Uefi);
+fn a_trial_is_booted_one_time_and_unconfirmed_never_again_on_arm64() {
+    trial_is_booted_once(Firmware::UefiArm64);
 }
 
 #[test]
-fn a_disk_that_lost_both_boot_envs_boots_under_uefi_on_arm64() {
-    boots_without_any_boot_env(Firmware::UefiArm64);
+fn a_disk_that_lost_both_boot_envs_boots_on_arm64() {
+    campaign("a_disk_that_lost_both_boot_envs_boots", Firmware::UefiArm64, boots_without_any_boot_env);
+}
+
+#[test]
+fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_on_arm64() {
+    campaign("a_disk_with_a_torn_boot_env_boots_by_the_other_copy", Firmware::UefiArm64, boots_by_the_other_boot_env);
+}
+
+#[test]
+fn a_trial_of_an_empty_slot_comes_back_to_the_default_on_arm64() {
+    campaign("a_trial_of_an_empty_slot_comes_back_to_the_default", Firmware::UefiArm64, empty_trial_comes_back);
+}
+
+#[test]
+fn a_kernel_with_one_flipped_bit_never_starts_on_arm64() {
+    campaign("a_kernel_with_one_flipped_bit_never_starts", Firmware::UefiArm64, flipped_kernel_never_starts);
+}
+
+#[test]
+fn what_is_no_kernel_never_starts_even_unchecked_on_arm64() {
+    campaign("what_is_no_kernel_never_starts_even_unchecked", Firmware::UefiArm64, no_kernel_never_starts);
 }
 
 fn boots_without_any_boot_env(firmware: Firmware) {
@@ -33,21 +58,6 @@ fn boots_without_any_boot_env(firmware: Firmware) {
     let mut console = start(firmware, &image);
     console.wait_for("both copies of boot.env are lost");
     console.expect_os(VERSION, 'A', 0);
-}
-
-#[test]
-fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_bios() {
-    boots_by_the_other_boot_env(Firmware::Bios);
-}
-
-#[test]
-fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi() {
-    boots_by_the_other_boot_env(Firmware::Uefi);
-}
-
-#[test]
-fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_under_uefi_on_arm64() {
-    boots_by_the_other_boot_env(Firmware::UefiArm64);
 }
 
 fn boots_by_the_other_boot_env(firmware: Firmware) {
@@ -66,21 +76,6 @@ fn boots_by_the_other_boot_env(firmware: Firmware) {
     }
 }
 
-#[test]
-fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_bios() {
-    empty_trial_comes_back(Firmware::Bios);
-}
-
-#[test]
-fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi() {
-    empty_trial_comes_back(Firmware::Uefi);
-}
-
-#[test]
-fn a_trial_of_an_empty_slot_comes_back_to_the_default_under_uefi_on_arm64() {
-    empty_trial_comes_back(Firmware::UefiArm64);
-}
-
 fn empty_trial_comes_back(firmware: Firmware) {
     let image = installed(firmware, &[]);
     image.set_boot_env(&["seq=2", "once=B", "b=trial"]);
@@ -94,21 +89,6 @@ fn empty_trial_comes_back(firmware: Firmware) {
     // It says why, too.
     let armed = [&armed[..], &["refused=B:digest".to_owned()]].concat();
     assert_try_is_spent(&image, &armed, &console.switch_off());
-}
-
-#[test]
-fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_bios() {
-    trial_is_booted_once(Firmware::Bios);
-}
-
-#[test]
-fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi() {
-    trial_is_booted_once(Firmware::Uefi);
-}
-
-#[test]
-fn a_trial_is_booted_one_time_and_unconfirmed_never_again_under_uefi_on_arm64() {
-    trial_is_booted_once(Firmware::UefiArm64);
 }
 
 fn trial_is_booted_once(firmware: Firmware) {
@@ -126,21 +106,6 @@ fn trial_is_booted_once(firmware: Firmware) {
     }
 }
 
-#[test]
-fn a_kernel_with_one_flipped_bit_never_starts_under_bios() {
-    flipped_kernel_never_starts(Firmware::Bios);
-}
-
-#[test]
-fn a_kernel_with_one_flipped_bit_never_starts_under_uefi() {
-    flipped_kernel_never_starts(Firmware::Uefi);
-}
-
-#[test]
-fn a_kernel_with_one_flipped_bit_never_starts_under_uefi_on_arm64() {
-    flipped_kernel_never_starts(Firmware::UefiArm64);
-}
-
 fn flipped_kernel_never_starts(firmware: Firmware) {
     let image = installed(firmware, &[]);
     image.flip_bit_of('A', "vmlinuz");
@@ -151,21 +116,6 @@ fn flipped_kernel_never_starts(firmware: Firmware) {
     if console.shows("try=0: booting") {
         console.fail("GRUB has started a kernel that does not verify");
     }
-}
-
-#[test]
-fn what_is_no_kernel_never_starts_even_unchecked_under_bios() {
-    no_kernel_never_starts(Firmware::Bios);
-}
-
-#[test]
-fn what_is_no_kernel_never_starts_even_unchecked_under_uefi() {
-    no_kernel_never_starts(Firmware::Uefi);
-}
-
-#[test]
-fn what_is_no_kernel_never_starts_even_unchecked_under_uefi_on_arm64() {
-    no_kernel_never_starts(Firmware::UefiArm64);
 }
 
 /// GRUB looks at the header of a kernel itself.

@@ -28,7 +28,7 @@ under_both_firmwares! {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
         rolls_back(start(firmware, &image), &image);
-    };
+    }, mostly Uefi;
     // The same beside sectors that cannot be read and that nobody needs: the way back is not barred by them.
     a_squashfs_beside_dead_sectors => |firmware| {
         let image = Image::confirmed();
@@ -39,12 +39,12 @@ under_both_firmwares! {
         let dead = [second, begin("META"), begin("STATE"), begin("EPHEMERAL"), end - 512];
         let drive = Drive::new(image.path()).boot_index(1).unreadable(&dead);
         rolls_back(Machine::new(firmware).drive(&drive).may_reset().start(), &image);
-    };
+    }, mostly Bios;
     a_boot_env_that_is_missing => |firmware| {
         let image = Image::confirmed();
         image.remove_boot_env(BOOT_ENVS[0]);
         default_boots(firmware, &image, false);
-    };
+    }, mostly Uefi;
     both_boot_envs_missing => |firmware| {
         let image = Image::confirmed();
         for name in BOOT_ENVS {
@@ -58,7 +58,7 @@ under_both_firmwares! {
             image.write_boot_env(offset, &[0; 512]);
         }
         default_boots(firmware, &image, true);
-    };
+    }, mostly Bios;
     a_boot_env_that_is_torn => |firmware| {
         let image = Image::confirmed();
         let [first, _] = image.boot_env_offsets();

@@ -116,7 +116,7 @@ pub fn run_on(script: &str, drive: &Drive, more: &[&Path]) {
     let files = [&[library.as_path()], &files[..], more].concat();
     let (medium, initrd) = (Medium::with_job(&scripts.join(script), VERSION, &files), make_initrd(&dir));
     let kernel = world.payload(VERSION).join("vmlinuz");
-    Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check panic=-1")
+    Machine::with_kernel(&kernel, &initrd, "console=ttyS0,115200 quiet no_timer_check cryptomgr.notests panic=-1")
         .drive(drive)
         .drive(&medium.drive())
         .start()

@@ -7,14 +7,8 @@ use crate::{
     world::VERSION,
 };
 
-#[test]
-fn an_image_on_a_larger_disk_boots_under_bios() {
-    boots_on_a_larger_disk(Firmware::Bios);
-}
-
-#[test]
-fn an_image_on_a_larger_disk_boots_under_uefi() {
-    boots_on_a_larger_disk(Firmware::Uefi);
+under_both_firmwares! {
+    an_image_on_a_larger_disk_boots => boots_on_a_larger_disk, mostly Uefi;
 }
 
 fn boots_on_a_larger_disk(firmware: Firmware) {

@@ -10,6 +10,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
+    campaign,
     image::Image,
     medium::Medium,
     oci,
@@ -115,17 +116,20 @@ fn a_live_cd_starts_on_arm64() {
 
 #[test]
 fn a_live_usb_stick_starts_on_arm64() {
-    let live = Live::iso_for_arm64();
-    Machine::new(Firmware::UefiArm64).stick(&live.file).start().expect_live(VERSION, &live.medium);
+    campaign("a_live_usb_stick_starts", Firmware::UefiArm64, |firmware| {
+        let live = Live::iso_for_arm64();
+        Machine::new(firmware).stick(&live.file).start().expect_live(VERSION, &live.medium);
+    });
 }
 
 #[test]
 fn a_medium_that_has_done_its_work_boots_the_disk_on_arm64() {
-    let firmware = Firmware::UefiArm64;
-    let (live, disk) = (Live::iso_for_arm64(), Image::installed_for(firmware, &[]));
-    disk.set_boot_env(&[&format!("medium={}", live.medium)]);
-    let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
-    machine.start().expect_os(VERSION, 'A', 0);
+    campaign("a_medium_that_has_done_its_work", Firmware::UefiArm64, |firmware| {
+        let (live, disk) = (Live::iso_for_arm64(), Image::installed_for(firmware, &[]));
+        disk.set_boot_env(&[&format!("medium={}", live.medium)]);
+        let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(disk.path()).boot_index(1));
+        machine.start().expect_os(VERSION, 'A', 0);
+    });
 }
 
 /// Which one is meant nobody can tell: the live system starts, and somebody looks.

@@ -16,8 +16,8 @@ use crate::{
 const DISK_BYTES: u64 = 8 * GIB;
 
 under_both_firmwares! {
-    a_container_installs_and_upgrades => installs_and_upgrades;
-    a_container_upgrades_from_an_archive => upgrades_from_an_archive;
+    a_container_installs_and_upgrades => installs_and_upgrades, mostly Uefi;
+    a_container_upgrades_from_an_archive => upgrades_from_an_archive, mostly Bios;
 }
 
 fn installs_and_upgrades(firmware: Firmware) {

@@ -13,20 +13,25 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this is how a test fails")]
 #![allow(clippy::disallowed_methods, reason = "the rule about who starts programs is the installer's")]
 
-/// Tests that are the same under both kinds of firmware: functions of a `Firmware`, each in a module of its name.
+/// Tests that are the same under both kinds of firmware: functions of a `Firmware`, each in a module of its name. Where the
+/// story is about what comes after the boot loader, `mostly` names the one that is enough day by day; `SLIPWAY_SYSTEMS=all`
+/// has both.
 macro_rules! under_both_firmwares {
-    ($($name:ident => $test:expr;)+) => {
+    ($($name:ident => $test:expr $(, mostly $enough:ident)?;)+) => {
         $(mod $name {
             use super::*;
 
+            /// Both, if it is empty.
+            const ENOUGH: &[Firmware] = &[$(Firmware::$enough)?];
+
             #[test]
             fn under_bios() {
-                crate::timed(stringify!($name), Firmware::Bios, $test);
+                crate::under(Firmware::Bios, ENOUGH, stringify!($name), $test);
             }
 
             #[test]
             fn under_uefi() {
-                crate::timed(stringify!($name), Firmware::Uefi, $test);
+                crate::under(Firmware::Uefi, ENOUGH, stringify!($name), $test);
             }
         })+
     };
@@ -96,6 +101,13 @@ fn is_campaign(test: &str) -> bool {
 fn campaign(name: &str, firmware: qemu::Firmware, story: fn(qemu::Firmware)) {
     if is_campaign(&format!("{name} under {firmware:?}")) {
         story(firmware);
+    }
+}
+
+/// A story under one kind of firmware. Left to the campaign if there are others that are enough.
+fn under(firmware: qemu::Firmware, enough: &[qemu::Firmware], name: &str, test: fn(qemu::Firmware)) {
+    if enough.is_empty() || enough.contains(&firmware) || is_campaign(&format!("{name} under {firmware:?}")) {
+        timed(name, firmware, test);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::{
     boot_rule::refusal,
+    campaign,
     console::Console,
     image::Image,
     qemu::{Drive, Firmware, Machine},
@@ -14,13 +15,13 @@ under_both_firmwares! {
     a_kernel_of_zeros => |firmware| never_starts(firmware, |image| {
         let (offset, size) = image.file_of_slot('B', "vmlinuz");
         image.zero(offset, size);
-    });
-    a_kernel_that_is_cut_short => |firmware| never_starts(firmware, |image| image.truncate_file('B', "vmlinuz"));
+    }), mostly Uefi;
+    a_kernel_that_is_cut_short => |firmware| never_starts(firmware, |image| image.truncate_file('B', "vmlinuz")), mostly Bios;
     a_kernel_with_one_flipped_bit => |firmware| never_starts(firmware, |image| image.flip_bit_of('B', "vmlinuz"));
-    an_initramfs_that_is_missing => |firmware| never_starts(firmware, |image| image.remove_file('B', "initramfs.xz"));
+    an_initramfs_that_is_missing => |firmware| never_starts(firmware, |image| image.remove_file('B', "initramfs.xz")), mostly Bios;
     an_initramfs_that_is_cut_short => |firmware| {
         never_starts(firmware, |image| image.truncate_file('B', "initramfs.xz"));
-    };
+    }, mostly Uefi;
     an_initramfs_with_one_flipped_bit => |firmware| {
         never_starts(firmware, |image| image.flip_bit_of('B', "initramfs.xz"));
     };
@@ -30,15 +31,15 @@ under_both_firmwares! {
         image.flip_bit_of('B', "rootfs.squashfs");
         let reason = "SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS";
         comes_back(machine(firmware, &image), &image, &[reason]);
-    };
-    a_panic_before_the_userland => |firmware| fails(firmware, "panic-initramfs", &["Kernel panic"]);
+    }, mostly Bios;
+    a_panic_before_the_userland => |firmware| fails(firmware, "panic-initramfs", &["Kernel panic"]), mostly Uefi;
     // With a word of its own about when to reboot, which takes the place of the boot rule's.
     a_panic_of_the_userland => |firmware| {
         let args = ["slipway.scenario=panic", "panic=1"].map(|arg| ["--extra-kernel-arg", arg]);
         let image = Image::upgraded(VERSION_2, args.as_flattened());
         comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 1 seconds"]);
-    };
-    a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]);
+    }, mostly Bios;
+    a_system_that_is_not_well => |firmware| fails(firmware, "unhealthy", &["SLIPWAY-UNHEALTHY"]), mostly Uefi;
     // Nothing in the system reboots it: the guard does, at its deadline.
     a_check_that_fails_until_the_deadline => |firmware| {
         let args = ["slipway.scenario=check-fails", "slipway.deadline=90s"].map(|arg| ["--extra-kernel-arg", arg]);
@@ -47,25 +48,25 @@ under_both_firmwares! {
         console.expect_os(VERSION_2, 'B', 1);
         console.wait_for("SLIPWAY-CONFIRM exit=5");
         is_back_and_says(console, &image, "was not confirmed: check 20-network failed: ping: 10.0.2.9 unreachable");
-    };
+    }, mostly Bios;
     a_hang_that_the_watchdog_ends => |firmware| {
         let image = upgraded_to(VERSION_WATCHDOG, "hang");
         comes_back(machine(firmware, &image).watchdog(), &image, &["SLIPWAY-SCENARIO hang"]);
-    };
+    }, mostly Uefi;
     a_kernel_that_hangs_until_the_watchdog_ends_it => |firmware| {
         let image = upgraded_to(VERSION_WATCHDOG, "unconfirmed");
         let mut console = machine(firmware, &image).watchdog().debugger().start();
         console.expect_os(VERSION_WATCHDOG, 'B', 1);
         console.hang();
         is_back(console, &image);
-    };
+    }, mostly Bios;
     a_system_that_switches_itself_off => |firmware| {
         let image = upgraded_to(VERSION_2, "poweroff");
         let mut console = machine(firmware, &image).start();
         console.wait_for("SLIPWAY-SCENARIO poweroff");
         console.expect_power_off();
         comes_back(machine(firmware, &image), &image, &[]);
-    };
+    }, mostly Uefi;
     a_power_cut_in_the_middle_of_the_boot => |firmware| {
         // Without `quiet` the kernel says what it does.
         let image = Image::upgraded(VERSION_2, &["--extra-kernel-arg", "-quiet"]);
@@ -74,7 +75,7 @@ under_both_firmwares! {
         console.wait_for("Run /init as init process");
         console.switch_off();
         comes_back(machine(firmware, &image), &image, &[]);
-    };
+    }, mostly Bios;
 }
 
 /// The guard feeds the watchdog, and the watchdog sees to the guard.
@@ -86,10 +87,11 @@ fn a_guard_that_hangs_is_ended_by_the_watchdog_under_bios() {
 
 /// How a machine of another architecture starts anew is its own.
 #[test]
-fn a_panic_of_the_userland_under_uefi_on_arm64() {
-    let firmware = Firmware::UefiArm64;
-    let image = Image::upgraded_for(firmware, &["--extra-kernel-arg", "slipway.scenario=panic"]);
-    comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 10 seconds"]);
+fn a_panic_of_the_userland_on_arm64() {
+    campaign("a_panic_of_the_userland", Firmware::UefiArm64, |firmware| {
+        let image = Image::upgraded_for(firmware, &["--extra-kernel-arg", "slipway.scenario=panic"]);
+        comes_back(machine(firmware, &image), &image, &["Kernel panic", "Rebooting in 10 seconds"]);
+    });
 }
 
 /// The bootloader finds out.

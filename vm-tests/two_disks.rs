@@ -8,14 +8,8 @@ use crate::{
     world::{VERSION, VERSION_2, VERSION_WATCHDOG},
 };
 
-#[test]
-fn of_two_installed_disks_each_boots_its_own_system_under_bios() {
-    each_boots_its_own(Firmware::Bios);
-}
-
-#[test]
-fn of_two_installed_disks_each_boots_its_own_system_under_uefi() {
-    each_boots_its_own(Firmware::Uefi);
+under_both_firmwares! {
+    of_two_installed_disks_each_boots_its_own_system => each_boots_its_own, mostly Bios;
 }
 
 fn each_boots_its_own(firmware: Firmware) {
