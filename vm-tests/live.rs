@@ -103,9 +103,9 @@ fn a_disk_that_the_medium_installed(firmware: Firmware) {
 
 under_both_firmwares! {
     a_live_cd_starts => a_cd;
-    a_live_usb_stick_starts => a_usb_stick;
-    a_live_system_starts_from_the_network => the_network;
-    a_medium_that_has_done_its_work_boots_the_disk => a_disk_that_the_medium_installed;
+    a_live_usb_stick_starts => a_usb_stick, mostly Bios;
+    a_live_system_starts_from_the_network => the_network, mostly Bios;
+    a_medium_that_has_done_its_work_boots_the_disk => a_disk_that_the_medium_installed, mostly Uefi;
 }
 
 #[test]

@@ -23,8 +23,8 @@ fn debian_comes_back_from_a_trial_under_uefi() {
 }
 
 under_both_firmwares! {
-    a_system_without_a_squashfs_upgrades_itself => talos_like, mostly Bios;
-    a_system_without_systemd_comes_back_by_itself => talos_like_comes_back, mostly Uefi;
+    a_system_without_a_squashfs_upgrades_itself => talos_like, mostly Uefi;
+    a_system_without_systemd_comes_back_by_itself => talos_like_comes_back, mostly Bios;
 }
 
 // Every story of a system: eleven boots of a minute each.

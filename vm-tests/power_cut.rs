@@ -18,7 +18,7 @@ under_both_firmwares! {
 }
 
 fn cuts(firmware: Firmware) {
-    let wanted = env::var("SLIPWAY_POWER_CUTS").map_or(8, |n| n.parse().expect("SLIPWAY_POWER_CUTS is a number"));
+    let wanted = env::var("SLIPWAY_POWER_CUTS").map_or(4, |n| n.parse().expect("SLIPWAY_POWER_CUTS is a number"));
     let (before, history) = record(firmware);
     let mut random = Random(0x5eed + firmware as u64);
     for (n, cut) in history.choose(wanted / 2, &mut random).into_iter().enumerate() {

@@ -31,7 +31,7 @@ under_both_firmwares! {
         image.flip_bit_of('B', "rootfs.squashfs");
         let reason = "SLIPWAY-FAIL reason=rootfs.squashfs of slot B is not the one in SHA256SUMS";
         comes_back(machine(firmware, &image), &image, &[reason]);
-    }, mostly Bios;
+    }, mostly Uefi;
     a_panic_before_the_userland => |firmware| fails(firmware, "panic-initramfs", &["Kernel panic"]), mostly Uefi;
     // With a word of its own about when to reboot, which takes the place of the boot rule's.
     a_panic_of_the_userland => |firmware| {
@@ -48,7 +48,7 @@ under_both_firmwares! {
         console.expect_os(VERSION_2, 'B', 1);
         console.wait_for("SLIPWAY-CONFIRM exit=5");
         is_back_and_says(console, &image, "was not confirmed: check 20-network failed: ping: 10.0.2.9 unreachable");
-    }, mostly Bios;
+    }, mostly Uefi;
     a_hang_that_the_watchdog_ends => |firmware| {
         let image = upgraded_to(VERSION_WATCHDOG, "hang");
         comes_back(machine(firmware, &image).watchdog(), &image, &["SLIPWAY-SCENARIO hang"]);
@@ -75,7 +75,7 @@ under_both_firmwares! {
         console.wait_for("Run /init as init process");
         console.switch_off();
         comes_back(machine(firmware, &image), &image, &[]);
-    }, mostly Bios;
+    }, mostly Uefi;
 }
 
 /// The guard feeds the watchdog, and the watchdog sees to the guard.

@@ -10,7 +10,7 @@ use crate::{
 
 under_both_firmwares! {
     a_machine_upgrades_itself_and_can_go_back => upgrades_itself;
-    a_machine_tries_a_bad_system_one_time => tries_one_time, mostly Bios;
+    a_machine_tries_a_bad_system_one_time => tries_one_time, mostly Uefi;
 }
 
 fn upgrades_itself(firmware: Firmware) {
