@@ -35,7 +35,7 @@ fn nodes_that_have_it_go_back_one_by_one_and_download_nothing() {
     let mut two = order[..2].to_vec();
     two.sort_unstable();
     assert_eq!(run(&site, "new"), two);
-    assert_eq!(site.node_status(&format!("n{}", order[0])).reason, "Done");
+    site.until_it_says(&format!("n{}", order[0]), "Done");
     let count = |site: &Site, n: usize, step: &str| site.chronicle.count(&format!("n{n} {step}"));
     let (staged, started) = ([1, 2, 3].map(|n| count(&site, n, "stage")), [1, 2, 3].map(|n| count(&site, n, "reboot")));
     site.change_pool(json!({ "rollback": {} }));

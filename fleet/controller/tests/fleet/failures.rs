@@ -30,9 +30,7 @@ fn a_bad_canary_comes_back_and_nobody_else_starts() {
     assert_eq!(site.chronicle.count(&format!("{canary} return")), 1);
     assert!(site.nodes.iter().all(|node| node.runs() == payload("old")));
     for (_, node) in rollout.spec.plan.nodes() {
-        let status = site.node_status(&node.name);
-        let reason = if node.name == canary { "Failed" } else { "PayloadDenied" };
-        assert_eq!(status.reason, reason, "{}: {}", node.name, status.message);
+        site.until_it_says(&node.name, if node.name == canary { "Failed" } else { "PayloadDenied" });
     }
     // A good one goes on from there.
     let target = json!({ "image": "docker://registry.example/os:new", "payload": payload("new") });

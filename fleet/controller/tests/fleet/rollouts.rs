@@ -33,7 +33,7 @@ fn two_controllers_upgrade_each_node_once_and_never_more_than_allowed() {
     let ledger = site.ledger();
     assert_eq!((ledger.epoch, ledger.grants.len()), (4, 0));
     for n in 1..=4 {
-        assert_eq!(site.node_status(&format!("n{n}")).reason, "Done");
+        site.until_it_says(&format!("n{n}"), "Done");
     }
 }
 

@@ -363,6 +363,11 @@ impl Site {
         }
     }
 
+    /// Nodes are told after their pools, each by a request of its own.
+    pub fn until_it_says(&self, node: &str, reason: &str) {
+        self.until(&format!("{node} says {reason}"), |site| site.node_status(node).reason == reason);
+    }
+
     /// Every node runs this payload, and the pool says so.
     pub fn until_all_run(&self, name: &str) {
         let is_done = |site: &Self| site.pool_status().state == "UpToDate";
