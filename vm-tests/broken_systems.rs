@@ -23,8 +23,10 @@ const SOON: &str = "slipway.deadline=2m";
 /// The initramfs has mounted the root and never moves to it.
 #[test]
 fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
-    let broken = broken("while :; do sleep 60; done");
-    comes_back(DEBIAN, machine, Firmware::Bios, broken.path(), &[SOON], "was not confirmed within 2m");
+    campaign("a_hang_before_the_root", Firmware::Bios, |firmware| {
+        let broken = broken("while :; do sleep 60; done");
+        comes_back(DEBIAN, machine, firmware, broken.path(), &[SOON], "was not confirmed within 2m");
+    });
 }
 
 // What takes long: a boot until the system is up, the deadline, and another boot.

@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use crate::{
+    campaign,
     image::{GIB, Image},
     medium::Medium,
     oci::ContainerImage,
@@ -17,7 +18,7 @@ const DISK_BYTES: u64 = 8 * GIB;
 
 under_both_firmwares! {
     a_container_installs_and_upgrades => installs_and_upgrades, mostly Uefi;
-    a_container_upgrades_from_an_archive => upgrades_from_an_archive, mostly Bios;
+    a_container_upgrades_from_an_archive => |firmware| campaign("a_container_upgrades_from_an_archive", firmware, upgrades_from_an_archive);
 }
 
 fn installs_and_upgrades(firmware: Firmware) {
