@@ -189,7 +189,7 @@ fn config_on_iso(firmware: Firmware) {
 
 #[test]
 fn a_machine_config_on_a_fat_volume_is_obeyed() {
-    crate::timed("a_machine_config_on_a_fat_volume_is_obeyed", Firmware::Bios, config_on_fat);
+    large("a_machine_config_on_a_fat_volume_is_obeyed", Firmware::Bios, config_on_fat);
 }
 
 #[test]
