@@ -1,6 +1,9 @@
-//! A Debian that upgrades itself from a registry: its own systemd, logind, timers and inhibitors, and Debian's
-//! docker-registry on this machine. Somebody at the serial console writes the settings, and is one of those who hold a
+//! A Debian follows a tag in a registry: it upgrades itself, reboots when nothing holds it back, and tries a bad
+//! release once. systemd, logind, timers and inhibitors are its own; the registry is Debian's docker-registry on this
+//! machine. The test writes the settings at the serial console, and its login there is one of the things that hold a
 //! reboot back.
+//!
+//! Subject: src/ops/auto_upgrade.rs core/src/plan/auto_upgrade.rs core/src/config/update.rs assets/systemd
 
 use std::{
     fs,
@@ -13,7 +16,6 @@ use slipway_test_support::images::{self, CHECKSUM_FILES, Pack};
 
 use crate::{
     image::{GIB, Image},
-    is_campaign,
     operating_systems::{DEBIAN, machine, payload},
     qemu::Firmware,
     tags::Tags,
@@ -85,11 +87,14 @@ impl Tags {
     }
 }
 
+/// First start: slot A came from the registry, so the timer's service makes one HEAD request and changes nothing. Then
+/// the tag moves: the service writes slot B, and the reboot waits for a window in Berlin's time. In an open window an
+/// inhibitor and the login at the console hold it back, and the journal names both; in the next one, which systemd
+/// opens, it is still held back. Both end, and logind reboots. Second start: the trial confirms itself. One HEAD
+/// request finds nothing new; another image with the same payload changes nothing, and costs less than 100 kB.
 #[test]
+#[ignore = "campaign"]
 fn a_debian_follows_a_tag_under_bios() {
-    if !is_campaign("auto_upgrade::a_debian_follows_a_tag_under_bios") {
-        return;
-    }
     let tag = Tags::new();
     tag.push_payload(&payload(DEBIAN, VERSION), "1.0", |_| ());
     tag.push_payload(&payload(DEBIAN, VERSION_2), "1.1", |_| ());
@@ -102,11 +107,13 @@ fn a_debian_follows_a_tag_under_bios() {
     assert_eq!(image.next_boot(), ('B', false), "{console}");
 }
 
+/// First start: a bad release is written to slot B. With `reboot = "now"` an inhibitor holds the reboot back; once it
+/// is gone, the next call reboots although a user, who is to be ignored, is logged in. Second: the trial is not well,
+/// and the test reboots it. Third: slot A runs again and names the failed check. It leaves that release alone: one HEAD
+/// request, and the service succeeds.
 #[test]
+#[ignore = "campaign"]
 fn a_debian_takes_a_bad_release_one_time_under_bios() {
-    if !is_campaign("auto_upgrade::a_debian_takes_a_bad_release_one_time_under_bios") {
-        return;
-    }
     let tag = Tags::new();
     tag.push_payload(&payload(DEBIAN, VERSION), "1.0", |_| ());
     tag.push_payload(&without_ephemeral(&tag), "1.2", |_| ());

@@ -1,52 +1,40 @@
-//! The boot rule of `assets/grub/grub.cfg` in real firmware on an installed disk, under UEFI on one that was installed with
-//! GRUB for it. `installer status` knows the same rule: what it says boots next is what boots. (Slipway's own loader:
+//! GRUB boots what `installer status` says boots next. It follows the boot rule of `assets/grub/grub.cfg`, started by
+//! real firmware from an installed disk. Under UEFI these disks are installed with GRUB for it. (Slipway's own loader:
 //! `loader`.)
+//!
+//! Subject: assets/grub/grub.cfg core/boot/src/rule.rs
 
 use crate::{
-    campaign,
     console::Console,
     image::{BOOT_ENVS, Image},
     qemu::{Drive, Firmware, Machine},
     world::VERSION,
 };
 
-under_both_firmwares! {
-    a_disk_that_lost_both_boot_envs_boots => boots_without_any_boot_env, mostly Bios;
-    a_disk_with_a_torn_boot_env_boots_by_the_other_copy => boots_by_the_other_boot_env, mostly Bios;
-    a_trial_of_an_empty_slot_comes_back_to_the_default => empty_trial_comes_back, mostly Bios;
-    a_trial_is_booted_one_time_and_unconfirmed_never_again => trial_is_booted_once;
-    a_kernel_with_one_flipped_bit_never_starts => flipped_kernel_never_starts;
-    what_is_no_kernel_never_starts_even_unchecked => no_kernel_never_starts, mostly Bios;
-}
-
-#[test]
-fn a_trial_is_booted_one_time_and_unconfirmed_never_again_on_arm64() {
-    trial_is_booted_once(Firmware::UefiArm64);
-}
-
-#[test]
-fn a_disk_that_lost_both_boot_envs_boots_on_arm64() {
-    campaign("a_disk_that_lost_both_boot_envs_boots", Firmware::UefiArm64, boots_without_any_boot_env);
-}
-
-#[test]
-fn a_disk_with_a_torn_boot_env_boots_by_the_other_copy_on_arm64() {
-    campaign("a_disk_with_a_torn_boot_env_boots_by_the_other_copy", Firmware::UefiArm64, boots_by_the_other_boot_env);
-}
-
-#[test]
-fn a_trial_of_an_empty_slot_comes_back_to_the_default_on_arm64() {
-    campaign("a_trial_of_an_empty_slot_comes_back_to_the_default", Firmware::UefiArm64, empty_trial_comes_back);
-}
-
-#[test]
-fn a_kernel_with_one_flipped_bit_never_starts_on_arm64() {
-    campaign("a_kernel_with_one_flipped_bit_never_starts", Firmware::UefiArm64, flipped_kernel_never_starts);
-}
-
-#[test]
-fn what_is_no_kernel_never_starts_even_unchecked_on_arm64() {
-    campaign("what_is_no_kernel_never_starts_even_unchecked", Firmware::UefiArm64, no_kernel_never_starts);
+stories! {
+    /// Both copies of `boot.env` are zeros. The console says that both are lost, and slot A boots all the same, as
+    /// `status` has said.
+    a_disk_that_lost_both_boot_envs_boots: gate Bios, campaign Uefi, campaign UefiArm64 => boots_without_any_boot_env;
+    /// The first copy of `boot.env` has the head of a newer state, and then noise. GRUB uses the second copy: slot A
+    /// boots, as `status` has said, and the console does not say that both copies are lost.
+    a_disk_with_a_torn_boot_env_boots_by_the_other_copy: gate Bios, campaign Uefi, campaign UefiArm64 =>
+        boots_by_the_other_boot_env;
+    /// A trial of slot B is armed, and slot B is empty. First start: GRUB looks at slot B, says that its trial failed,
+    /// and reboots. Second: slot A boots, as `status` has said before. Both copies of `boot.env` say that the trial is
+    /// spent and why; nothing else in them has changed.
+    a_trial_of_an_empty_slot_comes_back_to_the_default: gate Bios, campaign Uefi, campaign UefiArm64 =>
+        empty_trial_comes_back;
+    /// First start: slot B boots, as a trial, and both copies of `boot.env` say that the trial is spent. Second: the
+    /// trial was not confirmed, so slot A, the default, boots. `status` has said both before.
+    a_trial_is_booted_one_time_and_unconfirmed_never_again: gate Bios, gate Uefi, gate UefiArm64 =>
+        trial_is_booted_once;
+    /// One bit of the kernel in the only slot is flipped. GRUB says that slot A does not verify and that no slot can be
+    /// booted, and it starts no kernel. `status` has said that nothing boots.
+    a_kernel_with_one_flipped_bit_never_starts: gate Bios, gate Uefi, campaign UefiArm64 => flipped_kernel_never_starts;
+    /// The kernel in the only slot is zeros, and `check=off` turns the digests off. GRUB itself refuses this kernel,
+    /// says that no slot can be booted, and does not hang.
+    what_is_no_kernel_never_starts_even_unchecked: gate Bios, campaign Uefi, campaign UefiArm64 =>
+        no_kernel_never_starts;
 }
 
 fn boots_without_any_boot_env(firmware: Firmware) {

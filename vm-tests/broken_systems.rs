@@ -1,12 +1,14 @@
-//! New versions of a Debian that are broken, each in its own way. Nobody is at the console and nobody reboots: the machine
-//! comes back by itself, and the old system says why.
+//! A Debian that was upgraded to a broken version comes back to the old one by itself, and the old one says why. Each
+//! version is broken in its own way. Until the old system is back, the test types nothing and reboots nothing.
+//!
+//! Subject: src/ops/guard.rs src/ops/guard assets/systemd assets/initramfs-tools assets/dracut examples/debian
+//! Subject: examples/debian-dracut examples/common
 
 use std::path::Path;
 
 use tempfile::TempDir;
 
 use crate::{
-    campaign,
     image::Image,
     operating_systems::{DEBIAN, DRACUT, installed, machine, payload},
     own_debian::{self, with_file, with_unit},
@@ -20,24 +22,43 @@ const DEADLINE: &str = "slipway.deadline=5m";
 /// Where nothing has to happen before the deadline but that the guard finds its disk.
 const SOON: &str = "slipway.deadline=2m";
 
-/// The initramfs has mounted the root and never moves to it.
+/// First start: the last script of the trial's initramfs never ends, with the root mounted and systemd not yet started.
+/// The guard that the initramfs has started resets the machine at its deadline. Second: slot A, whose `status` and
+/// journal say that the trial was not confirmed within two minutes.
 #[test]
+#[ignore = "campaign"]
 fn a_hang_before_the_root_is_left_by_the_guard_of_the_initramfs() {
-    campaign("a_hang_before_the_root", Firmware::Bios, |firmware| {
-        let broken = broken("while :; do sleep 60; done");
-        comes_back(DEBIAN, machine, firmware, broken.path(), &[SOON], "was not confirmed within 2m");
-    });
+    let firmware = Firmware::Bios;
+    let broken = broken("while :; do sleep 60; done");
+    comes_back(DEBIAN, machine, firmware, broken.path(), &[SOON], "was not confirmed within 2m");
 }
 
 // What takes long: a boot until the system is up, the deadline, and another boot.
-under_both_firmwares! {
-    dracut_stops_in_a_shell => |firmware| campaign("dracut_stops_in_a_shell", firmware, a_shell_in_the_initramfs);
-    a_unit_keeps_systemd_from_its_work => |firmware| campaign("a_unit_keeps_systemd_from_its_work", firmware, a_hang_behind_the_root);
-    a_unit_never_starts => |firmware| campaign("a_unit_never_starts", firmware, a_unit_that_never_starts);
-    systemd_crashes => |firmware| campaign("systemd_crashes", firmware, a_crash_of_process_1);
-    the_network_does_not_come_up => |firmware| campaign("the_network_does_not_come_up", firmware, no_network);
-    the_disk_is_full => |firmware| campaign("the_disk_is_full", firmware, a_full_disk);
-    the_kernel_panics => |firmware| campaign("the_kernel_panics", firmware, a_panic);
+stories! {
+    /// First start: the trial's dracut stops before the root and asks in a shell what is wrong; it gets no answer. The
+    /// guard in its initramfs resets the machine. Second: slot A, whose `status` and journal say that the trial was not
+    /// confirmed within two minutes.
+    dracut_stops_in_a_shell: campaign Bios, campaign Uefi => a_shell_in_the_initramfs;
+    /// First start: a unit of the trial never ends, and `sysinit.target` waits for it, so systemd gets no further. The
+    /// guard resets the machine. Second: slot A, whose `status` and journal name that unit.
+    a_unit_keeps_systemd_from_its_work: campaign Bios, campaign Uefi => a_hang_behind_the_root;
+    /// First start: the trial is up but for one service, which never says that it has started. The guard resets the
+    /// machine. Second: slot A, whose `status` and journal name that service.
+    a_unit_never_starts: campaign Bios, campaign Uefi => a_unit_that_never_starts;
+    /// First start: process 1 of the trial has caught SIGSEGV and does nothing any more. The guard resets the machine.
+    /// Second: slot A, whose `status` and journal say that the trial was not confirmed within five minutes.
+    systemd_crashes: campaign Bios, campaign Uefi => a_crash_of_process_1;
+    /// First start: the trial's network is off, and a health check does not reach its host. The guard resets the
+    /// machine. Second: slot A, whose `status` and journal name the check. Third: on another disk the same version
+    /// comes up with its network, and confirms itself.
+    the_network_does_not_come_up: campaign Bios, campaign Uefi => no_network;
+    /// First start: the trial fills `/var`, which both systems have, and a health check says so. The guard resets the
+    /// machine. Second: slot A comes up all the same, and its `status` and journal name the check and what it said.
+    the_disk_is_full: campaign Bios, campaign Uefi => a_full_disk;
+    /// First start: the trial's kernel panics, and reboots. Second: slot A, which is the default, and slot B is known as
+    /// tried. Under UEFI `status` and journal have the kernel's last words; under BIOS they say that the trial was not
+    /// confirmed.
+    the_kernel_panics: campaign Bios, campaign Uefi => a_panic;
 }
 
 /// dracut's own way to stop before the root: somebody is asked for what is wrong, and nobody answers.
@@ -104,6 +125,7 @@ fn a_panic(firmware: Firmware) {
     at.console.wait_for("Kernel panic");
     let reason = if firmware == Firmware::Uefi { "sysrq triggered crash" } else { "was not confirmed" };
     is_back(at, reason);
+    was_tried(&image);
 }
 
 /// A trial of a broken version. By itself the machine comes back, and the old system names the reason.
@@ -120,6 +142,11 @@ fn comes_back(
     let mut at = Terminal::of(machine(firmware, &image));
     at.console.wait_for("slipway: slot B try=1: booting");
     is_back(at, reason);
+    was_tried(&image);
+}
+
+/// Nobody has confirmed slot B, and slot A is the default.
+fn was_tried(image: &Image) {
     assert_eq!(image.next_boot(), ('A', false));
     assert_eq!(image.report("status")["slots"]["B"]["state"], "tried");
 }

@@ -1,5 +1,8 @@
-//! What has run and comes back is no clean start for the next one: Slipway's loader resets the machine after a trial, and takes
-//! back what it has told, and what somebody else has left in the firmware's variables.
+//! A system that was started and comes back to Slipway's loader leaves nothing to the system that starts next. After a
+//! trial the loader resets the machine. Of the firmware's variables it takes back those that it has set itself, and
+//! those of their names that others have left. Most of these tests have a kernel that ends at once, with an error.
+//!
+//! Subject: loader/src core/boot/src
 
 use std::{
     fs,
@@ -10,7 +13,6 @@ use tempfile::TempDir;
 
 use crate::{
     boot_rule::assert_try_is_spent,
-    campaign,
     console::Console,
     image::{BOOT_ENVS, Image},
     qemu::{Drive, Firmware, Machine},
@@ -84,8 +86,9 @@ fn start(image: &Image, variables: &Path) -> Machine {
     Machine::with_secure_boot(Firmware::Uefi, variables).memory(1024).drive(&drive)
 }
 
-/// A system in a unified kernel image, whose upgrade is tried and comes back, on a firmware in which somebody has left a
-/// variable that tells another story.
+/// Both slots hold a unified kernel image. The firmware has a stored variable `SlipwayBoot`, which the loader did not
+/// write and which names slot B. First start: the trial's kernel runs and comes back; the loader resets the machine.
+/// Second: slot A boots and knows that it is slot A. Both copies of `boot.env` say that the trial is spent and why.
 #[test]
 fn a_trial_that_comes_back_leaves_nothing_to_the_default() {
     let dir = scratch_dir();
@@ -104,14 +107,13 @@ fn a_trial_that_comes_back_leaves_nothing_to_the_default() {
     assert_try_is_spent(&image, &armed, &console.switch_off());
 }
 
-/// Nobody but who made it can take back or replace an authenticated variable. The trial, which nobody would guard, gives way, and
-/// the default starts without being told its slot.
+/// Both slots hold a unified kernel image. The firmware has a `SlipwayBoot` that the loader can neither delete nor
+/// replace: only its maker can. The trial is refused and noted, and the kernel of the default starts in the same run,
+/// with nothing tried after it. The loader says that this system is not told its slot; the reference OS does not
+/// believe the variable, and says so.
 #[test]
+#[ignore = "campaign"]
 fn an_authenticated_variable_stops_no_default() {
-    campaign("an_authenticated_variable_stops_no_default", Firmware::Uefi, authenticated);
-}
-
-fn authenticated(_: Firmware) {
     let dir = scratch_dir();
     let image = Image::of(&unified::payload(&dir, VERSION), &[]);
     image.installer_from('A', 0, "upgrade", &["--source", &unified::source(&unified::payload(&dir, VERSION_2))]);
@@ -131,14 +133,12 @@ fn authenticated(_: Firmware) {
     assert_try_is_spent(&image, &armed, &console.switch_off());
 }
 
-/// The default comes back, at every boot: the other slot starts in the same run, and is told that it is itself.
+/// The default is a unified kernel image whose kernel comes back at every boot. The other slot boots in the same run,
+/// without a reset, and knows which slot it is. First machine: that slot has kernel and initramfs as files, and the
+/// variables that the loader had set are gone. Second: that slot has a unified kernel image.
 #[test]
+#[ignore = "campaign"]
 fn a_default_that_comes_back_gives_way_in_the_same_run() {
-    let name = "a_default_that_comes_back_gives_way_in_the_same_run";
-    campaign(name, Firmware::Uefi, default_gives_way);
-}
-
-fn default_gives_way(firmware: Firmware) {
     let dir = scratch_dir();
     let default = unified::payload_of(&comes_back(&dir, VERSION), dir.path().join(VERSION));
     // With kernel and initramfs as files, or as a unified kernel image.
@@ -152,7 +152,7 @@ fn default_gives_way(firmware: Firmware) {
         image.set_boot_env(&["seq=9", "default=A", "once=", "a=good", "b=good"]);
         // A machine that may not reset.
         let drive = Drive::new(image.path()).boot_index(1).kept();
-        let mut console = Machine::new(firmware).memory(1024).drive(&drive).start();
+        let mut console = Machine::new(Firmware::Uefi).memory(1024).drive(&drive).start();
         console.wait_for("slipway: slot A does not start: it was started and came back: LOAD_ERROR");
         console.wait_for("slipway: falling back to slot B");
         console.expect_os(VERSION_2, 'B', 0);
@@ -175,7 +175,8 @@ fn nothing_is_left(console: &mut Console) {
     assert_eq!(said, "left=0 of 1", "what a system that came back was told");
 }
 
-/// Of a damaged list the loader prints what no console has characters for, and goes on.
+/// A name in slot A's list of digests has characters that no console of the firmware can print. The loader says that
+/// slot A does not start, goes on, and slot B boots.
 #[test]
 fn a_name_that_no_console_can_print_stops_nothing() {
     let image = Image::installed_for(Firmware::Uefi, &[]);

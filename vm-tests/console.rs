@@ -206,6 +206,24 @@ impl Console {
         }
     }
 
+    /// Wait until the firmware has refused what it was to start, and has gone on: to another boot option, or to the word
+    /// that there is none. What was refused would have printed one of these texts, and none stands on the console.
+    #[track_caller]
+    pub fn expect_refusal(&mut self, of: &str, never: &[&str]) {
+        self.wait_for("Access Denied");
+        // EDK2 says this before each option that it loads, and at the end.
+        self.wait_for("BdsDxe: ");
+        self.shows_none_of(of, never);
+    }
+
+    /// Fail if one of these texts stands on the console, any of which it would have printed.
+    #[track_caller]
+    pub fn shows_none_of(&self, of: &str, never: &[&str]) {
+        if let Some(text) = never.iter().find(|text| self.shows(text)) {
+            self.fail(&format!("{of} has started: it says `{text}`"));
+        }
+    }
+
     /// Wait until the machine has switched itself off.
     #[track_caller]
     pub fn expect_power_off(&mut self) {

@@ -1,4 +1,7 @@
-//! A disk with two good slots, of which something is damaged later on: the machine boots the best that is left.
+//! When something is damaged on a disk with two good slots, the machine boots the best that is left. Slot B, the later
+//! version, is the default.
+//!
+//! Subject: loader/src core/boot/src assets/grub/grub.cfg
 
 use serde_json::json;
 
@@ -10,8 +13,11 @@ use crate::{
     world::{VERSION, VERSION_2},
 };
 
-under_both_firmwares! {
-    a_kernel_of_the_default_slot => |firmware| {
+stories! {
+    /// One bit of the kernel in the default slot is flipped. The boot loader refuses that slot and falls back to the
+    /// other one, which boots, as `status` has said. Afterwards `status` names the refused slot, and its digest as the
+    /// reason.
+    a_kernel_of_the_default_slot: gate Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "vmlinuz");
         assert_eq!(image.next_boot(), ('A', false));
@@ -23,14 +29,17 @@ under_both_firmwares! {
         let status = image.report("status");
         assert_eq!(status["boot_env"]["refused"], json!({"slot": "B", "fault": "digest"}), "{status:#}");
     };
-    // Only the initramfs finds out; it makes the other slot the default.
-    a_squashfs_of_the_default_slot => |firmware| {
+    /// One bit of the squashfs in the default slot is flipped. First start: the initramfs finds it, makes the other
+    /// slot the default with `rollback`, and reboots. Second: the other slot boots, and is the default.
+    a_squashfs_of_the_default_slot: campaign Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
         rolls_back(start(firmware, &image), &image);
-    }, mostly Uefi;
-    // The same beside sectors that cannot be read and that nobody needs: the way back is not barred by them.
-    a_squashfs_beside_dead_sectors => |firmware| {
+    };
+    /// One bit of the squashfs in the default slot is flipped, and every read of five sectors fails: a copy of
+    /// `boot.env`, the backup GPT, the heads of META, STATE and EPHEMERAL. First start: the initramfs makes the other
+    /// slot the default all the same, and reboots. Second: the other slot boots, and is the default.
+    a_squashfs_beside_dead_sectors: gate Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
         let [_, second] = image.boot_env_offsets();
@@ -39,31 +48,39 @@ under_both_firmwares! {
         let dead = [second, begin("META"), begin("STATE"), begin("EPHEMERAL"), end - 512];
         let drive = Drive::new(image.path()).boot_index(1).unreadable(&dead);
         rolls_back(Machine::new(firmware).drive(&drive).may_reset().start(), &image);
-    }, mostly Bios;
-    a_boot_env_that_is_missing => |firmware| {
+    };
+    /// The first copy of `boot.env` is missing. The boot loader uses the other one: the confirmed slot B boots, as
+    /// `status` has said, and the console does not say that both copies are lost.
+    a_boot_env_that_is_missing: campaign Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         image.remove_boot_env(BOOT_ENVS[0]);
         default_boots(firmware, &image, false);
-    }, mostly Uefi;
-    both_boot_envs_missing => |firmware| {
+    };
+    /// Both copies of `boot.env` are missing. The console says so, and by what the slots say of themselves slot B
+    /// boots, the later one, as `status` has said.
+    both_boot_envs_missing: gate Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         for name in BOOT_ENVS {
             image.remove_boot_env(name);
         }
         default_boots(firmware, &image, true);
     };
-    both_boot_envs_zeros => |firmware| {
+    /// Both copies of `boot.env` are zeros. The console says that they are lost, and by what the slots say of
+    /// themselves slot B boots, the later one, as `status` has said.
+    both_boot_envs_zeros: gate Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         for offset in image.boot_env_offsets() {
             image.write_boot_env(offset, &[0; 512]);
         }
         default_boots(firmware, &image, true);
-    }, mostly Bios;
-    a_boot_env_that_is_torn => |firmware| {
+    };
+    /// Half of the first copy of `boot.env` is noise. The boot loader uses the other copy: the confirmed slot B boots,
+    /// as `status` has said, and the console does not say that both copies are lost.
+    a_boot_env_that_is_torn: gate Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         let [first, _] = image.boot_env_offsets();
         let mut torn = image.boot_env(BOOT_ENVS[0]);
-        // Half of the sector is of a later state, half is noise.
+        // The first half of the sector is as it was, the second is noise.
         torn[256..].fill(0xa5);
         image.write_boot_env(first, &torn);
         default_boots(firmware, &image, false);

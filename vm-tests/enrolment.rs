@@ -1,11 +1,13 @@
-//! `installer enroll` in OVMF: from setup mode to Secure Boot, unless something would not start any more.
+//! `installer enroll` takes a machine in OVMF's setup mode to Secure Boot, and refuses if something would not start any
+//! more.
+//!
+//! Subject: src/ops/enroll.rs src/execute/enroll.rs core/src/plan/enroll.rs core/src/efi/database.rs
 
 use std::{fs, path::PathBuf};
 
 use crate::{
     console::Console,
     image::{GIB, Image},
-    is_campaign,
     qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     world::World,
@@ -58,11 +60,12 @@ fn refuses_others(console: &mut Console, code: u8) {
     console.wait_for(&format!("SLIPWAY-EXIT {code}"));
 }
 
+/// First start: in setup mode a signed disk starts. `installer enroll` refuses keys that have not signed it, shows its
+/// plan for those that have, and writes these; setup mode is left at once. Second: Secure Boot is on. Other keys are
+/// refused, and for the enrolled ones there is nothing to do. Third: a program that is not signed is refused.
 #[test]
+#[ignore = "campaign"]
 fn a_machine_in_setup_mode_gets_keys_and_secure_boot() {
-    if !is_campaign("a_machine_in_setup_mode_gets_keys_and_secure_boot") {
-        return;
-    }
     let node = Node::new();
     let mut console = node.machine("plain").start();
     refuses_others(&mut console, 7);
@@ -87,12 +90,12 @@ fn a_machine_in_setup_mode_gets_keys_and_secure_boot() {
     node.bench.refuses("unsigned.efi");
 }
 
-/// Firmware would not start the driver any more that the card brings along.
+/// The machine has a network card whose option ROM brings an unsigned driver, which Secure Boot would not start. First
+/// start: `installer enroll` cannot judge it and refuses to write, also in a dry run; with `--mode=force` it writes the
+/// keys. Second: Secure Boot is on.
 #[test]
+#[ignore = "campaign"]
 fn an_option_rom_that_would_not_start_stands_in_the_way() {
-    if !is_campaign("an_option_rom_that_would_not_start_stands_in_the_way") {
-        return;
-    }
     let node = Node::new();
     let mut console = node.machine("card").network_card().start();
     refuses_others(&mut console, 4);

@@ -1,4 +1,6 @@
-//! What `installer image` makes boots as it is, in the format it is in.
+//! A disk image that `installer image` has made boots as it is, in the format it is in.
+//!
+//! Subject: src/media src/ops/image.rs core/src/media/format.rs
 
 use std::{
     ffi::OsStr,
@@ -8,7 +10,6 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    campaign,
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, World, run, scratch_dir},
 };
@@ -41,22 +42,19 @@ fn a_vhd_image(firmware: Firmware) {
     boots(firmware, &Drive::new(&image).format("vpc").boot_index(1));
 }
 
-under_both_firmwares! {
-    a_qcow2_image_boots => a_qcow2_image, mostly Uefi;
-    a_vhd_image_boots => a_vhd_image, mostly Bios;
+fn a_raw_image_for_large_sectors(firmware: Firmware) {
+    let arch = format!("--arch={}", firmware.arch());
+    let payload = World::get().payload_for(firmware.arch());
+    let (_dir, image) = made_of(payload, "raw", &[arch.as_str(), "--sector-size=4096"]);
+    boots(firmware, &Drive::new(&image).boot_index(1).block_bytes(4096));
 }
 
-#[test]
-fn a_raw_image_for_sectors_of_4096_bytes_boots_under_uefi() {
-    let (_dir, image) = made("raw", &["--sector-size=4096"]);
-    boots(Firmware::Uefi, &Drive::new(&image).boot_index(1).block_bytes(4096));
-}
-
-#[test]
-fn a_raw_image_for_sectors_of_4096_bytes_boots_on_arm64() {
-    campaign("a_raw_image_for_sectors_of_4096_bytes", Firmware::UefiArm64, |firmware| {
-        let args = ["--arch=arm64", "--sector-size=4096"];
-        let (_dir, image) = made_of(World::get().payload_for("arm64"), "raw", &args);
-        boots(firmware, &Drive::new(&image).boot_index(1).block_bytes(4096));
-    });
+stories! {
+    /// QEMU itself reads the qcow2 image that `installer image` has made, and the system on it boots.
+    a_qcow2_image_boots: campaign Bios, gate Uefi => a_qcow2_image;
+    /// QEMU itself reads the VHD image that `installer image` has made, and the system on it boots.
+    a_vhd_image_boots: gate Bios, campaign Uefi => a_vhd_image;
+    /// A raw image that `installer image --sector-size=4096` has made is a disk with sectors of 4096 bytes. The system
+    /// on it boots.
+    a_raw_image_for_sectors_of_4096_bytes_boots: gate Uefi, campaign UefiArm64 => a_raw_image_for_large_sectors;
 }

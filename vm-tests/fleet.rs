@@ -1,6 +1,8 @@
-//! A fleet of two machines that follows a channel: a push to a registry upgrades both, one after the other, and a bad one
-//! ends at its canary. The machines are real as QEMU's are, each with its own firmware; so are `slipwayd`, the controller,
-//! API server, etcd and the registry. There is no kubelet: the test makes the Nodes, and says that they are ready.
+//! Two machines follow a channel: a push to a registry upgrades both, one after the other, and a bad release ends at
+//! its canary. The machines are QEMU's, each with its own firmware. `slipwayd`, the controller, API server, etcd and
+//! registry are real. There is no kubelet: the test makes the Nodes, and says that they are ready.
+//!
+//! Subject: fleet/controller/src fleet/rollout/src fleet/channel/src fleet/slipwayd/src fleet/node/src
 
 use std::{
     fs,
@@ -19,7 +21,6 @@ use tempfile::TempDir;
 use crate::{
     cluster::Cluster,
     image::Image,
-    is_campaign,
     node::{PROVE, PROVE_SICK, disk_of, image_of, programs, script},
     own_debian::{self, with_file},
     qemu::{Firmware, Machine},
@@ -53,11 +54,14 @@ prove = PROVE
 /// What every node needs to be well.
 const NEED: &str = "ssh.service";
 
+/// First and second start: one machine under BIOS and one under UEFI run the first release, and the channel finds it in
+/// the registry: the pool is up to date. Third and fourth: a push upgrades both, one after the other. Fifth: the canary
+/// tries a release that is never well, and comes back by itself. The pool says that it is denied, no grant is left, and
+/// the other machine has not booted again.
 #[test]
+#[ignore = "campaign"]
 fn a_fleet_of_two_follows_its_channel_and_a_bad_release_ends_at_its_canary() {
-    if is_campaign("a_fleet_of_two_follows_its_channel") {
-        follows();
-    }
+    follows();
 }
 
 fn follows() {

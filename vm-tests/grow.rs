@@ -1,21 +1,23 @@
-//! A disk that became larger: a Debian gives its own `/var` the rest while it runs from it.
+//! A Debian on a disk that became larger gives its own `/var` the rest of the disk while it runs from it.
+//!
+//! Subject: core/src/plan/grow.rs core/src/disk/gpt_grow.rs src/execute/grow.rs assets/systemd/slipway-grow.service
 
 use slipway_test_support::world::Loop;
 
 use crate::{
     image::{GIB, Image},
-    is_campaign,
     operating_systems::{DEBIAN, installed, machine},
     qemu::Firmware,
     terminal::Terminal,
     world::run,
 };
 
+/// The disk grows by 8 GiB. First start: `slipway-grow` gives them to `/var` while the system runs from it, and a file
+/// fits that is larger than all of `/var` was. Second: the file is there, and `slipway-grow` has nothing to do. At
+/// rest, `sgdisk -v` and `xfs_repair -n` find no problem.
 #[test]
+#[ignore = "campaign"]
 fn a_debian_takes_the_rest_of_a_larger_disk_under_bios() {
-    if !is_campaign("grow::a_debian_takes_the_rest_of_a_larger_disk_under_bios") {
-        return;
-    }
     let image = installed(DEBIAN);
     let before = image.place("EPHEMERAL");
     image.enlarge(12 * GIB);

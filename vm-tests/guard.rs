@@ -1,12 +1,13 @@
-//! The unit of the guard in a running systemd, under a kernel that never shows the variables of the firmware: the guard cannot
-//! know whether this is a trial, and never will.
+//! A guard that can never know whether this is a trial ends, and systemd does not start it again. The kernel shows no
+//! variables of the firmware, which alone would say so to a unified kernel image.
+//!
+//! Subject: src/ops/guard.rs src/ops/guard assets/systemd/slipway-guard.service
 
 use std::fs;
 
 use tempfile::TempDir;
 
 use crate::{
-    campaign,
     image::Image,
     operating_systems::DEBIAN,
     own_debian::version_of,
@@ -34,14 +35,14 @@ fn payload() -> TempDir {
     dir
 }
 
+/// A Debian in a unified kernel image boots with `efi=noruntime`: the kernel shows no variables of the firmware, so
+/// nothing says whether this is a trial. `slipway-guard` says so once and ends with exit code 3. Ten seconds later
+/// systemd has not started it again, and calls it failed.
 #[test]
+#[ignore = "campaign"]
 fn a_guard_that_will_never_know_is_not_started_again() {
-    campaign("a_guard_that_will_never_know_is_not_started_again", Firmware::Uefi, is_not_started_again);
-}
-
-fn is_not_started_again(firmware: Firmware) {
     let image = Image::of(payload().path(), &[]);
-    let machine = Machine::new(firmware).memory(1536).drive(&Drive::new(image.path()).boot_index(1));
+    let machine = Machine::new(Firmware::Uefi).memory(1536).drive(&Drive::new(image.path()).boot_index(1));
     let mut at = Terminal::of(machine);
     at.console.wait_for("slipway: slot A try=0: booting");
     at.gets_shell();

@@ -1,4 +1,7 @@
-//! What `imager` makes of Talos' profiles starts: a medium, a disk and a program with Secure Boot, and a plain disk under BIOS.
+//! What `imager` makes of Talos' profiles starts: a medium, a disk and a program with Secure Boot, and a plain disk
+//! under BIOS. `imager` is the installer under another name.
+//!
+//! Subject: core/src/media/profile src/commands/imager.rs
 
 use std::{
     os::unix::fs::symlink,
@@ -6,7 +9,6 @@ use std::{
 };
 
 use crate::{
-    campaign,
     qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
     world::{VERSION, World, run},
@@ -53,17 +55,18 @@ fn unpacked(bench: &Bench, packed: &Path) -> PathBuf {
     disk
 }
 
+/// First start: `metal-amd64-secureboot.iso` enrols the keys that `imager` has made of the signer's certificate, and
+/// its live system starts after the reset. Second: the disk in `metal-amd64-secureboot.raw.zst` boots on that firmware.
+/// Third: so does `metal-amd64-secureboot-uki.efi`, from the firmware itself; the system in it says that Secure Boot is
+/// on, and has the words of the profile. Fourth: `metal-amd64-uki.efi`, which is not signed, is refused.
 #[test]
+#[ignore = "campaign"]
 fn what_imager_makes_starts_with_secure_boot() {
-    campaign("what_imager_makes_starts_with_secure_boot", Firmware::Uefi, starts_with_secure_boot);
-}
-
-/// From a firmware without keys: the medium brings them.
-fn starts_with_secure_boot(firmware: Firmware) {
-    let bench = Bench::new(firmware);
+    // Without keys: the medium brings them.
+    let bench = Bench::new(Firmware::Uefi);
     let payload = World::get().payload(VERSION).display().to_string();
     let words = "'slipway.rootfs=@squashfs-sha256@', panic=-1";
-    let machine = || Machine::with_secure_boot(firmware, &bench.path("variables")).memory(1536);
+    let machine = || Machine::with_secure_boot(Firmware::Uefi, &bench.path("variables")).memory(1536);
 
     let of_ours = profile(&bench, "secureboot-iso", &payload, words, &signer(&bench));
     let iso = imager(&bench, &of_ours, "metal-amd64-secureboot.iso");
@@ -95,15 +98,13 @@ fn starts_with_secure_boot(firmware: Firmware) {
     bench.refuses("out/metal-amd64-uki.efi");
 }
 
+/// The disk in `metal-amd64.raw.zst`, which `imager` has made of a profile without Secure Boot, boots under BIOS.
 #[test]
+#[ignore = "campaign"]
 fn what_imager_makes_starts_under_bios() {
-    campaign("what_imager_makes_starts_under_bios", Firmware::Bios, starts);
-}
-
-fn starts(firmware: Firmware) {
     let bench = Bench::new(Firmware::Uefi);
     let payload = World::get().payload(VERSION).display().to_string();
     let plain = profile(&bench, "metal", &payload, "panic=-1", "");
     let disk = unpacked(&bench, &imager(&bench, &plain, "metal-amd64.raw.zst"));
-    Machine::new(firmware).drive(&Drive::new(&disk).boot_index(1)).start().expect_os(VERSION, 'A', 0);
+    Machine::new(Firmware::Bios).drive(&Drive::new(&disk).boot_index(1)).start().expect_os(VERSION, 'A', 0);
 }

@@ -1,6 +1,7 @@
-//! The installer run where it is used: in a running system, on the kernel's block device. The system is
-//! the reference OS in memory; the job it runs is one of the scripts in `guest/`. What the job has
-//! installed is booted afterwards.
+//! The installer works where it is used: in a running system, on the kernel's block device. The system is the reference
+//! OS in memory; the job it runs is one of the scripts in `guest/`. What the job has installed is booted afterwards.
+//!
+//! Subject: src/device src/ops/install.rs vm-tests/guest/empty-disk.sh
 
 use std::{
     ffi::OsStr,
@@ -13,7 +14,6 @@ use tempfile::TempDir;
 
 use crate::{
     image::{GIB, Image},
-    is_campaign,
     medium::{Medium, cpio},
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, World, run, scratch_dir},
@@ -24,15 +24,21 @@ const DISK_BYTES: u64 = 8 * GIB;
 /// Serial number of the drive that is installed onto.
 const SERIAL: &str = "in a guest";
 
+/// First start: a job in a running system installs onto an empty disk. The kernel shows the new partitions with the
+/// right content. A second install, an install onto a partition, and one over a mounted partition are refused. Second
+/// and third: the disk boots under BIOS and under UEFI.
 #[test]
+#[ignore = "campaign"]
 fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
-    if is_campaign("an_install_from_a_running_system_onto_an_empty_disk_boots") {
-        let disk = Image::blank(DISK_BYTES);
-        run_in_guest("empty-disk.sh", &disk, &[]);
-        boots(&disk);
-    }
+    let disk = Image::blank(DISK_BYTES);
+    run_in_guest("empty-disk.sh", &disk, &[]);
+    boots(&disk);
 }
 
+/// First start: a job in a running system installs, by force, onto a disk with another table that was in use just
+/// before. The kernel shows the new content, not what it had in its cache; while a partition is open, an install is
+/// refused. The ESP has the drive's serial number. Second and third: the disk boots under BIOS and under UEFI, on
+/// drives without a serial number.
 #[test]
 fn an_install_from_a_running_system_onto_a_used_disk_boots() {
     let disk = Image::blank(DISK_BYTES);
@@ -43,7 +49,10 @@ fn an_install_from_a_running_system_onto_a_used_disk_boots() {
     boots(&disk);
 }
 
-/// What only this kernel has: the one that runs the tests may have neither.
+/// A job in a running system holds partitions by device mapper and by md. Verbs that would write there are refused,
+/// with the holder's name; other partitions can be written meanwhile. A disk that is itself a mapping, as multipath
+/// makes it, takes an upgrade while others of its partitions are mounted. This needs a guest: the kernel that runs the
+/// tests may have neither.
 #[test]
 fn what_device_mapper_and_md_hold_is_not_written() {
     let (disk, dir) = (Image::blank(DISK_BYTES), scratch_dir());
@@ -57,13 +66,8 @@ const DMSETUP: &str = "/usr/sbin/dmsetup";
 
 /// Modules of the kernel in the payload. hack/payload keeps its package.
 fn copy_modules(names: &[&str], to: &Path) {
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("out/cache");
-    let files = fs::read_dir(&cache).expect("hack/payload has a cache").flatten().map(|entry| entry.path());
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let kernel = |path: &PathBuf| name(path).starts_with("linux-image-") && name(path).contains("-cloud-amd64_");
-    let mut packages: Vec<_> = files.filter(kernel).collect();
-    packages.sort_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok());
-    let package = packages.pop().expect("the kernel's package is in out/cache: run hack/test, it builds the payloads");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("out/parts/linux-image.deb");
+    assert!(package.exists(), "{} is missing: run hack/test, it builds the payloads", package.display());
     let unpacked = scratch_dir();
     run("dpkg-deb", [OsStr::new("-x"), package.as_os_str(), unpacked.path().as_os_str()]);
     let release = fs::read_dir(unpacked.path().join("lib/modules")).expect("a kernel has modules").flatten().next();

@@ -1,5 +1,5 @@
-//! Somebody at the keyboard while the boot loader runs. GRUB: Esc or F4 offers the other slot, all other keys nothing.
-//! Slipway's own: any key offers both. What the disk says is not changed by it.
+//! A key pressed while the boot loader runs can boot the other slot once, and changes nothing on the disk. GRUB: Esc or
+//! F4 offers the other slot, all other keys nothing. Slipway's own loader: any key offers both.
 
 use crate::{
     console::Console,
@@ -30,8 +30,11 @@ const SLIPWAY: Menu = Menu {
     choice: "a",
 };
 
-under_both_firmwares! {
-    the_other_slot_boots_one_time => |firmware| {
+stories! {
+    /// A user presses keys ten times a second while the boot loader runs: GRUB under BIOS, Slipway's own under UEFI.
+    /// The slot that would not boot now is offered, is chosen, and boots. Both copies of `boot.env` are the same
+    /// afterwards, and slot B is still what boots next.
+    the_other_slot_boots_one_time: gate Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         let before = BOOT_ENVS.map(|name| image.boot_env(name));
         let menu = if firmware == Firmware::Bios { GRUB } else { SLIPWAY };
@@ -46,6 +49,7 @@ under_both_firmwares! {
     };
 }
 
+/// A user presses keys that mean nothing to GRUB until the default boots. GRUB offers nothing, and slot B boots.
 #[test]
 fn other_keys_change_nothing_under_bios() {
     let image = Image::confirmed();
@@ -57,7 +61,8 @@ fn other_keys_change_nothing_under_bios() {
     }
 }
 
-/// Asked for at install: keys are for nobody, whichever they are.
+/// The disk was installed with `--boot-menu=false`. A user presses keys until the default boots: Slipway's loader
+/// offers nothing, and slot A boots.
 #[test]
 fn without_a_menu_no_key_does_anything_under_uefi() {
     let image = Image::installed(VERSION, &["--boot-menu=false"]);
@@ -71,7 +76,8 @@ fn without_a_menu_no_key_does_anything_under_uefi() {
     }
 }
 
-/// A trial stays due while somebody is asked, and is made when nobody answers.
+/// A trial of slot B is due, and a key makes GRUB offer slot A for 30 s. There is no answer, so the trial is made: slot
+/// B boots, as a trial.
 #[test]
 fn without_an_answer_the_trial_goes_on_by_grub_under_uefi() {
     let image = Image::installed(VERSION, &["--efi-loader", "grub"]);

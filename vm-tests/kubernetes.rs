@@ -1,6 +1,9 @@
-//! The node of a cluster that upgrades itself: Debian with kubelet, containerd, the only member of an etcd, and `slipwayd`.
-//! The API server is real, and runs on the machine that runs the tests. What a scheduler and controllers would do is done
-//! by the test: pods are bound to the node, and nobody makes them anew.
+//! A node of a Kubernetes cluster upgrades itself: it is cordoned and drained before, and ready and uncordoned
+//! afterwards. It is a Debian with kubelet, containerd, the only member of an etcd, and `slipwayd`. The API server is
+//! real, and runs on the machine that runs the tests. There is no scheduler and no controller: the test binds pods to
+//! the node, and nothing makes them anew.
+//!
+//! Subject: fleet/slipwayd/src/machine/kube.rs fleet/slipwayd/src/machine/units.rs fleet/node/src
 
 use std::{fs, path::PathBuf};
 
@@ -9,7 +12,6 @@ use slipway_test_support::images::{Image, Layer, Layout, Pack, Tar};
 use tempfile::TempDir;
 
 use crate::{
-    campaign,
     cluster::Cluster,
     medium::Medium,
     node::{
@@ -43,8 +45,12 @@ const KUBELET: &str = "kubelet --config /etc/kubernetes/kubelet.json --kubeconfi
     --hostname-override node --root-dir /system/ephemeral/kubelet --container-runtime remote \
     --container-runtime-endpoint unix:///run/containerd/containerd.sock";
 
-under_both_firmwares! {
-    a_node_of_a_cluster_upgrades_itself => |firmware| campaign("a_node_of_a_cluster", firmware, upgrades);
+stories! {
+    /// First start: the kubelet's Node is ready, and runs a pod of a ReplicaSet and one of a DaemonSet. `slipwayctl
+    /// upgrade` cordons the Node and evicts the first pod; the second stays. Second: the Node is still cordoned when
+    /// the trial boots. Then the upgrade reaches its goal and slot B is the default; the Node is ready with a new boot
+    /// id, is not cordoned, and has no annotation of ours; containerd runs the DaemonSet's pod again.
+    a_node_of_a_cluster_upgrades_itself: campaign Bios, campaign Uefi => upgrades;
 }
 
 /// The node is cordoned, one pod is evicted, the other one ends with the services; after the reboot the kubelet is ready,

@@ -1,5 +1,7 @@
-//! An image that was written to a larger disk: its backup GPT is where the image ended, not at the end of
-//! the disk.
+//! An image that was written to a larger disk boots, although its backup GPT is where the image ended and not at the
+//! end of the disk.
+//!
+//! Subject: core/src/disk/gpt.rs assets/grub/grub.cfg
 
 use crate::{
     image::{GIB, Image},
@@ -7,8 +9,10 @@ use crate::{
     world::VERSION,
 };
 
-under_both_firmwares! {
-    an_image_on_a_larger_disk_boots => boots_on_a_larger_disk, mostly Uefi;
+stories! {
+    /// An installed image of 4 GiB lies on a disk of 6 GiB, so its backup GPT is in the middle. `status` has one note
+    /// about that, no problem, and says that slot A boots next; slot A boots.
+    an_image_on_a_larger_disk_boots: campaign Bios, gate Uefi => boots_on_a_larger_disk;
 }
 
 fn boots_on_a_larger_disk(firmware: Firmware) {

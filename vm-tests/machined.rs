@@ -1,11 +1,13 @@
-//! The container image run as machined runs it: in a running system, by an OCI runtime, with machined's mounts,
-//! namespaces, capabilities and arguments, the machine config on stdin, its output in the kernel log. What it has
-//! installed is booted, upgraded in the same way, booted again and confirmed. `guest/machined.sh` is the launcher.
+//! The installer's container image installs and upgrades a machine when it is run as machined runs it. An OCI runtime
+//! runs it in a running system, with machined's mounts, namespaces, capabilities and arguments, the machine config on
+//! stdin, its output in the kernel log. What it has installed is booted, upgraded in the same way, booted again and
+//! confirmed. `guest/machined.sh` is the launcher.
+//!
+//! Subject: Containerfile src/commands/defaults.rs vm-tests/guest
 
 use std::{fs, path::Path};
 
 use crate::{
-    campaign,
     image::{GIB, Image},
     medium::Medium,
     oci::ContainerImage,
@@ -16,9 +18,15 @@ use crate::{
 /// Room for two slots of 1 GiB and the smallest EPHEMERAL of a disk.
 const DISK_BYTES: u64 = 8 * GIB;
 
-under_both_firmwares! {
-    a_container_installs_and_upgrades => installs_and_upgrades, mostly Uefi;
-    a_container_upgrades_from_an_archive => |firmware| campaign("a_container_upgrades_from_an_archive", firmware, upgrades_from_an_archive);
+stories! {
+    /// First machine: the image refuses the disk that its host runs from and a machine config with an unknown key, and
+    /// installs onto an empty disk. Second: that disk boots. The image refuses to upgrade it while the ESP is mounted,
+    /// and then does. Third: slot B boots, as a trial, and confirms itself. Fourth: slot B is the default.
+    a_container_installs_and_upgrades: campaign Bios, gate Uefi => installs_and_upgrades;
+    /// First machine: a system that was installed from a file runs an image without a payload. By itself the image has
+    /// nothing to install; from an archive on a medium it upgrades. Second: slot B boots, as a trial, and confirms
+    /// itself. Third: slot B is the default.
+    a_container_upgrades_from_an_archive: campaign Bios, campaign Uefi => upgrades_from_an_archive;
 }
 
 fn installs_and_upgrades(firmware: Firmware) {

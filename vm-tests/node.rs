@@ -1,10 +1,11 @@
-//! A node that upgrades itself: Debian with `slipwayd`, with the only member of an etcd, and once with containerd. Somebody
-//! asks at the serial console; nobody reboots, and nobody confirms. With Kubernetes: `kubernetes`.
+//! A node with `slipwayd` carries an upgrade to its end by itself: the test asks for it once at the serial console, and
+//! neither reboots nor confirms. It is a Debian with the only member of an etcd, and once with containerd. With
+//! Kubernetes: `kubernetes`.
 //!
-//! `SLIPWAY_NODE_CUTS` is after how many of the journal's changes the power is cut, each on a disk of its own.
+//! Subject: fleet/slipwayd/src fleet/node/src fleet/slipwayd/slipwayd.service
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -14,9 +15,7 @@ use slipway_test_support::images::{self, Layer, Pack, Tar};
 use tempfile::TempDir;
 
 use crate::{
-    campaign,
     image::Image,
-    is_campaign,
     medium::Medium,
     own_debian::{self, with_file, with_unit, with_unit_file},
     qemu::{Drive, Firmware, Machine},
@@ -94,21 +93,37 @@ until answer=$(
 if grep -q '"kvs"' <<<"$answer"; then says "a lock"; fi
 says "nothing to do"
 "#;
+/// After how many of the journal's changes the power is cut, each time on a disk of its own.
+const CUTS: usize = 4;
 /// How a copy of the journal begins.
 const JOURNAL: &[u8] = b"slipway-journal ";
 
+/// First and second start: a node upgrades itself, and every write is logged. Then come disks that a power cut may have
+/// left, each after another change of the node's journal, under BIOS or UEFI. Each node ends what it began, without a
+/// lock in etcd, and its disk boots the system that the node says.
 #[test]
+#[ignore = "campaign"]
 fn a_node_whose_power_is_cut_ends_what_it_began() {
-    if is_campaign("a_node_whose_power_is_cut_ends_what_it_began") {
-        cuts();
-    }
+    cuts();
 }
 
-under_both_firmwares! {
-    a_node_upgrades_itself_and_goes_back => |firmware| campaign("a_node_upgrades_itself", firmware, upgrades);
-    a_node_gives_up_a_version_that_is_not_well => |firmware| campaign("a_node_gives_up", firmware, gives_up);
-    a_node_makes_ephemeral_anew => |firmware| campaign("a_node_makes_ephemeral_anew", firmware, discards);
-    a_node_runs_the_installer_of_an_image => |firmware| campaign("a_node_runs_the_installer", firmware, runs_an_image);
+stories! {
+    /// First start: `slipwayctl plan` says that etcd would lose its quorum; `upgrade --allow-outage` goes on. Second:
+    /// the trial in slot B is well, and the upgrade reaches its goal; the test asks for `rollback`. Third: slot A boots
+    /// and is the default, and the rollback has reached its goal.
+    a_node_upgrades_itself_and_goes_back: campaign Bios, campaign Uefi => upgrades;
+    /// First start: the test asks for an upgrade. Second: the new version needs a service that nothing starts, so the
+    /// node gives it up. Third: slot A is back. The node names the service, and refuses the same payload because it has
+    /// failed its trial.
+    a_node_gives_up_a_version_that_is_not_well: campaign Bios, campaign Uefi => gives_up;
+    /// First start: on a single machine `/var` lies on EPHEMERAL, and `upgrade --discard` is asked for. Second: the
+    /// trial in slot B is well, and is the default. What was in `/var` is gone, and what is on STATE is there.
+    a_node_makes_ephemeral_anew: campaign Bios, campaign Uefi => discards;
+    /// First start: the node fetches an image from Debian's `docker-registry`, and containerd runs the installer in it,
+    /// which writes slot B. Second: the trial is well, and is the default. The journals of the first boot have
+    /// containerd's word that it ran something for Slipway, and a stop by `slipwayd`. Nothing of the image is left in
+    /// containerd.
+    a_node_runs_the_installer_of_an_image: campaign Bios, campaign Uefi => runs_an_image;
 }
 
 /// Asked for another version, and then for the old one. etcd has one voter: the node refuses to take it away until
@@ -191,14 +206,13 @@ fn runs_an_image(firmware: Firmware) {
 /// The power is cut while an upgrade runs, each time after another change of the journal. What the node began comes to an
 /// end by itself: the new system or the old one, for good, and nothing is held any more.
 fn cuts() {
-    let wanted = env::var("SLIPWAY_NODE_CUTS").map_or(1, |n| n.parse().expect("SLIPWAY_NODE_CUTS is a number"));
     let (before, next) = (installed(), node(VERSION_2, NEED, PROVE));
     let medium = Medium::with_payload(next.path());
     let log = record(&before, &medium);
     let changes = changes(&log);
     let mut random = Random(0x5eed);
     let mut left: Vec<usize> = (0..changes.len()).collect();
-    while changes.len() - left.len() < wanted && !left.is_empty() {
+    while changes.len() - left.len() < CUTS && !left.is_empty() {
         let n = left.swap_remove(random.below(left.len() as u64) as usize);
         let (from, said) = &changes[n];
         let to = changes.get(n + 1).map_or(log.len(), |(to, _)| *to);

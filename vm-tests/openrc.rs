@@ -1,8 +1,10 @@
-//! Slipway's two services for OpenRC, in `examples/debian-openrc`: sysvinit is its process 1. Somebody logs in at the serial
-//! console and types, as in `operating_systems`.
+//! Slipway's two services for OpenRC confirm a trial that is well and end one that is not. The system is
+//! `examples/debian-openrc`, where sysvinit is process 1. The test logs in at the serial console and types, as in
+//! `operating_systems`.
+//!
+//! Subject: assets/openrc examples/debian-openrc
 
 use crate::{
-    campaign,
     operating_systems::{installed, machine, source_of, upgrade_of},
     qemu::Firmware,
     terminal::Terminal,
@@ -11,9 +13,15 @@ use crate::{
 
 const OPENRC: &str = "debian-openrc";
 
-under_both_firmwares! {
-    a_trial_is_confirmed_by_openrc => |firmware| campaign("a_trial_is_confirmed_by_openrc", firmware, confirms);
-    openrc_leaves_a_trial_that_is_not_well => |firmware| campaign("openrc_leaves_a_trial_that_is_not_well", firmware, ends);
+stories! {
+    /// First start: slot A is no trial, so guard and confirmation are not started; the test makes an upgrade. Second:
+    /// the trial in slot B is the same machine with its files. OpenRC's service confirms it, and both services end.
+    /// Third: slot B is the default, and `poweroff` works.
+    a_trial_is_confirmed_by_openrc: campaign Bios, campaign Uefi => confirms;
+    /// First start: the trial runs without EPHEMERAL. OpenRC's confirmation finds that, and its guard runs. The test
+    /// kills every guard and starts OpenRC's service again with a deadline in `/etc/conf.d` that has passed: the
+    /// machine is reset. Second: slot A, whose `status` names the check and what it said.
+    openrc_leaves_a_trial_that_is_not_well: campaign Bios, campaign Uefi => ends;
 }
 
 /// Installed; upgraded by somebody who is logged in; the new system confirms itself, and keeps what it should.

@@ -1,9 +1,10 @@
-//! Power cuts while a machine upgrades itself, tries the new system and confirms it: every write of the installer, of
-//! the boot loader and of the kernel is logged, and the disks that a cut could have left are booted.
+//! A machine whose power is cut while it upgrades itself boots what `installer status` says, and what is allowed at
+//! that point. Every write of the installer, of the boot loader and of the kernel is logged, from the upgrade to the
+//! confirmation of the new system, and the disks that a cut could have left are booted.
 //!
-//! `SLIPWAY_POWER_CUTS` is how many disks, of both logs together.
+//! Subject: core/src/plan/upgrade.rs core/src/plan/confirm.rs core/boot/src/run.rs assets/grub/grub.cfg src/execute
 
-use std::{collections::BTreeSet, env, time::Instant};
+use std::{collections::BTreeSet, time::Instant};
 
 use crate::{
     image::{BOOT_ENVS, Image},
@@ -13,15 +14,19 @@ use crate::{
     write_log::{Random, WriteLog},
 };
 
-under_both_firmwares! {
-    a_cut_at_any_write_leaves_a_disk_that_boots => cuts;
+stories! {
+    /// First and second start: a machine upgrades itself, the trial confirms itself, and every write is logged. Then
+    /// come two disks that a power cut may have left, one booted under BIOS and one under UEFI. Each boots the slot
+    /// that `status` says, and one that is allowed at this place in the log.
+    a_cut_at_any_write_leaves_a_disk_that_boots: campaign Bios, gate Uefi => |firmware| cuts(firmware, 2);
+    /// The same with sixteen disks that a power cut may have left.
+    sixteen_cuts_leave_disks_that_boot: campaign Bios, campaign Uefi => |firmware| cuts(firmware, 16);
 }
 
-fn cuts(firmware: Firmware) {
-    let wanted = env::var("SLIPWAY_POWER_CUTS").map_or(4, |n| n.parse().expect("SLIPWAY_POWER_CUTS is a number"));
+fn cuts(firmware: Firmware, wanted: usize) {
     let (before, history) = record(firmware);
     let mut random = Random(0x5eed + firmware as u64);
-    for (n, cut) in history.choose(wanted / 2, &mut random).into_iter().enumerate() {
+    for (n, cut) in history.choose(wanted, &mut random).into_iter().enumerate() {
         // Whoever boots it need not be who wrote it.
         let firmware = [Firmware::Bios, Firmware::Uefi][n % 2];
         let began = Instant::now();

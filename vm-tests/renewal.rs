@@ -1,11 +1,14 @@
-//! A disk that starts by the boot loaders of an earlier version, before and after they are renewed.
+//! A disk with the boot loaders of an earlier version boots before they are renewed, after that, and if the power fails
+//! meanwhile.
+//!
+//! Subject: core/src/plan/renewal.rs core/src/plan/update_bootloader.rs core/src/disk/fat src/execute/bootloader.rs
 
 use std::{fs, path::Path, time::Instant};
 
+use serde_json::Value;
 use slipway_core::digest::Sha256;
 
 use crate::{
-    campaign,
     console::Console,
     image::Image,
     in_guest::run_on,
@@ -15,7 +18,7 @@ use crate::{
 };
 
 /// What Slipway's own loader does not say.
-const GRUB: &str = "slipway: slot A try=0: checking";
+pub const GRUB: &str = "slipway: slot A try=0: checking";
 
 /// The boot assets of an earlier version, taken from a disk that it has made (tests/fixtures/disks/README.md).
 fn earlier_assets(dir: &Path) {
@@ -34,11 +37,13 @@ fn earlier_assets(dir: &Path) {
     fs::write(assets.join("SHA256SUMS"), ["BOOTX64.EFI", "boot.img", "core.img"].map(sum).concat()).unwrap();
 }
 
-/// Under UEFI GRUB gives way to Slipway's loader, under BIOS to another GRUB in the other half of its partition.
+/// First and second start: a disk with the boot loaders of an earlier version boots under UEFI, by GRUB, and under
+/// BIOS, from the first half of the BIOS partition. Then `installer bootloader update` renews both. Third and fourth:
+/// the disk boots under UEFI, no longer by GRUB, and under BIOS, from the other half.
 #[test]
+#[ignore = "campaign"]
 fn a_disk_of_an_earlier_version_boots_before_and_after_its_loaders_are_renewed() {
-    let name = "a_disk_of_an_earlier_version_boots_before_and_after_its_loaders_are_renewed";
-    campaign(name, Firmware::Uefi, |_| moves());
+    moves();
 }
 
 /// A disk as an earlier version has installed it.
@@ -66,16 +71,26 @@ fn moves() {
     let image = earlier();
     assert!(boots(&image, Firmware::Uefi).shows(GRUB));
     boots(&image, Firmware::Bios);
+    assert_eq!(half_of_bios(&image), 1);
     run(&World::get().installer, ["bootloader", "update", "--offline", "--disk", image.path().to_str().unwrap()]);
+    assert_eq!(half_of_bios(&image), 2, "the new core image is the one that BIOS starts");
     assert!(!boots(&image, Firmware::Uefi).shows(GRUB));
     boots(&image, Firmware::Bios);
 }
 
-/// The power fails meanwhile: the old loader or the new one boots the system, under either firmware.
+/// In which half of its partition the core image lies that the boot code starts.
+fn half_of_bios(image: &Image) -> Value {
+    image.report("status")["bootloaders"]["bios"]["half"].clone()
+}
+
+/// First start: `bootloader update` works on a kernel's block device, and every write is logged. Then come disks that a
+/// power cut may have left: beside each write of the loader's entry in the ESP, beside each write of LBA 0, and
+/// anywhere. Each boots the system. Under UEFI that is by the earlier GRUB if nothing was written yet, and no longer by
+/// GRUB if all was.
 #[test]
+#[ignore = "campaign"]
 fn a_cut_at_any_write_of_a_renewal_leaves_a_disk_that_boots() {
-    let name = "a_cut_at_any_write_of_a_renewal_leaves_a_disk_that_boots";
-    campaign(name, Firmware::Uefi, |_| cuts());
+    cuts();
 }
 
 fn cuts() {

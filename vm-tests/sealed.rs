@@ -1,5 +1,8 @@
-//! `examples/debian-sealed` under Secure Boot, with a TPM: unified kernel images that are made as its README says. Somebody logs
-//! in at the serial console and types, as in `operating_systems`.
+//! A volume that is sealed to the TPM opens for systems that were signed for it, and for no others. A trial that is not
+//! well comes back as it does elsewhere. The system is `examples/debian-sealed` under Secure Boot; its unified kernel
+//! images are made as its README says. The test logs in at the serial console and types, as in `operating_systems`.
+//!
+//! Subject: examples/debian-sealed src/ops/uki.rs core/src/efi/pcr.rs core/src/efi/uki.rs
 
 use std::fs;
 
@@ -8,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::{
     image::{GIB, Image},
-    is_campaign,
     own_debian::version_of,
     qemu::{Drive, Firmware, Machine},
     secure_boot::Bench,
@@ -121,13 +123,14 @@ fn is_confirmed(at: &mut Terminal, slot: char) {
     at.runs(&format!("until journalctl -b -u slipway-guard | grep '{over}'; do sleep 1; done"));
 }
 
-/// From slot A to B and to A again without a new enrolment; then a system that is signed for Secure Boot, and whose values of
-/// PCR 11 somebody else has signed; then a new EPHEMERAL.
+/// First start: the firmware takes the keys. Second: slot A has sealed EPHEMERAL; its services know that this is slot A
+/// and no trial. Third and fourth: the trials in slot B and then in slot A open it, with the same LUKS header, and are
+/// confirmed, as both guards say. Fifth: a trial whose values of PCR 11 another key has signed does not get the key,
+/// its health check says so, and the machine resets itself. Sixth: slot A has its files. Seventh: after
+/// `--preserve=false` EPHEMERAL is new and sealed anew. Eighth: it opens again.
 #[test]
+#[ignore = "campaign"]
 fn a_volume_opens_for_systems_that_were_signed_for_it() {
-    if !is_campaign("a_volume_opens_for_systems_that_were_signed_for_it") {
-        return;
-    }
     let node = Node::new();
     let mut at = node.start();
     at.logs_in('A', 0);
@@ -174,13 +177,12 @@ fn a_volume_opens_for_systems_that_were_signed_for_it() {
     at.says("cat /var/lib/mark", &["new"]);
 }
 
-/// Its initramfs hangs: the guard in there has found out by itself that this is a trial. Then a squashfs that is not the one
-/// in the signed command line.
+/// First start: the firmware takes the keys. Second: the trial's initramfs hangs, and the guard in it resets the
+/// machine. Third: slot A says that the trial was not confirmed within two minutes. Fourth: one bit of the next trial's
+/// squashfs is flipped. Fifth: slot A boots, is the default, and says that the trial was never confirmed.
 #[test]
+#[ignore = "campaign"]
 fn a_trial_under_secure_boot_comes_back_by_itself() {
-    if !is_campaign("a_trial_under_secure_boot_comes_back_by_itself") {
-        return;
-    }
     let node = Node::new();
     let hangs = node.payload(VERSION_2, "while :; do sleep 60; done", "keys", &["slipway.deadline=2m"]);
     node.upgrade('A', &hangs, &[]);
@@ -199,12 +201,13 @@ fn a_trial_under_secure_boot_comes_back_by_itself() {
     assert_eq!(node.image.next_boot(), ('A', false));
 }
 
-/// The loader does not check the squashfs. The initramfs does, and makes the other slot the default.
+/// First start: the firmware takes the keys. Second: the trial in slot B confirms itself. Third: one bit of its
+/// squashfs is flipped, which the loader does not check. The initramfs makes slot A the default, and slot A boots in
+/// the same run of the machine. Fourth: slot A is damaged in the same way. The console says that nothing else is known
+/// to boot, and slot A is tried again.
 #[test]
+#[ignore = "campaign"]
 fn a_default_slot_whose_squashfs_was_changed_gives_way() {
-    if !is_campaign("a_default_slot_whose_squashfs_was_changed_gives_way") {
-        return;
-    }
     let node = Node::new();
     node.upgrade('A', &node.payload(VERSION_2, NOTHING, "keys", &[]), &[]);
     let mut at = node.start();
@@ -228,13 +231,13 @@ fn a_default_slot_whose_squashfs_was_changed_gives_way() {
     assert_eq!(node.image.next_boot(), ('A', false));
 }
 
-/// PCR 11 is what was computed when the system was made. A command line that was changed afterwards is another value, for which
-/// there is no signature, whoever signs the system for Secure Boot.
+/// First start: the firmware takes the keys. Second: slot A has sealed EPHEMERAL, and PCR 11 in the TPM is what
+/// `installer uki` has reported, extended by the words of the four phases. Third: a trial's command line was changed
+/// after its values of PCR 11 were signed, and the program was signed anew for Secure Boot. It runs, and does not get
+/// the key.
 #[test]
+#[ignore = "campaign"]
 fn a_changed_command_line_opens_no_volume() {
-    if !is_campaign("a_changed_command_line_opens_no_volume") {
-        return;
-    }
     let node = Node::new();
     // The initramfs measures the first two, systemd the others.
     let expected = node.pcr_11(&["enter-initrd", "leave-initrd", "sysinit", "ready"]);

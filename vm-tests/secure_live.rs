@@ -1,4 +1,8 @@
-//! Live media under Secure Boot: what starts of them is signed, and what they install starts, too.
+//! Under Secure Boot only signed live media start, and what they install starts, too. A medium can also bring the keys
+//! into the firmware.
+//!
+//! Subject: loader/src/enroll.rs loader/src/live.rs core/boot/src/enroll.rs core/boot/src/option_rom.rs
+//! Subject: src/ops/secure_medium.rs
 
 use std::{
     fs,
@@ -6,12 +10,11 @@ use std::{
 };
 
 use crate::{
-    campaign,
     console::Console,
     image::{GIB, Image},
-    is_campaign,
     live::Live,
     qemu::{Drive, Firmware, Machine},
+    renewal::GRUB,
     secure_boot::Bench,
     world::{VERSION, World},
 };
@@ -63,11 +66,12 @@ fn changed(bench: &Bench, live: &Live, text: &[u8]) -> PathBuf {
     to
 }
 
+/// First start: the firmware takes the keys. Second: an ISO whose loader and system are signed starts as a CD. Third:
+/// one bit of the arguments in the signed system is flipped: the firmware refuses the system, and no kernel runs.
+/// Fourth: one bit of the loader is flipped: the firmware refuses the loader, which says nothing.
 #[test]
+#[ignore = "campaign"]
 fn a_signed_medium_starts_and_a_changed_one_does_not() {
-    if !is_campaign("a_signed_medium_starts_and_a_changed_one_does_not") {
-        return;
-    }
     let bench = Bench::enrolled(Firmware::Uefi);
     let live = medium(&bench, &[]);
     let mut console = machine(&bench).cd(&live.file).start();
@@ -77,24 +81,18 @@ fn a_signed_medium_starts_and_a_changed_one_does_not() {
 
     // One bit of the arguments in the signed system.
     let iso = changed(&bench, &live, format!("slipway.medium={}", live.medium).as_bytes());
-    let mut console = machine(&bench).cd(&iso).start();
-    console.wait_for("slipway: the live system does not start: the firmware refuses EFI/Linux/slipway.efi");
-    let said = console.switch_off();
-    assert!(!said.contains("SLIPWAY-") && !said.contains("Linux version"), "{said}");
+    its_system_is_refused(&bench, &iso);
 
     // One bit of the loader, in a text of it.
     let iso = changed(&bench, &live, b"two disks say that they were installed by this medium");
-    let mut console = machine(&bench).cd(&iso).start();
-    console.wait_for("Access Denied");
-    assert!(!console.switch_off().contains("slipway: "), "a changed loader has started");
+    is_refused(&bench, &iso);
 }
 
-/// Without a private key on the machine. The stick stays in, and stays first in the boot order.
+/// First start: the firmware takes the keys. Second: a signed medium, as a USB stick, installs a disk, with no private
+/// key on the machine. Third: the stick is still first, and its loader starts the disk. Fourth: the disk starts alone.
 #[test]
+#[ignore = "campaign"]
 fn a_signed_medium_installs_a_disk_that_starts_with_secure_boot() {
-    if !is_campaign("a_signed_medium_installs_a_disk_that_starts_with_secure_boot") {
-        return;
-    }
     let bench = Bench::enrolled(Firmware::Uefi);
     let live = medium(&bench, &["--extra-kernel-arg=slipway.install=serial:target"]);
     let disk = Image::blank(8 * GIB);
@@ -112,13 +110,13 @@ fn a_signed_medium_installs_a_disk_that_starts_with_secure_boot() {
     console.expect_os(VERSION, 'A', 0);
 }
 
-/// From an empty firmware to Secure Boot, by the medium alone and in one start: nothing that nobody has signed starts from
-/// then on, and the medium goes on.
+/// A medium brings keys for a firmware in setup mode. First start: an option ROM that is not signed is in the machine:
+/// nothing is enrolled, and the live system starts. Second: the same with a damaged `db.auth`, which OVMF would take.
+/// Third: the loader enrols the keys, reads them back and resets the machine; the live system starts, and the
+/// firmware's variables have changed. Fourth: an unsigned medium is refused, and says nothing.
 #[test]
+#[ignore = "campaign"]
 fn a_medium_enrols_its_keys_in_setup_mode() {
-    if !is_campaign("a_medium_enrols_its_keys_in_setup_mode") {
-        return;
-    }
     let bench = Bench::new(Firmware::Uefi);
     let from = format!("--enroll-from={}", bench.path("keys").display());
     let live = medium(&bench, &[&from]);
@@ -146,9 +144,7 @@ fn a_medium_enrols_its_keys_in_setup_mode() {
     drop(console);
     assert!(fs::read(bench.path("variables")).is_ok_and(|now| now != fresh), "the variables are as they were");
 
-    let mut console = machine(&bench).cd(&unsigned.file).start();
-    console.wait_for("Access Denied");
-    assert!(!console.switch_off().contains("slipway: "), "an unsigned medium has started");
+    is_refused(&bench, &unsigned.file);
 }
 
 const ASKED: &str = "slipway: the firmware is in setup mode: press a key within 5 s to enrol the keys of this medium";
@@ -162,23 +158,38 @@ fn presses(console: &mut Console, live: &Live, then: &str) {
     console.expect_live(VERSION, &live.medium);
 }
 
-fn is_refused(bench: &Bench, iso: &Path, why: &str) {
+/// The firmware refuses its loader and goes on. Neither loader nor system has said anything.
+fn is_refused(bench: &Bench, iso: &Path) {
+    let never = ["slipway: ", "Linux version", "SLIPWAY-"];
+    machine(bench).cd(iso).start().expect_refusal("the medium", &never);
+}
+
+/// The firmware refuses its system. The loader starts nothing in its place, and is to try again; no kernel has run.
+fn its_system_is_refused(bench: &Bench, iso: &Path) {
     let mut console = machine(bench).cd(iso).start();
-    console.wait_for(why);
-    let said = console.switch_off();
-    assert!(!said.contains("SLIPWAY-") && !said.contains("Linux version"), "it has started: {said}");
+    console.wait_for("slipway: the live system does not start: the firmware refuses EFI/Linux/slipway.efi");
+    console.wait_for("slipway: trying again in 30 s");
+    console.shows_none_of("the live system", &["Linux version", "SLIPWAY-"]);
 }
 
+/// A medium has keys and the choice `manual`; the firmware is in setup mode. First start: the loader asks for a key,
+/// gets none, enrols nothing, and the live system starts. Second: a key is pressed: the keys are enrolled, the machine
+/// starts anew, and the live system starts. Third: one bit of the arguments in the signed system is flipped: the
+/// firmware refuses the system. Fourth: an unsigned medium is refused.
 #[test]
+#[ignore = "campaign"]
 fn a_medium_enrols_its_keys_if_somebody_asks() {
-    campaign("a_medium_enrols_its_keys_if_somebody_asks", Firmware::Uefi, |firmware| asks(firmware, "manual"));
+    asks(Firmware::Uefi, "manual");
 }
 
-/// Nothing says there that the machine is a virtual one.
+/// A medium has keys and the choice `if-safe`; AAVMF is in setup mode, and does not tell the loader that the machine is
+/// a virtual one. First start: the loader asks for a key, gets none, enrols nothing, and the live system starts.
+/// Second: a key is pressed: the keys are enrolled, and the live system starts anew. Third: one bit of the arguments in
+/// the signed system is flipped: it is refused. Fourth: an unsigned medium is refused.
 #[test]
+#[ignore = "campaign"]
 fn a_medium_enrols_its_keys_if_somebody_asks_on_arm64() {
-    let name = "a_medium_enrols_its_keys_if_somebody_asks_on_arm64";
-    campaign(name, Firmware::UefiArm64, |firmware| asks(firmware, "if-safe"));
+    asks(Firmware::UefiArm64, "if-safe");
 }
 
 fn asks(firmware: Firmware, choice: &str) {
@@ -199,20 +210,20 @@ fn asks(firmware: Firmware, choice: &str) {
 
     // From now on the firmware starts what they have signed, and nothing else.
     let iso = changed(&bench, &live, format!("slipway.medium={}", live.medium).as_bytes());
-    is_refused(&bench, &iso, "slipway: the live system does not start: the firmware refuses EFI/Linux/slipway.efi");
+    its_system_is_refused(&bench, &iso);
     let arch = format!("--arch={}", firmware.arch());
     let unsigned = Live::made_of(bench.plain_payload(), "iso", &[&arch]);
-    is_refused(&bench, &unsigned.file, "Access Denied");
+    is_refused(&bench, &unsigned.file);
 }
 
-/// Whatever would not start any more.
+/// A medium has keys and the choice `force`; the firmware is in setup mode. First start: a key is pressed within the 15
+/// s that the loader waits: nothing is enrolled, and the live system starts. Second: no key is pressed: the keys are
+/// enrolled although a network card has an unsigned option ROM, and the live system starts. Third: an unsigned medium
+/// is refused.
 #[test]
+#[ignore = "campaign"]
 fn a_medium_enrols_its_keys_unless_somebody_stops_it() {
-    campaign("a_medium_enrols_its_keys_unless_somebody_stops_it", Firmware::Uefi, warns);
-}
-
-fn warns(firmware: Firmware) {
-    let bench = Bench::new(firmware);
+    let bench = Bench::new(Firmware::Uefi);
     let live = bringing(&bench, "keys", "force");
     let mut console = machine(&bench).cd(&live.file).start();
     console.wait_for(WARNED);
@@ -226,17 +237,17 @@ fn warns(firmware: Firmware) {
     console.expect_live(VERSION, &live.medium);
     drop(console);
     assert!(are_enrolled(&bench));
-    is_refused(&bench, &Live::made("iso", &[]).file, "Access Denied");
+    is_refused(&bench, &Live::made("iso", &[]).file);
 }
 
-/// It is told to, or the machine has keys already. Those could be changed: whoever has signed them has signed others.
+/// First start: a medium with the choice `off` starts in setup mode; its loader says nothing of keys and enrols none.
+/// Second: the firmware takes the keys. Third to fifth: media with `if-safe`, `manual` and `force` bring other keys,
+/// which the same key has signed. Each live system starts, nothing is said of keys, and the firmware has the keys that
+/// it had.
 #[test]
+#[ignore = "campaign"]
 fn a_medium_leaves_a_firmware_as_it_is() {
-    campaign("a_medium_leaves_a_firmware_as_it_is", Firmware::Uefi, leaves);
-}
-
-fn leaves(firmware: Firmware) {
-    let bench = Bench::new(firmware);
+    let bench = Bench::new(Firmware::Uefi);
     starts_in_silence(&bench, &bringing(&bench, "keys", "off"));
     assert!(!are_enrolled(&bench), "nobody was to do it");
 
@@ -259,30 +270,36 @@ fn starts_in_silence(bench: &Bench, live: &Live) {
     }
 }
 
-/// GRUB starts the same medium on a machine without UEFI, and verifies nothing of it. What it installs there starts with Secure
-/// Boot elsewhere.
+/// First start: a firmware with Secure Boot takes the keys. Second: the signed ISO starts as a CD under BIOS, where its
+/// boot loader names the medium. Third: as a USB stick it installs a disk under BIOS; after the reset its GRUB says
+/// which disk that is, and the disk's GRUB starts slot A. Fourth: the disk alone starts by GRUB under BIOS. Fifth: the
+/// disk starts on the firmware with Secure Boot.
 #[test]
+#[ignore = "campaign"]
 fn a_signed_medium_starts_and_installs_under_bios() {
-    campaign("a_signed_medium_starts_and_installs_under_bios", Firmware::Bios, installs);
-}
-
-fn installs(firmware: Firmware) {
     let bench = Bench::enrolled(Firmware::Uefi);
     let live = medium(&bench, &["--extra-kernel-arg=slipway.install=serial:target"]);
     // Without a disk.
-    let mut console = Machine::new(firmware).memory(MEMORY_MIB).cd(&live.file).start();
+    let mut console = Machine::new(Firmware::Bios).memory(MEMORY_MIB).cd(&live.file).start();
+    console.wait_for(&format!("slipway: medium {}: booting", live.medium));
     console.expect_live(VERSION, &live.medium);
     drop(console);
 
     let disk = Image::blank(8 * GIB);
     let drive = Drive::new(disk.path()).serial("target").boot_index(1).kept();
-    let machine = |firmware| Machine::new(firmware).memory(MEMORY_MIB).drive(&drive);
-    let mut console = machine(firmware).stick(&live.file).may_reset().start();
+    let machine = || Machine::new(Firmware::Bios).memory(MEMORY_MIB).drive(&drive);
+    let mut console = machine().stick(&live.file).may_reset().start();
     console.expect_live(VERSION, &live.medium);
     console.expect_unattended(0, "reboot");
+    // GRUB names the disk, which Slipway's own loader does not.
+    console.wait_for(&format!("slipway: medium {} has installed (hd", live.medium));
+    console.wait_for(GRUB);
     console.expect_os(VERSION, 'A', 0);
     drop(console);
-    machine(firmware).start().expect_os(VERSION, 'A', 0);
+    let mut console = machine().start();
+    console.wait_for(GRUB);
+    console.expect_os(VERSION, 'A', 0);
+    drop(console);
 
     let drive = Drive::new(disk.path()).boot_index(1);
     let machine = Machine::with_secure_boot(Firmware::Uefi, &bench.path("variables")).memory(MEMORY_MIB);

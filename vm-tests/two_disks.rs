@@ -1,15 +1,26 @@
-//! Two disks in one machine. Each has an installation of its own: same labels, same partition numbers, same file names.
-//! Each boots itself. Or one is a clone of the other, with the same disk GUID: the original comes up, or the machine says
-//! which disks collide and stays.
+//! Each of two installed disks in one machine boots its own system, and a clone is not taken for the original. Two
+//! installations have the same labels, partition numbers and file names. A clone has the same disk GUID: the original
+//! comes up, or the machine says which disks collide and stays.
+//!
+//! Subject: src/ops/clones.rs hack/reference-os/initramfs-init
 
 use crate::{
+    console::Console,
     image::Image,
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, VERSION_2, VERSION_WATCHDOG},
 };
 
-under_both_firmwares! {
-    of_two_installed_disks_each_boots_its_own_system => each_boots_its_own, mostly Bios;
+stories! {
+    /// Two disks with different versions are in one machine. Whichever of them the firmware starts, the kernel's
+    /// command line names that disk, and the version that comes up is the one on it.
+    of_two_installed_disks_each_boots_its_own_system: gate Bios, campaign Uefi => each_boots_its_own;
+    /// Two disks have one GUID, and the record on both names the original's drive, which is the first disk under BIOS
+    /// and the second under UEFI. The original comes up, and the console names it. `confirm` without `--disk` takes it,
+    /// too.
+    beside_a_clone_the_original_comes_up: gate Bios, gate Uefi => |firmware| {
+        beside_a_clone(firmware, if firmware == Firmware::Bios { 0 } else { 1 });
+    };
 }
 
 fn each_boots_its_own(firmware: Firmware) {
@@ -30,16 +41,6 @@ fn each_boots_its_own(firmware: Firmware) {
         }
         console.expect_os(version, 'A', 0);
     }
-}
-
-#[test]
-fn beside_a_clone_the_original_comes_up_under_bios() {
-    beside_a_clone(Firmware::Bios, 0);
-}
-
-#[test]
-fn beside_a_clone_the_original_comes_up_under_uefi() {
-    beside_a_clone(Firmware::Uefi, 1);
 }
 
 /// The record on both names the drive of the original, whichever comes first.
@@ -67,8 +68,9 @@ fn beside_a_clone(firmware: Firmware, original: usize) {
     console.expect_agent("CONFIRM", 0);
 }
 
-/// Without a record, or where it fits both, nobody can tell. A reboot comes to the same, so there is none: not by the
-/// initramfs, and not by a watchdog that nobody feeds, which would end this machine.
+/// Two disks have one GUID and equal serial numbers, so the record fits both. The console names both disks three times,
+/// half a minute apart. Meanwhile nothing resets the machine, neither the initramfs nor its watchdog of half a minute:
+/// a reset would end this machine, and fail the test.
 #[test]
 fn of_two_disks_that_cannot_be_told_apart_none_is_started() {
     let image = Image::installed(VERSION_WATCHDOG, &[]);
@@ -81,14 +83,13 @@ fn of_two_disks_that_cannot_be_told_apart_none_is_started() {
         .start();
     // Each time half a minute after the one before. The watchdog would wait half a minute in all.
     for _ in 0..3 {
-        let line = console.wait_for("SLIPWAY-STAY");
-        if !line.ends_with(": vda (serial=same), vdb (serial=same)") {
-            console.fail(&format!("`{line}` does not name the disks"));
-        }
+        names_both(&mut console, "SLIPWAY-STAY", "serial=same");
     }
 }
 
-/// A trial must not hang. The reboot ends it, and the default stays.
+/// A disk with a trial, and its clone, have one GUID, and no record tells them apart. First start: the trial fails,
+/// names both disks, and reboots. Second: slot A, the default, names both disks, and says that it stays and what to
+/// detach.
 #[test]
 fn a_trial_that_finds_two_disks_is_ended() {
     let image = Image::upgraded(VERSION_2, &[]);
@@ -99,12 +100,23 @@ fn a_trial_that_finds_two_disks_is_ended() {
         .may_reset()
         .start();
     console.wait_for("slipway: slot B try=1: booting");
-    console.wait_for("SLIPWAY-FAIL reason=more than one disk has the GUID");
+    names_both(&mut console, "SLIPWAY-FAIL reason=more than one disk has the GUID", "no serial");
     console.wait_for("slipway: slot A try=0: booting");
-    console.wait_for(": vda (no serial), vdb (no serial)");
+    names_both(&mut console, "SLIPWAY-STAY reason=more than one disk has the GUID", "no serial");
+    console.wait_for("slipway: detach all of them but the one to boot");
 }
 
-/// Not a clone: the same drive, seen twice.
+/// A line of the initramfs ends with both disks, which say this of themselves.
+#[track_caller]
+fn names_both(console: &mut Console, line: &str, each: &str) {
+    let line = console.wait_for(line);
+    if !line.ends_with(&format!(": vda ({each}), vdb ({each})")) {
+        console.fail(&format!("`{line}` does not name the disks"));
+    }
+}
+
+/// Two SCSI disks have one world-wide name: it is one drive, seen twice, and no clone. The system comes up, and
+/// `confirm` without `--disk` works.
 #[test]
 fn two_paths_to_one_drive_are_one_disk() {
     let image = Image::installed(VERSION, &[]);

@@ -1,11 +1,9 @@
-//! A live medium installs by itself: as a CD and as a USB stick, which stays in and stays first in the firmware's boot
-//! order. What comes up afterwards is the disk, by itself. And what a live system must leave alone.
+//! A live medium installs by itself, and leaves alone what it must not touch. It is a CD or a USB stick, which stays in
+//! and stays first in the firmware's boot order; what comes up afterwards is the disk, by itself.
 //!
-//! `SLIPWAY_LIVE=all` runs all of it, which takes a quarter of an hour on an idle machine; else what is left out says so.
+//! Subject: src/ops/unattended.rs core/src/plan/unattended.rs core/src/config/unattended.rs core/src/config/selector.rs
 
-use std::{env, fs, os::unix::fs::MetadataExt as _, path::Path};
-
-use slipway_test_support::not_run;
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 
 use crate::{
     console::Console,
@@ -65,14 +63,6 @@ fn is_blank(disk: &Image) {
     assert_eq!(blocks, 0, "{} was written to", disk.path().display());
 }
 
-/// Part of the large campaign, or a loud word that it was left out: past what catches the output of tests that pass.
-fn large(name: &str, firmware: Firmware, test: fn(Firmware)) {
-    if env::var_os("SLIPWAY_LIVE").is_some_and(|what| what == "all") {
-        return crate::timed(name, firmware, test);
-    }
-    not_run(&format!("unattended::{name} {firmware:?}; SLIPWAY_LIVE=all runs it"));
-}
-
 // ---------------------------------------------------------------------------------------------------
 // A disk that is empty.
 
@@ -99,58 +89,49 @@ fn from_a_usb_stick(firmware: Firmware) {
     installs(Machine::new(firmware).stick(&live.file), &disk, &live);
 }
 
-#[test]
-fn a_cd_installs_under_bios() {
-    crate::timed("a_cd_installs", Firmware::Bios, from_a_cd);
+stories! {
+    /// First start: a CD, whose command line names the disk by its serial number, installs onto it and reboots. Second:
+    /// the medium is still first in the boot order, and starts the disk that it has installed. The system confirms
+    /// itself, and the disk's `status` names the medium.
+    a_cd_installs: gate Bios, campaign Uefi => from_a_cd;
+    /// First start: a USB stick, whose command line names the disk by its serial number, installs onto it and reboots.
+    /// Second: the medium is still first in the boot order, and starts the disk that it has installed. The system
+    /// confirms itself, and the disk's `status` names the medium.
+    a_usb_stick_installs: campaign Bios, gate Uefi => from_a_usb_stick;
 }
 
+/// First machine: the power is cut in an installation, while the disk has no partition table. Second machine: the same
+/// medium installs again, to the end, and reboots. Then it starts the disk, and the system confirms itself.
 #[test]
-fn a_usb_stick_installs_under_uefi() {
-    crate::timed("a_usb_stick_installs", Firmware::Uefi, from_a_usb_stick);
-}
-
-#[test]
-fn a_cd_installs_under_uefi() {
-    large("a_cd_installs", Firmware::Uefi, from_a_cd);
-}
-
-#[test]
-fn a_usb_stick_installs_under_bios() {
-    large("a_usb_stick_installs", Firmware::Bios, from_a_usb_stick);
-}
-
-/// The power goes while the disk has no table; the second time it comes to its end.
-fn interrupted(firmware: Firmware) {
+fn an_installation_that_was_cut_short_begins_again() {
     let (live, disk) = (iso(&[TARGET], &[]), Image::blank(DISK_BYTES));
-    let mut console = Machine::new(firmware).cd(&live.file).drive(&target(&disk)).start();
+    let mut console = Machine::new(Firmware::Uefi).cd(&live.file).drive(&target(&disk)).start();
     console.expect_live(VERSION, &live.medium);
     console.wait_for("verify     BOOT-A");
     console.switch_off();
     let ended = disk.installer("status", &[]);
     assert!(ended.code == 7 && ended.stderr.contains("no partition table"), "{}", ended.stderr);
-    installs(Machine::new(firmware).cd(&live.file), &disk, &live);
+    installs(Machine::new(Firmware::Uefi).cd(&live.file), &disk, &live);
 }
 
+/// First machine: the medium carries the installer's container image. The installer that the live system runs takes the
+/// payload from `/usr/install`, which only a container has. It installs, and powers off, as the command line says.
+/// Second machine: the disk boots without the medium.
 #[test]
-fn an_installation_that_was_cut_short_begins_again() {
-    crate::timed("an_installation_that_was_cut_short_begins_again", Firmware::Uefi, interrupted);
-}
-
-/// The installer out of the container image that the medium carries, as machined would start it; and off.
-fn from_a_container(firmware: Firmware) {
+#[ignore = "campaign"]
+fn the_container_image_of_the_medium_installs() {
     let container = format!("--container=oci:{}", oci::layout().display());
     let live = iso(&[TARGET, "slipway.install.then=poweroff"], &[&container]);
     let disk = Image::blank(DISK_BYTES);
-    let console = Machine::new(firmware).cd(&live.file).drive(&target(&disk)).start();
+    let console = Machine::new(Firmware::Bios).cd(&live.file).drive(&target(&disk)).start();
     let mut console = ends(console, VERSION, &live, 0, "poweroff");
+    // The live system's own installer would be told to take the payload from /run/slipway.
+    if !console.shows("check      payload dir:/usr/install/amd64") {
+        console.fail("the installer that ran is not that of the container image");
+    }
     console.expect_power_off();
     // Without the medium.
-    Machine::new(firmware).drive(&target(&disk)).start().expect_os(VERSION, 'A', 0);
-}
-
-#[test]
-fn the_container_image_of_the_medium_installs() {
-    large("the_container_image_of_the_medium_installs", Firmware::Bios, from_a_container);
+    Machine::new(Firmware::Bios).drive(&target(&disk)).start().expect_os(VERSION, 'A', 0);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -171,99 +152,89 @@ fn config_volume(dir: &Path, iso9660: bool, config: &str) -> std::path::PathBuf 
     volume
 }
 
-fn config_on_fat(firmware: Firmware) {
+/// First start: the medium itself names no disk; a machine config on a FAT volume chooses one by its serial number, and
+/// it is installed. Second: the medium is still first in the boot order, and starts the disk that it has installed. The
+/// system confirms itself, and the disk's `status` names the medium.
+#[test]
+#[ignore = "campaign"]
+fn a_machine_config_on_a_fat_volume_is_obeyed() {
     let (live, disk, dir) = (iso(&[], &[]), Image::blank(DISK_BYTES), scratch_dir());
     let volume = config_volume(dir.path(), false, MACHINE_CONFIG);
-    let machine = Machine::new(firmware).cd(&live.file).drive(&Drive::new(&volume));
+    let machine = Machine::new(Firmware::Bios).cd(&live.file).drive(&Drive::new(&volume));
     installs(machine, &disk, &live);
 }
 
-fn config_on_iso(firmware: Firmware) {
+/// First machine: an `UnattendedInstallConfig` on an ISO 9660 volume chooses the disk by an expression. The medium
+/// installs, and stays, because of `reboot: false`. Second machine: the disk boots without the medium.
+#[test]
+#[ignore = "campaign"]
+fn a_machine_config_on_an_iso_volume_is_obeyed() {
     let (live, disk, dir) = (iso(&[], &[]), Image::blank(DISK_BYTES), scratch_dir());
     let volume = config_volume(dir.path(), true, UNATTENDED_CONFIG);
-    let machine = Machine::new(firmware).stick(&live.file).drive(&Drive::new(&volume)).drive(&target(&disk));
+    let machine = Machine::new(Firmware::Uefi).stick(&live.file).drive(&Drive::new(&volume)).drive(&target(&disk));
     // `reboot: false`
     ends(machine.start(), VERSION, &live, 0, "stay");
-    Machine::new(firmware).drive(&target(&disk)).start().expect_os(VERSION, 'A', 0);
+    Machine::new(Firmware::Uefi).drive(&target(&disk)).start().expect_os(VERSION, 'A', 0);
 }
 
+/// A volume is labelled for a machine config, and has none. Although the command line names a disk, nothing is
+/// installed: the live system stays, says why, and the disk is not written.
 #[test]
-fn a_machine_config_on_a_fat_volume_is_obeyed() {
-    large("a_machine_config_on_a_fat_volume_is_obeyed", Firmware::Bios, config_on_fat);
-}
-
-#[test]
-fn a_machine_config_on_an_iso_volume_is_obeyed() {
-    large("a_machine_config_on_an_iso_volume_is_obeyed", Firmware::Uefi, config_on_iso);
-}
-
-/// Whoever has made the volume has meant a config: nothing is installed without it.
-fn config_missing(firmware: Firmware) {
+#[ignore = "campaign"]
+fn a_config_volume_without_a_config() {
+    // Whoever has made the volume has meant a config.
     let (live, disk, dir) = (iso(&[TARGET], &[]), Image::blank(DISK_BYTES), scratch_dir());
     let volume = config_volume(dir.path(), false, MACHINE_CONFIG);
     run("mdel", ["-i", volume.to_str().expect("paths of tests are UTF-8"), "::/config.yaml"]);
-    let machine = Machine::new(firmware).cd(&live.file).drive(&Drive::new(&volume)).drive(&target(&disk));
+    let machine = Machine::new(Firmware::Bios).cd(&live.file).drive(&Drive::new(&volume)).drive(&target(&disk));
     refused(machine, &live, 2, &["is labelled metal-iso, and has no config.yaml that can be read"]);
     is_blank(&disk);
-}
-
-#[test]
-fn a_config_volume_without_a_config() {
-    large("a_config_volume_without_a_config", Firmware::Bios, config_missing);
 }
 
 // ---------------------------------------------------------------------------------------------------
 // What is left alone.
 
-/// Nobody asks for anything: the live system is there, and nothing else happens.
-fn nothing_asked(firmware: Firmware) {
+/// Nothing tells the medium to install. The live system starts and stays, and the disk is not written.
+#[test]
+#[ignore = "campaign"]
+fn a_medium_that_is_told_nothing_does_nothing() {
     let (live, disk) = (iso(&[], &[]), Image::blank(DISK_BYTES));
-    let machine = Machine::new(firmware).cd(&live.file).drive(&target(&disk));
+    let machine = Machine::new(Firmware::Bios).cd(&live.file).drive(&target(&disk));
     ends(machine.start(), VERSION, &live, 0, "stay").switch_off();
     is_blank(&disk);
 }
 
+/// The command line of the medium names a disk, and the machine has none. The live system stays, and says that no disk
+/// matches.
 #[test]
-fn a_medium_that_is_told_nothing_does_nothing() {
-    large("a_medium_that_is_told_nothing_does_nothing", Firmware::Bios, nothing_asked);
-}
-
-fn no_disk(firmware: Firmware) {
-    let live = iso(&[TARGET], &[]);
-    refused(Machine::new(firmware).cd(&live.file), &live, 2, &["no disk matches what slipway.install"]);
-}
-
-#[test]
+#[ignore = "campaign"]
 fn no_disk_at_all() {
-    large("no_disk_at_all", Firmware::Uefi, no_disk);
+    let live = iso(&[TARGET], &[]);
+    refused(Machine::new(Firmware::Uefi).cd(&live.file), &live, 2, &["no disk matches what slipway.install"]);
 }
 
-fn wrong_selector(firmware: Firmware) {
+/// The command line of the medium names a serial number that the only disk does not have. The live system stays, says
+/// both serial numbers, and the disk is not written.
+#[test]
+#[ignore = "campaign"]
+fn a_selector_that_means_no_disk() {
     let (live, disk) = (iso(&["slipway.install=serial:another"], &[]), Image::blank(DISK_BYTES));
-    let machine = Machine::new(firmware).stick(&live.file).drive(&target(&disk));
+    let machine = Machine::new(Firmware::Bios).stick(&live.file).drive(&target(&disk));
     refused(machine, &live, 2, &["no disk matches what slipway.install", "serial is \"target\", not like \"another\""]);
     is_blank(&disk);
 }
 
+/// The medium is told to install onto a disk of more than 10 MB. The machine has two equal disks, and the medium itself
+/// is larger than that, too. The live system stays, names both disks, and neither is written.
 #[test]
-fn a_selector_that_means_no_disk() {
-    large("a_selector_that_means_no_disk", Firmware::Bios, wrong_selector);
-}
-
-/// Also the medium is larger than that, and is none of them.
-fn equal_disks(firmware: Firmware) {
+fn two_equal_disks_are_both_left_alone() {
     let live = iso(&["slipway.install=size:>10MB"], &[]);
     let (one, two) = (Image::blank(DISK_BYTES), Image::blank(DISK_BYTES));
-    let machine = Machine::new(firmware).cd(&live.file).drive(&Drive::new(one.path()).kept());
+    let machine = Machine::new(Firmware::Bios).cd(&live.file).drive(&Drive::new(one.path()).kept());
     let machine = machine.drive(&Drive::new(two.path()).kept());
     refused(machine, &live, 2, &["more than one disk", "/dev/vda", "/dev/vdb"]);
     is_blank(&one);
     is_blank(&two);
-}
-
-#[test]
-fn two_equal_disks_are_both_left_alone() {
-    crate::timed("two_equal_disks_are_both_left_alone", Firmware::Bios, equal_disks);
 }
 
 // ---------------------------------------------------------------------------------------------------
@@ -289,8 +260,13 @@ fn lived_in() -> Image {
     disk
 }
 
-/// Without a word about it: refused, and untouched. With one: an upgrade that is tried, confirmed, and keeps the data.
-fn upgraded(firmware: Firmware) {
+/// First machine: the disk has an installation, so the medium refuses it and names the word that would allow it; not a
+/// byte of the disk has changed. Second: with `slipway.install.preserve=true` the medium makes an upgrade, and the
+/// trial in slot B boots and confirms itself. Third: the medium is still in, and starts slot B; the file on EPHEMERAL
+/// is there.
+#[test]
+fn an_installation_is_left_alone_and_then_upgraded() {
+    let firmware = Firmware::Uefi;
     let disk = lived_in();
     let before = disk.copy();
     let live = iso_of(VERSION_2, &[TARGET], &[]);
@@ -313,9 +289,4 @@ fn upgraded(firmware: Firmware) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm-tests/guest/kept.sh");
     let job = Medium::job(scratch_dir(), &script, &[]);
     Machine::new(firmware).cd(&live.file).drive(&target(&disk)).drive(&job.drive()).start().expect_job();
-}
-
-#[test]
-fn an_installation_is_left_alone_and_then_upgraded() {
-    crate::timed("an_installation_is_left_alone_and_then_upgraded", Firmware::Uefi, upgraded);
 }

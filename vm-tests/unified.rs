@@ -1,5 +1,7 @@
-//! A payload whose kernel and initramfs are in its unified kernel image alone: GRUB takes them out of it, so one slot boots under
-//! BIOS and under UEFI.
+//! A slot whose kernel and initramfs are in its unified kernel image alone boots under BIOS and under UEFI. GRUB takes
+//! them out of it; Slipway's loader starts it.
+//!
+//! Subject: assets/grub/grub.cfg core/src/efi/uki.rs
 
 use std::{
     fs,
@@ -10,7 +12,6 @@ use tempfile::TempDir;
 
 use crate::{
     boot_rule::assert_try_is_spent,
-    campaign,
     image::{BOOT_ENVS, Image},
     qemu::{Drive, Firmware, Machine},
     world::{VERSION, VERSION_2, World, run, scratch_dir},
@@ -48,6 +49,8 @@ fn upgraded() -> Image {
     image
 }
 
+/// First start: GRUB boots the UKI in slot B, as a trial, and both copies of `boot.env` say that the trial is spent.
+/// Second: the trial was not confirmed, so the UKI in slot A, the default, boots. `status` has said both before.
 #[test]
 fn a_unified_kernel_image_is_tried_once_under_bios() {
     let image = upgraded();
@@ -61,18 +64,17 @@ fn a_unified_kernel_image_is_tried_once_under_bios() {
     }
 }
 
+/// First start: one bit of the trial's UKI is flipped, so GRUB says that slot B does not verify, and reboots. Second:
+/// slot A, the default, boots; both copies of `boot.env` say that the trial is spent and why. Third: the same disk
+/// boots slot A under UEFI.
 #[test]
+#[ignore = "campaign"]
 fn a_damaged_unified_kernel_image_gives_way_under_bios() {
-    let name = "a_damaged_unified_kernel_image_gives_way_under_bios";
-    campaign(name, Firmware::Bios, damaged_gives_way);
-}
-
-fn damaged_gives_way(firmware: Firmware) {
     let image = upgraded();
     image.flip_bit_of('B', "uki.efi");
     let armed = image.boot_env_lines(BOOT_ENVS[0]);
     let drive = Drive::new(image.path()).boot_index(1).kept();
-    let mut console = Machine::new(firmware).memory(1024).drive(&drive).may_reset().start();
+    let mut console = Machine::new(Firmware::Bios).memory(1024).drive(&drive).may_reset().start();
     console.wait_for("slipway: slot B does not verify");
     console.wait_for("trial of slot B failed, rebooting into the default");
     console.expect_os(VERSION, 'A', 0);

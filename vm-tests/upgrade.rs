@@ -1,5 +1,7 @@
-//! A machine that upgrades itself: the reference OS finds a payload on a medium, calls the installer, boots the
-//! new system and confirms it. The medium stays in.
+//! A machine upgrades itself: the reference OS finds a payload on a medium, calls the installer, boots the new system
+//! and confirms it. The medium stays in.
+//!
+//! Subject: src/ops/upgrade.rs core/src/plan/upgrade.rs core/boot/src/run.rs assets/grub/grub.cfg
 
 use crate::{
     image::Image,
@@ -8,9 +10,15 @@ use crate::{
     world::{VERSION, VERSION_2},
 };
 
-under_both_firmwares! {
-    a_machine_upgrades_itself_and_can_go_back => upgrades_itself;
-    a_machine_tries_a_bad_system_one_time => tries_one_time, mostly Uefi;
+stories! {
+    /// First start: the installed system confirms itself, and upgrades from the medium. Second: the trial in slot B
+    /// boots and confirms itself; another upgrade has nothing to do, and slot B is the default. Third: after `rollback`
+    /// slot A, the old system, boots.
+    a_machine_upgrades_itself_and_can_go_back: gate Bios, gate Uefi => upgrades_itself;
+    /// First start: the installed system confirms itself, and upgrades from the medium. Second: the trial panics.
+    /// Third: the old system is back and is the default; `confirm`, and a second upgrade to the same payload, are
+    /// refused with exit code 7.
+    a_machine_tries_a_bad_system_one_time: campaign Bios, gate Uefi => tries_one_time;
 }
 
 fn upgrades_itself(firmware: Firmware) {

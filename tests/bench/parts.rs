@@ -1,4 +1,4 @@
-//! The hot parts, one by one: `cargo bench --bench parts`. What they add up to is measured by `hack/bench`.
+//! The hot parts, one by one: `cargo bench --features bench --bench parts`. What they add up to is measured by `hack/bench`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "ends with its first error")]
 
 mod fill;

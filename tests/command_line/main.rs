@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: root boot-assets programs
 //!
 //! The program from outside: arguments, what it says, what it refuses, and what machined relies on.

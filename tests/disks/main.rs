@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: root boot-assets programs
 //!
 //! Disks: what an install leaves on them, upgrades of them, and everything that can be wrong with them.

@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: root boot-assets programs
 //!
 //! The documents: every command in them is run, what they show is compared with what comes, and every link, anchor, flag,
@@ -128,7 +129,6 @@ each_runs! {
     signatures: "docs/signatures.md";
     sources_and_registries: "docs/sources-and-registries.md";
     testing: "docs/testing.md";
-    testing_boots: "docs/testing-boots.md";
     troubleshooting: "docs/troubleshooting.md";
     unattended: "docs/unattended.md";
     upgrade_and_boot: "docs/upgrade-and-boot.md";

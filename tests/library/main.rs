@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! The library by itself: formats, plans, pictures, the boot state, the registry client. No test here needs root, boot
 //! assets or another program.

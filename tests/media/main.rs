@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: root boot-assets payloads programs
 //!
 //! What is made in files: disk images, ISOs, archives for network boots, and profiles of `imager`.

@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: boot-assets programs
 //!
 //! That there is always a system that boots: power cuts and I/O errors at every instant, and the boot rule under GRUB

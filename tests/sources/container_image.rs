@@ -1,5 +1,7 @@
 //! The container image: what is in it, that it runs with nothing around it, that an image made from it as the README
 //! says installs, and that a build somewhere else has the same digest. It needs root, as containers do.
+//!
+//! Subject: Containerfile hack/image hack/build hack/lib.sh hack/sbom hack/notices
 
 use std::{
     collections::BTreeSet,
@@ -230,14 +232,13 @@ fn the_readmes_lines_make_an_image_that_installs() {
 // It is the same from everywhere.
 
 /// Builds again in another directory: the program, the boot assets, the image. The source is another user's, who shares
-/// nothing with anybody, and the environment another one. (It is root who builds: the build is a chroot.) The base image
-/// and the crates that were compiled are those of the first build, unless SLIPWAY_IMAGE_REBUILD is set: all of it takes
-/// several minutes.
+/// nothing with anybody, the cache is empty, and the environment is another one. (It is root who builds: the build is a
+/// chroot.)
 #[test]
+#[ignore = "campaign"]
 fn a_second_build_elsewhere_has_the_same_digest() {
     let (top, other) = (Path::new(env!("CARGO_MANIFEST_DIR")), scratch());
     let copy = other.path().join("a-directory-of-another-name");
-    fs::create_dir_all(copy.join("out/cache")).unwrap();
     fs::create_dir_all(copy.join("tests")).unwrap();
     let copied = |name: &str| {
         run_tool("cp", ["-a".as_ref(), top.join(name).as_os_str(), copy.join(name).as_os_str()]);
@@ -252,21 +253,20 @@ fn a_second_build_elsewhere_has_the_same_digest() {
         "core",
         "loader",
         "src",
+        "fleet",
+        "vm-tests",
+        "tests/bench",
         "tests/support",
     ] {
         copied(name);
     }
     run_tool("chown", ["-R".as_ref(), "65534:65534".as_ref(), copy.as_os_str()]);
     run_tool("chmod", ["-R".as_ref(), "go=".as_ref(), copy.as_os_str()]);
-    if std::env::var_os("SLIPWAY_IMAGE_REBUILD").is_none() {
-        copied("out/cache/image");
-    }
-    // This is how it knows that there is nothing to do.
-    let _ = fs::remove_file(copy.join("out/cache/image/source"));
     let environment = ["TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "USER=somebody", "LOGNAME=somebody"];
+    let cache = format!("SLIPWAY_CACHE={}", other.path().join("cache").display());
     let build = ["sh", "-c", "umask 077 && exec hack/image"];
     let chdir = format!("--chdir={}", copy.display());
-    run_tool("env", [chdir.as_str()].into_iter().chain(environment).chain(build));
+    run_tool("env", [chdir.as_str()].into_iter().chain(environment).chain([cache.as_str()]).chain(build));
     let index = |top: &Path| json_file(&top.join("out/image/index.json"))["manifests"][0]["digest"].clone();
     assert_eq!(index(&copy), index(top));
     assert_eq!(fs::read(copy.join("out/image.tar")).unwrap(), fs::read(top.join("out/image.tar")).unwrap());

@@ -1,3 +1,4 @@
+//! Size: gate
 //! Needs: root boot-assets payloads container-image programs
 //!
 //! Where a payload comes from: directories, container images, registries; and the project's own container image.

@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! The definitions in `fleet/manifests` are those of the types. `SLIPWAY_UPDATE_GOLDEN=1` writes them anew.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]

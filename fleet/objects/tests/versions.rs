@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! Objects as people and controllers wrote them, in each version of the API: the files in `tests/VERSION`. A file has each
 //! field of its kind, an object more where two fields exclude each other, and at last one with no more than it needs.

@@ -19,7 +19,7 @@ use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 
 fn part(variable: &str, name: &str) -> PathBuf {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet").join(name);
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts").join(name);
     std::env::var_os(variable).map_or(made, PathBuf::from)
 }
 

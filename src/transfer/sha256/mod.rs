@@ -2,7 +2,7 @@
 //!
 //! A file in an image layer counts towards the file's digest and the layer's. With the SHA instructions of x86, one
 //! hash mostly waits for its own previous result, so a second one over the same block fits into the gaps: both together
-//! take 1.3 times as long as one (`cargo bench --bench parts`).
+//! take 1.3 times as long as one (`cargo bench --features bench --bench parts`).
 
 use sha2::block_api::compress256;
 

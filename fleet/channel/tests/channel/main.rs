@@ -1,4 +1,5 @@
-//! Needs: skopeo and docker-registry, from Debian's packages
+//! Size: gate
+//! Needs: programs
 //!
 //! Channels: which image is chosen, and why no other one; laws of the choice; and a real registry.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]

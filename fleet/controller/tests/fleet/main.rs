@@ -1,8 +1,8 @@
+//! Size: gate
+//! Needs: programs etcd kube
+//!
 //! The controller as a program, with the rights that the manifests give it, against a real API server and etcd, and nodes
 //! that speak the real protocol and keep the real journal. What is a stand-in says so: [`node`].
-//!
-//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them. docker-registry and skopeo, from
-//! Debian's packages.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod back;

@@ -1,6 +1,6 @@
-//! What follows from one look, without a cluster: the objects are written here, and so is what the nodes say.
+//! Size: quick
 //!
-//! Needs: nothing
+//! What follows from one look, without a cluster: the objects are written here, and so is what the nodes say.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod back;

@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! The upgrade of one node, proven: the sequence in every order of faults, three members of etcd, and the laws of the
 //! parts. No test here needs root, a cluster, or a clock.

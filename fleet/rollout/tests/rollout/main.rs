@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! The decisions of a fleet, proven: the laws of the parts, rollouts of random fleets with random policies and faults, and
 //! two controllers in every order. No test here needs a cluster, a clock, or a network.

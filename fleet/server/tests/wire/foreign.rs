@@ -25,7 +25,7 @@ use crate::{
 
 /// The client's Python; `None`, and said so, if there is none.
 fn python() -> Option<PathBuf> {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet/talos/bin/python");
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts/talos/bin/python");
     let python = std::env::var_os("SLIPWAY_TALOS_PYTHON").map_or(made, PathBuf::from);
     if !python.exists() {
         // Not by a macro: what a test prints that passes is not shown.

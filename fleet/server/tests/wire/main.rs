@@ -1,3 +1,6 @@
+//! Size: gate
+//! Needs: talos
+//!
 //! The API over real TLS on the loopback and real Unix sockets. What stands behind it is in [`recorder`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Needs: nothing
+//! Size: quick
 //!
 //! Rollouts of random fleets with faults of every kind, in virtual time, each from its seed. What is checked is in the
 //! crate, at every step. `SLIPWAY_ROLLOUTS` says how many; `SLIPWAY_FIRST` is the first seed.

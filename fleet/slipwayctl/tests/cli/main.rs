@@ -1,3 +1,5 @@
+//! Size: gate
+//!
 //! The program, against a service with the stand-in of the service's own tests behind it. Certificates are those that
 //! the program makes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

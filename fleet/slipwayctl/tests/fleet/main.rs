@@ -1,7 +1,8 @@
+//! Size: gate
+//! Needs: programs etcd kube
+//!
 //! `slipwayctl fleet`, the program, against a real API server and etcd, with the controller's own turns and nodes that
 //! speak the real protocol: those of the controller's tests.
-//!
-//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod failures;

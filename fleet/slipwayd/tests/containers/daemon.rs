@@ -17,7 +17,7 @@ use crate::starts::{IMAGE, Kubelet};
 
 /// Where the programs are; `SLIPWAY_CONTAINERD` names another directory.
 pub fn parts() -> PathBuf {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet/containerd");
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts/containerd");
     std::env::var_os("SLIPWAY_CONTAINERD").map_or(made, PathBuf::from)
 }
 

@@ -1,8 +1,8 @@
+//! Size: gate
+//! Needs: root programs boot-assets payloads containerd
+//!
 //! A real containerd with runc: pods that end before their volumes are needed, and the installer inside an image that
 //! writes a slot of a disk.
-//!
-//! Needs: root, containerd (`fleet/hack/parts containerd`), and for images out/installer and out/assets (`hack/build`);
-//! says NOT RUN without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod daemon;

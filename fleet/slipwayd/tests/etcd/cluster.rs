@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// The program; `SLIPWAY_ETCD` names another one.
 pub fn program() -> PathBuf {
-    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/cache/fleet/etcd");
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts/etcd");
     std::env::var_os("SLIPWAY_ETCD").map_or(made, PathBuf::from)
 }
 

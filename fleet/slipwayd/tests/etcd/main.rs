@@ -1,6 +1,7 @@
-//! The lock and the quorum rule on three real members of etcd: killed, stopped, full, joined by a learner.
+//! Size: gate
+//! Needs: root etcd
 //!
-//! Needs: etcd (`fleet/hack/parts etcd`); says NOT RUN without it.
+//! The lock and the quorum rule on three real members of etcd: killed, stopped, full, joined by a learner.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod cluster;

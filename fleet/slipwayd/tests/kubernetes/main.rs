@@ -1,7 +1,8 @@
+//! Size: gate
+//! Needs: etcd kube
+//!
 //! Cordon, drain and the fleet's grant against a real API server, with the rights of a kubelet. There is no kubelet: the test takes pods
 //! away that end, as it would.
-//!
-//! Needs: kube-apiserver and etcd (`fleet/hack/parts`); says NOT RUN without them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod grants;

@@ -1,4 +1,5 @@
-//! Needs: nothing
+//! Size: gate
+//! Needs: root
 //!
 //! The journal on a disk, the executor's loop, the configuration. The world here is a stand-in of a few lines: it says
 //! what a machine would say. The real one is tested where it runs: against etcd, an API server, real mounts, and in QEMU.
