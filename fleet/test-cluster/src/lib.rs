@@ -4,8 +4,9 @@
 
 use std::{
     fs::{self, File},
+    iter,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
@@ -17,6 +18,10 @@ use rcgen::{
 use serde_json::{Value, json};
 use slipway_test_support::port::free_port;
 use tempfile::TempDir;
+
+mod pool;
+
+pub use pool::Lent;
 
 fn part(variable: &str, name: &str) -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/parts").join(name);
@@ -36,8 +41,22 @@ pub fn is_here() -> bool {
 pub struct Server {
     dir: TempDir,
     running: Vec<Child>,
+    guard: Child,
     url: String,
+    etcd: String,
     ca: Authority,
+    /// What the next test is to find; `None` if no other test gets this server.
+    pristine: Option<pool::Content>,
+}
+
+/// Ends programs when this process has ended, however it did, and takes their files away: of what lies in the pool then, and
+/// after a kill, nothing is dropped.
+fn guard(dir: &Path, programs: &[Child]) -> Child {
+    let script =
+        r#"trap '' HUP INT TERM; dir=$1; shift; read -r _; kill -KILL "$@"; until rm -rf "$dir"; do sleep 0.1; done"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(dir).args(programs.iter().map(|child| child.id().to_string()));
+    shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn url() -> (u16, String) {
@@ -71,6 +90,11 @@ impl Server {
             // Pods need no service account here, and nobody takes the taint of a new node away.
             .args(["--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"])
             .args(["--enable-admission-plugins", "NodeRestriction"])
+            // Half of what it takes to start is for kinds that nobody asks for here, and for queues of requests.
+            .args(["--runtime-config", "api/beta=false,policy/v1beta1=true"])
+            .args(["--feature-gates", "APIPriorityAndFairness=false"])
+            // There is more memory than time.
+            .env("GOGC", "400")
             .arg("--tls-cert-file")
             .arg(file("server.crt"))
             .arg("--tls-private-key-file")
@@ -88,7 +112,9 @@ impl Server {
             .spawn()
             .unwrap();
         let url = format!("https://127.0.0.1:{port}");
-        let server = Self { dir, running: vec![etcd, api], url, ca };
+        let running = vec![etcd, api];
+        let guard = guard(dir.path(), &running);
+        let server = Self { dir, running, guard, url, etcd: client, ca, pristine: None };
         for user in ["admin", "kubelet"] {
             server.write_kubeconfig(user);
         }
@@ -133,14 +159,17 @@ impl Server {
 
     /// It ends, and answers nobody any more.
     pub fn end(&mut self) {
-        for child in self.running.iter_mut().rev() {
+        self.pristine = None;
+        // First the guard: it knows programs by numbers, which are others' when they have ended.
+        for child in iter::once(&mut self.guard).chain(self.running.iter_mut().rev()) {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
     /// The API server does nothing any more, and keeps its connections.
-    pub fn stand_still(&self) {
+    pub fn stand_still(&mut self) {
+        self.pristine = None;
         self.signal("-STOP");
     }
 

@@ -128,9 +128,9 @@ impl Chronicle {
         self.sick.lock().unwrap().insert(payload);
     }
 
-    fn pass(&self, line: &str) {
+    fn pass(&self, line: &str, is_over: &AtomicBool) {
         let mut holds = self.holds.lock().unwrap();
-        while holds.contains(line) {
+        while holds.contains(line) && !is_over.load(Ordering::SeqCst) {
             holds = self.released.wait(holds).unwrap();
         }
     }
@@ -258,7 +258,10 @@ impl World for Hands {
 
     fn perform(&mut self, step: Step, op: &Operation, _watcher: &dyn Watcher) -> Tried {
         let line = format!("{} {}", self.inner.name, word(step));
-        self.inner.chronicle.pass(&line);
+        self.inner.chronicle.pass(&line, &self.inner.stops);
+        if self.inner.stops.load(Ordering::SeqCst) {
+            return Tried::Blocked("the test is over".to_owned());
+        }
         let again = |done: Result<(), String>| done.map_or_else(Tried::Blocked, |()| Tried::Done(Learned::Nothing));
         let granted = || match op.request.token.map(|token| self.kube.is_granted(token)) {
             None | Some(Ok(())) => Tried::Done(Learned::Nothing),
@@ -286,6 +289,7 @@ impl World for Hands {
 /// A node that serves. It ends with this.
 pub struct StandIn {
     inner: Arc<Inner>,
+    works: Option<thread::JoinHandle<()>>,
     stop: Option<oneshot::Sender<()>>,
     served: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
 }
@@ -302,14 +306,14 @@ impl StandIn {
         let inner = Arc::new(inner);
         let config = Config { node: name.to_owned(), kubeconfig: kubeconfig.to_owned(), drain: Policy::default() };
         let mut hands = Hands { inner: Arc::clone(&inner), kube: Kube::new(config).unwrap() };
-        thread::spawn(move || {
+        let works = thread::spawn(move || {
             while !hands.inner.stops.load(Ordering::SeqCst) {
                 let inner = Arc::clone(&hands.inner);
                 inner.shared.turn(&mut hands).unwrap();
                 thread::sleep(PAUSE);
             }
         });
-        Self { inner, stop: None, served: None }
+        Self { inner, works: Some(works), stop: None, served: None }
     }
 
     /// Answer at this address.
@@ -363,8 +367,17 @@ impl StandIn {
 }
 
 impl Drop for StandIn {
+    /// Its thread has ended after this: the API server may go to another test, whose nodes have the same names.
     fn drop(&mut self) {
+        let chronicle = &self.inner.chronicle;
+        let holds = chronicle.holds.lock();
         self.inner.stops.store(true, Ordering::SeqCst);
+        drop(holds);
+        chronicle.released.notify_all();
+        // After a panic the API server may stand still, and goes to nobody.
+        if !thread::panicking() {
+            let _ = self.works.take().unwrap().join();
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use slipway_fleet_objects::{
     upgrade::{NodeUpgrade, NodeUpgradeStatus},
 };
 use slipway_rollout::ledger::Ledger;
-use slipway_test_cluster::Server;
+use slipway_test_cluster::Lent;
 use slipway_test_support::port::free_port;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -45,8 +45,9 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Site {
     pub nodes: Vec<StandIn>,
     pub chronicle: Arc<Chronicle>,
-    pub server: Server,
+    /// It ends before the server goes to another test: what runs in it writes objects.
     pub runtime: Runtime,
+    pub server: Lent,
     pub client: Client,
     dir: TempDir,
     /// Where nodes listen.
@@ -95,7 +96,7 @@ impl Site {
         if !slipway_test_cluster::is_here() {
             return None;
         }
-        let mut server = Server::start();
+        let (mut server, is_new) = Lent::new();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let client = runtime.block_on(client(&server.kubeconfig("admin")));
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -111,7 +112,10 @@ impl Site {
             port,
             token: PathBuf::new(),
         };
-        site.install();
+        if is_new {
+            site.install();
+        }
+        site.begins_empty();
         site.token = site.service_account();
         site.certificates(room);
         for n in 1..=nodes {
@@ -123,14 +127,20 @@ impl Site {
     /// What `kubectl apply -k` would do.
     fn install(&mut self) {
         self.apply(objects());
-        // The kinds are served some time after they are known.
-        let ledgers: Api<DisruptionLedger> = Api::all(self.client.clone());
-        let (pools, upgrades): (Api<NodePool>, Api<NodeUpgrade>) =
-            (Api::all(self.client.clone()), Api::all(self.client.clone()));
-        let (runtime, server) = (&self.runtime, &mut self.server);
-        server.until(|| runtime.block_on(ledgers.list(&ListParams::default())));
-        server.until(|| runtime.block_on(pools.list(&ListParams::default())));
-        server.until(|| runtime.block_on(upgrades.list(&ListParams::default())));
+        let is_ready = || self.client.request_text(http::Request::get("/readyz").body(Vec::new()).unwrap());
+        self.server.until(|| self.runtime.block_on(is_ready()));
+        self.server.keep();
+    }
+
+    /// The kinds are served some time after they are known. And what the API server remembers, from which controllers begin,
+    /// has nothing of an earlier test any more.
+    fn begins_empty(&mut self) {
+        let kinds = ["Channel", "DisruptionLedger", "NodePool", "NodeUpgrade", "Rollout", "UpgradePolicy"];
+        let ours = kinds.map(|kind| self.api_of("fleet.slipway.dev/v1alpha1", kind, None));
+        for api in ours.into_iter().chain([self.api_of("v1", "Node", None)]) {
+            let list = || self.runtime.block_on(api.list(&ListParams::default().match_any()));
+            self.server.until(|| list().ok().filter(|list| list.items.is_empty()).ok_or(()));
+        }
     }
 
     /// Objects of any kind are made.

@@ -72,7 +72,7 @@ fn a_change_is_acted_on_long_before_the_next_look() {
 
 #[test]
 fn an_api_server_that_is_cut_off_and_stands_still_makes_nobody_do_anything_twice() {
-    let Some(site) = Site::new(4) else { return };
+    let Some(mut site) = Site::new(4) else { return };
     let way = through_what_cuts(&site);
     let ((_one, port), _other) = (site.controller_that_looks(&way, 1), site.controller_that_looks(&way, 1));
     (1..=4).for_each(|n| site.chronicle.hold(&format!("n{n} drain")));
