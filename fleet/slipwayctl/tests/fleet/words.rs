@@ -44,6 +44,10 @@ fn what_runs_is_the_plan_that_was_looked_at() {
     let told = site.fleet(&["resume", "p", "--plan", &hash]).ok();
     assert_eq!(told, "nodepool/p: is paused no more; it was by bob: to look first\n");
     site.until("the canary soaks", |site| site.pool_status().message.contains("wave 1 must be well until"));
+    // Each node is told after its pool, and what the program shows of a wave is what its nodes say.
+    for (wave, node) in rollout.spec.plan.nodes() {
+        site.until_it_says(&node.name, if wave == 0 { "Done" } else { "Soak" });
+    }
     let status = site.json(&["status"]);
     let pool = &status["pools"][0];
     assert_eq!((pool["rollout"]["plan"].clone(), pool["state"].clone()), (json!(hash), json!("Waiting")));
