@@ -272,7 +272,7 @@ impl FatWindow {
     fn fill(&mut self, volume: &FatVolume, byte: u64, len: u64) -> Result<(), ReadError> {
         let at = byte - byte % len;
         let end = (volume.clusters + 2) * 4;
-        self.bytes.resize((end - at).min(len) as usize, 0);
+        self.bytes = vec![0; (end - at).min(len) as usize];
         // Nothing is in the window if this fails.
         self.at = u64::MAX;
         read(volume.disk, volume.fat + at, &mut self.bytes)?;

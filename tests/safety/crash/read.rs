@@ -77,12 +77,18 @@ pub fn files(pages: &Pages, part: Extent) -> std::io::Result<BTreeMap<String, Ve
 }
 
 const BLOCK: &[u8] = b"# GRUB Environment Block\n";
+/// What a block is filled up with. It says nothing, and is most of it.
+const PADDING: [u8; SECTOR] = [b'#'; SECTOR];
 
 /// The variables of an environment block, as GRUB's `load_env` sets them (lib/envblk.c: `grub_envblk_iterate`).
 pub fn env_block(bytes: &[u8]) -> Option<BTreeMap<String, String>> {
-    let mut at = bytes.strip_prefix(BLOCK)?.iter().copied().peekable();
+    let bytes = bytes.strip_prefix(BLOCK)?;
+    let mut at = bytes.iter().copied().peekable();
     let mut vars = BTreeMap::new();
     while let Some(first) = at.peek().copied() {
+        if PADDING.starts_with(&bytes[bytes.len() - at.len()..]) {
+            break;
+        }
         let (mut name, mut value) = (Vec::new(), Vec::new());
         if first != b'#' {
             name.extend(std::iter::from_fn(|| at.next_if(|b| *b != b'=')));
