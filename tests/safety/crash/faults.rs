@@ -1,6 +1,7 @@
-//! Every call of the device, those of probing too, fails once, in every way it can.
+//! Every call of the device, those of probing too, fails once, in every way it can. In the gate these are samples, see
+//! [`sampled`].
 
-use std::time::Instant;
+use std::{iter, time::Instant};
 
 use slipway_core::{plan::Plan, units::Extent};
 use slipway_test_support::fixtures::DISK_BYTES;
@@ -10,11 +11,15 @@ use super::{
     grub::Outcome,
     pages::Pages,
     scenario::Scenario,
+    some,
     sweep::Rng,
     system::Judge,
     thorough,
     world::{Failed, World},
 };
+
+/// How many reads fail in the gate. Most of them are alike: of one file after another.
+const READS: usize = 24;
 
 /// What came of it.
 #[derive(Default)]
@@ -49,10 +54,30 @@ fn faults(n: usize, call: Call, extent: Extent) -> Vec<Fault> {
     }
 }
 
+/// Which calls fail, by their numbers, and how: each in all its ways. In the gate each that is no read in one of them, and
+/// some reads; calls of a kind take turns with their ways, from `turn` on.
+pub fn sampled(
+    calls: &[(Call, Extent)],
+    turn: usize,
+    ways: impl Fn(usize, Call, Extent) -> Vec<Fault>,
+) -> Vec<(usize, Fault)> {
+    let ways = |n: usize| ways(n, calls[n].0, calls[n].1);
+    if thorough() {
+        return (0..calls.len()).flat_map(|n| ways(n).into_iter().map(move |fault| (n, fault))).collect();
+    }
+    let (reads, others): (Vec<usize>, Vec<usize>) = (0..calls.len()).partition(|n| calls[*n].0 == Call::Read);
+    let chosen = [some(&reads, READS), others].concat();
+    let by_turns = |(at, n): (usize, &usize)| {
+        let before = chosen[..at].iter().filter(|other| calls[**other].0 == calls[*n].0).count();
+        let ways = ways(*n);
+        (*n, ways[(before + turn) % ways.len()])
+    };
+    chosen.iter().enumerate().map(by_turns).collect()
+}
+
 impl Scenario {
-    /// Fail each call once; of reads one in `stride`, unless time is no matter.
-    fn faults(&self, stride: usize) -> Faults {
-        let stride = if thorough() { 1 } else { stride };
+    /// Fail each call once, as [`sampled`] has it.
+    fn faults(&self) -> Faults {
         let calls = {
             let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
             self.again(&disk).unwrap();
@@ -60,28 +85,24 @@ impl Scenario {
         };
         let first_write = calls.iter().position(|(call, _)| *call == Call::Write || *call == Call::Zero).unwrap();
         let mut seen = Faults { calls: calls.len(), ..Faults::default() };
-        for (n, (call, extent)) in calls.iter().enumerate() {
-            let probing = n < first_write && *call == Call::Read;
-            if *call == Call::Read && n % stride != 0 {
-                continue;
-            }
-            for fault in faults(n, *call, *extent) {
-                seen.runs += 1;
-                let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
-                let result = self.again(&disk);
-                let (soft, why) = match self.judge_fault(n, *call, fault, probing, &disk, &result) {
-                    Ok(None) => continue,
-                    Ok(Some(why)) => (true, why),
-                    Err(why) => (false, why),
-                };
-                let part = self.judge.table.parts.iter().find(|(_, part)| part.contains(*extent));
-                let at = part.map_or_else(String::new, |(number, part)| {
-                    format!(" at {} of partition {number}", extent.offset - part.offset)
-                });
-                let why = format!("call {n}, {call:?} of {} bytes{at}, {fault:?}: {why}", extent.len);
-                let list = if soft { &mut seen.forgotten } else { &mut seen.wrong };
-                list.push(why);
-            }
+        for (n, fault) in sampled(&calls, self.turn(), faults) {
+            let (call, extent) = calls[n];
+            let probing = n < first_write && call == Call::Read;
+            seen.runs += 1;
+            let disk = RecordingDisk::failing(DISK_BYTES, self.story.pages.clone(), n, fault);
+            let result = self.again(&disk);
+            let (soft, why) = match self.judge_fault(n, call, fault, probing, &disk, &result) {
+                Ok(None) => continue,
+                Ok(Some(why)) => (true, why),
+                Err(why) => (false, why),
+            };
+            let part = self.judge.table.parts.iter().find(|(_, part)| part.contains(extent));
+            let at = part.map_or_else(String::new, |(number, part)| {
+                format!(" at {} of partition {number}", extent.offset - part.offset)
+            });
+            let why = format!("call {n}, {call:?} of {} bytes{at}, {fault:?}: {why}", extent.len);
+            let list = if soft { &mut seen.forgotten } else { &mut seen.wrong };
+            list.push(why);
         }
         seen
     }
@@ -100,7 +121,9 @@ impl Scenario {
         // The plan may go on without one copy of two, or a marker; but it tells.
         let spared = result.as_ref().is_ok_and(|plan| plan.warnings.iter().any(|w| w.starts_with("failed: ")));
         // What was not flushed may be lost.
-        for pages in [disk.pages(), disk.durable()] {
+        let (pages, durable) = (disk.pages(), disk.durable());
+        let lost = (!durable.same(&pages, Extent { offset: 0, len: DISK_BYTES })).then_some(durable);
+        for pages in iter::once(pages).chain(lost) {
             let strict = self.judge.state(&pages, true).and_then(|_| match result {
                 Ok(_) if spared && (self.is_in_force(&pages) || self.wiped.is_some()) => Ok(()),
                 Ok(_) => self.is_done(&pages).map_err(|why| format!("success, and {why}")),
@@ -156,9 +179,9 @@ impl Scenario {
         Ok(())
     }
 
-    pub fn survives_faults(&self, stride: usize) {
+    pub fn survives_faults(&self) {
         let start = Instant::now();
-        let seen = self.faults(stride);
+        let seen = self.faults();
         eprintln!(
             "{}: {} calls, {} times one of them failed, {:.1} s: {} wrong, {} forgot something",
             self.name,
@@ -171,6 +194,7 @@ impl Scenario {
         if std::env::var_os("SLIPWAY_CRASH_VERBOSE").is_some() {
             seen.forgotten.iter().for_each(|why| eprintln!("    {why}"));
         }
+        assert!(seen.runs > 0, "{}: nothing failed", self.name);
         assert_eq!(seen.wrong, [""; 0], "{}", self.name);
     }
 }

@@ -41,8 +41,10 @@ struct Summary {
 }
 
 impl Scenario {
-    /// Sectors that an undisturbed run reads or writes: of every region the ends, and samples from between.
-    fn touched(&self) -> BTreeSet<u64> {
+    /// Sectors that an undisturbed run reads or writes, and what is wrong with them: of every region the ends, and samples
+    /// from between, in every way. In the gate a region is bad in each way once, each time in another sector, and one in
+    /// `one_in` of these cases is tried.
+    fn bad_sectors(&self, one_in: usize) -> Vec<BadSector> {
         let disk = RecordingDisk::new(DISK_BYTES, self.story.pages.clone());
         self.again(&disk).unwrap();
         let mut regions: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
@@ -57,13 +59,19 @@ impl Scenario {
                 regions.entry(self.region(at)).or_default().insert(at);
             }
         }
-        let most = if thorough() { usize::MAX } else { 3 };
-        let some = |sectors: BTreeSet<u64>| {
-            let stride = sectors.len().div_ceil(most);
-            let ends = [sectors.first().copied(), sectors.last().copied()].into_iter().flatten().collect::<Vec<_>>();
-            sectors.into_iter().step_by(stride).chain(ends).collect::<Vec<_>>()
-        };
-        regions.into_values().flat_map(some).collect()
+        if thorough() {
+            let sectors = regions.into_values().flatten();
+            return sectors.flat_map(|at| Lasting::ALL.map(|how| (at, how))).collect();
+        }
+        let turn = self.turn();
+        let each = regions.into_values().enumerate().flat_map(|(region, sectors)| {
+            let between = sectors.iter().step_by(sectors.len().div_ceil(3));
+            let sectors = BTreeSet::from_iter(between.chain(sectors.first()).chain(sectors.last()).copied());
+            let sectors = Vec::from_iter(sectors);
+            let sector = move |n: usize| sectors[(n + region + turn) % sectors.len()];
+            Lasting::ALL.into_iter().enumerate().map(move |(n, how)| (sector(n), how))
+        });
+        each.skip(turn % one_in).step_by(one_in).collect()
     }
 
     /// Where a sector lies, for people.
@@ -291,24 +299,21 @@ impl Scenario {
         Ok(())
     }
 
-    pub fn survives_lasting_faults(&self) {
+    pub fn survives_lasting_faults(&self, one_in: usize) {
         let start = Instant::now();
         let mut summary = Summary::default();
-        let sectors = self.touched();
-        for at in &sectors {
-            for how in Lasting::ALL {
-                summary.runs += 1;
-                match self.judge_lasting((*at, how)) {
-                    Ok(end) => {
-                        match end {
-                            "done" => summary.done += 1,
-                            "refused" => summary.refused += 1,
-                            _ => summary.failed += 1,
-                        }
-                        summary.regions.entry((self.region(*at), how)).or_default().insert(end);
+        for (at, how) in self.bad_sectors(one_in) {
+            summary.runs += 1;
+            match self.judge_lasting((at, how)) {
+                Ok(end) => {
+                    match end {
+                        "done" => summary.done += 1,
+                        "refused" => summary.refused += 1,
+                        _ => summary.failed += 1,
                     }
-                    Err(why) => summary.wrong.push(format!("{how:?} at {at}, {}: {why}", self.region(*at))),
+                    summary.regions.entry((self.region(at), how)).or_default().insert(end);
                 }
+                Err(why) => summary.wrong.push(format!("{how:?} at {at}, {}: {why}", self.region(at))),
             }
         }
         let disk = RecordingDisk::never_flushed(DISK_BYTES, self.story.pages.clone());
@@ -317,9 +322,8 @@ impl Scenario {
         }
         let Summary { runs, done, refused, failed, wrong, regions } = summary;
         eprintln!(
-            "{}: {} sectors, {runs} runs, {:.1} s: {done} done, {refused} refused, {failed} failed, {} wrong",
+            "{}: {runs} bad sectors, {:.1} s: {done} done, {refused} refused, {failed} failed, {} wrong",
             self.name,
-            sectors.len(),
             start.elapsed().as_secs_f32(),
             wrong.len()
         );
@@ -328,6 +332,7 @@ impl Scenario {
                 eprintln!("    {region}, {how:?}: {}", ends.into_iter().collect::<Vec<_>>().join(", "));
             }
         }
+        assert!(runs > 0, "{}: no sector was bad", self.name);
         assert_eq!(wrong, [""; 0], "{}", self.name);
     }
 }

@@ -13,6 +13,7 @@ use super::{
     pages::{Pages, PagesVolume, SECTOR},
     read::{self, Table, env_block_with},
     scenario::{Scenario, ends},
+    thorough,
     world::{Failed, Verb, World},
 };
 
@@ -185,6 +186,11 @@ impl Scenario {
             // META needs no claim.
             let claims = !matches!(self.verb, Verb::MetaSet(..) | Verb::MetaDelete(_));
             for step in usize::from(!claims)..=steps {
+                // In the gate each way meets the claim and the last step, and one in three of those between, by turns.
+                let always = thorough() || step == 0 || step == steps;
+                if !always && !(step + how as usize + self.turn()).is_multiple_of(3) {
+                    continue;
+                }
                 let (disk, result) = self.meddled(how, step);
                 match result {
                     Ok(_) => done += 1,
@@ -197,6 +203,7 @@ impl Scenario {
             }
         }
         eprintln!("{}: {steps} steps: {done} times done, {refused} times refused or failed", self.name);
+        assert!(done + refused > 0, "{}: nobody meddled", self.name);
         assert_eq!(wrong, [""; 0], "{}", self.name);
     }
 }

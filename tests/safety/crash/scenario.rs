@@ -156,6 +156,11 @@ pub enum Volume {
 }
 
 impl Scenario {
+    /// Where samples are taken by turns, this one's: it always takes the same, and others take others.
+    pub fn turn(&self) -> usize {
+        self.name.bytes().map(usize::from).sum()
+    }
+
     /// Run the verb on another disk.
     pub fn again(&self, disk: &RecordingDisk) -> Result<Plan, Failed> {
         self.edited(disk, &|_| ())
