@@ -6,11 +6,10 @@ use slipway_test_support::fixtures::DISK_BYTES;
 
 use super::{
     disk::{Op, RecordingDisk},
+    mutants::{broken, whole},
     scenario::{self, Scenario},
 };
 
-/// States in which a mutant must show.
-const STATES: usize = 1500;
 const LIST: &str = "slipway/chain.sha256";
 
 /// A renewal, its plan, and what each step that writes has written.
@@ -45,13 +44,16 @@ impl Renewed {
         if last { self.steps.iter().rposition(is_it).unwrap() } else { self.find(is_it) }
     }
 
-    fn broken(&self, epochs: &[Vec<Op>], without_flush: Option<usize>) -> Option<String> {
+    fn log(epochs: &[Vec<Op>], without_flush: Option<usize>) -> Vec<Op> {
         let flushed = epochs.iter().enumerate().flat_map(|(n, epoch)| {
             let flush = (without_flush != Some(n)).then_some(Op::Sync);
             epoch.iter().cloned().chain(flush)
         });
-        let log: Vec<Op> = flushed.collect();
-        self.scenario.cuts(&log, STATES, 0).broken
+        flushed.collect()
+    }
+
+    fn is_whole(&self) {
+        assert_eq!(whole(&self.scenario, &Self::log(&self.epochs, None)), None);
     }
 
     /// Step `from` comes directly before step `before`.
@@ -60,11 +62,12 @@ impl Renewed {
         let mut epochs = self.epochs.clone();
         let moved = epochs.remove(from);
         epochs.insert(if from < before { before - 1 } else { before }, moved);
-        self.is_caught(what, self.broken(&epochs, None));
+        self.is_caught(what, &Self::log(&epochs, None));
     }
 
     #[track_caller]
-    fn is_caught(&self, what: &str, broken: Option<String>) {
+    fn is_caught(&self, what: &str, log: &[Op]) {
+        let broken = broken(&self.scenario, log);
         eprintln!("{what}: {}", broken.as_deref().unwrap_or("survived"));
         assert!(broken.is_some(), "mutant survived: {what}");
     }
@@ -73,7 +76,7 @@ impl Renewed {
 #[test]
 fn renewals_out_of_order_are_caught() {
     let renewed = Renewed::update();
-    assert_eq!(renewed.broken(&renewed.epochs, None), None);
+    renewed.is_whole();
     is_caught_out_of_order(&renewed);
 }
 
@@ -81,7 +84,7 @@ fn renewals_out_of_order_are_caught() {
 #[test]
 fn activations_that_renew_out_of_order_are_caught() {
     let renewed = Renewed::of(scenario::activate_renews().run("activate_renews"));
-    assert_eq!(renewed.broken(&renewed.epochs, None), None);
+    renewed.is_whole();
     is_caught_out_of_order(&renewed);
     let commit = renewed.find(Step::is_commit);
     let core = renewed.find(|step| matches!(step, Step::WriteCore { .. }));
@@ -93,7 +96,7 @@ fn activations_that_renew_out_of_order_are_caught() {
     let renewal: Vec<usize> = (core..meta).collect();
     let rest: Vec<usize> = (0..core).chain(meta..renewed.epochs.len()).collect();
     let late = [order(&rest), order(&renewal)].concat();
-    renewed.is_caught("the boot loaders are renewed behind the commit", renewed.broken(&late, None));
+    renewed.is_caught("the boot loaders are renewed behind the commit", &Renewed::log(&late, None));
     renewed.is_caught_moved("the trial is armed before META names the slot to return to", commit, meta);
     renewed.is_caught_moved("the trial is armed before its entry is in the history", commit, entry);
 }
@@ -134,10 +137,10 @@ fn barriers_of_a_renewal_that_are_left_out_are_caught() {
         ("between the boot code and the list of the new", new - 1),
         ("between the list of the new and freeing", free - 1),
     ] {
-        renewed.is_caught(what, renewed.broken(&renewed.epochs, Some(n)));
+        renewed.is_caught(what, &Renewed::log(&renewed.epochs, Some(n)));
     }
     let none: Vec<Op> = renewed.epochs.concat();
-    renewed.is_caught("any", renewed.scenario.cuts(&none, STATES, 0).broken);
+    renewed.is_caught("any", &none);
 }
 
 /// A disk that loses what it was given says so before anything refers to it.
