@@ -1,7 +1,7 @@
 //! The boot rule under GRUB itself: `grub-emu` runs the very grub.cfg that is baked into the boot images, on
 //! a real installed disk, and must decide what `slipway_core::boot::rule::next_boot` foresees.
 //!
-//! `SLIPWAY_RULE_STATES` sets how many boot states are tried (default 150; there are 800).
+//! `SLIPWAY_RULE_STATES` sets how many boot states are tried (default 60; there are 800).
 
 use std::{
     fs::{File, OpenOptions},
@@ -132,7 +132,7 @@ fn refused(env: &BootEnv, whole: &PerSlot<bool>) -> Option<Refused> {
 
 #[test]
 fn grub_decides_what_the_model_foresees() {
-    let states = std::env::var("SLIPWAY_RULE_STATES").unwrap_or_else(|_| "150".to_owned());
+    let states = std::env::var("SLIPWAY_RULE_STATES").unwrap_or_else(|_| "60".to_owned());
     let states: usize = states.parse().expect("SLIPWAY_RULE_STATES is a number");
     let all_states = [SlotState::Empty, SlotState::Trial, SlotState::Tried, SlotState::Good, SlotState::Bad];
     let mut cases = Vec::new();
