@@ -80,8 +80,11 @@ impl Drop for Lent {
         let Some(pristine) = server.pristine.as_ref().filter(|_| !thread::panicking()) else { return };
         match reset(&server.etcd, pristine) {
             Ok(()) => POOL.lock().unwrap_or_else(PoisonError::into_inner).push(server),
-            // Not `eprintln!`: nobody would read it, for the test has passed.
-            Err(key) => writeln!(io::stderr(), "no other test gets this API server: {key} was written").unwrap(),
+            Err(key) => {
+                // Not `eprintln!`: nobody would read it, for the test has passed.
+                let why = format!("no other test gets this API server: {key} was written\n");
+                io::stderr().write_all(why.as_bytes()).unwrap();
+            }
         }
     }
 }
