@@ -78,6 +78,9 @@ install_packages() {
     apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends "$@" >/dev/null || die "apt-get could not install: $*"
 }
 
+# What is released is compiled without lints in the compiler (hack/compile), also where a test calls for it.
+unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
+
 need_rust() {
     command -v cargo >/dev/null || die "cargo is missing: install Rust 1.91 or later (https://rustup.rs)"
     need cc:gcc /usr/include/stdlib.h:libc6-dev
@@ -342,7 +345,7 @@ node_programs() {
     local programs=${CARGO_TARGET_DIR:-$top/target}/debug name
     say "building what runs on a node"
     # With the features that the tests have them with: all else would be compiled twice.
-    cargo test --quiet --locked --workspace --no-run
+    hack/compile test --quiet --locked --workspace --no-run
     rm -rf out/node
     mkdir -p out/node
     for name in slipwayd slipwayctl slipway-fleet; do strip -o "out/node/$name" "$programs/$name"; done

@@ -17,16 +17,16 @@ stories! {
     a_disk_that_lost_both_boot_envs_boots: gate Bios, campaign Uefi, campaign UefiArm64 => boots_without_any_boot_env;
     /// The first copy of `boot.env` has the head of a newer state, and then noise. GRUB uses the second copy: slot A
     /// boots, as `status` has said, and the console does not say that both copies are lost.
-    a_disk_with_a_torn_boot_env_boots_by_the_other_copy: gate Bios, campaign Uefi, campaign UefiArm64 =>
+    a_disk_with_a_torn_boot_env_boots_by_the_other_copy: campaign Bios, campaign Uefi, campaign UefiArm64 =>
         boots_by_the_other_boot_env;
     /// A trial of slot B is armed, and slot B is empty. First start: GRUB looks at slot B, says that its trial failed,
     /// and reboots. Second: slot A boots, as `status` has said before. Both copies of `boot.env` say that the trial is
     /// spent and why; nothing else in them has changed.
-    a_trial_of_an_empty_slot_comes_back_to_the_default: gate Bios, campaign Uefi, campaign UefiArm64 =>
+    a_trial_of_an_empty_slot_comes_back_to_the_default: campaign Bios, campaign Uefi, campaign UefiArm64 =>
         empty_trial_comes_back;
     /// First start: slot B boots, as a trial, and both copies of `boot.env` say that the trial is spent. Second: the
     /// trial was not confirmed, so slot A, the default, boots. `status` has said both before.
-    a_trial_is_booted_one_time_and_unconfirmed_never_again: gate Bios, gate Uefi, gate UefiArm64 =>
+    a_trial_is_booted_one_time_and_unconfirmed_never_again: campaign Bios, campaign Uefi, campaign UefiArm64 =>
         trial_is_booted_once;
     /// One bit of the kernel in the only slot is flipped. GRUB says that slot A does not verify and that no slot can be
     /// booted, and it starts no kernel. `status` has said that nothing boots.

@@ -17,7 +17,7 @@ stories! {
     /// One bit of the kernel in the default slot is flipped. The boot loader refuses that slot and falls back to the
     /// other one, which boots, as `status` has said. Afterwards `status` names the refused slot, and its digest as the
     /// reason.
-    a_kernel_of_the_default_slot: gate Bios, gate Uefi => |firmware| {
+    a_kernel_of_the_default_slot: campaign Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "vmlinuz");
         assert_eq!(image.next_boot(), ('A', false));
@@ -31,7 +31,7 @@ stories! {
     };
     /// One bit of the squashfs in the default slot is flipped. First start: the initramfs finds it, makes the other
     /// slot the default with `rollback`, and reboots. Second: the other slot boots, and is the default.
-    a_squashfs_of_the_default_slot: campaign Bios, gate Uefi => |firmware| {
+    a_squashfs_of_the_default_slot: campaign Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
         rolls_back(start(firmware, &image), &image);
@@ -39,7 +39,7 @@ stories! {
     /// One bit of the squashfs in the default slot is flipped, and every read of five sectors fails: a copy of
     /// `boot.env`, the backup GPT, the heads of META, STATE and EPHEMERAL. First start: the initramfs makes the other
     /// slot the default all the same, and reboots. Second: the other slot boots, and is the default.
-    a_squashfs_beside_dead_sectors: gate Bios, campaign Uefi => |firmware| {
+    a_squashfs_beside_dead_sectors: campaign Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         image.flip_bit_of('B', "rootfs.squashfs");
         let [_, second] = image.boot_env_offsets();
@@ -51,14 +51,14 @@ stories! {
     };
     /// The first copy of `boot.env` is missing. The boot loader uses the other one: the confirmed slot B boots, as
     /// `status` has said, and the console does not say that both copies are lost.
-    a_boot_env_that_is_missing: campaign Bios, gate Uefi => |firmware| {
+    a_boot_env_that_is_missing: campaign Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         image.remove_boot_env(BOOT_ENVS[0]);
         default_boots(firmware, &image, false);
     };
     /// Both copies of `boot.env` are missing. The console says so, and by what the slots say of themselves slot B
     /// boots, the later one, as `status` has said.
-    both_boot_envs_missing: gate Bios, gate Uefi => |firmware| {
+    both_boot_envs_missing: campaign Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         for name in BOOT_ENVS {
             image.remove_boot_env(name);
@@ -67,7 +67,7 @@ stories! {
     };
     /// Both copies of `boot.env` are zeros. The console says that they are lost, and by what the slots say of
     /// themselves slot B boots, the later one, as `status` has said.
-    both_boot_envs_zeros: gate Bios, campaign Uefi => |firmware| {
+    both_boot_envs_zeros: campaign Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         for offset in image.boot_env_offsets() {
             image.write_boot_env(offset, &[0; 512]);
@@ -76,7 +76,7 @@ stories! {
     };
     /// Half of the first copy of `boot.env` is noise. The boot loader uses the other copy: the confirmed slot B boots,
     /// as `status` has said, and the console does not say that both copies are lost.
-    a_boot_env_that_is_torn: gate Bios, gate Uefi => |firmware| {
+    a_boot_env_that_is_torn: campaign Bios, campaign Uefi => |firmware| {
         let image = Image::confirmed();
         let [first, _] = image.boot_env_offsets();
         let mut torn = image.boot_env(BOOT_ENVS[0]);

@@ -51,10 +51,10 @@ fn a_raw_image_for_large_sectors(firmware: Firmware) {
 
 stories! {
     /// QEMU itself reads the qcow2 image that `installer image` has made, and the system on it boots.
-    a_qcow2_image_boots: campaign Bios, gate Uefi => a_qcow2_image;
+    a_qcow2_image_boots: campaign Bios, campaign Uefi => a_qcow2_image;
     /// QEMU itself reads the VHD image that `installer image` has made, and the system on it boots.
-    a_vhd_image_boots: gate Bios, campaign Uefi => a_vhd_image;
+    a_vhd_image_boots: campaign Bios, campaign Uefi => a_vhd_image;
     /// A raw image that `installer image --sector-size=4096` has made is a disk with sectors of 4096 bytes. The system
     /// on it boots.
-    a_raw_image_for_sectors_of_4096_bytes_boots: gate Uefi, campaign UefiArm64 => a_raw_image_for_large_sectors;
+    a_raw_image_for_sectors_of_4096_bytes_boots: campaign Uefi, campaign UefiArm64 => a_raw_image_for_large_sectors;
 }

@@ -40,6 +40,7 @@ fn an_install_from_a_running_system_onto_an_empty_disk_boots() {
 /// refused. The ESP has the drive's serial number. Second and third: the disk boots under BIOS and under UEFI, on
 /// drives without a serial number.
 #[test]
+#[ignore = "campaign"]
 fn an_install_from_a_running_system_onto_a_used_disk_boots() {
     let disk = Image::blank(DISK_BYTES);
     make_old_table(disk.path());
@@ -54,6 +55,7 @@ fn an_install_from_a_running_system_onto_a_used_disk_boots() {
 /// makes it, takes an upgrade while others of its partitions are mounted. This needs a guest: the kernel that runs the
 /// tests may have neither.
 #[test]
+#[ignore = "campaign"]
 fn what_device_mapper_and_md_hold_is_not_written() {
     let (disk, dir) = (Image::blank(DISK_BYTES), scratch_dir());
     let (modules, libraries) = (dir.path().join("modules"), dir.path().join("lib"));

@@ -34,7 +34,7 @@ stories! {
     /// A user presses keys ten times a second while the boot loader runs: GRUB under BIOS, Slipway's own under UEFI.
     /// The slot that would not boot now is offered, is chosen, and boots. Both copies of `boot.env` are the same
     /// afterwards, and slot B is still what boots next.
-    the_other_slot_boots_one_time: gate Bios, gate Uefi => |firmware| {
+    the_other_slot_boots_one_time: campaign Bios, gate Uefi => |firmware| {
         let image = Image::confirmed();
         let before = BOOT_ENVS.map(|name| image.boot_env(name));
         let menu = if firmware == Firmware::Bios { GRUB } else { SLIPWAY };
@@ -51,6 +51,7 @@ stories! {
 
 /// A user presses keys that mean nothing to GRUB until the default boots. GRUB offers nothing, and slot B boots.
 #[test]
+#[ignore = "campaign"]
 fn other_keys_change_nothing_under_bios() {
     let image = Image::confirmed();
     let mut console = start(Firmware::Bios, &image);
@@ -64,6 +65,7 @@ fn other_keys_change_nothing_under_bios() {
 /// The disk was installed with `--boot-menu=false`. A user presses keys until the default boots: Slipway's loader
 /// offers nothing, and slot A boots.
 #[test]
+#[ignore = "campaign"]
 fn without_a_menu_no_key_does_anything_under_uefi() {
     let image = Image::installed(VERSION, &["--boot-menu=false"]);
     image.copy_slot_a_to_slot_b();
@@ -79,6 +81,7 @@ fn without_a_menu_no_key_does_anything_under_uefi() {
 /// A trial of slot B is due, and a key makes GRUB offer slot A for 30 s. There is no answer, so the trial is made: slot
 /// B boots, as a trial.
 #[test]
+#[ignore = "campaign"]
 fn without_an_answer_the_trial_goes_on_by_grub_under_uefi() {
     let image = Image::installed(VERSION, &["--efi-loader", "grub"]);
     image.copy_slot_a_to_slot_b();

@@ -12,7 +12,7 @@ use crate::{
 stories! {
     /// An installed image of 4 GiB lies on a disk of 6 GiB, so its backup GPT is in the middle. `status` has one note
     /// about that, no problem, and says that slot A boots next; slot A boots.
-    an_image_on_a_larger_disk_boots: campaign Bios, gate Uefi => boots_on_a_larger_disk;
+    an_image_on_a_larger_disk_boots: campaign Bios, campaign Uefi => boots_on_a_larger_disk;
 }
 
 fn boots_on_a_larger_disk(firmware: Firmware) {

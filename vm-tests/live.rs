@@ -107,16 +107,16 @@ fn a_disk_that_the_medium_installed(firmware: Firmware) {
 stories! {
     /// The machine has an ISO as a CD, and no disk. The firmware starts it, and the payload runs in memory and knows
     /// the medium's name.
-    a_live_cd_starts: gate Bios, gate Uefi, gate UefiArm64 => a_cd;
+    a_live_cd_starts: campaign Bios, campaign Uefi, campaign UefiArm64 => a_cd;
     /// An ISO was written to a larger USB stick, beside a disk with an installation that is not the medium's. The live
     /// system starts, and not the disk.
-    a_live_usb_stick_starts: gate Bios, campaign Uefi => a_usb_stick;
+    a_live_usb_stick_starts: campaign Bios, campaign Uefi => a_usb_stick;
     /// The machine starts from the network: iPXE fetches the files of a medium by TFTP. The payload runs in memory, and
     /// knows the medium's name.
     a_live_system_starts_from_the_network: gate Bios, campaign Uefi => the_network;
     /// A USB stick is first in the boot order, and the disk beside it says that this medium has installed it. The stick
     /// starts that disk: slot A boots.
-    a_medium_that_has_done_its_work_boots_the_disk: campaign Bios, gate Uefi => a_disk_that_the_medium_installed;
+    a_medium_that_has_done_its_work_boots_the_disk: campaign Bios, campaign Uefi => a_disk_that_the_medium_installed;
 }
 
 /// An ISO for arm64 is a USB stick of its own size, and the machine has no disk. The live system starts, and knows the
@@ -144,6 +144,7 @@ fn a_medium_that_has_done_its_work_boots_the_disk_on_arm64() {
 /// Two disks say that this medium has installed them, so it cannot tell which one to start. The live system starts
 /// instead, and the console says why.
 #[test]
+#[ignore = "campaign"]
 fn two_disks_that_the_same_medium_installed_are_no_answer() {
     let (live, disk) = (Live::iso(), Image::installed(VERSION_2, &[]));
     disk.set_boot_env(&[&format!("medium={}", live.medium)]);
@@ -156,6 +157,7 @@ fn two_disks_that_the_same_medium_installed_are_no_answer() {
 /// A job in the live system finds the payload in memory, whole by its list of digests and of the running version. The
 /// container image that the medium carries can be read to its last byte. No disk is mounted but the job's own.
 #[test]
+#[ignore = "campaign"]
 fn what_a_live_medium_carries_is_in_memory() {
     let container = format!("--container=oci:{}", oci::layout().display());
     let live = Live::made("iso", &[&container]);

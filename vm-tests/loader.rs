@@ -23,7 +23,7 @@ fn start(firmware: Firmware, image: &Image) -> Console {
 stories! {
     /// First start: slot B boots, as a trial, and both copies of `boot.env` say that the trial is spent. Second: the
     /// trial was not confirmed, so slot A, the default, boots. `status` has said both before.
-    the_loader_tries_a_slot_once: gate Uefi, campaign UefiArm64 => tries_once;
+    the_loader_tries_a_slot_once: campaign Uefi, campaign UefiArm64 => tries_once;
 }
 
 fn tries_once(firmware: Firmware) {

@@ -22,7 +22,7 @@ stories! {
     /// First machine: the image refuses the disk that its host runs from and a machine config with an unknown key, and
     /// installs onto an empty disk. Second: that disk boots. The image refuses to upgrade it while the ESP is mounted,
     /// and then does. Third: slot B boots, as a trial, and confirms itself. Fourth: slot B is the default.
-    a_container_installs_and_upgrades: campaign Bios, gate Uefi => installs_and_upgrades;
+    a_container_installs_and_upgrades: campaign Bios, campaign Uefi => installs_and_upgrades;
     /// First machine: a system that was installed from a file runs an image without a payload. By itself the image has
     /// nothing to install; from an archive on a medium it upgrades. Second: slot B boots, as a trial, and confirms
     /// itself. Third: slot B is the default.

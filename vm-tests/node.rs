@@ -111,7 +111,7 @@ stories! {
     /// First start: `slipwayctl plan` says that etcd would lose its quorum; `upgrade --allow-outage` goes on. Second:
     /// the trial in slot B is well, and the upgrade reaches its goal; the test asks for `rollback`. Third: slot A boots
     /// and is the default, and the rollback has reached its goal.
-    a_node_upgrades_itself_and_goes_back: campaign Bios, campaign Uefi => upgrades;
+    a_node_upgrades_itself_and_goes_back: campaign Bios, gate Uefi => upgrades;
     /// First start: the test asks for an upgrade. Second: the new version needs a service that nothing starts, so the
     /// node gives it up. Third: slot A is back. The node names the service, and refuses the same payload because it has
     /// failed its trial.

@@ -83,7 +83,7 @@ stories! {
     /// does its upgrade, as a trial, which is spent. Fourth: the firmware refuses a trial that other keys have signed;
     /// the default boots in the same run, and the trial is spent. Fifth: the loader refuses a slot without a UKI, and
     /// the default boots in the same run.
-    the_loader_starts_signed_systems_and_no_others: campaign Uefi, campaign UefiArm64 => starts_signed_systems;
+    the_loader_starts_signed_systems_and_no_others: gate Uefi, campaign UefiArm64 => starts_signed_systems;
 }
 
 fn starts_signed_systems(firmware: Firmware) {

@@ -14,11 +14,11 @@ use crate::{
 stories! {
     /// Two disks with different versions are in one machine. Whichever of them the firmware starts, the kernel's
     /// command line names that disk, and the version that comes up is the one on it.
-    of_two_installed_disks_each_boots_its_own_system: gate Bios, campaign Uefi => each_boots_its_own;
+    of_two_installed_disks_each_boots_its_own_system: campaign Bios, campaign Uefi => each_boots_its_own;
     /// Two disks have one GUID, and the record on both names the original's drive, which is the first disk under BIOS
     /// and the second under UEFI. The original comes up, and the console names it. `confirm` without `--disk` takes it,
     /// too.
-    beside_a_clone_the_original_comes_up: gate Bios, gate Uefi => |firmware| {
+    beside_a_clone_the_original_comes_up: campaign Bios, gate Uefi => |firmware| {
         beside_a_clone(firmware, if firmware == Firmware::Bios { 0 } else { 1 });
     };
 }
@@ -72,6 +72,7 @@ fn beside_a_clone(firmware: Firmware, original: usize) {
 /// half a minute apart. Meanwhile nothing resets the machine, neither the initramfs nor its watchdog of half a minute:
 /// a reset would end this machine, and fail the test.
 #[test]
+#[ignore = "campaign"]
 fn of_two_disks_that_cannot_be_told_apart_none_is_started() {
     let image = Image::installed(VERSION_WATCHDOG, &[]);
     image.record_drive("same");
@@ -91,6 +92,7 @@ fn of_two_disks_that_cannot_be_told_apart_none_is_started() {
 /// names both disks, and reboots. Second: slot A, the default, names both disks, and says that it stays and what to
 /// detach.
 #[test]
+#[ignore = "campaign"]
 fn a_trial_that_finds_two_disks_is_ended() {
     let image = Image::upgraded(VERSION_2, &[]);
     let clone = image.copy();
@@ -118,6 +120,7 @@ fn names_both(console: &mut Console, line: &str, each: &str) {
 /// Two SCSI disks have one world-wide name: it is one drive, seen twice, and no clone. The system comes up, and
 /// `confirm` without `--disk` works.
 #[test]
+#[ignore = "campaign"]
 fn two_paths_to_one_drive_are_one_disk() {
     let image = Image::installed(VERSION, &[]);
     let path = || Drive::new(image.path()).world_wide_name(0x5000_c500_0000_0001);

@@ -93,7 +93,7 @@ stories! {
     /// First start: a CD, whose command line names the disk by its serial number, installs onto it and reboots. Second:
     /// the medium is still first in the boot order, and starts the disk that it has installed. The system confirms
     /// itself, and the disk's `status` names the medium.
-    a_cd_installs: gate Bios, campaign Uefi => from_a_cd;
+    a_cd_installs: campaign Bios, campaign Uefi => from_a_cd;
     /// First start: a USB stick, whose command line names the disk by its serial number, installs onto it and reboots.
     /// Second: the medium is still first in the boot order, and starts the disk that it has installed. The system
     /// confirms itself, and the disk's `status` names the medium.
@@ -103,6 +103,7 @@ stories! {
 /// First machine: the power is cut in an installation, while the disk has no partition table. Second machine: the same
 /// medium installs again, to the end, and reboots. Then it starts the disk, and the system confirms itself.
 #[test]
+#[ignore = "campaign"]
 fn an_installation_that_was_cut_short_begins_again() {
     let (live, disk) = (iso(&[TARGET], &[]), Image::blank(DISK_BYTES));
     let mut console = Machine::new(Firmware::Uefi).cd(&live.file).drive(&target(&disk)).start();
@@ -227,6 +228,7 @@ fn a_selector_that_means_no_disk() {
 /// The medium is told to install onto a disk of more than 10 MB. The machine has two equal disks, and the medium itself
 /// is larger than that, too. The live system stays, names both disks, and neither is written.
 #[test]
+#[ignore = "campaign"]
 fn two_equal_disks_are_both_left_alone() {
     let live = iso(&["slipway.install=size:>10MB"], &[]);
     let (one, two) = (Image::blank(DISK_BYTES), Image::blank(DISK_BYTES));
@@ -265,6 +267,7 @@ fn lived_in() -> Image {
 /// trial in slot B boots and confirms itself. Third: the medium is still in, and starts slot B; the file on EPHEMERAL
 /// is there.
 #[test]
+#[ignore = "campaign"]
 fn an_installation_is_left_alone_and_then_upgraded() {
     let firmware = Firmware::Uefi;
     let disk = lived_in();

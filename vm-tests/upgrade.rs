@@ -14,7 +14,7 @@ stories! {
     /// First start: the installed system confirms itself, and upgrades from the medium. Second: the trial in slot B
     /// boots and confirms itself; another upgrade has nothing to do, and slot B is the default. Third: after `rollback`
     /// slot A, the old system, boots.
-    a_machine_upgrades_itself_and_can_go_back: gate Bios, gate Uefi => upgrades_itself;
+    a_machine_upgrades_itself_and_can_go_back: gate Bios, campaign Uefi => upgrades_itself;
     /// First start: the installed system confirms itself, and upgrades from the medium. Second: the trial panics.
     /// Third: the old system is back and is the default; `confirm`, and a second upgrade to the same payload, are
     /// refused with exit code 7.

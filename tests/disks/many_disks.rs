@@ -312,7 +312,7 @@ fn check(machine: &Machine, disks: &[Disk], kept: Option<&[u8]>, outcome: &Outco
 
 #[test]
 fn only_the_disk_that_is_meant_and_never_in_doubt() {
-    let cases = env::var("SLIPWAY_MACHINES").map_or(30, |cases| cases.parse().unwrap());
+    let cases = env::var("SLIPWAY_MACHINES").map_or(8, |cases| cases.parse().unwrap());
     let config = ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() };
     let workshop = Workshop::new();
     let mut came_to = [("refused", 0), ("nothing", 0), ("installed", 0), ("upgraded", 0)];

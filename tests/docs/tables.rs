@@ -74,7 +74,11 @@ pub const NOT_RUN: &[NotRun] = &[
     not_run("hack/test --quick", "it runs this test's neighbours", &["hack/test"]),
     not_run("hack/test --test docs", "it runs this test", &["hack/test"]),
     not_run("hack/test --test vm bios", "it boots virtual machines", &["vm-tests/main.rs"]),
-    not_run("hack/test --test vm sealed:: -- --ignored", "it boots virtual machines", &["vm-tests/sealed.rs", "hack/campaign"]),
+    not_run(
+        "hack/test --test vm sealed:: -- --ignored",
+        "it boots virtual machines",
+        &["vm-tests/sealed.rs", "hack/campaign"],
+    ),
     not_run("hack/campaign --for 60", LONG, &["hack/campaign", "docs/campaign.tsv"]),
     not_run("hack/check", "hack/test runs it", &["hack/check"]),
     not_run("cargo test -p slipway-core", "it builds and runs the tests of core, as hack/test does", &["hack/test"]),

@@ -17,7 +17,6 @@ mod install_plan;
 mod layers;
 mod machine_config;
 mod menu_plan;
-mod model_check;
 mod next_step;
 mod offline_plan;
 mod picture;

@@ -15,6 +15,9 @@
 //! Not in it: damage to the only good slot, two faults at once, a squashfs that rots in the default slot (GRUB does
 //! not read it: see the initramfs), damage between a look at the disk and the writes that follow from it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "tests")]
+#![cfg(test)]
+
 mod grub;
 mod installer;
 mod laws;
