@@ -1,4 +1,6 @@
 //! An image file that the installer has written boots, whatever the firmware and the size of the sectors.
+//!
+//! Subject: core/src/disk/gpt.rs src/ops/install.rs assets/grub/grub.cfg loader/src
 
 use crate::{
     image::Image,

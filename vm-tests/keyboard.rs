@@ -1,5 +1,7 @@
 //! A key pressed while the boot loader runs can boot the other slot once, and changes nothing on the disk. GRUB: Esc or
 //! F4 offers the other slot, all other keys nothing. Slipway's own loader: any key offers both.
+//!
+//! Subject: assets/grub/grub.cfg loader/src
 
 use crate::{
     console::Console,
