@@ -228,7 +228,7 @@ need_grub() {
     targets=$("$top/assets/build" --packages "$1")
     if [[ $1 = "$(dpkg --print-architecture)" ]]; then
         modules=/usr/lib/grub
-        mapfile -t list < <(awk -v dir=$modules '{ print dir "/" $1 "/moddep.lst:" $2 }' <<<"$targets")
+        mapfile -t list < <(awk -v dir="$modules" '{ print dir "/" $1 "/moddep.lst:" $2 }' <<<"$targets")
         need "${list[@]}"
     else
         # Of grub-mkimage's own version.

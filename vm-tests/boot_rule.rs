@@ -3,6 +3,7 @@
 //! `loader`.)
 //!
 //! Subject: assets/grub/grub.cfg core/boot/src/rule.rs
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     console::Console,

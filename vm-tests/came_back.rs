@@ -3,6 +3,7 @@
 //! those of their names that others have left. Most of these tests have a kernel that ends at once, with an error.
 //!
 //! Subject: loader/src core/boot/src
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     fs,

@@ -2,6 +2,7 @@
 //! version, is the default.
 //!
 //! Subject: loader/src core/boot/src assets/grub/grub.cfg
+//! Needs: root boot-assets payloads qemu
 
 use serde_json::json;
 

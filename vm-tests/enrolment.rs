@@ -2,6 +2,7 @@
 //! more.
 //!
 //! Subject: src/ops/enroll.rs src/execute/enroll.rs core/src/plan/enroll.rs core/src/efi/database.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{fs, path::PathBuf};
 

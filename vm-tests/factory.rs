@@ -1,6 +1,7 @@
 //! A disk image that `installer image` has made boots as it is, in the format it is in.
 //!
 //! Subject: src/media src/ops/image.rs core/src/media/format.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     ffi::OsStr,

@@ -2,6 +2,7 @@
 //! under BIOS. `imager` is the installer under another name.
 //!
 //! Subject: core/src/media/profile src/commands/imager.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     os::unix::fs::symlink,

@@ -2,6 +2,7 @@
 //! OS in memory; the job it runs is one of the scripts in `guest/`. What the job has installed is booted afterwards.
 //!
 //! Subject: src/device src/ops/install.rs vm-tests/guest/empty-disk.sh
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     ffi::OsStr,

@@ -1,6 +1,7 @@
 //! An image file that the installer has written boots, whatever the firmware and the size of the sectors.
 //!
 //! Subject: core/src/disk/gpt.rs src/ops/install.rs assets/grub/grub.cfg loader/src
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     image::Image,

@@ -2,6 +2,7 @@
 //! F4 offers the other slot, all other keys nothing. Slipway's own loader: any key offers both.
 //!
 //! Subject: assets/grub/grub.cfg loader/src
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     console::Console,

@@ -2,6 +2,7 @@
 //! end of the disk.
 //!
 //! Subject: core/src/disk/gpt.rs assets/grub/grub.cfg
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     image::{GIB, Image},

@@ -1,6 +1,7 @@
 //! Live media start machines: an ISO as a CD and as a USB stick, and a boot from the network. What they carry is there.
 //!
 //! Subject: assets/grub/iso.cfg src/media core/boot/src/live.rs loader/src/live.rs hack/reference-os/live
+//! Needs: root boot-assets payloads qemu container-image
 
 use std::{
     ffi::OsStr,

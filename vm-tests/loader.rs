@@ -1,6 +1,7 @@
 //! Under UEFI Slipway's own loader boots what `installer status` says boots next. Both follow the rule of the model.
 //!
 //! Subject: loader/src core/boot/src
+//! Needs: root boot-assets payloads qemu
 
 use std::time::Instant;
 

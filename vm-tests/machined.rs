@@ -4,6 +4,7 @@
 //! confirmed. `guest/machined.sh` is the launcher.
 //!
 //! Subject: Containerfile src/commands/defaults.rs vm-tests/guest
+//! Needs: root boot-assets payloads qemu container-image
 
 use std::{fs, path::Path};
 

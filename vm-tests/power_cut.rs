@@ -3,6 +3,7 @@
 //! confirmation of the new system, and the disks that a cut could have left are booted.
 //!
 //! Subject: core/src/plan/upgrade.rs core/src/plan/confirm.rs core/boot/src/run.rs assets/grub/grub.cfg src/execute
+//! Needs: root boot-assets payloads qemu
 
 use std::{collections::BTreeSet, time::Instant};
 

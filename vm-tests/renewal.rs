@@ -2,6 +2,7 @@
 //! meanwhile.
 //!
 //! Subject: core/src/plan/renewal.rs core/src/plan/update_bootloader.rs core/src/disk/fat src/execute/bootloader.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{fs, path::Path, time::Instant};
 

@@ -2,6 +2,7 @@
 //! keys from Linux, in setup mode.
 //!
 //! Subject: src/ops/keys.rs core/src/efi/auth.rs core/src/efi/signature.rs core/src/efi/signed_data.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     ffi::OsStr,

@@ -3,6 +3,7 @@
 //! what there is now.
 //!
 //! Subject: loader/src core/boot/src core/src/efi/pe.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::fs;
 

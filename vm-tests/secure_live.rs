@@ -3,6 +3,7 @@
 //!
 //! Subject: loader/src/enroll.rs loader/src/live.rs core/boot/src/enroll.rs core/boot/src/option_rom.rs
 //! Subject: src/ops/secure_medium.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     fs,

@@ -2,6 +2,7 @@
 //! kernel images. Keys, programs and disk are made by the installer alone.
 //!
 //! Subject: loader/src core/boot/src
+//! Needs: root boot-assets payloads qemu
 
 use std::{ffi::OsStr, fs, path::Path};
 

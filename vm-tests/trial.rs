@@ -2,6 +2,7 @@
 //! happened.
 //!
 //! Subject: loader/src core/boot/src assets/grub/grub.cfg src/ops/guard.rs hack/reference-os
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     boot_rule::refusal,

@@ -3,6 +3,7 @@
 //! comes up, or the machine says which disks collide and stays.
 //!
 //! Subject: src/ops/clones.rs hack/reference-os/initramfs-init
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     console::Console,

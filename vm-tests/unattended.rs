@@ -2,6 +2,7 @@
 //! and stays first in the firmware's boot order; what comes up afterwards is the disk, by itself.
 //!
 //! Subject: src/ops/unattended.rs core/src/plan/unattended.rs core/src/config/unattended.rs core/src/config/selector.rs
+//! Needs: root boot-assets payloads qemu container-image
 
 use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
 

@@ -2,6 +2,7 @@
 //! them out of it; Slipway's loader starts it.
 //!
 //! Subject: assets/grub/grub.cfg core/src/efi/uki.rs
+//! Needs: root boot-assets payloads qemu
 
 use std::{
     fs,

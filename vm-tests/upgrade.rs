@@ -2,6 +2,7 @@
 //! and confirms it. The medium stays in.
 //!
 //! Subject: src/ops/upgrade.rs core/src/plan/upgrade.rs core/boot/src/run.rs assets/grub/grub.cfg
+//! Needs: root boot-assets payloads qemu
 
 use crate::{
     image::Image,
