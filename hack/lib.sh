@@ -355,6 +355,10 @@ node_programs() {
     done
 }
 
+# What hack/check takes.
+# shellcheck disable=SC2034 # for who sources this
+check_packages=(shellcheck:shellcheck grub-script-check:grub-common python3:python3 git:git)
+
 # etcd's client is made from etcd's own messages when it is compiled.
 # shellcheck disable=SC2034 # for who sources this
 fleet_packages=(protoc:protobuf-compiler /usr/include/google/protobuf/descriptor.proto:libprotobuf-dev)
