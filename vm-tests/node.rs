@@ -79,7 +79,7 @@ until status=$(slipwayctl status) && grep -q '^doing *nothing' <<<"$status"; do
     step=$(sed -nE 's/^(step|back|blocked) *//p' <<<"$status" | tr '\n' ' ')
     [ "$step" = "$last" ] || says "to $step"
     last=$step
-    sleep 2
+    sleep 10
 done
 ended=$(sed -n 's/^before *//p' <<<"$status" | head -n 1)
 [ -z "$ended" ] || says "ended: $ended"

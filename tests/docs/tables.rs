@@ -160,8 +160,6 @@ pub const NOT_RUN: &[NotRun] = &[
 
 /// Flags of other programs that the documents name, and whose they are.
 pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
-    ("--allow-outage", "slipwayctl"),
-    ("--discard", "slipwayctl"),
     ("--bench", "cargo"),
     ("--now", "systemctl"),
     ("--what", "systemd-inhibit"),
@@ -171,7 +169,6 @@ pub const FOREIGN_FLAGS: &[(&str, &str)] = &[
     ("--flushbufs", "blockdev"),
     ("--json", "hack/bench"),
     ("--all", "skopeo"),
-    ("--check", "hack/stories"),
     ("--claims", "hack/stories"),
     ("--features", "cargo"),
     ("--for", "hack/campaign"),
