@@ -6,16 +6,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use slipway::{
-    ops::{
-        Change, SourceRequest, TrustRequest,
-        activate::Activate,
-        confirm::Confirm,
-        repair::Repair,
-        rollback::Rollback,
-        upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
-    },
-    payload::registry::Options,
+use slipway::ops::{
+    Change,
+    activate::Activate,
+    confirm::Confirm,
+    repair::Repair,
+    rollback::Rollback,
+    upgrade::{self, Afterwards, Upgrade},
 };
 use slipway_core::{
     boot::{
@@ -25,8 +22,7 @@ use slipway_core::{
         slot::{PerSlot, Slot, SlotState},
     },
     disk::layout::Part,
-    kernel::arch::Arch,
-    payload::{facts::PayloadFacts, manifest::KernelArgs},
+    payload::facts::PayloadFacts,
     plan::{self, Plan, Refusals, RunsFrom, SlotFacts, Step, SystemFacts},
     units::SectorSize,
 };
@@ -270,30 +266,11 @@ impl Verb {
     }
 }
 
-/// Any payload may follow any other: the versions are not what is checked here.
 fn upgrade_request(verb: Verb, runs_from: RunsFrom) -> Option<upgrade::Request> {
     let afterwards = match verb {
         Verb::Upgrade { preserve, .. } => Afterwards::Activated { preserve, blank_ephemeral: false },
         Verb::Stage { .. } => Afterwards::Staged,
         Verb::Activate { .. } | Verb::Confirm | Verb::Rollback | Verb::Repair => return None,
     };
-    Some(upgrade::Request {
-        runs_from,
-        source: SourceRequest {
-            source: None,
-            strict: false,
-            registry: Options::default(),
-            trust: TrustRequest::default(),
-        },
-        afterwards,
-        kernel_args: UpgradeArgs::Given(KernelArgs::default()),
-        meta: vec![],
-        retry_bad: true,
-        allow_any_version: true,
-        allow_older: false,
-        arch: Arch::Amd64,
-        limit_rate: None,
-        keep_bootloader: true,
-        efi_loader: None,
-    })
+    Some(system::upgrade_request(runs_from, afterwards))
 }

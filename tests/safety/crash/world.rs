@@ -8,7 +8,7 @@ use slipway::{
     error::Failure,
     execute::{self, Sources},
     ops::{
-        Change, InstalledDisk, KernelArgsRequest, SourceRequest, TrustRequest,
+        Change, InstalledDisk, KernelArgsRequest,
         activate::Activate,
         bootloader::{Menu, Update},
         confirm::Confirm,
@@ -19,7 +19,7 @@ use slipway::{
         upgrade::{self, Afterwards, Upgrade, UpgradeArgs},
         wipe::Wipe,
     },
-    payload::{ChecksumPolicy, image::Inspection, registry::Options},
+    payload::{ChecksumPolicy, image::Inspection},
     probe,
     transfer::{PayloadFiles, Take},
 };
@@ -46,7 +46,10 @@ use slipway_core::{
     report::{FailureKind, Observer},
     units::MIB,
 };
-use slipway_test_support::fixtures::{self, DISK_BYTES, Silent};
+use slipway_test_support::{
+    fixtures::{self, DISK_BYTES, Silent},
+    system,
+};
 use tempfile::TempDir;
 
 use super::{
@@ -373,24 +376,13 @@ impl Verb {
             Verb::UpgradeOffline { .. } => (RunsFrom::Offline, true, true, false, false),
             _ => return None,
         };
+        let afterwards =
+            if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged };
         Some(upgrade::Request {
-            runs_from,
-            source: SourceRequest {
-                source: None,
-                strict: false,
-                registry: Options::default(),
-                trust: TrustRequest::default(),
-            },
-            afterwards: if activate { Afterwards::Activated { preserve, blank_ephemeral } } else { Afterwards::Staged },
             kernel_args: UpgradeArgs::Kept(KernelArgsRequest::default()),
             meta: if activate { vec![(0x0b, b"said".to_vec())] } else { vec![] },
             retry_bad,
-            allow_any_version: true,
-            allow_older: false,
-            arch: Arch::Amd64,
-            limit_rate: None,
-            keep_bootloader: true,
-            efi_loader: None,
+            ..system::upgrade_request(runs_from, afterwards)
         })
     }
 }

@@ -5,7 +5,13 @@ pub mod states;
 
 use std::collections::BTreeMap;
 
-use slipway::payload;
+use slipway::{
+    ops::{
+        SourceRequest, TrustRequest,
+        upgrade::{Afterwards, Request, UpgradeArgs},
+    },
+    payload::{self, registry::Options},
+};
 use slipway_core::payload::facts::PayloadFacts;
 use slipway_core::{
     boot::{
@@ -37,6 +43,30 @@ const CMDLINE: &str = "quiet";
 /// The request of this moment.
 pub fn base(now: u64) -> RequestBase {
     RequestBase { disk: "/dev/sda".to_owned(), now, asked: Asked::default() }
+}
+
+/// What asks for an upgrade, with the payload's own arguments alone. The versions are not what is tested: any may follow any
+/// other.
+pub fn upgrade_request(runs_from: RunsFrom, afterwards: Afterwards) -> Request {
+    Request {
+        runs_from,
+        source: SourceRequest {
+            source: None,
+            strict: false,
+            registry: Options::default(),
+            trust: TrustRequest::default(),
+        },
+        afterwards,
+        kernel_args: UpgradeArgs::Given(KernelArgs::default()),
+        meta: vec![],
+        retry_bad: true,
+        allow_any_version: true,
+        allow_older: false,
+        arch: Arch::Amd64,
+        limit_rate: None,
+        keep_bootloader: true,
+        efi_loader: None,
+    }
 }
 
 /// An upgrade with nothing special about it.
