@@ -357,7 +357,7 @@ node_programs() {
 
 # What hack/check takes.
 # shellcheck disable=SC2034 # for who sources this
-check_packages=(shellcheck:shellcheck grub-script-check:grub-common python3:python3 git:git)
+check_packages=(shellcheck:shellcheck grub-script-check:grub-common)
 
 # etcd's client is made from etcd's own messages when it is compiled.
 # shellcheck disable=SC2034 # for who sources this
