@@ -64,9 +64,14 @@ need() {
     mkdir -p "$cache"
     exec 9>"$cache/packages.lock"
     flock 9
-    mapfile -t missing < <(lacking "$@")
-    [[ ${#missing[@]} -eq 0 ]] || install_packages "${missing[@]}" 9>&-
+    # To install one package may take away another that was there, of a version that does not go with it.
+    for _ in 1 2; do
+        mapfile -t missing < <(lacking "$@")
+        [[ ${#missing[@]} -eq 0 ]] || install_packages "${missing[@]}" 9>&-
+    done
     exec 9>&-
+    mapfile -t missing < <(lacking "$@")
+    [[ ${#missing[@]} -eq 0 ]] || die "apt-get has installed them, and their commands are missing: ${missing[*]}"
 }
 
 install_packages() {
