@@ -239,6 +239,29 @@ impl Image {
         run("mcopy", ["-i", &volume, file, &format!("::/{dir}/{name}")]);
     }
 
+    /// Have the root directory of a slot never end: its chain is a loop, and no entry says that none follows. A firmware that
+    /// looks for what is not there looks for ever.
+    pub fn endless_root(&self, slot: char) {
+        let at = self.place(boot_partition(slot)).0;
+        let mut boot = [0; 512];
+        self.open().read_exact_at(&mut boot, at).expect("the slot can be read");
+        let short = |n: usize| u64::from(u16::from_le_bytes([boot[n], boot[n + 1]]));
+        let long = |n: usize| u32::from_le_bytes([boot[n], boot[n + 1], boot[n + 2], boot[n + 3]]);
+        let (sector, reserved, copies, each, root) = (short(11), short(14), u64::from(boot[16]), long(36), long(44));
+        let fat = |n: u64| at + (reserved + n * u64::from(each)) * sector;
+        for n in 0..copies {
+            self.write(fat(n) + u64::from(root) * 4, &root.to_le_bytes());
+        }
+        let mut entries = vec![0; (u64::from(boot[13]) * sector) as usize];
+        let data = fat(copies) + u64::from(root - 2) * entries.len() as u64;
+        self.open().read_exact_at(&mut entries, data).expect("the slot can be read");
+        for entry in entries.chunks_exact_mut(32).filter(|entry| entry[0] == 0) {
+            // Deleted.
+            entry[0] = 0xe5;
+        }
+        self.write(data, &entries);
+    }
+
     /// Remove a file of a slot.
     pub fn remove_file(&self, slot: char, name: &str) {
         self.remove(boot_partition(slot), name);

@@ -60,6 +60,26 @@ fn the_loader_passes_over_a_damaged_trial_in_the_same_run() {
     assert_try_is_spent(&image, &armed, &console.switch_off());
 }
 
+/// The root directory of the default never ends, and the firmware hangs while the loader looks for a file that is not there. First
+/// start: its watchdog resets the machine. Second: the loader takes slot A, which is good, and says why; so does `status`. Slot B
+/// stays the default.
+#[test]
+#[ignore = "campaign"]
+fn a_default_that_hangs_the_firmware_gives_way() {
+    let image = Image::confirmed();
+    image.endless_root('B');
+    let mut console =
+        Machine::new(Firmware::Uefi).drive(&Drive::new(image.path()).boot_index(1).kept()).may_reset().start();
+    console.wait_for("slipway: slot B try=0: booting");
+    console.wait_for("slipway: the last start of slot B did not get through: booting slot A");
+    console.expect_os(VERSION, 'A', 0);
+    console.switch_off();
+    let lines = image.boot_env_lines(BOOT_ENVS[0]);
+    assert!(lines.contains(&"refused=B:hung".to_owned()) && lines.contains(&"default=B".to_owned()), "{lines:?}");
+    let status = String::from_utf8(image.installer("status", &[]).stdout).expect("it is text");
+    assert!(status.contains("it hung"), "{status}");
+}
+
 /// Both copies of `boot.env` are lost, and slot A, which its marker calls good, has half a kernel. Slot B boots, as
 /// `status` has said, and the loader writes nothing into the lost copies.
 #[test]

@@ -15,6 +15,8 @@ use crate::{
     console::{self, say},
     disk::{Disk, ESP},
     env::Copies,
+    image::Image,
+    initrd::Offer,
     kernel,
     slot::{Files, Refusal},
     uki, variable,
@@ -42,28 +44,45 @@ impl Firmware {
         Ok(Firmware { disk, copies, has_run: false })
     }
 
-    fn attempt(&mut self, start: Start) -> Refusal {
+    fn read(&mut self, start: Start) -> Result<Loaded, Refusal> {
         // Each slot has the whole time, and finds no words that are about another one.
         crate::watch();
         variable::forget();
         let Some(mut files) = Files::open(&self.disk, start.slot) else {
-            return Refusal::digest("it has no file system");
+            return Err(Refusal::digest("it has no file system"));
         };
-        let sums = match files.digests(start.check) {
-            Ok(sums) => sums,
-            Err(refusal) => return refusal,
-        };
+        let sums = files.digests(start.check)?;
+        let slot = start.slot;
         if files.has(UKI) {
-            return uki::start(&mut files, sums.as_ref(), start, self.disk.whole());
+            let image = uki::load(&mut files, sums.as_ref(), start, self.disk.whole())?;
+            return Ok(Loaded { slot, image, _offer: None });
         }
         if variable::secure_boot() {
-            return Refusal::load("Secure Boot is on, and the slot has no unified kernel image");
+            return Err(Refusal::load("Secure Boot is on, and the slot has no unified kernel image"));
         }
-        kernel::start(&mut files, sums.as_ref(), start)
+        let (image, offer) = kernel::load(&mut files, sums.as_ref(), start)?;
+        Ok(Loaded { slot, image, _offer: Some(offer) })
+    }
+
+    fn refused(&mut self, slot: Slot, refusal: Refusal) -> Fault {
+        let Refusal { fault, why, has_run } = refusal;
+        say(&alloc::format!("slot {slot} does not start: {why}"));
+        self.has_run |= has_run;
+        fault
     }
 }
 
+/// A slot in memory.
+pub struct Loaded {
+    slot: Slot,
+    image: Image,
+    /// Lasts until the kernel has come back.
+    _offer: Option<Offer>,
+}
+
 impl Machine for Firmware {
+    type Loaded = Loaded;
+
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>> {
         self.copies.read(copy)
     }
@@ -76,13 +95,16 @@ impl Machine for Firmware {
         Files::open(&self.disk, slot)?.marker()
     }
 
-    fn start(&mut self, start: Start) -> Fault {
+    fn load(&mut self, start: Start) -> Result<Loaded, Fault> {
         let Start { slot, trial, .. } = start;
         say(&alloc::format!("slot {slot} try={}: booting", u8::from(trial)));
-        let Refusal { fault, why, has_run } = self.attempt(start);
-        say(&alloc::format!("slot {slot} does not start: {why}"));
-        self.has_run |= has_run;
-        fault
+        self.read(start).map_err(|refusal| self.refused(slot, refusal))
+    }
+
+    fn start(&mut self, loaded: Loaded) -> Fault {
+        let Loaded { slot, image, _offer } = loaded;
+        let refusal = image.start();
+        self.refused(slot, refusal)
     }
 
     fn reset_if_run(&mut self) {

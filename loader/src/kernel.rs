@@ -10,15 +10,8 @@ use crate::{
 };
 use slipway_boot::{digest::Sums, run::Start};
 
-/// Starts it. Comes back only if it does not start.
-pub fn start(files: &mut Files, sums: Option<&Sums>, start: Start) -> Refusal {
-    match prepare(files, sums, start) {
-        Ok((image, _offer)) => image.start(),
-        Err(refusal) => refusal,
-    }
-}
-
-fn prepare(files: &mut Files, sums: Option<&Sums>, start: Start) -> Result<(Image, Offer), Refusal> {
+/// Loads it.
+pub fn load(files: &mut Files, sums: Option<&Sums>, start: Start) -> Result<(Image, Offer), Refusal> {
     let cfg = files.cfg(sums)?;
     let line = cfg.command_line(start.slot, start.trial).ok_or_else(|| Refusal::load("slot.cfg: odd arguments"))?;
     let initramfs = files.large(&cfg.initrd, sums)?;

@@ -9,19 +9,14 @@ use crate::{
 use slipway_boot::{digest::Sums, run::Start, slot_cfg::UKI};
 use uefi::Handle;
 
-/// Starts it. Comes back only if it does not start.
-pub fn start(files: &mut Files, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Refusal {
-    let prepared = files.large(UKI, sums).and_then(|bytes| {
-        // A program that somebody has signed for another purpose is no system.
-        if !image::is_unified(&bytes) {
-            return Err(Refusal::load("uki.efi is no unified kernel image"));
-        }
-        let image = Image::load(&bytes, files.partition, UKI)?;
-        variable::tell(start, disk)?;
-        Ok(image)
-    });
-    match prepared {
-        Ok(image) => image.start(),
-        Err(refusal) => refusal,
+/// Loads it, and tells its system what it has to know.
+pub fn load(files: &mut Files, sums: Option<&Sums>, start: Start, disk: Option<Handle>) -> Result<Image, Refusal> {
+    let bytes = files.large(UKI, sums)?;
+    // A program that somebody has signed for another purpose is no system.
+    if !image::is_unified(&bytes) {
+        return Err(Refusal::load("uki.efi is no unified kernel image"));
     }
+    let image = Image::load(&bytes, files.partition, UKI)?;
+    variable::tell(start, disk)?;
+    Ok(image)
 }

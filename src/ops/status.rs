@@ -167,6 +167,9 @@ const fn found(fault: Fault) -> &'static str {
     match fault {
         Fault::Digest => "a file of it did not match its digest",
         Fault::Load => "its kernel or initramfs did not load",
+        Fault::Hung => {
+            "the machine was started anew while it was loaded: it hung, or took longer than the watchdog waits"
+        }
     }
 }
 

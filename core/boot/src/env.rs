@@ -17,8 +17,11 @@ pub const MARKER: &str = "slot.env";
 const MAX_SEQ: u64 = 999_999_999;
 // As many digests as fit into the sector beside everything else.
 const MAX_BAD: usize = 4;
+/// The key by which the UEFI loader notes, in the copy that does not count, which slot it is about to open. Nothing but the loader
+/// goes by it, and whatever writes the boot state anew leaves it out.
+pub const OPENING: &str = "opening";
 /// What this version knows.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "seq",
     "default",
     "once",
@@ -35,6 +38,7 @@ const KEYS: [&str; 16] = [
     "rebuilt",
     "history",
     "refused",
+    OPENING,
 ];
 
 /// One copy of the boot state. Times are seconds since 1970 UTC.

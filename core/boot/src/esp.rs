@@ -28,11 +28,13 @@ pub fn copies(read: &mut Read) -> [Option<u64>; 2] {
         if directory.attr & ATTR_DIRECTORY == 0 {
             return None;
         }
-        Some(COPIES.map(|name| {
+        let [first, second] = COPIES.map(|name| {
             let file = volume.search(read, directory.cluster, name)?;
             let whole = file.attr & ATTR_DIRECTORY == 0 && file.bytes as usize == SECTOR_BLOCK_BYTES;
             volume.offset(file.cluster).filter(|_| whole)
-        }))
+        });
+        // One sector is no second copy of itself.
+        Some([first, second.filter(|_| first != second)])
     };
     found().unwrap_or_default()
 }
@@ -54,7 +56,7 @@ struct Entry {
 impl Volume {
     fn open(read: &mut Read) -> Option<Self> {
         let mut b = [0; 512];
-        if !read(0, &mut b) || b[510..] != [0x55, 0xaa] || &b[82..90] != b"FAT32   " {
+        if !read(0, &mut b) || b[510..] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
             return None;
         }
         let sector = u64::from(u16::from_le_bytes([b[11], b[12]]));

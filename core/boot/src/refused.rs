@@ -23,6 +23,8 @@ pub enum Fault {
     Digest,
     /// The digests match, or are not checked, but the kernel or the initramfs does not load.
     Load,
+    /// It did not get through: the machine was started anew while its files were read or loaded.
+    Hung,
 }
 
 impl Refused {
@@ -32,6 +34,7 @@ impl Refused {
         let fault = match fault {
             "digest" => Fault::Digest,
             "load" => Fault::Load,
+            "hung" => Fault::Hung,
             _ => return None,
         };
         Some(Refused { slot: slot.parse().ok()?, fault })
@@ -43,6 +46,7 @@ impl fmt::Display for Refused {
         let fault = match self.fault {
             Fault::Digest => "digest",
             Fault::Load => "load",
+            Fault::Hung => "hung",
         };
         write!(f, "{}:{fault}", self.slot)
     }

@@ -9,11 +9,15 @@
 //!    started and came back leaves things behind: variables, measurements in the TPM, memory. A trial can leave them to a
 //!    reset, because its try is spent. A default cannot: it would come back at every boot, and the other slot never start.
 //! 3. Why it did not start is noted, where no boot depends on the sector that this note could destroy.
+//! 4. A default that hangs the firmware is reset by the watchdog, and would be opened again and again. So before a default is
+//!    opened, if there is another slot to go to, its name is noted in the copy that does not count, and taken away once all of it
+//!    is in memory. Who finds the note starts the other slot. That one takes the note away, so the default has its chance at the
+//!    next boot: one slow or interrupted start gives up nothing.
 
 use crate::prelude::*;
 
 use crate::{
-    env::{BootEnv, Fault, Marker, Refused},
+    env::{BootEnv, Fault, Marker, OPENING, Refused},
     env_block::EnvBlock,
     rule::Order,
     slot::{PerSlot, Slot, SlotState},
@@ -32,6 +36,8 @@ pub struct Start {
 
 /// The machine that boots.
 pub trait Machine {
+    /// A slot of which all that starts is in memory.
+    type Loaded;
     /// The content of a copy of the boot state ([`crate::env::PATHS`]), from the medium; `None` if it cannot be read.
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>>;
     /// Writes one sector over a copy, and flushes it. False if the device does not say that it has: what is read back then may
@@ -39,8 +45,10 @@ pub trait Machine {
     fn write_copy(&mut self, copy: usize, sector: &[u8]) -> bool;
     /// The content of a slot's marker.
     fn read_marker(&mut self, slot: Slot) -> Option<Vec<u8>>;
-    /// Starts a slot. Comes back only if it does not start, or does not go on.
-    fn start(&mut self, start: Start) -> Fault;
+    /// Reads a slot, and loads it. May never come back: the slot's volume is read by the firmware.
+    fn load(&mut self, start: Start) -> Result<Self::Loaded, Fault>;
+    /// Starts what was loaded. Comes back only if it does not go on.
+    fn start(&mut self, loaded: Self::Loaded) -> Fault;
     /// Starts the machine anew if a slot has run. Comes back if none has.
     fn reset_if_run(&mut self);
     /// A line for whoever looks.
@@ -65,7 +73,7 @@ pub fn run(machine: &mut impl Machine) {
         // What is not flushed may be as it was at the next boot, and then count. A copy on a dead sector cannot be read.
         let flushed = [0, 1].into_iter().all(|copy| written[copy] || state.envs[copy].is_none());
         if flushed && state.env().is_some_and(recorded) {
-            let fault = machine.start(Start { slot: trial, trial: true, check: spent.check });
+            let fault = start(machine, Start { slot: trial, trial: true, check: spent.check }, |_| ());
             state.refuse(machine, Refused { slot: trial, fault });
             machine.say(&format!("trial of slot {trial} failed, booting the default"));
             machine.reset_if_run();
@@ -83,11 +91,18 @@ pub fn run(machine: &mut impl Machine) {
     );
     // Without a boot state nothing says that a slot need not verify.
     let check = state.env().is_none_or(|env| env.check);
+    let order = after_a_hang(machine, &mut state, order);
     for slot in order.slots() {
         if slot != order.first {
             machine.say(&format!("falling back to slot {slot}"));
         }
-        let fault = machine.start(Start { slot, trial: false, check });
+        let noted = order.second.and_then(|_| state.note(machine, slot));
+        let through = |machine: &mut _| {
+            if let Some((copy, block)) = noted {
+                write_opening(machine, copy, block, "");
+            }
+        };
+        let fault = start(machine, Start { slot, trial: false, check }, through);
         // A default may be passed over at every boot: only the first refusal is noted.
         if state.env().is_some_and(|env| env.refused.is_none()) {
             state.refuse(machine, Refused { slot, fault });
@@ -95,6 +110,41 @@ pub fn run(machine: &mut impl Machine) {
         }
     }
     machine.say("no slot can be booted");
+}
+
+/// Loads a slot and starts it. `through` is called between the two.
+fn start<M: Machine>(machine: &mut M, start: Start, through: impl FnOnce(&mut M)) -> Fault {
+    match machine.load(start) {
+        Ok(loaded) => {
+            through(machine);
+            machine.start(loaded)
+        }
+        Err(fault) => fault,
+    }
+}
+
+/// The slots in another order, if the first one did not get through its last start.
+fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> Order {
+    match order.second {
+        Some(second) if state.opening() == Some(order.first) => {
+            let hung = order.first;
+            machine.say(&format!("the last start of slot {hung} did not get through: booting slot {second}"));
+            if state.env().is_some_and(|env| env.refused.is_none()) {
+                state.refuse(machine, Refused { slot: hung, fault: Fault::Hung });
+                *state = State::read(machine);
+            }
+            Order { first: second, second: Some(hung) }
+        }
+        _ => order,
+    }
+}
+
+/// Writes over one copy what it says already, with this note. What becomes of it is no matter: the other copy counts.
+fn write_opening(machine: &mut impl Machine, copy: usize, mut block: EnvBlock, slot: &str) {
+    block.set(OPENING, slot);
+    if let Some(sector) = block.render_sector() {
+        machine.write_copy(copy, sector.as_bytes());
+    }
 }
 
 /// A slot by somebody's choice. It boots as what it is, not as a trial, and nothing is written: the boot after it is the one that
@@ -107,7 +157,7 @@ fn by_hand(machine: &mut impl Machine, state: &State) {
     };
     let offered: Vec<_> = Slot::BOTH.into_iter().filter_map(word).collect();
     if let Some(slot) = machine.choose(&offered).filter(|slot| offered.iter().any(|(known, _)| known == slot)) {
-        machine.start(Start { slot, trial: false, check: state.env().is_none_or(|env| env.check) });
+        start(machine, Start { slot, trial: false, check: state.env().is_none_or(|env| env.check) }, |_| ());
         machine.reset_if_run();
     }
 }
@@ -151,10 +201,26 @@ impl State {
         // Without room for it nothing is written, and what is read next says so.
         let Some(sector) = block.render_sector() else { return written };
         for (copy, written) in written.iter_mut().enumerate() {
-            // Only over what is a copy: a damaged directory may lead anywhere.
-            *written = self.blocks[copy].is_some() && machine.write_copy(copy, sector.as_bytes());
+            // Only over what is a copy: a damaged directory may lead anywhere, also into the block of another boot loader.
+            *written = self.envs[copy].is_some() && machine.write_copy(copy, sector.as_bytes());
         }
         written
+    }
+
+    /// The slot that was being opened when the last start ended.
+    fn opening(&self) -> Option<Slot> {
+        let counts = BootEnv::which(&self.envs)?;
+        self.blocks[1 - counts].as_ref()?.get(OPENING)?.parse().ok()
+    }
+
+    /// Notes that a slot is about to be opened. Only in the copy that does not count, and only if the other one is whole. What to
+    /// write over it again.
+    fn note(&self, machine: &mut impl Machine, slot: Slot) -> Option<(usize, EnvBlock)> {
+        let [Some(_), Some(_)] = &self.envs else { return None };
+        let copy = 1 - BootEnv::which(&self.envs)?;
+        let block = self.blocks[copy].clone()?;
+        write_opening(machine, copy, block.clone(), &slot.to_string());
+        Some((copy, block))
     }
 
     /// Notes why a slot did not start. Only where both copies say the same, so that a sector which this write destroys is no

@@ -140,7 +140,7 @@ fn trial_over(env: &BootEnv, running: Running) -> Option<(Slot, Ending)> {
     let slot = tried.or(emptied).filter(|slot| running.slot() != Some(*slot))?;
     let how = match env.fault(slot) {
         Some(Fault::Digest) => Ending::Refused,
-        Some(Fault::Load) => Ending::NotLoaded,
+        Some(Fault::Load | Fault::Hung) => Ending::NotLoaded,
         None => Ending::NotConfirmed,
     };
     Some((slot, how))
@@ -340,6 +340,8 @@ pub struct History {
     stride: u64,
     /// By number.
     entries: Vec<Entry>,
+    /// Whether its sectors may be written.
+    is_kept: bool,
 }
 
 impl History {
@@ -354,7 +356,18 @@ impl History {
         let mut entries: Vec<_> =
             records.filter_map(|(record, at)| Entry::parse(record).filter(|entry| place(entry.n) == at)).collect();
         entries.sort_by_key(|entry| entry.n);
-        Some(History { at, stride: stride as u64, entries })
+        Some(History { at, stride: stride as u64, entries, is_kept: true })
+    }
+
+    /// The same where nothing proves that its sectors belong to no other file: no entry is added to it.
+    #[must_use]
+    pub fn unproven(self) -> Self {
+        History { is_kept: false, ..self }
+    }
+
+    /// Whether changes are recorded in it.
+    pub const fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// All entries, the oldest first, also those that did not take effect.
@@ -388,9 +401,9 @@ impl History {
         env.and_then(|env| env.history).unwrap_or(0).max(written)
     }
 
-    /// The number of the next entry. `None` after a billion.
+    /// The number of the next entry. `None` after a billion, and where none is added.
     pub fn next(&self, env: Option<&BootEnv>) -> Option<u32> {
-        Some(self.newest(env) + 1).filter(|n| *n <= MAX_NUMBER)
+        Some(self.newest(env) + 1).filter(|n| *n <= MAX_NUMBER && self.is_kept)
     }
 
     /// Byte offset on the disk of the record with this number, and what is there now.

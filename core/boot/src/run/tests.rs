@@ -37,6 +37,8 @@ struct Medium {
     older: [Option<Vec<u8>>; 2],
     markers: PerSlot<Option<Marker>>,
     verifies: PerSlot<bool>,
+    /// Slots that hang the firmware while they are read, until the watchdog resets it.
+    hangs: PerSlot<bool>,
     /// Slots that verify, run, and come back.
     comes_back: PerSlot<bool>,
     /// Since the machine was started anew.
@@ -47,6 +49,8 @@ struct Medium {
     /// The power fails in front of this write.
     cut_at: Option<usize>,
     written: usize,
+    /// To each copy.
+    writes_to: [usize; 2],
     started: Vec<Start>,
     /// Somebody is there, and chooses this.
     hand: Option<Slot>,
@@ -60,6 +64,9 @@ struct Over;
 /// The machine starts anew.
 struct Reset;
 
+/// The firmware hangs, and the watchdog resets the machine.
+struct Hung;
+
 impl Medium {
     fn new(copies: [&BootEnv; 2], verifies: PerSlot<bool>) -> Self {
         Medium {
@@ -67,12 +74,14 @@ impl Medium {
             older: [None, None],
             markers: PerSlot::default(),
             verifies,
+            hangs: PerSlot::default(),
             comes_back: PerSlot::default(),
             ran: vec![],
             resets: 0,
             writes: vec![],
             cut_at: None,
             written: 0,
+            writes_to: [0, 0],
             started: vec![],
             hand: None,
             offered: vec![],
@@ -80,7 +89,7 @@ impl Medium {
         }
     }
 
-    /// One boot, up to a system that runs.
+    /// One boot, up to a system that runs. None if nothing boots, or the firmware hangs.
     fn boot(&mut self) -> Option<Start> {
         let before = self.started.len();
         self.copies = self.kept();
@@ -95,6 +104,7 @@ impl Medium {
                 self.hand = None;
                 self.boot()
             }
+            Err(over) if over.is::<Hung>() => None,
             Err(over) => {
                 if !over.is::<Over>() {
                     std::panic::resume_unwind(over);
@@ -125,6 +135,8 @@ fn parsed(copies: &[Option<Vec<u8>>; 2]) -> [Option<BootEnv>; 2] {
 }
 
 impl Machine for Medium {
+    type Loaded = Start;
+
     fn read_copy(&mut self, copy: usize) -> Option<Vec<u8>> {
         self.copies[copy].clone()
     }
@@ -136,6 +148,7 @@ impl Machine for Medium {
         }
         let how = self.writes.get(self.written).copied().unwrap_or(Write::Done);
         self.written += 1;
+        self.writes_to[copy] += 1;
         match how {
             Write::Unflushed(AtNextBoot::Lost) => self.older[copy] = self.kept()[copy].clone(),
             // A flush takes what was written before with it. That nothing was written, it does not say.
@@ -155,7 +168,7 @@ impl Machine for Medium {
         self.markers[slot].as_ref().map(|marker| marker.render().into_bytes())
     }
 
-    fn start(&mut self, start: Start) -> Fault {
+    fn load(&mut self, start: Start) -> Result<Start, Fault> {
         if start.trial {
             let kept = BootEnv::pick(&parsed(&self.kept())).cloned();
             let spent = kept.is_some_and(|env| env.once.is_none() && env.states[start.slot] == SlotState::Tried);
@@ -163,14 +176,18 @@ impl Machine for Medium {
         }
         assert!(!self.ran.iter().any(|ran| ran.trial), "{start:?} on a machine on which a trial has run");
         self.started.push(start);
-        match !start.check || self.verifies[start.slot] {
-            true if self.comes_back[start.slot] => {
-                self.ran.push(start);
-                Fault::Load
-            }
-            true => std::panic::resume_unwind(std::boxed::Box::new(Over)),
-            false => Fault::Digest,
+        if self.hangs[start.slot] {
+            std::panic::resume_unwind(std::boxed::Box::new(Hung));
         }
+        if !start.check || self.verifies[start.slot] { Ok(start) } else { Err(Fault::Digest) }
+    }
+
+    fn start(&mut self, start: Start) -> Fault {
+        if self.comes_back[start.slot] {
+            self.ran.push(start);
+            return Fault::Load;
+        }
+        std::panic::resume_unwind(std::boxed::Box::new(Over))
     }
 
     fn reset_if_run(&mut self) {
@@ -270,14 +287,80 @@ fn a_default_that_does_not_start_is_noted_once() {
     let good = BootEnv::installed(1).confirmed(Slot::B, &[], 2);
     let mut medium = Medium::new([&good, &good], per_slot(true, false));
     assert_eq!(medium.boot().unwrap().slot, Slot::A);
-    assert_eq!(medium.written, 2);
+    // Why slot B did not start, in both copies; and in the second one that B is opened, that A is, and that it got through.
+    assert_eq!(medium.writes_to, [1, 4]);
     assert_eq!(medium.envs()[0].as_ref().unwrap().refused.unwrap().to_string(), "B:digest");
     assert_eq!(medium.boot().unwrap().slot, Slot::A);
-    assert_eq!(medium.written, 2, "nothing is written at each boot");
-    // Copies that differ: the note could destroy the only one that counts.
+    assert_eq!(medium.writes_to, [1, 7], "the copy that counts is not written at each boot");
+    // Copies that differ: the note of a refusal could destroy the only one that counts.
     let mut medium = Medium::new([&good, &BootEnv::installed(1)], per_slot(true, false));
     assert_eq!(medium.boot().unwrap().slot, Slot::A);
+    assert_eq!(medium.writes_to, [0, 3]);
+}
+
+/// B is the default, A is good, too.
+fn both_good() -> BootEnv {
+    BootEnv::installed(1).confirmed(Slot::B, &[], 2)
+}
+
+#[test]
+fn a_default_that_hangs_gives_way_at_the_next_start_and_has_its_chance_after_that() {
+    let hung = Some(Refused { slot: Slot::B, fault: Fault::Hung });
+    for copies in
+        [[both_good(), both_good()], [both_good(), BootEnv::installed(1)], [BootEnv::installed(1), both_good()]]
+    {
+        let mut medium = Medium::new(copies.each_ref(), per_slot(true, true));
+        medium.hangs.b = true;
+        assert_eq!(medium.boot(), None);
+        assert_eq!(medium.boot().map(|start| (start.slot, start.trial)), Some((Slot::A, false)));
+        let told = medium.said.iter().any(|line| line.contains("the last start of slot B did not get through"));
+        assert!(told, "{:?}", medium.said);
+        // `status` says why, where both copies said the same.
+        let noted = medium.envs().map(|env| env.unwrap().refused);
+        assert_eq!(noted, if copies[0] == copies[1] { [hung; 2] } else { [None; 2] });
+        // It was slow, and no more than that.
+        medium.hangs.b = false;
+        assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::B));
+        assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::B));
+    }
+}
+
+#[test]
+fn a_slot_without_another_to_go_to_is_opened_without_a_note() {
+    let only = BootEnv::installed(1);
+    let mut medium = Medium::new([&only, &only], per_slot(true, true));
+    assert_eq!(medium.boot().unwrap().slot, Slot::A);
     assert_eq!(medium.written, 0);
+}
+
+#[test]
+fn a_copy_that_counts_alone_gets_no_note() {
+    let good = both_good();
+    for lost in [0, 1] {
+        let mut medium = Medium::new([&good, &good], per_slot(true, true));
+        medium.copies[lost] = Some(vec![0; 512]);
+        assert_eq!(medium.boot().unwrap().slot, Slot::B);
+        assert_eq!(medium.written, 0, "copy {lost} is lost");
+    }
+}
+
+/// A directory that is damaged leads a copy into another file, or to the environment block of another boot loader.
+#[test]
+fn what_is_no_copy_of_the_boot_state_is_never_written() {
+    let others = [
+        b"\x7fELF and all that follows in a program".repeat(20)[..512].to_vec(),
+        EnvBlock::new([("saved_entry", "debian")]).render_sector().unwrap().into_bytes(),
+    ];
+    for (copy, other) in [0, 1].into_iter().flat_map(|copy| others.iter().map(move |other| (copy, other))) {
+        for (env, verifies_b) in [(armed(), true), (armed(), false), (both_good(), true), (both_good(), false)] {
+            let mut medium = Medium::new([&env, &env], per_slot(true, verifies_b));
+            medium.copies[copy] = Some(other.clone());
+            for _ in 0..3 {
+                medium.boot();
+            }
+            assert_eq!(medium.copies[copy].as_ref(), Some(other), "{env:?}");
+        }
+    }
 }
 
 #[test]
@@ -374,15 +457,18 @@ fn media() -> impl Strategy<Value = Medium> {
     })
 }
 
-fn writes() -> impl Strategy<Value = Vec<Write>> {
-    let write = prop_oneof![
+fn write() -> impl Strategy<Value = Write> {
+    prop_oneof![
         2 => Just(Write::Done),
         1 => Just(Write::Lost),
         1 => (1..SECTOR_BLOCK_BYTES).prop_map(Write::Torn),
         1 => Just(Write::Dead),
         1 => prop::sample::select(vec![AtNextBoot::Lost, AtNextBoot::Kept]).prop_map(Write::Unflushed),
-    ];
-    prop::collection::vec(write, 0..6)
+    ]
+}
+
+fn writes() -> impl Strategy<Value = Vec<Write>> {
+    prop::collection::vec(write(), 0..6)
 }
 
 proptest! {
@@ -412,6 +498,27 @@ proptest! {
         }
         let trials = medium.started.iter().filter(|start| start.trial).count();
         prop_assert!(trials <= 1, "{trials} trials from {untried:?}");
+    }
+
+    /// One of two good slots hangs the firmware, a write is lost, torn or destroys its sector, the power fails: the other one comes
+    /// up, and nothing is lost of the boot state.
+    #[test]
+    fn a_slot_that_hangs_keeps_no_other_from_booting(
+        hangs_b in any::<bool>(), bad in (0..6_usize, write()), cut_at in prop::option::of(0..4_usize),
+    ) {
+        let good = both_good();
+        let mut medium = Medium::new([&good, &good], per_slot(true, true));
+        medium.hangs = per_slot(!hangs_b, hangs_b);
+        (medium.writes, medium.cut_at) = ([vec![Write::Done; bad.0], vec![bad.1]].concat(), cut_at);
+        let mut booted = Vec::new();
+        for _ in 0..10 {
+            booted.extend(medium.boot());
+            medium.cut_at = None;
+            prop_assert!(medium.envs().iter().flatten().any(|env| env.states == good.states && env.default == Slot::B));
+        }
+        let other = if hangs_b { Slot::A } else { Slot::B };
+        let copies = medium.envs().into_iter().flatten().count();
+        prop_assert!(booted.iter().any(|start| start.slot == other) || copies < 2, "{booted:?}");
     }
 
     /// The power fails during the first boot, or a write is lost or torn: the default, or another good slot, still boots
