@@ -3,6 +3,7 @@
 mod claim;
 mod grow;
 mod lock;
+mod one_writer;
 mod same;
 mod writer;
 
@@ -36,6 +37,7 @@ use super::{
 };
 use claim::{patiently, uses_of};
 use lock::lock;
+use one_writer::Claims;
 use slipway_core::disk::identity::{DiskIdentity, DiskKind, DiskUse};
 use slipway_core::plan::Known;
 use slipway_core::units::{Extent, SectorSize, round_down};
@@ -113,8 +115,10 @@ pub struct Disk {
     // Offset and length of direct I/O must be multiples of this, bytes.
     direct_align: u64,
     claim: Mutex<Option<File>>,
-    // Held open for their `O_EXCL` claims.
+    // Held open for their `O_EXCL` claims. The first keeps other writers of this disk away.
     parts: Mutex<Vec<File>>,
+    // The same of what the disk lies on.
+    _below: (Vec<File>, Option<Flock<File>>),
     access: Access,
     size: u64,
     // Of a block device, if the kernel counts.
@@ -154,15 +158,22 @@ impl Disk {
             Access::Look => Opened::Unlocked(file),
             _ => Opened::Locked(lock(file, &name, write, patience, says)?),
         };
+        let claims = one_writer::claim(&node, access, patience, says)?;
         // After hot-plug the name may refer to another disk than the one we looked up.
         let io = |source| OpenError::Io { path: name.clone(), source };
         if same_file(&lock, path).map_err(io)? {
-            return Self::of_locked(node, lock, access, sector);
+            return Self::of_locked(node, lock, claims, access, sector);
         }
         Err(io(io::Error::other("it changed while it was being opened")))
     }
 
-    fn of_locked(node: DiskNode, lock: Opened, access: Access, sector: Option<SectorSize>) -> Result<Self, OpenError> {
+    fn of_locked(
+        node: DiskNode,
+        lock: Opened,
+        claims: Claims,
+        access: Access,
+        sector: Option<SectorSize>,
+    ) -> Result<Self, OpenError> {
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access.writes();
@@ -184,7 +195,7 @@ impl Disk {
         }
         let claim = match (access, node.disk.kind) {
             (Access::Whole, DiskKind::Disk) => Some(open_node(&node, &same, write, libc::O_EXCL)?),
-            _ => None,
+            _ => claims.whole,
         };
         if node.disk.kind == DiskKind::Disk && write {
             // Drop this node's page cache: others may have written through other nodes of the disk.
@@ -201,7 +212,8 @@ impl Disk {
             node,
             lock,
             claim: Mutex::new(claim),
-            parts: Mutex::new(Vec::new()),
+            parts: Mutex::new(claims.part.into_iter().collect()),
+            _below: (claims.below, claims.file),
             access,
             size: round_down(size, sector.bytes()),
             sequence,

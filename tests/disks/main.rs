@@ -21,6 +21,7 @@ mod later;
 mod many_disks;
 mod odd_disks;
 mod offline;
+mod one_writer;
 mod other_disks;
 mod placeholders;
 mod readers;

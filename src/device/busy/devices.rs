@@ -9,7 +9,10 @@ use std::{
 use nix::{libc, sys::stat::makedev};
 use slipway_core::units::Extent;
 
-use crate::device::{identity::read_trimmed, ioctl};
+use crate::device::{
+    identity::{read_trimmed, sysfs},
+    ioctl,
+};
 
 /// What a device can lie on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +143,23 @@ impl Devices {
             let shared: Vec<_> = if one_range { shared.collect() } else { shared.map(|_| ALL).collect() };
             (!shared.is_empty()).then_some((device, shared))
         })
+    }
+
+    /// What a loop device lies on.
+    pub fn loop_on(&self, store: Store) -> Option<Store> {
+        let device = self.0.iter().find(|device| device.kind == Kind::Loop && Store::Device(device.rdev) == store)?;
+        device.on.first().map(|(below, _)| *below)
+    }
+
+    /// The usual node of a device.
+    pub fn node(&self, rdev: u64) -> Option<PathBuf> {
+        self.0.iter().find(|device| device.rdev == rdev).map(|device| device.node.clone())
+    }
+
+    /// The path of the file that a loop device lies on, as the kernel has it.
+    pub fn backing_path(&self, file: Store) -> Option<PathBuf> {
+        let device = self.0.iter().find(|device| device.on.first().is_some_and(|(on, _)| *on == file))?;
+        read_trimmed(&sysfs(device.rdev).join("loop/backing_file")).map(PathBuf::from)
     }
 
     /// The partitions that lie on any of these bytes.

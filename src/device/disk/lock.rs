@@ -17,7 +17,7 @@ use super::OpenError;
 use crate::device::busy::{Store, processes};
 
 /// Waiting for less than this is not worth a word.
-const WORTH_A_WORD: Duration = Duration::from_millis(500);
+pub(super) const WORTH_A_WORD: Duration = Duration::from_millis(500);
 
 pub fn lock(
     mut file: File,

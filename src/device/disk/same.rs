@@ -13,7 +13,7 @@ use std::{
 use nix::libc;
 use slipway_core::{disk::identity::DiskKind, units::SectorSize};
 
-use super::{Access, Disk, OpenError, Opened, lock::lock, open_node, same_file};
+use super::{Access, Disk, OpenError, Opened, lock::lock, one_writer, open_node, same_file};
 use crate::device::identity::sysfs;
 
 impl Disk {
@@ -26,7 +26,9 @@ impl Disk {
         patience: Duration,
         says: &mut dyn FnMut(&str),
     ) -> Result<Self, OpenError> {
-        let Disk { node, lock: old, size, sequence, .. } = self;
+        let Disk { node, lock: old, size, sequence, parts, claim, _below, .. } = self;
+        // A second claim of ours would be refused like anybody's.
+        drop((parts, claim, _below));
         let name = node.path.display().to_string();
         let io = |source| OpenError::Io { path: name.clone(), source };
         let write = access.writes();
@@ -37,8 +39,9 @@ impl Disk {
             Opened::Unlocked(old) => old,
         };
         let lock = Opened::Locked(lock(file, &name, write, patience, says)?);
+        let claims = one_writer::claim(&node, access, patience, says)?;
         let same_path = same_file(&lock, &node.path).is_ok_and(|same| same);
-        let disk = Self::of_locked(node, lock, access, sector)?;
+        let disk = Self::of_locked(node, lock, claims, access, sector)?;
         if same_path && (disk.size, disk.sequence) == (size, sequence) {
             return Ok(disk);
         }

@@ -9,7 +9,7 @@ use nix::{
 };
 use slipway_core::{disk::identity::DiskKind, report::Writer};
 
-use super::{Disk, Opened, lock};
+use super::{Disk, Opened, lock, one_writer};
 use crate::device::{busy::processes, progress_file};
 
 impl Disk {
@@ -19,12 +19,12 @@ impl Disk {
         // Who has a lock keeps writers out, and would lose it by asking.
         let Opened::Unlocked(file) = &self.lock else { return None };
         let file = file.try_clone().ok()?;
-        let kinds: &[&str] = match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Err((_, nix::Error::EWOULDBLOCK)) => &["FLOCK"],
-            Ok(lock) if has_write_lock(&lock) => &["OFDLCK", "POSIX"],
-            _ => return None,
+        let pid = match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Err((_, nix::Error::EWOULDBLOCK)) => lock::holder(&self.lock, &["FLOCK"]),
+            Ok(lock) if has_write_lock(&lock) => lock::holder(&self.lock, &["OFDLCK", "POSIX"]),
+            // It may have the disk by another node.
+            _ => one_writer::holder(&self.node)?,
         };
-        let pid = lock::holder(&self.lock, kinds);
         let progress = pid.and_then(|pid| progress_file::read(&self.key(), pid));
         Some(Writer { pid, name: pid.map(processes::comm), progress })
     }

@@ -1,0 +1,194 @@
+//! One writer for one device. A `flock` is on a node, and a device has as many nodes as somebody makes: a container has its own,
+//! and a loop device may lie on another device. The kernel's exclusive claim (`O_EXCL`) is on the device itself.
+//!
+//! The device as a whole cannot be claimed while a partition of it is mounted. So who writes claims the BIOS partition, which
+//! nobody mounts and nobody else claims; and the whole device where the kernel reads no partitions of it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{fcntl::Flock, libc};
+use slipway_core::{
+    disk::{
+        identity::DiskKind,
+        layout::{BIOS_BYTES, BIOS_OFFSET},
+    },
+    units::Extent,
+};
+
+use super::{
+    Access, OpenError, claim,
+    lock::{WORTH_A_WORD, lock},
+};
+use crate::device::{
+    busy::{ALL, Devices, Store, processes},
+    identity::DiskNode,
+};
+
+const BIOS: Extent = Extent { offset: BIOS_OFFSET, len: BIOS_BYTES };
+const PAUSE: Duration = Duration::from_millis(50);
+/// Whoever only looks claims a device for an instant, see [`holder`].
+const INSTANTS: u32 = 5;
+const INSTANT: Duration = Duration::from_millis(5);
+
+/// What a writer holds until it is dropped.
+#[derive(Default)]
+pub struct Claims {
+    /// The BIOS partition.
+    pub part: Option<File>,
+    /// The device as a whole.
+    pub whole: Option<File>,
+    /// The same of the devices that it lies on.
+    pub below: Vec<File>,
+    /// And of the file.
+    pub file: Option<Flock<File>>,
+}
+
+/// What stands for a device.
+struct Token {
+    path: PathBuf,
+    rdev: u64,
+    is_whole: bool,
+}
+
+/// Claims the device for who writes. Waits for up to `patience` while another writer has it.
+pub fn claim(
+    node: &DiskNode,
+    access: Access,
+    patience: Duration,
+    says: &mut dyn FnMut(&str),
+) -> Result<Claims, OpenError> {
+    let mut claims = Claims::default();
+    // An image file has one inode, and `flock` is on that. What has just been made is nobody's yet.
+    if node.disk.kind == DiskKind::Image || !access.writes() || access == Access::New {
+        return Ok(claims);
+    }
+    let Ok(devices) = Devices::of_this_machine() else {
+        // The ways back work without sysfs. Others are refused for the lack of it later.
+        return Ok(claims);
+    };
+    let Some(mut store) = store_of(&node.path) else { return Ok(claims) };
+    if access != Access::Whole {
+        let token = token(&devices, store, Some(&node.path));
+        let file = token.as_ref().map(|token| hold(token, node, access, patience, says)).transpose()?.flatten();
+        let is_whole = token.is_some_and(|token| token.is_whole);
+        (claims.part, claims.whole) = if is_whole { (None, file) } else { (file, None) };
+    }
+    while let Some(below) = devices.loop_on(store) {
+        store = below;
+        if let Some(token) = token(&devices, store, None) {
+            claims.below.extend(hold(&token, node, access, patience, says)?);
+        } else {
+            claims.file = backing_file(&devices, store, patience, says)?;
+        }
+    }
+    Ok(claims)
+}
+
+/// Whether somebody has the device claimed for writing, and which process that is, if it can be seen.
+pub fn holder(node: &DiskNode) -> Option<Option<u32>> {
+    let devices = Devices::of_this_machine().ok().filter(|_| node.disk.kind == DiskKind::Disk)?;
+    let token = token(&devices, store_of(&node.path)?, Some(&node.path))?;
+    // Another program that looks has it for an instant.
+    for _ in 0..INSTANTS {
+        match claimed(&token, false) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(INSTANT),
+            _ => return None,
+        }
+    }
+    let pid = opener(&token);
+    // The whole of it may be claimed by a mount or a mapping.
+    (!token.is_whole || pid.is_some()).then_some(pid)
+}
+
+fn store_of(path: &Path) -> Option<Store> {
+    Store::of(&fs::metadata(path).ok()?)
+}
+
+fn token(devices: &Devices, store: Store, node: Option<&Path>) -> Option<Token> {
+    let Store::Device(rdev) = store else { return None };
+    if let Some(part) = devices.partitions(store, &[BIOS]).next() {
+        return Some(Token { path: part.node.clone(), rdev: part.rdev, is_whole: false });
+    }
+    // A claim on the whole would keep us from claiming its partitions, too. No kernel shows some of ours without the others.
+    if devices.partitions(store, &[ALL]).next().is_some() {
+        return None;
+    }
+    let path = node.map(Path::to_owned).or_else(|| devices.node(rdev))?;
+    Some(Token { path, rdev, is_whole: true })
+}
+
+// A claim is one whatever it is open for, and udev looks anew at what was open for writing.
+fn claimed(token: &Token, write: bool) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(write).custom_flags(libc::O_EXCL).open(&token.path)?;
+    // The nodes of a container may be those of another day.
+    if file.metadata()?.rdev() != token.rdev {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "it is the node of another device"));
+    }
+    Ok(file)
+}
+
+fn opener(token: &Token) -> Option<u32> {
+    Some(processes::with_open(&[Store::Device(token.rdev)], |info| !token.is_whole || processes::writes(info))?.0)
+}
+
+fn hold(
+    token: &Token,
+    node: &DiskNode,
+    access: Access,
+    patience: Duration,
+    says: &mut dyn FnMut(&str),
+) -> Result<Option<File>, OpenError> {
+    let (start, mut said, name) = (Instant::now(), false, token.path.display().to_string());
+    let mut tries = 0;
+    loop {
+        // Only the descriptor that claims a whole device can zero it.
+        let source = match claimed(token, token.is_whole) {
+            Ok(file) => return Ok(Some(file)),
+            Err(source) => source,
+        };
+        tries += 1;
+        let (is_busy, waited) = (source.raw_os_error() == Some(libc::EBUSY), start.elapsed());
+        match opener(token) {
+            // Neither writes nor mounts go through it.
+            _ if !is_busy && access == Access::BootState => return Ok(None),
+            _ if !is_busy => return Err(OpenError::Io { path: name, source }),
+            None if token.is_whole && access == Access::BootState => return Ok(None),
+            // A mount or a mapping has it, of which the kernel shows no partition to claim instead. What lies where this program
+            // writes is found later.
+            None if token.is_whole && claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty()) => {
+                return Ok(None);
+            }
+            pid if waited >= patience && tries >= INSTANTS => {
+                let holder = pid.map_or_else(|| "another program".to_owned(), processes::named);
+                return Err(OpenError::Locked { path: node.path.display().to_string(), holder, waited });
+            }
+            pid if !said && waited >= WORTH_A_WORD => {
+                said = true;
+                let holder = pid.map_or_else(|| "another program".to_owned(), processes::named);
+                let most = patience.as_secs_f64();
+                says(&format!("waiting for {}, which {holder} has claimed; up to {most} s", node.path.display()));
+            }
+            _ => {}
+        }
+        thread::sleep(if waited < patience { PAUSE } else { INSTANT });
+    }
+}
+
+// The file may be out of sight, in another mount namespace.
+fn backing_file(
+    devices: &Devices,
+    store: Store,
+    patience: Duration,
+    says: &mut dyn FnMut(&str),
+) -> Result<Option<Flock<File>>, OpenError> {
+    let Some(path) = devices.backing_path(store).filter(|path| Store::at(path) == Some(store)) else { return Ok(None) };
+    let Ok(file) = File::open(&path) else { return Ok(None) };
+    lock(file, &path.display().to_string(), true, patience, says).map(Some)
+}
