@@ -26,8 +26,8 @@ use crate::{
     mkfs::MkfsError,
     ops::{
         IsACopy, NoRule, NotTheOne, PlanChanged, TrustSetupError, WrittenOver, attest::PredicateError,
-        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, sign::SignError,
-        signing::SigningSetupError, uki::UkiMakeError,
+        efi_signer::EfiSignerError, enroll::EnrollError, health::NotWell, keys::KeysError, repair::NotRepaired,
+        sign::SignError, signing::SigningSetupError, uki::UkiMakeError,
     },
     payload::{PayloadError, image::ImageError},
     probe::ProbeError,
@@ -70,7 +70,8 @@ pub fn report(failure: &Failure, verb: Option<&str>) -> FailureReport {
     let by_refusals = refusals.iter().filter_map(|refusal| refusal.remedy.as_deref()).collect::<Vec<_>>().join("; ");
     let state = step.map(|step| state_and_remedy(&step.state));
     // A check that failed is in the history.
-    let carried_out = causes.iter().any(|cause| cause.is::<WrittenOver>() || cause.is::<NotWell>());
+    let carried_out =
+        causes.iter().any(|cause| cause.is::<WrittenOver>() || cause.is::<NotWell>() || cause.is::<NotRepaired>());
     FailureReport {
         verb: verb.map(str::to_owned),
         exit_code: failure.kind.exit_code(),
@@ -238,6 +239,7 @@ fn request(cause: &(dyn Error + 'static)) -> Option<Known> {
         (cause.is::<NoRule>(), Known::new(Id::NoTrustRule).remedy("; ")),
         (cause.is::<WrongName>(), Known::new(Id::ImageName).remedy(": ").untouched()),
         (cause.is::<PlanChanged>(), Known::new(Id::PlanChanged).untouched()),
+        (cause.is::<NotRepaired>(), Known::new(Id::NotRepaired)),
         (cause.is::<WrittenOver>() || cause.is::<ChangedMeanwhile>(), Known::new(Id::ChangedMeanwhile)),
         (cause.is::<IsACopy>(), Known::new(Id::DiskIsCopy).untouched()),
         (cause.is::<NotWell>(), Known::new(Id::CheckFailed)),

@@ -30,7 +30,7 @@ pub fn enroll(
         if let Err(source) = done {
             let (number, of, state) = (n + 1, plan.steps.len(), left(plan, firmware));
             let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
-            return Err(ExecuteError { number, of, sentence, state, kind: FailureKind::Install, source });
+            return Err(ExecuteError { number, of, sentence, wrote: true, state, kind: FailureKind::Install, source });
         }
         observer.advance(step.bytes);
     }

@@ -43,19 +43,22 @@ use slipway_core::{
     },
     plan::{Plan, Step, Table},
     report::FailureKind,
-    report::Observer,
+    report::{NOTHING_WRITTEN, Observer},
     units::{Extent, GIB, approx},
 };
 use unverified::Unverified;
 
-/// A step that failed. All steps before it are on the disk.
+/// A step that failed. All steps before it were on the disk when the next one began.
 #[derive(Debug, thiserror::Error)]
 #[error("step {number} of {of} failed ({sentence}); {state}")]
 pub struct ExecuteError {
     pub number: usize,
     pub of: usize,
     pub sentence: String,
-    /// What is on the disk now, and what the user can do.
+    /// Whether a step that writes was begun.
+    pub wrote: bool,
+    /// What is on the disk now, and what the user can do. Only a look at the disk tells that, and the executor knows no more than
+    /// whether it has written.
     pub state: String,
     pub kind: FailureKind,
     #[source]
@@ -131,11 +134,12 @@ fn steps(mut executor: Executor) -> Result<(), ExecuteError> {
         let Failed { n, sentence, source } = failed;
         // The exit codes for dependency and environment promise that nothing was written.
         let kind = if wrote { FailureKind::Install } else { kind_of(&source) };
-        let begun = source.downcast_ref::<ChangedMeanwhile>().is_none();
-        let state = if begun { plan.left_by(n) } else { plan.left_before(n) }.to_owned();
+        let begun = source.downcast_ref::<ChangedMeanwhile>().is_none() && !step.writes().is_empty();
+        let wrote = begun || plan.steps[..n].iter().any(|step| !step.writes().is_empty());
+        let state = if wrote { "something was written; run `installer status`" } else { NOTHING_WRITTEN }.to_owned();
         // Not `into`: nobody could tell the cause by its type then.
         let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
-        return Err(ExecuteError { number: n + 1, of, sentence, state, kind, source });
+        return Err(ExecuteError { number: n + 1, of, sentence, wrote, state, kind, source });
     }
     executor.observer.left(&plan.result);
     Ok(())

@@ -40,9 +40,12 @@ pub struct FatVolume<'d> {
     data: u64,
     clusters: u64,
     root: u32,
+    /// What other readers ask of a boot sector, and this one does not need.
+    odd: Option<&'static str>,
 }
 
 struct DirEntry {
+    attributes: u8,
     name: String,
     /// Every file has one, and is found by it, too.
     short: String,
@@ -61,7 +64,7 @@ impl<'d> FatVolume<'d> {
         let not = |why| ReadError::NotFat32 { offset: extent.offset, why };
         let mut b = [0; 512];
         read(disk, extent.offset, &mut b)?;
-        if b[510..512] != [0x55, 0xaa] || &b[82..90] != b"FAT32   " {
+        if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
             return Err(not("no FAT32 boot sector"));
         }
         let sector = u64::from(u16::from_le_bytes([b[11], b[12]]));
@@ -70,16 +73,13 @@ impl<'d> FatVolume<'d> {
             return Err(not("impossible sector or cluster size"));
         }
         let reserved = u64::from(u16::from_le_bytes([b[14], b[15]]));
-        let total = u64::from(le32(&b, 32));
+        // What lies behind the end of the partition is not there.
+        let total = u64::from(le32(&b, 32)).min(extent.len / sector);
         let fat_sectors = u64::from(le32(&b, 36));
         // The data area follows the reserved sectors and the FATs, of which byte 16 gives the number.
         let data = reserved + u64::from(b[16]) * fat_sectors;
         let clusters = total.saturating_sub(data) / per_cluster;
-        if reserved == 0
-            || total * sector > extent.len
-            || clusters < MIN_CLUSTERS
-            || fat_sectors * sector / 4 < clusters + 2
-        {
+        if reserved == 0 || clusters < MIN_CLUSTERS || fat_sectors * sector / 4 < clusters + 2 {
             return Err(not("impossible geometry"));
         }
         Ok(FatVolume {
@@ -90,21 +90,47 @@ impl<'d> FatVolume<'d> {
             data: extent.offset + data * sector,
             clusters,
             root: le32(&b, 44),
+            odd: odd(&b),
         })
+    }
+
+    /// Whether GRUB and firmware take it for a file system, too: what they refuse does not boot.
+    pub fn is_read_by_all(&self) -> Result<(), ReadError> {
+        let mut first = [0; 4];
+        // Entry 0 of a FAT repeats the media byte. Firmware and installers disagree about bit 3 (GRUB, fs/fat.c). What cannot be
+        // read contradicts nothing: the ways back work without the FAT.
+        let is_read = read(self.disk, self.fat, &mut first).is_ok();
+        let begins = !is_read || le32(&first, 0) & 0x0fff_ffff | 8 == 0x0fff_fff8;
+        match self.odd {
+            Some(odd) => Err(ReadError::Damaged(odd)),
+            None if begins => Ok(()),
+            None => Err(ReadError::Damaged("its FAT does not begin with the media byte")),
+        }
     }
 
     pub const fn extent(&self) -> Extent {
         self.extent
     }
 
-    /// Find a file by path, `/` between directories, ignoring ASCII case. `None` if there is no such file or it is a
-    /// directory.
+    /// Find a file by path, `/` between directories, ignoring ASCII case, as firmware does: by its long or its short name.
+    /// `None` if there is no such file or it is a directory.
     pub fn find(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
+        self.find_by(path, |entry, part| {
+            entry.name.eq_ignore_ascii_case(part) || entry.short.eq_ignore_ascii_case(part)
+        })
+    }
+
+    /// The same as every boot loader does: GRUB does not look at the short name of a file that has a long one.
+    pub fn find_by_name(&self, path: &str) -> Result<Option<FatFile>, ReadError> {
+        // Nor at one with attributes that have no meaning.
+        self.find_by(path, |entry, part| entry.name.eq_ignore_ascii_case(part) && entry.attributes & 0xc0 == 0)
+    }
+
+    fn find_by(&self, path: &str, is: fn(&DirEntry, &str) -> bool) -> Result<Option<FatFile>, ReadError> {
         let mut dir = self.root;
         let mut parts = path.split('/').peekable();
         while let Some(part) = parts.next() {
-            let is = |name: &str| name.eq_ignore_ascii_case(part);
-            let Some(entry) = self.search(dir, |e| is(&e.name) || is(&e.short))? else {
+            let Some(entry) = self.search(dir, |entry| is(entry, part))? else {
                 return Ok(None);
             };
             if parts.peek().is_none() {
@@ -137,7 +163,16 @@ impl<'d> FatVolume<'d> {
 
     /// The same, and where it lies.
     pub fn read_found(&self, path: &str, limit: u64) -> Result<Option<(FatFile, Vec<u8>)>, ReadError> {
-        let Some(file) = self.find(path)? else { return Ok(None) };
+        self.read(path, self.find(path)?, limit)
+    }
+
+    /// Read a whole file that every boot loader finds ([`Self::find_by_name`]).
+    pub fn read_by_name(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        Ok(self.read(path, self.find_by_name(path)?, limit)?.map(|(_, bytes)| bytes))
+    }
+
+    fn read(&self, path: &str, file: Option<FatFile>, limit: u64) -> Result<Option<(FatFile, Vec<u8>)>, ReadError> {
+        let Some(file) = file else { return Ok(None) };
         if file.size > limit {
             return Err(ReadError::TooLarge { path: path.to_owned(), size: file.size, limit });
         }
@@ -238,7 +273,14 @@ impl<'d> FatVolume<'d> {
                         let short = display_short(&short);
                         let cluster = u32::from(u16::from_le_bytes([raw[20], raw[21]])) << 16
                             | u32::from(u16::from_le_bytes([raw[26], raw[27]]));
-                        let entry = DirEntry { name, short, directory: attr & 0x10 != 0, cluster, size: le32(raw, 28) };
+                        let entry = DirEntry {
+                            attributes: attr,
+                            name,
+                            short,
+                            directory: attr & 0x10 != 0,
+                            cluster,
+                            size: le32(raw, 28),
+                        };
                         if wanted(&entry) {
                             return Ok(Some(entry));
                         }
@@ -248,6 +290,15 @@ impl<'d> FatVolume<'d> {
         }
         Ok(None)
     }
+}
+
+fn odd(b: &[u8; 512]) -> Option<&'static str> {
+    let short = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
+    // The media byte, and the fields of FAT12 and FAT16.
+    if b[21] | 8 != 0xf8 || (short(17), short(19), short(22)) != (0, 0, 0) {
+        return Some("its boot sector is no FAT32's");
+    }
+    (short(42) != 0).then_some("its boot sector has a version that nobody knows")
 }
 
 // The part of the FAT that was read last. Chains are mostly contiguous, so one read serves many entries.

@@ -47,7 +47,9 @@ pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (V
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
         let name = format!("the {which} copy of the boot state");
         if copy.is_some() && at.is_none() {
-            problems.push(format!("{name} is not exactly one sector: it cannot be changed safely ({path} on the ESP)"));
+            problems.push(format!(
+                "{name} is not exactly one sector of its own: it cannot be changed safely ({path} on the ESP)"
+            ));
         }
         let at = at.map_or_else(String::new, |at| format!(", byte {at} of the disk"));
         let is = match copy {

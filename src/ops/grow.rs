@@ -8,7 +8,7 @@ use slipway_core::{
     units::Extent,
 };
 
-use super::{ChangeOptions, DiskRequest, PlanChanged, WrittenOver};
+use super::{ChangeOptions, DiskRequest, PlanChanged, WrittenOver, after_failure};
 use crate::{
     device::{Access, BlockIo},
     error::{Failure, OrFail as _},
@@ -46,7 +46,8 @@ impl<'d> Growing<'d> {
             self.claim()?;
         }
         let grown = self.table.as_ref().map(|table| (table, self.lba1.as_slice()));
-        execute::run(&self.plan, self.disk, Sources { grown, ..Sources::default() }, observer)?;
+        execute::run(&self.plan, self.disk, Sources { grown, ..Sources::default() }, observer)
+            .map_err(|failed| after_failure::of_grow(failed, &self.plan, self.disk))?;
         self.is_there().with_context(|| self.plan.disk.clone()).or_fail(FailureKind::Install)
     }
 

@@ -13,7 +13,7 @@ use slipway_core::{
 use uuid::Uuid;
 
 use super::{
-    DiskRequest, SystemRequest,
+    DiskRequest, SystemRequest, after_failure,
     efi_signer::EfiSigner,
     payload,
     secure_boot::{self, WithUki},
@@ -147,7 +147,8 @@ pub fn onto(
     let dry_run = request.system.dry_run;
     if !dry_run {
         let sources = Sources { payload: Some(&source), assets: Some(&tools.assets), ..Sources::default() };
-        execute::run(&plan, disk, sources, observer)?;
+        execute::run(&plan, disk, sources, observer)
+            .map_err(|failed| after_failure::of_install(failed, &plan, disk))?;
     }
     let digest = payload.manifest().payload_digest();
     Ok(InstallReport { changed: !dry_run, disk: decision.named(&decision.name).identity, payload: digest, plan })

@@ -10,12 +10,12 @@ use slipway_core::{
     digest::Sha256,
     disk::{identity::DiskIdentity, layout::Part},
     plan::bootloader::RenewalRequest,
-    plan::{Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
+    plan::{self, Asked, Plan, Refusals, RequestBase, Step, SystemFacts},
     rate::ByteRate,
     report::{ChangeReport, FailureKind, Observer},
 };
 
-use super::{ChangeOptions, DiskRequest, pstore};
+use super::{ChangeOptions, DiskRequest, after_failure, pstore};
 use crate::{
     device::{Access, BlockIo, Disk, RateLimited, RateLimiter},
     error::{Failure, OrFail as _},
@@ -163,6 +163,7 @@ impl<'d> InstalledDisk<'d> {
     fn decide(&self, change: &dyn Change, now: u64, asked: Asked) -> Result<Plan, Failure> {
         let name = &self.identity.path;
         let plan = change.decide(&RequestBase { disk: name.clone(), now, asked }, &self.system);
+        let plan = plan.and_then(|plan| plan::beside_others(plan, &self.system.gpt));
         plan.map_err(|refusals| super::refused(refusals, name))
     }
 
@@ -194,7 +195,9 @@ impl<'d> InstalledDisk<'d> {
     /// Only after [`InstalledDisk::hold`].
     pub fn carry_out(&self, plan: &Plan, sources: Sources, observer: &mut dyn Observer) -> Result<(), Failure> {
         let disk = RateLimited::new(self.disk, self.limiter.as_ref());
-        execute::run(plan, &disk, sources, observer)?;
+        execute::run(plan, &disk, sources, observer).map_err(|failed| {
+            after_failure::of_system(failed, plan, self.disk, &self.kernel_cmdline, self.system.env.as_ref())
+        })?;
         self.is_there(plan).with_context(|| self.identity.path.clone()).or_fail(FailureKind::Install)
     }
 

@@ -37,6 +37,8 @@ const PCR_KEY: &str = "pcr-signing-key.pem";
 // As Talos makes them.
 const KEY_BITS: u32 = 4096;
 const PCR_KEY_BITS: u32 = 2048;
+/// More than all files together have.
+const ROOM_BYTES: usize = 64 << 10;
 const DAYS: &str = "3650";
 // Of a name in a certificate (RFC 5280, ub-common-name).
 const MAX_NAME: usize = 64;
@@ -102,11 +104,7 @@ pub fn run(request: &Request, observer: &mut dyn Observer) -> Result<KeysReport,
     } else {
         files.push(("dbx.auth", revocation(request, &signer)?));
     }
-    for (name, content) in &files {
-        put(&request.dir.join(name), content)?;
-    }
-    let synced = File::open(&request.dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| KeysError::Io { path: request.dir.clone(), source }).or_fail(FailureKind::Environment)?;
+    put_all(&request.dir, &files)?;
     Ok(KeysReport {
         dir: request.dir.display().to_string(),
         certificate: Sha256::of(signer.certificate.der()),
@@ -135,6 +133,7 @@ fn new_keys(request: &Request, observer: &mut dyn Observer) -> Result<(EfiSigner
     let io = |source| KeysError::Io { path: request.dir.clone(), source };
     let make = || tempfile::Builder::new().prefix(".slipway-").tempdir_in(&request.dir);
     let side = cleanup::side(make, |dir| dir.path().to_owned()).map_err(io).or_fail(FailureKind::Input)?;
+    has_room(side.path()).map_err(io).or_fail(FailureKind::Environment)?;
     let path = |name: &str| side.path().join(name);
     let text = |name: &str| path(name).display().to_string();
     observer.phase(&format!("make       an RSA key of {KEY_BITS} bits and its certificate"), 0);
@@ -205,6 +204,27 @@ fn check_name(name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(KeysError::Name(name.to_owned())).or_fail(FailureKind::Input)
+}
+
+/// All of them or none.
+fn put_all(dir: &Path, files: &Files) -> Result<(), Failure> {
+    let put_each = || -> Result<(), Failure> {
+        files.iter().try_for_each(|(name, content)| put(&dir.join(name), content))?;
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|source| KeysError::Io { path: dir.to_owned(), source }).or_fail(FailureKind::Environment)
+    };
+    put_each().inspect_err(|_| {
+        for (name, _) in files {
+            let _ = fs::remove_file(dir.join(name));
+        }
+    })
+}
+
+/// openssl says nothing of a file system that is full: it leaves files that are cut off.
+fn has_room(dir: &Path) -> io::Result<()> {
+    let mut file = tempfile::tempfile_in(dir)?;
+    file.write_all(&[0; ROOM_BYTES])?;
+    file.sync_all()
 }
 
 /// A new file that only its owner may read.

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, anyhow};
 use slipway_core::{
     disk::{layout::Part, meta::Meta},
-    plan::{self, Plan},
+    plan::{self, GptFacts, Plan},
     report::{FailureKind, MetaReport, Observer},
-    units::Extent,
 };
 
-use super::{DiskRequest, WrittenOver, reading};
+use super::{DiskRequest, WrittenOver, after_failure, reading};
 use crate::{
     device::{Access, BlockIo, Disk},
     error::{Failure, OrFail as _},
@@ -58,7 +57,7 @@ pub fn change(disk: &DiskRequest, change: &Change, observer: &mut dyn Observer) 
 
 pub struct MetaOnDisk<'d> {
     disk: &'d dyn BlockIo,
-    extent: Extent,
+    gpt: GptFacts,
     meta: Meta,
     unreadable: Vec<String>,
 }
@@ -70,9 +69,9 @@ impl<'d> MetaOnDisk<'d> {
     }
 
     fn find(disk: &'d dyn BlockIo) -> Result<Self, ProbeError> {
-        let extent = probe::gpt(disk)?.part(Part::Meta);
-        let (meta, unreadable) = meta_of(disk, extent);
-        Ok(MetaOnDisk { disk, extent, meta, unreadable })
+        let gpt = probe::gpt(disk)?;
+        let (meta, unreadable) = meta_of(disk, gpt.part(Part::Meta));
+        Ok(MetaOnDisk { disk, gpt, meta, unreadable })
     }
 
     /// While others may write.
@@ -95,8 +94,8 @@ impl<'d> MetaOnDisk<'d> {
             Change::Set(key, value) => ([(*key, value.clone())].into(), None),
             Change::Delete(key) => (BTreeMap::new(), Some(*key)),
         };
-        let plan = plan::meta(name, self.extent, &self.meta, set, remove);
-        let mut plan = plan.or_fail(FailureKind::Input)?;
+        let plan = plan::meta(name, self.gpt.part(Part::Meta), &self.meta, set, remove).or_fail(FailureKind::Input)?;
+        let mut plan = plan::beside_others(plan, &self.gpt).map_err(|refusals| super::refused(refusals, name))?;
         plan.warnings.extend(self.unreadable.iter().cloned());
         Ok(plan)
     }
@@ -104,11 +103,12 @@ impl<'d> MetaOnDisk<'d> {
     /// The report shows what was read back from the disk.
     pub fn carry_out(&self, plan: &Plan, change: &Change, observer: &mut dyn Observer) -> Result<MetaReport, Failure> {
         plan.warnings.iter().for_each(|warning| observer.note(warning));
-        execute::run(plan, self.disk, Sources::default(), observer)?;
+        execute::run(plan, self.disk, Sources::default(), observer)
+            .map_err(|failed| after_failure::of_meta(failed, plan, self.disk))?;
         // Wherever META is now.
         let found = Self::find(self.disk).map_err(WrittenOver::NotSeen);
         let found = found.with_context(|| plan.disk.clone()).or_fail(FailureKind::Install)?;
-        if found.extent != self.extent {
+        if found.gpt.part(Part::Meta) != self.gpt.part(Part::Meta) {
             return Err(WrittenOver::TableUnderMeta).context(plan.disk.clone()).or_fail(FailureKind::Install);
         }
         let wanted = match change {

@@ -5,6 +5,7 @@
 //! [`InstalledDisk`] does the rest in the same way for all of them.
 
 pub mod activate;
+mod after_failure;
 pub mod attest;
 pub mod auto_upgrade;
 pub mod bootloader;

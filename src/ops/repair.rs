@@ -1,16 +1,34 @@
 //! Writes again what is lost and stands on the disk a second time, and boot.env if both copies are lost.
 
+use anyhow::Context as _;
 use slipway_core::{
     boot::slot::{Slot, SlotState},
     plan::{self, Plan, Refusals, RequestBase, SystemFacts},
-    report::{ChangeReport, Observer},
+    report::{ChangeReport, FailureKind, Observer},
 };
 
 use super::{
     Change, ChangeOptions, DiskRequest,
     installed_disk::{self, first_unverified},
 };
-use crate::{device::Access, error::Failure};
+use crate::{
+    device::Access,
+    error::{Failure, OrFail as _},
+};
+
+/// What could be repaired is, and something is left.
+#[derive(Debug, thiserror::Error)]
+#[error("{result}; not repaired:{}", listed(left))]
+pub struct NotRepaired {
+    /// What is true now, as a sentence.
+    result: String,
+    /// Each with its remedy.
+    left: Vec<String>,
+}
+
+fn listed(left: &[String]) -> String {
+    left.iter().map(|one| format!("\n  - {one}")).collect()
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Repair;
@@ -32,5 +50,10 @@ pub fn run(
     options: ChangeOptions,
     observer: &mut dyn Observer,
 ) -> Result<Box<ChangeReport>, Failure> {
-    installed_disk::change(disk, Access::BootState, &Repair, options, observer)
+    let report = installed_disk::change(disk, Access::BootState, &Repair, options, observer)?;
+    if report.dry_run || report.plan.left.is_empty() {
+        return Ok(report);
+    }
+    let Plan { result, left, .. } = report.plan;
+    Err(NotRepaired { result, left }).context(report.disk.path).or_fail(FailureKind::Install)
 }

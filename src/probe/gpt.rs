@@ -10,7 +10,7 @@ use slipway_core::{
         gpt_grow::RawTable,
         layout::{ENTRY_ARRAY_BYTES, META_BYTES, Part},
     },
-    plan::{GptCopies, GptFacts},
+    plan::{GptCopies, GptFacts, Intruder},
     units::{Extent, Lba, SectorSize},
 };
 
@@ -118,7 +118,8 @@ pub fn gpt(disk: &dyn BlockIo) -> Result<GptFacts, ProbeError> {
     if parts[Part::Meta as usize - 1].len != META_BYTES {
         return Err(ProbeError::Foreign("META is not exactly 1 MiB".to_owned()));
     }
-    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector) })
+    let intruders = intruders(entries, &parts, sector);
+    Ok(GptFacts { disk_guid: header.disk_guid, parts, guids, copies: gpt.copies(sector), intruders })
 }
 
 // Two partitions that overlap: writing to one would change the other.
@@ -126,6 +127,19 @@ fn overlap(parts: &[Extent; 7]) -> Option<(Part, Part)> {
     let mut sorted = Part::ALL.map(|part| (parts[part as usize - 1], part));
     sorted.sort_by_key(|(extent, part)| (extent.offset, part.number()));
     sorted.windows(2).find(|pair| pair[0].0.end() > pair[1].0.offset).map(|pair| (pair[0].1, pair[1].1))
+}
+
+// One that says nothing of where it lies lies nowhere.
+fn intruders(entries: &[Entry], parts: &[Extent; 7], sector: SectorSize) -> Vec<Intruder> {
+    let is_ours = |entry: &&Entry| Part::ALL.iter().any(|part| part.number() == entry.number);
+    let others = entries.iter().filter(|entry| !is_ours(entry));
+    let on = |entry: &Entry| {
+        let lies = entry.extent(sector)?;
+        let meets = |part: &Extent| part.offset < lies.end() && lies.offset < part.end();
+        let on = Part::ALL.into_iter().find(|part| meets(&parts[*part as usize - 1]))?;
+        Some(Intruder { number: entry.number, name: entry.name.clone(), on })
+    };
+    others.filter_map(on).collect()
 }
 
 fn table(disk: &dyn BlockIo, at: Lba) -> Result<Table, GptError> {

@@ -9,6 +9,7 @@ mod gpt;
 mod grow;
 mod holding;
 mod partitions;
+mod place;
 mod system;
 
 pub use bootloader::{boot_chain_and_loaders, bootloader, bootloaders, fat_map, offered};
@@ -20,7 +21,8 @@ pub use gpt::gpt;
 pub use grow::grow_facts;
 pub use holding::{holding, is_medium};
 pub use partitions::{TableFacts, partitions};
+pub use place::{boot_env_place, history_place};
 pub use system::{
-    boot_env, boot_env_place, check_files, check_slot, history_place, look_again, meta_of, slot_bytes, slot_is_whole,
-    slot_volume, system, written_first,
+    boot_env, check_files, check_slot, look_again, meta_of, slot_bytes, slot_is_whole, slot_volume, system,
+    written_first,
 };

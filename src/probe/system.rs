@@ -8,6 +8,7 @@ use super::{
     bootloader::bootloaders,
     error::{ProbeError, read},
     gpt::gpt,
+    place,
 };
 use crate::{
     device::BlockIo,
@@ -18,8 +19,7 @@ use slipway_core::{
     boot::{
         efi_loader::EfiLoader,
         env::{BootEnv, MARKER, Marker, PATHS},
-        env_block::SECTOR_BLOCK_BYTES,
-        history::{HISTORY, History, RECORDS},
+        history::History,
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot},
@@ -148,30 +148,32 @@ type EnvCopy = (Option<u64>, Option<BootEnv>);
 
 // Both copies of boot.env, and the history. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
 fn esp(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<History>) {
-    let volume = match FatVolume::open(disk, esp) {
+    let opened = FatVolume::open(disk, esp).and_then(|volume| volume.is_read_by_all().map(|()| volume));
+    let volume = match opened {
         Ok(volume) => volume,
         Err(e) => {
-            if matches!(e, ReadError::Io { .. }) {
+            if !matches!(e, ReadError::NotFat32 { .. }) {
                 unreadable.push(format!("the ESP cannot be read: {e}"));
             }
             return ([(None, None), (None, None)], None);
         }
     };
-    let copies = PATHS.map(|path| {
-        let bytes = volume.read_small(path, 64 << 10).unwrap_or_else(|e| {
+    let [first, second] = place::boot_envs(disk, &volume);
+    let [one, two] = PATHS.map(|path| {
+        let bytes = volume.read_by_name(path, 64 << 10).unwrap_or_else(|e| {
             if matches!(e, ReadError::Io { .. }) {
                 unreadable.push(format!("{path} on the ESP cannot be read: {e}"));
             }
             None
         });
-        (one_sector(disk, &volume, path), bytes.and_then(|b| BootEnv::parse(&b)))
+        bytes.and_then(|b| BootEnv::parse(&b))
     });
-    (copies, history(disk, &volume))
+    ([(first, one), (second, two)], history(disk, &volume))
 }
 
 // The records that cannot be read are lost, and the others are not.
 fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<History> {
-    let file = in_one_piece(disk, volume)?;
+    let file = place::history(disk, volume)?;
     let mut bytes = vec![0; file.len as usize];
     if read(disk, file.offset, &mut bytes).is_err() {
         let sector = disk.sector_size().bytes();
@@ -181,37 +183,8 @@ fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<History> {
             }
         }
     }
-    History::decode(file.offset, &bytes)
-}
-
-/// Where the history lies on the disk, if it can be written in place: whole sectors, one behind the other.
-pub fn history_place(disk: &dyn BlockIo, esp: Extent) -> Option<Extent> {
-    in_one_piece(disk, &FatVolume::open(disk, esp).ok()?)
-}
-
-fn in_one_piece(disk: &dyn BlockIo, volume: &FatVolume) -> Option<Extent> {
-    let (file, sector) = (volume.find(HISTORY).ok()??, disk.sector_size().bytes());
-    let records = u64::from(RECORDS);
-    match file.extents.as_slice() {
-        [one] if one.len == records * sector && one.offset.is_multiple_of(sector) => Some(*one),
-        _ => None,
-    }
-}
-
-/// Byte offset on the disk of a copy of boot.env, if it is found and is one whole sector.
-pub fn boot_env_place(disk: &dyn BlockIo, esp: Extent, path: &str) -> Option<u64> {
-    one_sector(disk, &FatVolume::open(disk, esp).ok()?, path)
-}
-
-// The offset of a file that is exactly one GRUB environment block within one sector. Such a file can be rewritten
-// atomically, and no other is.
-fn one_sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str) -> Option<u64> {
-    let file = volume.find(path).ok()??;
-    let sector = disk.sector_size().bytes();
-    match file.extents.as_slice() {
-        [one] if one.len == SECTOR_BLOCK_BYTES as u64 && one.offset.is_multiple_of(sector) => Some(one.offset),
-        _ => None,
-    }
+    let found = History::decode(file.offset, &bytes)?;
+    Some(if place::is_history_alone(disk, volume) { found } else { found.unproven() })
 }
 
 // `known` is what was found out about the content of large files before.
@@ -229,8 +202,8 @@ fn slot_facts(disk: &dyn BlockIo, gpt: &GptFacts, slot: Slot, known: Option<&Slo
         manifest,
         later,
         listed: small(SHA256SUMS).and_then(|bytes| Sums::parse(&bytes).ok()),
-        marker: small(MARKER).and_then(|bytes| Marker::parse(&bytes)),
-        marker_at: one_sector(disk, &volume, MARKER),
+        marker: volume.read_by_name(MARKER, MIB).ok().flatten().and_then(|bytes| Marker::parse(&bytes)),
+        marker_at: place::sector(disk, &volume, MARKER, |bytes| Marker::parse(bytes).is_some()),
         ..SlotFacts::default()
     };
     if let Some(SlotFacts { boot_problem, verifies, whole, unlisted, .. }) = known.cloned() {
@@ -369,6 +342,7 @@ pub fn check_files(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Vec<FileCheck>, ProbeError> {
     let fat = |source| ProbeError::Fat { part, source };
+    volume.is_read_by_all().map_err(fat)?;
     let bytes = volume.read_small(list, MIB).map_err(fat)?.ok_or(ProbeError::NoSums { part, file: list })?;
     let sums = Sums::parse(&bytes).map_err(|source| ProbeError::Sums { part, file: list, source })?;
     // An empty list proves nothing. GRUB refuses it too.
@@ -377,7 +351,7 @@ pub fn check_files(
     }
     let mut checks = Vec::new();
     for (name, expected) in sums.0 {
-        let file = volume.find(&name).map_err(fat)?;
+        let file = volume.find_by_name(&name).map_err(fat)?;
         checks.push(check_file(disk, part, name, expected, file, progress)?);
     }
     Ok(checks)

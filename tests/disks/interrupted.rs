@@ -148,7 +148,7 @@ fn a_disk_that_fails_before_the_trial_is_armed() {
         format!("mount --bind {} /proc/cmdline; trap '' XFSZ; exec prlimit --fsize={limit} \"$@\"", cmdline.display());
     let source = format!("--source={}", node.next.source());
     let mut command = installer_in(&script, ["upgrade", "--progress=none", &source, "--disk"]);
-    let texts = ["META, ", "File too large", "slot A, which runs, still boots, and slot B is not tried"];
+    let texts = ["META, ", "File too large", "the change is not in force: slot A boots next (A good, B empty)"];
     Outcome::of(command.arg(&node.disk)).exits(INSTALL).says(&texts);
     assert_eq!(next_boot(&node), ("A".to_owned(), false));
     node.upgrade().succeeds();

@@ -128,7 +128,7 @@ fn a_boot_env_of_two_sectors() {
     assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
     let source = format!("--source={}", node.next.source());
     let told = node.run('A', false, &["upgrade", &source]).succeeds().stderr;
-    assert!(told.contains("not exactly one sector: slipway/boot2.env alone holds the boot state"), "{told}");
+    assert!(told.contains("not exactly one sector of its own: slipway/boot2.env alone holds the boot state"), "{told}");
     at(&node);
     let next = json_of(&node.disk, &["status"])["next_boot"].clone();
     assert_eq!((&next["slot"], &next["trial"]), (&"B".into(), &true.into()));

@@ -299,12 +299,13 @@ fn by_plan() {
         node.upgrade_with(&["--plan-hash", hash]).exits(INSTALL).says(&["not what it was", hash]);
         assert!(Content::of(&node.disk) == before, "it was written to");
     };
-    // The payload, the boot state; not the tags of others in META.
+    // The payload, the boot state, and the tags of others in META, which an upgrade keeps.
     node.next.write("cmdline", "other");
     moved(&node, &first);
     let second = hash(&node);
     on_disk(&node.disk, &["meta", "set", "0x0a=1"]).succeeds();
-    assert_eq!(hash(&node), second);
+    moved(&node, &second);
+    let second = hash(&node);
     node.run('A', false, &["stage", "--source", &world.payload.source(), "--extra-kernel-arg=x"]).succeeds();
     moved(&node, &second);
     let last = hash(&node);

@@ -21,7 +21,15 @@ fn of(kind: FailureKind, error: impl Into<anyhow::Error>, verb: &str) -> Failure
 fn step(source: anyhow::Error, state: &str) -> ExecuteError {
     let source = source.reallocate_into_boxed_dyn_error_without_backtrace();
     let sentence = "write      BOOT-B".to_owned();
-    ExecuteError { number: 4, of: 9, sentence, state: state.to_owned(), kind: FailureKind::Install, source }
+    ExecuteError {
+        number: 4,
+        of: 9,
+        sentence,
+        wrote: true,
+        state: state.to_owned(),
+        kind: FailureKind::Install,
+        source,
+    }
 }
 
 fn missing() -> ToolError {

@@ -50,6 +50,11 @@ impl RawTable {
         Lba(HOME + 2 * self.array_blocks(sector))
     }
 
+    /// Block of the other copy's header.
+    pub const fn other(&self) -> Lba {
+        self.header.alternate_lba
+    }
+
     /// Whether this copy says all that `wanted` says, as the one with its header at `at` and the other one's at `other`.
     pub fn says(&self, wanted: &RawTable, at: Lba, other: Lba) -> bool {
         let Header { my_lba, alternate_lba, usable: [_, last], disk_guid, .. } = self.header;

@@ -77,6 +77,12 @@ impl Adv {
         self.0.iter().map(|(tag, value)| (*tag, value.as_slice()))
     }
 
+    /// Of all tags with their values.
+    pub fn digest(&self) -> Sha256 {
+        let rows = self.iter().map(|(tag, value)| [&[tag], &(value.len() as u64).to_le_bytes()[..], value].concat());
+        Sha256::of(&rows.collect::<Vec<_>>().concat())
+    }
+
     /// One copy, [`ADV_BYTES`] long.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(ADV_BYTES);

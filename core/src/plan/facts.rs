@@ -3,6 +3,7 @@
 use crate::prelude::*;
 
 use alloc::collections::BTreeMap;
+use core::fmt;
 
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use crate::{
     boot::{
         efi_loader::EfiLoader,
         env::{BootEnv, Marker, PATHS},
-        history::History,
+        history::{HISTORY, History},
         rule::NextBoot,
         running::Running,
         slot::{PerSlot, Slot},
@@ -24,6 +25,7 @@ use crate::{
         meta::Meta,
     },
     payload::manifest::{FileInfo, Manifest},
+    text::quoted,
     units::{Extent, SectorSize},
 };
 
@@ -70,6 +72,25 @@ pub struct GptFacts {
     /// PARTUUIDs, in the same order.
     pub guids: [Uuid; 7],
     pub copies: GptCopies,
+    /// Partitions of somebody else that lie on bytes of ours.
+    pub intruders: Vec<Intruder>,
+}
+
+/// A partition of somebody else that lies on bytes of one of ours. What is written there is lost for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are what their names say")]
+pub struct Intruder {
+    pub number: u32,
+    pub name: String,
+    pub on: Part,
+}
+
+impl fmt::Display for Intruder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Intruder { number, name, on } = self;
+        let name = if name.is_empty() { String::new() } else { format!(" ({})", quoted(name)) };
+        write!(f, "partition {number}{name}, which is none of ours, lies on bytes of {on}")
+    }
 }
 
 /// The two copies of a GPT.
@@ -223,9 +244,15 @@ impl SystemFacts {
         if let [Some(_), None] | [None, Some(_)] = self.env_at {
             let [lost, kept] = if self.env_at[0].is_none() { PATHS } else { [PATHS[1], PATHS[0]] };
             warnings.push(format!(
-                "{lost} on the ESP is missing or not exactly one sector: {kept} alone holds the boot state"
+                "{lost} on the ESP is missing, or not exactly one sector of its own: {kept} alone holds the boot state"
             ));
         }
+        if self.history.as_ref().is_some_and(|history| !history.is_kept()) {
+            warnings.push(format!(
+                "{HISTORY} on the ESP is not known to lie there alone: this change is not recorded in it"
+            ));
+        }
+        warnings.extend(self.gpt.intruders.iter().map(ToString::to_string));
         for slot in Slot::BOTH.into_iter().filter(|slot| !self.slots[*slot].unlisted.is_empty()) {
             let names = self.slots[slot].unlisted.join(", ");
             warnings.push(format!("slot {slot} has files that SHA256SUMS does not list, which nothing uses: {names}"));

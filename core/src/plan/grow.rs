@@ -102,6 +102,9 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
             "the primary GPT is damaged ({why}), and a table grows only while both copies can: mend it with `gdisk`"
         ))
     })?;
+    if let Some(intruder) = facts.gpt.intruders.iter().find(|intruder| intruder.on == Part::Ephemeral) {
+        return Err(Refusal::Intruder(intruder.clone()).into());
+    }
     let before = facts.gpt.part(Part::Ephemeral);
     let after = Extent { len: room(primary, facts)? - before.offset, ..before };
     if after.len > before.len
@@ -127,6 +130,8 @@ pub fn grow(disk: &str, facts: &GrowFacts) -> Result<(Plan, Option<GrownGpt>), R
         table: None,
         meta: [].into(),
         meta_removed: vec![],
+        left: vec![],
+        meta_found: None,
         boot_env_at: [None; 2],
         warnings: vec![],
         result: result(growth, facts.held),
@@ -143,6 +148,15 @@ fn room(primary: &RawTable, facts: &GrowFacts) -> Result<u64, Refusals> {
     let (ephemeral, entries) = (facts.gpt.part(Part::Ephemeral), primary.entries());
     let extents = entries.iter().filter_map(|entry| Some((entry, entry.extent(facts.sector)?)));
     let backup = primary.backup(facts.disk_bytes, facts.sector).map_or(0, |backup| backup.offset);
+    let (last, named) = (Lba(facts.disk_bytes / facts.sector.bytes() - 1), primary.other());
+    if named > last {
+        return Err(refused(format!(
+            "its partition table says that the disk has {} blocks, and it has {}: it is smaller than its partition table says; \
+             make it as large as it was",
+            named.0 + 1,
+            last.0 + 1
+        )));
+    }
     let mut room = backup;
     for (entry, extent) in extents {
         if extent.end() > backup {

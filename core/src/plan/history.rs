@@ -52,7 +52,7 @@ pub fn record(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &
 }
 
 fn step(goal: Goal, now: u64, about: About, system: &SystemFacts, steps: &[Step]) -> Option<(usize, Step)> {
-    let (verb, history) = (verb(goal)?, system.history.as_ref()?);
+    let (verb, history) = (verb(goal)?, system.history.as_ref().filter(|history| history.is_kept())?);
     let again = about.failed.as_ref().and_then(|(_, n)| *n);
     let n = again.or_else(|| history.next(system.env.as_ref()))?;
     let commit = steps.iter().find_map(|step| match step {

@@ -171,6 +171,8 @@ fn contents(
         warnings: warnings(request, disk, payload, assets),
         meta: adv.iter().map(|(tag, value)| (tag, value.to_vec())).collect(),
         meta_removed: vec![],
+        left: vec![],
+        meta_found: None,
         boot_env_at: [None; 2],
         steps,
         result: format!("{version} is in slot {SLOT} of {} (disk GUID {})", disk.identity.path, request.ids.disk),

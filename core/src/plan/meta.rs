@@ -78,6 +78,8 @@ pub fn meta(
         table: None,
         meta: change.set,
         meta_removed: change.removed,
+        left: vec![],
+        meta_found: None,
         boot_env_at: [None; 2],
         warnings: warnings.into_iter().collect(),
         result: "META has the new tags".to_owned(),

@@ -14,10 +14,12 @@ mod confirm;
 mod content;
 mod enroll;
 mod facts;
+mod found;
 mod grow;
 mod held;
 mod history;
 mod install;
+mod intruder;
 mod kernel_note;
 mod meta;
 mod refusal;
@@ -39,10 +41,12 @@ pub use bootloader_facts::BiosFacts;
 pub use confirm::confirm;
 pub use content::{Described, SlotContent, Words, kernel_args_notes};
 pub use enroll::{EnrollFacts, EnrollPlan, EnrollStep, FirmwareFacts, Judged, enroll};
-pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, SlotFacts, SystemFacts, VolumeHolds};
+pub use facts::{AssetFacts, DiskFacts, Found, GptCopies, GptFacts, Intruder, SlotFacts, SystemFacts, VolumeHolds};
+pub use found::found;
 pub use grow::{FileSystemGrowth, GrowFacts, Growth, Held, Known, grow};
 pub use history::Asked;
 pub use install::{InstallRequest, install};
+pub use intruder::beside_others;
 pub use meta::meta;
 pub use refusal::{Refusal, Refusals};
 pub use repair::repair;
@@ -189,6 +193,12 @@ pub struct Plan {
     /// What becomes of the boot loaders, if they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootloader: Option<BootloaderChange>,
+    /// Digest of all tags of META as they were found, if META changes: what is kept belongs to the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_found: Option<Sha256>,
+    /// What a repair cannot write again, each as a sentence with its remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
     /// The steps in order; empty if there is nothing to do.
     pub steps: Vec<Step>,
 }
@@ -309,20 +319,8 @@ impl Plan {
         }
     }
 
-    /// What is on the disk if step `n` (from 0) was not begun, as a sentence.
-    pub fn left_before(&self, n: usize) -> &str {
-        let before = &self.steps[..n];
-        if !before.iter().any(|step| !step.writes().is_empty()) {
-            "nothing was written"
-        } else if before.iter().any(Step::is_commit) && !matches!(self.goal, Goal::Wipe | Goal::Meta) {
-            "the change is in force, only the steps after it are missing; run the same command again"
-        } else {
-            &self.meanwhile
-        }
-    }
-
-    /// What is on the disk after step `failed` (from 0) failed, as a sentence. A failed write may still have reached
-    /// the disk.
+    /// What will be on the disk if step `failed` (from 0) fails, as a sentence: for who watches. Once it has failed, [`found()`]
+    /// tells what is there.
     pub fn left_by(&self, failed: usize) -> &str {
         let wrote = |steps: &[Step]| steps.iter().any(|step| !step.writes().is_empty());
         let (before, after) = self.steps.split_at(failed);

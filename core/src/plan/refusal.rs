@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 
-use super::bootloader::Left;
+use super::{bootloader::Left, facts::Intruder};
 use crate::{
     boot::{
         running::Running,
@@ -91,10 +91,13 @@ pub enum Refusal {
     Unsettled(String),
     /// boot.env cannot be written in place.
     #[error(
-        "neither slipway/boot.env nor slipway/boot2.env on the ESP is there and exactly one sector, so the boot state \
-         cannot be written; under a BIOS the disk boots by the slots' own markers; reinstall"
+        "neither slipway/boot.env nor slipway/boot2.env on the ESP is there and exactly one sector of its own, so the boot \
+         state cannot be written; under a BIOS the disk boots by the slots' own markers; reinstall"
     )]
     NoBootEnv,
+    /// A partition of somebody else lies where the plan would write.
+    #[error("{0}, and would be overwritten; delete or move it, or delete its entry with `sgdisk --delete={number}`", number = .0.number)]
+    Intruder(Intruder),
     /// The boot state is lost and cannot be rebuilt.
     #[error(
         "both copies of boot.env are damaged, and {0}; `installer repair` writes boot.env again, so that what the slots' own \
@@ -249,6 +252,7 @@ impl Refusal {
             | Refusal::OnlyWayBack { .. }
             | Refusal::Unsettled(_)
             | Refusal::NoBootEnv
+            | Refusal::Intruder(_)
             | Refusal::BootEnvLost(_)
             | Refusal::KnownBad { .. }
             | Refusal::KernelArgsLost(_)
@@ -315,6 +319,7 @@ impl Refusal {
             Refusal::OnlyWayBack { .. } => FailureId::RunningDamaged,
             Refusal::Unsettled(_) => FailureId::BootStateUnsettled,
             Refusal::NoBootEnv => FailureId::BootEnvUnwritable,
+            Refusal::Intruder(_) => FailureId::PartitionInside,
             Refusal::BootEnvLost(_) => FailureId::BootEnvLost,
             Refusal::Version { .. } => FailureId::VersionPolicy,
             Refusal::Unsigned(_) | Refusal::LaterSlot { .. } => FailureId::UnsignedUpgrade,
@@ -372,6 +377,7 @@ impl Refusal {
             | Refusal::SlotFull { source: FatError::Full { .. }, .. }
             | Refusal::NotRunning(_)
             | Refusal::NoBootEnv
+            | Refusal::Intruder(_)
             | Refusal::BootEnvLost(_)
             | Refusal::Version { .. }
             | Refusal::Unsigned(_)

@@ -15,7 +15,11 @@ use super::{
     slots::{Draft, EnvCopies, is_marked_good},
 };
 use crate::{
-    boot::slot::{Slot, SlotState},
+    boot::{
+        env::{MARKER, PATHS},
+        history::HISTORY,
+        slot::{Slot, SlotState},
+    },
     disk::layout::Part,
 };
 
@@ -65,6 +69,7 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
             draft.warnings.push(format!("the {name} GPT ({why}) is not repaired: `gdisk` does that"));
         }
     }
+    let left = left(system, default);
     let what = if copies.is_rebuilt {
         "the boot state is made again from the slots' own markers"
     } else if system.env_at.contains(&None) {
@@ -74,5 +79,28 @@ pub fn repair(base: &RequestBase, system: &SystemFacts) -> Result<Plan, Refusals
     };
     let result = format!("{what}; slot {}, {}, is the default", env.default, system.slots[env.default].version());
     let meanwhile = "what boots is what booted before; run the same command again".to_owned();
-    Ok(draft.plan(Goal::Repair, result, meanwhile))
+    Ok(Plan { left, ..draft.plan(Goal::Repair, result, meanwhile) })
+}
+
+/// What has no place of its own that it could be written to. Whatever stands there now is somebody else's.
+fn left(system: &SystemFacts, default: Slot) -> Vec<String> {
+    const REMEDY: &str =
+        "check the file system with `fsck.vfat`, then run `installer verify`; if that finds damage, reinstall";
+    let mut left = Vec::new();
+    for path in PATHS.iter().zip(system.env_at).filter_map(|(path, at)| at.is_none().then_some(path)) {
+        left.push(format!(
+            "{path} on the ESP is missing, or not exactly one sector of its own, and is not written: {REMEDY}"
+        ));
+    }
+    if system.history.as_ref().is_some_and(|history| !history.is_kept()) {
+        left.push(format!("{HISTORY} on the ESP is not known to lie there alone, and is not written: {REMEDY}"));
+    }
+    let slot = &system.slots[default];
+    if slot.marker_at.is_none() && slot.damage().is_none() {
+        let part = Part::from(default);
+        left.push(format!(
+            "{MARKER} on {part} is missing, or not exactly one sector of its own, and is not written: {REMEDY}"
+        ));
+    }
+    left
 }

@@ -448,6 +448,10 @@ impl<'a> Draft<'a> {
         }
     }
 
+    fn changes_meta(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::WriteMetaCopy { .. } | Step::WriteMetaLegacy { .. }))
+    }
+
     pub fn plan(mut self, goal: Goal, result: String, meanwhile: String) -> Plan {
         let gpt = &self.system.gpt;
         if self.system.env.is_none() && self.steps.iter().any(|step| matches!(step, Step::WriteBootEnv { .. })) {
@@ -457,6 +461,7 @@ impl<'a> Draft<'a> {
                  takes it away"
             ));
         }
+        let meta_found = self.changes_meta().then(|| self.system.meta.adv.digest());
         let recorded = history::record(goal, self.base.now, self.about, self.system, &mut self.steps);
         if recorded && !self.touched.contains(&Part::Esp) {
             self.touched.push(Part::Esp);
@@ -471,6 +476,8 @@ impl<'a> Draft<'a> {
             table: None,
             meta: self.meta.set,
             meta_removed: self.meta.removed,
+            left: vec![],
+            meta_found,
             boot_env_at: self.system.env_at,
             warnings: self.warnings,
             result,

@@ -78,6 +78,7 @@ identifiers! {
     RunningDamaged = "running-damaged": "The running slot is damaged, so the other one is the only one that boots.";
     BootStateUnsettled = "boot-state-unsettled": "It is not certain what the disk boots.";
     BootEnvUnwritable = "boot-env-unwritable": "boot.env cannot be written in place.";
+    PartitionInside = "partition-inside": "A partition of somebody else lies where the plan would write.";
     BootEnvLost = "boot-env-lost": "Both copies of boot.env are damaged.";
     VersionPolicy = "version-policy": "The payload's version may not follow the running one.";
     UnsignedUpgrade = "unsigned-upgrade": "The kept system was signed, or only a later version can tell, and no signature of the payload was verified.";
@@ -97,6 +98,7 @@ identifiers! {
     MetaDamaged = "meta-damaged": "META is damaged, and its tags would be lost.";
     NotStaged = "not-staged": "No slot is staged.";
     SlotDamaged = "slot-damaged": "The slot that is to boot is damaged.";
+    NotRepaired = "not-repaired": "What could be repaired is, and something is left that has no place of its own on the disk.";
     NothingToRepair = "nothing-to-repair": "Both copies of boot.env are lost, and no good slot is whole.";
     CannotGrow = "cannot-grow": "EPHEMERAL cannot grow on the disk as it is.";
     NoTrial = "no-trial": "No trial is running.";

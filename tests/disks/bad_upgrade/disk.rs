@@ -48,17 +48,48 @@ fn a_table_whose_slots_are_one_place() {
     let node = Node::installed(&world);
     let cmdline = node.cmdline('A', false);
     // The primary table: BOOT-B where BOOT-A is, every checksum right.
+    with_primary_table(&node, |entries| entries.copy_within(2 * 128 + 32..2 * 128 + 48, 3 * 128 + 32));
+    refused(&node, INSTALL, &["not a Slipway disk", "BOOT-A and BOOT-B overlap"], || {
+        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
+    });
+}
+
+/// Somebody has put a partition of his own onto bytes of one of ours, which no tool does without being forced.
+#[test]
+fn a_table_with_another_partition_inside_a_slot() {
+    let world = World::new();
+    let node = Node::upgraded(&world);
+    let slot = partition(&node.disk, "BOOT-A");
+    let (first, last) = (slot.offset / 512 + 40_000, slot.offset / 512 + 40_100);
+    with_primary_table(&node, |entries| {
+        // Linux data, in entry 8.
+        let (ours, other) = entries.split_at_mut(7 * 128);
+        other[..56].copy_from_slice(&ours[6 * 128..6 * 128 + 56]);
+        other[16] ^= 1;
+        other[32..40].copy_from_slice(&first.to_le_bytes());
+        other[40..48].copy_from_slice(&last.to_le_bytes());
+        other[56..60].copy_from_slice(&[b'x', 0, b'y', 0]);
+    });
+    let inside = ["partition 8", "xy", "lies on bytes of BOOT-A, and would be overwritten"];
+    let source = node.next.source();
+    let upgrade = ["upgrade", "--source", &source, "--extra-kernel-arg=x"];
+    refused(&node, INSTALL, &inside, || node.run('B', false, &upgrade));
+    // The ways back write no byte of it.
+    let told = node.run('B', false, &["rollback"]).succeeds().stderr;
+    assert!(told.contains("partition 8"), "{told}");
+    assert_eq!(json_of(&node.disk, &["status"])["next_boot"]["slot"], "A");
+}
+
+/// Change the entries of the primary table, with the right checksums.
+fn with_primary_table(node: &Node, change: impl FnOnce(&mut [u8])) {
     let mut table = read_at(&node.disk, 512, 512 + 128 * 128);
     let (header, entries) = table.split_at_mut(512);
-    entries.copy_within(2 * 128 + 32..2 * 128 + 48, 3 * 128 + 32);
+    change(entries);
     header[88..92].copy_from_slice(&crc32fast::hash(entries).to_le_bytes());
     header[16..20].fill(0);
     let crc = crc32fast::hash(&header[..92]);
     header[16..20].copy_from_slice(&crc.to_le_bytes());
     write_at(&node.disk, 512, &table);
-    refused(&node, INSTALL, &["not a Slipway disk", "BOOT-A and BOOT-B overlap"], || {
-        node.run_under(&cmdline, &["upgrade", "--source", &node.next.source()])
-    });
 }
 
 #[test]

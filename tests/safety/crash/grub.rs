@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use slipway_core::units::Extent;
 
 use super::{
+    grub_fat::Volume,
     pages::{Memo, Pages},
     read::{self, Digest, Table, digest, env_block, env_block_with},
 };
@@ -55,6 +56,8 @@ type Vars = BTreeMap<String, String>;
 
 /// A machine with a disk.
 pub struct Machine {
+    /// Structures may be wrong: volumes are read as GRUB itself would.
+    pub wrong_structures: bool,
     esp: Extent,
     slots: [Extent; 2],
     views: [Memo<Rc<SlotView>>; 2],
@@ -98,8 +101,7 @@ const fn state_name(slot: char) -> &'static str {
     if slot == 'A' { "a" } else { "b" }
 }
 
-fn view(pages: &Pages, part: Extent) -> SlotView {
-    let Ok(files) = read::files(pages, part) else { return SlotView::default() };
+fn view(files: BTreeMap<String, Vec<u8>>) -> SlotView {
     let digests: BTreeMap<String, Digest> = files.iter().map(|(name, bytes)| (name.clone(), digest(bytes))).collect();
     let hex = |name: &str| Some(digests.get(name)?.iter().map(|b| format!("{b:02x}")).collect::<String>());
     // Each line: the digest, two characters, the name.
@@ -120,6 +122,7 @@ fn view(pages: &Pages, part: Extent) -> SlotView {
 impl Machine {
     pub fn new(table: &Table) -> Self {
         Machine {
+            wrong_structures: false,
             esp: table.parts[&1],
             slots: [table.parts[&3], table.parts[&4]],
             views: [Memo::new(), Memo::new()],
@@ -130,12 +133,20 @@ impl Machine {
     /// What is in a slot.
     pub fn slot(&self, pages: &Pages, slot: char) -> Rc<SlotView> {
         let n = usize::from(slot == 'B');
-        self.views[n].get(pages, self.slots[n], || Rc::new(view(pages, self.slots[n])))
+        let files = || match self.wrong_structures {
+            true => Volume::open(pages, self.slots[n]).map(|volume| volume.files()),
+            false => read::files(pages, self.slots[n]).ok(),
+        };
+        self.views[n].get(pages, self.slots[n], || Rc::new(files().map(view).unwrap_or_default()))
     }
 
     /// Both copies of boot.env.
     pub fn copies(&self, pages: &Pages) -> [Copy; 2] {
-        let read = || ["slipway/boot.env", "slipway/boot2.env"].map(|path| read::file(pages, self.esp, path).ok());
+        let file = |path| match self.wrong_structures {
+            true => Volume::open(pages, self.esp)?.file(path),
+            false => read::file(pages, self.esp, path).ok(),
+        };
+        let read = || ["slipway/boot.env", "slipway/boot2.env"].map(file);
         self.envs.get(pages, self.esp, read)
     }
 

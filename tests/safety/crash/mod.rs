@@ -10,6 +10,7 @@ mod disk;
 mod faults;
 mod grow;
 mod grub;
+mod grub_fat;
 mod half_dead;
 mod history;
 mod install;
@@ -25,6 +26,7 @@ mod read;
 mod renewal;
 mod same;
 mod scenario;
+mod structures;
 mod sweep;
 mod system;
 mod upgrades;
@@ -54,6 +56,11 @@ macro_rules! verbs {
             #[test]
             fn lasting_faults() {
                 super::scenario::$name().run(stringify!($name)).survives_lasting_faults($one_in);
+            }
+
+            #[test]
+            fn wrong_structures() {
+                super::scenario::$name().run(stringify!($name)).survives_wrong_structures();
             }
         })*
     };

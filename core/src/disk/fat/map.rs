@@ -342,7 +342,7 @@ impl BootSector {
         let other = |why| Err(MapError::Other(why));
         let mut b = vec![0; sector as usize];
         read_all(0, &mut b, sector as usize, read)?;
-        if b[510..512] != [0x55, 0xaa] || &b[82..90] != b"FAT32   " {
+        if b[510..512] != [0x55, 0xaa] || &b[82..87] != b"FAT32" {
             return other("no FAT32");
         }
         let short = |at: usize| u64::from(u16::from_le_bytes([b[at], b[at + 1]]));

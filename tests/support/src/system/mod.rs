@@ -127,6 +127,7 @@ pub fn gpt(sector: SectorSize) -> GptFacts {
             backup_offset: Some(disk - sector.bytes()),
             foreign_backup: false,
         },
+        intruders: vec![],
     }
 }
 

@@ -1,0 +1,60 @@
+//! What is on a disk after a plan failed: told from what was found there then, not from the plan.
+
+use crate::prelude::*;
+
+use super::{Goal, Plan, Step, SystemFacts, VolumeHolds};
+use crate::{boot::env::BootEnv, disk::layout::Part};
+
+/// A sentence, with the remedy behind `; `. `before` is the boot state that the plan was made for.
+pub fn found(plan: &Plan, before: Option<&BootEnv>, now: &SystemFacts) -> String {
+    let envs: Vec<&BootEnv> = plan.steps.iter().filter_map(written).collect();
+    let volumes = plan.steps.iter().filter_map(|step| match step {
+        Step::Blank { part: part @ (Part::State | Part::Ephemeral), .. } => Some(*part),
+        _ => None,
+    });
+    let mut volumes: Vec<Part> = volumes.collect();
+    volumes.dedup();
+    let volumes: String = volumes.iter().map(|part| format!("{part} {}, ", holds(now.held(*part)))).collect();
+    let boots = format!("{volumes}{}", boots(now));
+    match (envs.last(), &now.env) {
+        (Some(last), Some(env)) if *last == env && plan.goal != Goal::Wipe => {
+            format!("the change is in force, {boots}; run the same command again for the steps after it")
+        }
+        (Some(_), env) if env.as_ref() != before && !envs.iter().any(|one| Some(*one) == env.as_ref()) => {
+            format!(
+                "another program has changed the boot state, or the disk returns something else: {boots}; run `installer status`"
+            )
+        }
+        (Some(_), _) => format!("the change is not in force: {boots}; run the same command again"),
+        (None, _) => format!("{boots}; run the same command again"),
+    }
+}
+
+fn written(step: &Step) -> Option<&BootEnv> {
+    match step {
+        Step::WriteBootEnv { env, .. } => Some(env),
+        _ => None,
+    }
+}
+
+/// What the next boot starts, and what it goes by.
+fn boots(now: &SystemFacts) -> String {
+    let next = match (now.next.slot, now.next.trial) {
+        (Some(slot), true) => format!("slot {slot} is tried next"),
+        (Some(slot), false) => format!("slot {slot} boots next"),
+        (None, _) => "no slot boots".to_owned(),
+    };
+    let by = match &now.env {
+        Some(env) => format!("A {}, B {}", env.states.a.plain(), env.states.b.plain()),
+        None => "both copies of boot.env are lost".to_owned(),
+    };
+    format!("{next} ({by})")
+}
+
+const fn holds(held: VolumeHolds) -> &'static str {
+    match held {
+        VolumeHolds::Xfs => "begins like XFS",
+        VolumeHolds::Luks => "begins like an encrypted volume",
+        VolumeHolds::Other => "is blank, or holds something else",
+    }
+}

@@ -1,0 +1,34 @@
+//! Partitions of somebody else that lie on bytes of ours: what would be written over them is refused.
+
+use crate::prelude::*;
+
+use super::{Goal, GptFacts, Plan, Refusal, Refusals, Step, facts::Intruder};
+
+/// Refuses a plan that writes to a partition of ours on which one of somebody else lies.
+///
+/// The ways back write single sectors that hold blocks of ours already. They go on, without what they only tidy up.
+pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {
+    let is_way_back = matches!(plan.goal, Goal::Confirm | Goal::Rollback | Goal::Repair);
+    let is_ours = |step: &Step| matches!(step, Step::WriteBootEnv { .. } | Step::WriteMarker { .. });
+    let mut steps = core::mem::take(&mut plan.steps);
+    if is_way_back {
+        steps.retain(|step| is_ours(step) || !plan.is_spare(step) || met(step, gpt).is_none());
+    }
+    let mut met: Vec<&Intruder> =
+        steps.iter().filter(|step| !(is_way_back && is_ours(step))).filter_map(|step| met(step, gpt)).collect();
+    met.dedup();
+    if !met.is_empty() {
+        return Err(Refusals(met.into_iter().cloned().map(Refusal::Intruder).collect()));
+    }
+    plan.steps = steps;
+    Ok(plan)
+}
+
+fn met<'f>(step: &Step, gpt: &'f GptFacts) -> Option<&'f Intruder> {
+    let writes = step.writes();
+    let meets = |intruder: &&Intruder| {
+        let part = gpt.part(intruder.on);
+        writes.iter().any(|write| write.offset < part.end() && part.offset < write.end())
+    };
+    gpt.intruders.iter().find(meets)
+}

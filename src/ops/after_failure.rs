@@ -1,0 +1,96 @@
+//! What a failure tells of the disk is looked up on the disk: a write that failed may be there, and another program may have
+//! been at work.
+
+use slipway_core::{
+    boot::env::BootEnv,
+    disk::layout::Part,
+    plan::{self, Plan},
+};
+
+use crate::{device::BlockIo, execute::ExecuteError, probe};
+
+/// After a change of an installed disk. `before` is the boot state that its plan was made for.
+pub fn of_system(
+    error: ExecuteError,
+    plan: &Plan,
+    disk: &dyn BlockIo,
+    cmdline: &str,
+    before: Option<&BootEnv>,
+) -> ExecuteError {
+    looked_up(error, disk, |disk| {
+        let found = probe::system(disk, cmdline).map_err(|e| e.to_string())?;
+        Ok(plan::found(plan, before, &found))
+    })
+}
+
+/// After an install.
+pub fn of_install(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteError {
+    let ours = plan.disk_guid;
+    looked_up(error, disk, |disk| {
+        Ok(match probe::partitions(disk) {
+            Err(probe::ProbeError::NoTable(_)) => {
+                "the disk has no partition table; run the same command again".to_owned()
+            }
+            Err(e) => return Err(e.to_string()),
+            Ok(table) if table.disk_guid == Some(ours) => {
+                "the disk has the new partition table; run `installer verify`".to_owned()
+            }
+            Ok(_) => "the disk has the partition table that it had before; run the same command again".to_owned(),
+        })
+    })
+}
+
+/// After a growth; `bytes` is the size of EPHEMERAL before.
+pub fn of_grow(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteError {
+    looked_up(error, disk, |disk| {
+        let (found, growth) = (probe::gpt(disk).map_err(|e| e.to_string())?, plan.growth);
+        let bytes = found.part(Part::Ephemeral).len;
+        Ok(match growth {
+            Some(growth) if bytes == growth.after && growth.after != growth.before => {
+                "the new partition table is in force; run the same command again for the steps after it"
+            }
+            Some(growth) if bytes == growth.before => {
+                "the partition table is the one that was there before; run the same command again"
+            }
+            _ => "another program has changed the partition table; run `installer status`",
+        }
+        .to_owned())
+    })
+}
+
+/// After a change of META.
+pub fn of_meta(error: ExecuteError, plan: &Plan, disk: &dyn BlockIo) -> ExecuteError {
+    looked_up(error, disk, |disk| {
+        let extent = probe::gpt(disk).map_err(|e| e.to_string())?.part(Part::Meta);
+        let (meta, unreadable) = probe::meta_of(disk, extent);
+        let is_set = plan.meta.iter().all(|(tag, value)| meta.get(*tag) == Some(value));
+        let is_removed = plan.meta_removed.iter().all(|tag| meta.get(*tag).is_none());
+        Ok(match (meta.valid, is_set && is_removed) {
+            ([false, false], _) if meta.blank => "META is blank; run the same command again".to_owned(),
+            ([false, false], _) if unreadable.is_empty() => {
+                "neither copy of META is valid; run the same command again".to_owned()
+            }
+            ([false, false], _) => return Err(unreadable.join("; ")),
+            (_, true) => "META has the new tags; run the same command again for the other copy".to_owned(),
+            (_, false) => "META has the old tags; run the same command again".to_owned(),
+        })
+    })
+}
+
+// What is not flushed is lost with the power, and what can be read says nothing then.
+fn looked_up(
+    error: ExecuteError,
+    disk: &dyn BlockIo,
+    look: impl FnOnce(&dyn BlockIo) -> Result<String, String>,
+) -> ExecuteError {
+    if !error.wrote {
+        return error;
+    }
+    let state = match disk.sync() {
+        Err(e) => Err(format!("the disk does not say that it keeps what was written ({e})")),
+        Ok(()) => look(disk),
+    };
+    let state =
+        state.unwrap_or_else(|why| format!("what is on the disk now is not known: {why}; run `installer status`"));
+    ExecuteError { state, ..error }
+}
