@@ -289,7 +289,7 @@ pub const ENVIRONMENT: &[Entry] = &[
     entry(
         "ALL_PROXY, HTTPS_PROXY, HTTP_PROXY, NO_PROXY",
         Of::With("authfile"),
-        "the proxy to registries, the first that is set, and hosts that are reached without it. Small letters do, too.",
+        "the proxy to registries: HTTPS_PROXY with TLS, HTTP_PROXY without, ALL_PROXY where neither is set. NO_PROXY lists what is reached without one: hosts with their subdomains, addresses and ranges of them, each with a port or without. Small letters do, too.",
     ),
     entry(
         "LC_ALL, LC_CTYPE, LANG",

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use super::{
+    agents::Agents,
     auth_file::{CredentialsFrom, Lookup},
     challenge::{self, Challenge},
     failure::{self, RequestError},
@@ -49,7 +50,7 @@ impl Auth {
     /// Get a new Authorization header after a 401. `rejected` is the one that was sent.
     pub fn renew(
         &self,
-        agent: &Agent,
+        agents: &Agents,
         refusal: Response<Body>,
         rejected: Option<&str>,
     ) -> Result<String, RequestError> {
@@ -58,7 +59,7 @@ impl Auth {
         let credentials = self.lookup.credentials.as_ref();
         let header = match (challenge, credentials.and_then(|c| c.basic.as_ref())) {
             (Some(Challenge::Bearer { realm, service, scope }), _) => {
-                format!("Bearer {}", self.token(agent, &realm, service, scope)?)
+                format!("Bearer {}", self.token(agents, &realm, service, scope)?)
             }
             (Some(Challenge::Basic), Some(basic)) => format!("Basic {basic}"),
             (Some(Challenge::Basic), None) => return Err(self.denied(refusal, &self.origin)),
@@ -87,7 +88,7 @@ impl Auth {
 
     fn token(
         &self,
-        agent: &Agent,
+        agents: &Agents,
         realm: &str,
         service: Option<String>,
         scope: Option<String>,
@@ -107,8 +108,9 @@ impl Auth {
         if let Some(service) = service {
             query += &format!("&service={}", encode(&service));
         }
+        let (agent, proxy) = agents.of(&url.origin);
         let mut answer =
-            self.request_token(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin))?;
+            self.request_token(agent, &url, &query).map_err(|e| RequestError::no_answer(e, &url.origin, proxy))?;
         match answer.status().as_u16() {
             200 => (),
             300..=399 => {
@@ -126,7 +128,8 @@ impl Auth {
         let body = answer.body_mut().as_reader();
         body.take(TOKEN_ANSWER_BYTES + 1).read_to_end(&mut text).map_err(|e| failure::cut(&e, &url.origin))?;
         let parsed = serde_json::from_slice::<TokenAnswer>(&text).ok();
-        let token = parsed.and_then(|answer| answer.token.or(answer.access_token));
+        // Some services leave one of the two empty.
+        let token = parsed.and_then(|answer| answer.token.filter(|token| !token.is_empty()).or(answer.access_token));
         let token = token.filter(|t| !t.is_empty() && t.bytes().all(|byte| byte.is_ascii_graphic()));
         token.ok_or_else(|| RequestError::fetch(format!("the token service {} answers without a token", url.origin)))
     }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Instant};
 
 use ureq::{
-    Agent, Body,
+    Agent, Body, Proxy,
     config::AutoHeaderValue,
     http::Response,
     tls::TlsConfig,
@@ -15,10 +15,12 @@ use ureq::{
 
 use super::{
     Options,
+    agents::Agents,
     auth::Auth,
     failure::{RequestError, header},
     meter::{MeterConnector, TIME_IS_OVER},
     options::{Patience, is_over},
+    proxy::Proxies,
     retry::RetrySchedule,
     url::{Origin, Url},
 };
@@ -44,7 +46,7 @@ pub struct Endpoint {
     // `https://r.io/v2/a/b/`, to which `manifests/1` is appended.
     base: Url,
     auth: Auth,
-    agent: Agent,
+    agents: Agents,
     plain_redirects: bool,
     deadline: Option<Instant>,
 }
@@ -90,30 +92,33 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(base: Url, auth: Auth, tls: TlsConfig, options: &Options) -> Self {
+    pub fn new(base: Url, auth: Auth, tls: &TlsConfig, proxies: Proxies, options: &Options) -> Self {
         let Options { patience, deadline, plain_http: plain_redirects, .. } = options;
         let (deadline, plain_redirects) = (*deadline, *plain_redirects);
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            // Redirects are followed in `get`, which checks where they lead.
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .timeout_resolve(Some(patience.connect))
-            .timeout_connect(Some(patience.connect))
-            .timeout_send_request(Some(patience.pace.window))
-            .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
-            .accept(AutoHeaderValue::None)
-            // Digests are of the stored bytes; a proxy must not compress them.
-            .accept_encoding("identity")
-            .tls_config(tls)
-            .build();
-        let connector =
-            ().chain(ConnectProxyConnector::default())
-                .chain(TcpConnector::default())
-                .chain(MeterConnector { pace: patience.pace, deadline })
-                .chain(RustlsConnector::default());
-        let agent = Agent::with_parts(config, connector, DefaultResolver::default());
-        Endpoint { base, auth, agent, plain_redirects, deadline }
+        let make = |proxy: Option<Proxy>| {
+            let config = Agent::config_builder()
+                .proxy(proxy)
+                .http_status_as_error(false)
+                // Redirects are followed in `get`, which checks where they lead.
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .timeout_resolve(Some(patience.connect))
+                .timeout_connect(Some(patience.connect))
+                .timeout_send_request(Some(patience.pace.window))
+                .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
+                .accept(AutoHeaderValue::None)
+                // Digests are of the stored bytes; a proxy must not compress them.
+                .accept_encoding("identity")
+                .tls_config(tls.clone())
+                .build();
+            let connector =
+                ().chain(ConnectProxyConnector::default())
+                    .chain(TcpConnector::default())
+                    .chain(MeterConnector { pace: patience.pace, deadline })
+                    .chain(RustlsConnector::default());
+            Agent::with_parts(config, connector, DefaultResolver::default())
+        };
+        Endpoint { base, auth, agents: Agents::new(&make, proxies), plain_redirects, deadline }
     }
 
     /// For messages: `https://r.io`.
@@ -146,7 +151,7 @@ impl Endpoint {
                     redirects += 1;
                 }
                 401 if at_registry && !renewed => {
-                    authorization = Some(self.auth.renew(&self.agent, response, authorization.as_deref())?);
+                    authorization = Some(self.auth.renew(&self.agents, response, authorization.as_deref())?);
                     renewed = true;
                     (url, redirects) = (first.clone(), 0);
                 }
@@ -163,7 +168,8 @@ impl Endpoint {
         authorization: Option<&str>,
     ) -> Result<Response<Body>, RequestError> {
         let to = url.to_string();
-        let call = if request.head { self.agent.head(to) } else { self.agent.get(to) };
+        let (agent, proxy) = self.agents.of(&url.origin);
+        let call = if request.head { agent.head(to) } else { agent.get(to) };
         let mut call = call.header("Accept", request.accept);
         if let Some(value) = authorization {
             call = call.header("Authorization", value);
@@ -174,7 +180,7 @@ impl Endpoint {
                 call = call.header("If-Match", &version.tag);
             }
         }
-        call.call().map_err(|e| RequestError::no_answer(e, &url.origin))
+        call.call().map_err(|e| RequestError::no_answer(e, &url.origin, proxy))
     }
 
     fn next(&self, url: &Url, response: &Response<Body>) -> Result<Url, RequestError> {

@@ -63,7 +63,11 @@ impl RequestError {
     }
 
     /// No answer came: an error of the connection, TLS or HTTP.
-    pub fn no_answer(error: ureq::Error, origin: &Origin) -> Self {
+    /// `proxy` is what it was asked through.
+    pub fn no_answer(error: ureq::Error, origin: &Origin, proxy: Option<&str>) -> Self {
+        if let Some(failed) = proxy.and_then(|proxy| of_proxy(&error, proxy, origin)) {
+            return failed;
+        }
         match error {
             ureq::Error::Rustls(e) => tls(&e, origin),
             ureq::Error::Io(e) => cut(&e, origin),
@@ -71,9 +75,6 @@ impl RequestError {
             ureq::Error::Timeout(ureq::Timeout::Connect) => RequestError::passing(format!("{origin} does not answer")),
             ureq::Error::Timeout(ureq::Timeout::Resolve) => silent_dns(origin),
             ureq::Error::Timeout(e) => RequestError::passing(format!("{origin} is too slow ({e})")),
-            ureq::Error::ConnectProxyFailed(e) => {
-                RequestError::passing(format!("the proxy cannot reach {origin}: {e}"))
-            }
             ureq::Error::Protocol(e) if !origin.tls => RequestError::fetch(format!(
                 "{origin} does not answer in HTTP ({e}); if it speaks TLS, leave out --plain-http or write https://"
             )),
@@ -117,6 +118,29 @@ impl RequestError {
     }
 }
 
+/// What kept the proxy itself from being reached. Once it has been, the answer is about who was asked through it.
+fn of_proxy(error: &ureq::Error, proxy: &str, origin: &Origin) -> Option<RequestError> {
+    let why = match error {
+        ureq::Error::Io(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            "refuses connections: nothing listens there"
+        }
+        ureq::Error::Io(e) if e.to_string().starts_with(LOOKUP) => "has a name that is not known",
+        ureq::Error::HostNotFound => "has a name that is not known",
+        ureq::Error::Timeout(ureq::Timeout::Resolve) => "has a name that DNS does not answer for",
+        ureq::Error::Timeout(ureq::Timeout::Connect) => "does not answer",
+        ureq::Error::Io(e)
+            if matches!(e.kind(), io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) =>
+        {
+            "cannot be reached"
+        }
+        ureq::Error::ConnectProxyFailed(e) => {
+            return Some(RequestError::passing(format!("{proxy} cannot reach {origin}: {e}")));
+        }
+        _ => return None,
+    };
+    Some(RequestError::passing(format!("{proxy} {why}, and {origin} is to be asked through it")))
+}
+
 fn unknown_name(origin: &Origin) -> RequestError {
     RequestError::passing(format!("the name of {origin} is not known to DNS"))
 }
@@ -125,10 +149,13 @@ fn silent_dns(origin: &Origin) -> RequestError {
     RequestError::passing(format!("DNS does not answer for {origin}"))
 }
 
+/// How the standard library begins what getaddrinfo(3) says.
+const LOOKUP: &str = "failed to lookup address information: ";
+
 /// The standard library has no kind of error for what getaddrinfo(3) says, only a text: its own words and then those of
 /// the C library, glibc's or musl's.
 fn lookup(text: &str, origin: &Origin) -> Option<RequestError> {
-    let detail = text.strip_prefix("failed to lookup address information: ")?;
+    let detail = text.strip_prefix(LOOKUP)?;
     Some(match detail {
         "Temporary failure in name resolution" | "Try again" => silent_dns(origin),
         "Name or service not known"
@@ -223,7 +250,7 @@ mod tests {
         use std::net::ToSocketAddrs as _;
         let origin = Origin::new(true, "no.such.host.invalid");
         let why = |error: io::Error| {
-            let said = RequestError::no_answer(ureq::Error::Io(error), &origin);
+            let said = RequestError::no_answer(ureq::Error::Io(error), &origin, None);
             assert_eq!(said.again, Some(Duration::ZERO));
             said.why
         };

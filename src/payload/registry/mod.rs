@@ -11,6 +11,7 @@
 //! A blob that was cut is resumed (`blob`). Digests and sizes are verified by the reader of the image, except for a
 //! digest in the reference itself.
 
+mod agents;
 mod auth;
 mod auth_file;
 mod blob;
@@ -21,6 +22,7 @@ mod meter;
 mod mirror;
 mod options;
 mod pages;
+mod proxy;
 mod referrers;
 mod retry;
 mod tags;
@@ -41,6 +43,7 @@ use self::{
     blob::BlobReader,
     endpoint::{Answer, Endpoint, Endpoints, Request},
     failure::{RequestError, header},
+    proxy::Proxies,
     url::{Origin, Url},
 };
 use super::image::{Document, ImageError, ImageStore, Listing, MAX_DOCUMENT_BYTES};
@@ -68,7 +71,7 @@ impl Registry {
         let own = Url { origin: Origin::new(!options.plain_http, host), path: "/v2/".to_owned() };
         let of_host = options.mirrors.iter().filter(|mirror| mirror.host == image.host.to_ascii_lowercase());
         let bases = of_host.map(|mirror| (mirror.base.clone(), mirror.base.origin.authority.clone()));
-        let mut list = Vec::new();
+        let (mut list, proxies) = (Vec::new(), Proxies::of_environment()?);
         for (base, name) in bases.chain([(own, image.host.clone())]) {
             let lookup = auth_file::lookup(options.auth_file.as_deref(), &name, &image.repository)?;
             let open = !base.origin.tls && !options.plain_http;
@@ -76,7 +79,7 @@ impl Registry {
             let auth = Auth::new(lookup, base.origin.clone(), &image.repository);
             let base = Url { path: format!("{}{}/", base.path, image.repository), ..base };
             let tls = tls_roots::tls_config(&name, options)?;
-            list.push(Endpoint::new(base, auth, tls, options));
+            list.push(Endpoint::new(base, auth, &tls, proxies.clone(), options));
         }
         let names = list.iter().map(Endpoint::name).collect();
         let Options { patience, deadline, .. } = *options;

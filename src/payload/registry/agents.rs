@@ -1,0 +1,29 @@
+//! The clients that send requests: one for each way to a host.
+
+use ureq::{Agent, Proxy};
+
+use super::{proxy::Proxies, url::Origin};
+
+/// Who sends requests: directly, and through the proxies that the environment names.
+pub struct Agents {
+    direct: Agent,
+    // Without TLS, and with it.
+    proxied: [Option<Agent>; 2],
+    proxies: Proxies,
+}
+
+impl Agents {
+    pub fn new(make: &dyn Fn(Option<Proxy>) -> Agent, proxies: Proxies) -> Self {
+        let proxied = [false, true].map(|tls| proxies.of_scheme(tls).map(|named| make(Some(named.proxy.clone()))));
+        Agents { direct: make(None), proxied, proxies }
+    }
+
+    /// For a host; and the name of the proxy, if it goes through one.
+    pub fn of(&self, origin: &Origin) -> (&Agent, Option<&str>) {
+        let proxy = self.proxies.of_origin(origin);
+        match (proxy, &self.proxied[usize::from(origin.tls)]) {
+            (Some(named), Some(agent)) => (agent, Some(&named.name)),
+            _ => (&self.direct, None),
+        }
+    }
+}
