@@ -8,6 +8,7 @@
 //!    forgets the old partitions: each has a page cache of its own, and whoever has one open would write it to the disk
 //!    when closing it, long after step 3.
 //! 1. **Clear** LBA 0, then the rest of the old tables and signatures at both ends of the disk.
+//!    And both ends of the partitions that get a file system: old labels there would outlive it.
 //! 2. **Write** the ESP, the BIOS core image, and BOOT-A with the payload. Nothing refers to them yet. A payload that
 //!    has changed since it was checked ends the install here.
 //! 3. **Verify.** Everything written so far is read back past the page cache and compared. Reading follows close behind
@@ -220,13 +221,16 @@ fn write_order(request: &InstallRequest, layout: &Layout, bios: bool, reserve: V
     };
     let slot = Part::from(SLOT);
     let meta = extent(Part::Meta).offset;
-
     let mut steps = vec![Step::ClearLba0 { extent: lba0 }, Step::ClearLabels { head, tail }];
     if request.zero {
         steps.push(Step::Erase { extent: Extent { offset: MIB, len: end - 2 * MIB } });
-        // Erasing punches holes into an image file, which gives the reserved room back.
-        steps.extend(reserve);
+    } else {
+        // What is written leaves most of a partition as it is, and somebody's label at its end would still count.
+        let formatted = DATA.into_iter().filter(|part| request.formats(*part));
+        steps.extend([Part::Esp, slot].into_iter().chain(formatted).map(blank));
     }
+    // Zeros are holes in an image file, which gives the reserved room back.
+    steps.extend(reserve);
     steps.push(Step::WriteVolume { part: Part::Esp, extent: extent(Part::Esp) });
     if bios {
         steps.push(Step::WriteCore { extent: extent(Part::Bios) });
