@@ -111,7 +111,7 @@ impl Format {
 }
 
 fn format() -> impl Strategy<Value = Format> {
-    let check = prop::sample::select(vec![Check::None, Check::Crc32, Check::Crc64, Check::Sha256]);
+    let check = prop::sample::select(vec![Check::None, Check::Crc32]);
     prop_oneof![
         Just(Format::Cpio),
         (check, any::<bool>()).prop_map(|(check, with_bcj)| Format::Xz(check, with_bcj)),
@@ -183,6 +183,27 @@ const MAGICS: [&[u8]; 10] = [
     b"\0\0\0\0",
 ];
 
+/// The kernel of the payload would panic over these: its decoders are smaller than the programs'.
+#[test]
+fn what_linux_does_not_unpack() {
+    let archive = cpio(&content(1, 700));
+    let refused = |bytes: &[u8], what: &str| match verdict(bytes, 7) {
+        Err(Unbootable::NotUnpacked { why, .. }) => assert!(why.contains(what), "{why}"),
+        other => panic!("{what}: {other:?}"),
+    };
+    for check in [Check::Crc64, Check::Sha256] {
+        refused(&xz(&archive, check, false), "--check=crc32");
+    }
+    // A frame with a window of 2^27 bytes, and one more; then one in one segment, by its size.
+    let frame = |descriptor: u8, rest: &[u8]| [&[0x28, 0xb5, 0x2f, 0xfd, descriptor], rest].concat();
+    let taken = |bytes: &[u8]| assert!(matches!(verdict(bytes, 7), Err(Unbootable::Cut { .. })), "{bytes:x?}");
+    taken(&frame(0, &[17 << 3, 1]));
+    refused(&frame(0, &[17 << 3 | 1, 1]), "128 MiB");
+    taken(&frame(0xa0, &(128_u32 << 20).to_le_bytes()));
+    refused(&frame(0xa0, &((128_u32 << 20) + 1).to_le_bytes()), "128 MiB");
+    refused(&frame(0xe0, &(1_u64 << 40).to_le_bytes()), "128 MiB");
+}
+
 /// Every byte at which a small one can be cut.
 #[test]
 fn a_cut_at_every_byte() {
@@ -190,7 +211,7 @@ fn a_cut_at_every_byte() {
     let all = [
         Format::Cpio,
         Format::Xz(Check::Crc32, false),
-        Format::Xz(Check::Sha256, true),
+        Format::Xz(Check::None, true),
         Format::Zstd(3, true, true),
         Format::Zstd(3, false, false),
         Format::Gzip(0),

@@ -159,6 +159,7 @@ impl InitramfsWatch {
             }
             Next::Unknown => State::Settled,
             Next::Damaged => State::Wrong(Unbootable::Damaged { what: part.name(), at }),
+            Next::Refused(why) => State::Wrong(Unbootable::NotUnpacked { what: part.name(), why }),
         };
     }
 

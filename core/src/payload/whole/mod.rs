@@ -62,6 +62,8 @@ pub enum Unbootable {
          checksum`"
     )]
     Cut { what: &'static str, needs: u64, has: u64 },
+    #[error("Linux does not unpack it: its {what} {why}")]
+    NotUnpacked { what: &'static str, why: &'static str },
     #[error("damaged: its {what} makes no sense at byte {at}; copy or make it again, then run `installer checksum`")]
     Damaged { what: &'static str, at: u64 },
 }

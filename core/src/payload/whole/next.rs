@@ -13,4 +13,6 @@ pub enum Next {
     Unknown,
     /// The heading is none.
     Damaged,
+    /// Linux does not unpack it: what is wrong with the part, and the option that makes another.
+    Refused(&'static str),
 }

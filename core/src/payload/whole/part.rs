@@ -13,14 +13,25 @@ pub enum Part {
     Cpio(Cpio),
     Gzip(Gzip),
     Xz(Xz),
-    Zstd {
-        checksum: Option<bool>,
-    },
+    Zstd(Zstd),
     Lz4,
     /// A format whose blocks cannot be told without decompressing it.
     Other(&'static str),
     /// All headings were seen; the end comes behind what is passed over.
     Ended(&'static str),
+}
+
+/// Where in a frame of zstd it is.
+pub enum Zstd {
+    Frame,
+    /// The frame has one segment: in place of a window it says how many bytes it has. The lowest byte of that was read.
+    Size {
+        low: u8,
+        checksum: bool,
+    },
+    Blocks {
+        checksum: bool,
+    },
 }
 
 /// What a part begins with, and the size of its first heading.
@@ -42,7 +53,7 @@ impl Part {
         (b"070702", || Part::Cpio(Cpio::Header), Cpio::HEADER_BYTES),
         (b"\x1f\x8b", || Part::Gzip(Gzip::new()), Gzip::HEADER_BYTES),
         (b"\xfd7zXZ\0", || Part::Xz(Xz::new()), Xz::HEADER_BYTES),
-        (b"\x28\xb5\x2f\xfd", || Part::Zstd { checksum: None }, MAGIC_BYTES),
+        (b"\x28\xb5\x2f\xfd", || Part::Zstd(Zstd::Frame), MAGIC_BYTES),
         (b"\x02\x21\x4c\x18", || Part::Lz4, 8),
         // Of these, what their shortest form has.
         (b"BZh", || Part::Other("bzip2 stream"), 14),
@@ -66,7 +77,7 @@ impl Part {
             Part::Cpio(_) => "cpio archive",
             Part::Gzip(_) => "gzip stream",
             Part::Xz(_) => "xz stream",
-            Part::Zstd { .. } => "zstd stream",
+            Part::Zstd(_) => "zstd stream",
             Part::Lz4 => "lz4 stream",
             Part::Other(name) | Part::Ended(name) => name,
         }
@@ -83,10 +94,7 @@ impl Part {
             Part::Cpio(cpio) => cpio.next(heading),
             Part::Gzip(gzip) => gzip.next(heading),
             Part::Xz(xz) => xz.next(heading),
-            Part::Zstd { checksum } => match checksum {
-                None => zstd_frame(heading, checksum),
-                Some(checksum) => zstd_block(heading, *checksum),
-            },
+            Part::Zstd(zstd) => zstd.next(heading),
             Part::Lz4 => lz4_block(heading),
             Part::Other(_) => Next::Unknown,
             Part::Ended(_) => Next::End { skip: 0 },
@@ -143,18 +151,50 @@ impl Cpio {
     }
 }
 
-// RFC 8878, section 3.1.1.1: the descriptor tells which fields follow it.
-fn zstd_frame(heading: &[u8], checksum: &mut Option<bool>) -> Next {
-    let descriptor = heading[4];
-    let single = descriptor & 0x20 != 0;
-    let content_size = match descriptor >> 6 {
-        0 => u64::from(single),
-        flag => 1 << flag,
-    };
-    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
-    let header = 5 + u64::from(!single) + dictionary + content_size;
-    *checksum = Some(descriptor & 4 != 0);
-    Next::Heading { skip: header - heading.len() as u64, need: 3 }
+impl Zstd {
+    /// What the decoder of the kernel has memory for (`ZSTD_WINDOWSIZE_MAX` in lib/decompress_unzstd.c).
+    const LARGEST_WINDOW: u64 = 128 << 20;
+    const TOO_LARGE: &str =
+        "has a window of more than 128 MiB, for which Linux has no memory: zstd without --long and --ultra";
+
+    fn next(&mut self, heading: &[u8]) -> Next {
+        match *self {
+            Zstd::Frame => self.frame(heading),
+            Zstd::Size { low, checksum } => {
+                let size = heading.iter().rev().fold(0, |number, byte| (number << 8) | u64::from(*byte));
+                *self = Zstd::Blocks { checksum };
+                match size.saturating_mul(256) + u64::from(low) > Self::LARGEST_WINDOW {
+                    true => Next::Refused(Self::TOO_LARGE),
+                    false => Next::Heading { skip: 0, need: 3 },
+                }
+            }
+            Zstd::Blocks { checksum } => zstd_block(heading, checksum),
+        }
+    }
+
+    /// RFC 8878, section 3.1.1.1: the descriptor tells which fields follow it.
+    fn frame(&mut self, heading: &[u8]) -> Next {
+        let (descriptor, window) = (heading[4], heading[5]);
+        let (single, checksum) = (descriptor & 0x20 != 0, descriptor & 4 != 0);
+        let content_size = match descriptor >> 6 {
+            0 => usize::from(single),
+            flag => 1 << flag,
+        };
+        let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let header = 5 + usize::from(!single) + dictionary + content_size;
+        // One byte of what follows the descriptor was read: of the size, where there is no dictionary. Linux has none.
+        let rest = header - heading.len();
+        if single && dictionary == 0 && content_size >= 4 {
+            *self = Zstd::Size { low: window, checksum };
+            return Next::Heading { skip: 0, need: rest };
+        }
+        *self = Zstd::Blocks { checksum };
+        let base = 1_u64 << (10 + (window >> 3));
+        if !single && base + base / 8 * u64::from(window & 7) > Self::LARGEST_WINDOW {
+            return Next::Refused(Self::TOO_LARGE);
+        }
+        Next::Heading { skip: rest as u64, need: 3 }
+    }
 }
 
 // RFC 8878, section 3.1.1.2: one bit, two bits and 21 bits; then the block, or the one byte that it repeats.

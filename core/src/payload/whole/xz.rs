@@ -38,6 +38,8 @@ struct Index {
 }
 
 const LZMA2: u64 = 0x21;
+/// Of each architecture one. Which of them a kernel has is configured, and none is left out by default.
+const FOR_PROGRAMS: core::ops::RangeInclusive<u64> = 4..=0xb;
 
 impl Xz {
     pub const HEADER_BYTES: usize = 12;
@@ -50,7 +52,12 @@ impl Xz {
         let first = heading[0];
         match self.at {
             At::StreamHeader => {
-                // Section 2.1.1.2.
+                // Section 2.1.1.2; Documentation/staging/xz.rst: Linux checks CRC32 or nothing.
+                if heading[7] & 15 > 1 {
+                    return Next::Refused(
+                        "has a checksum that Linux does not know (xz makes CRC64 by default): `xz --check=crc32`",
+                    );
+                }
                 self.check = [0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64][usize::from(heading[7] & 15)];
                 self.heading(At::BlockOrIndex, 0, 1)
             }
@@ -61,8 +68,11 @@ impl Xz {
             At::BlockHeader => {
                 self.block = 0;
                 match only_chunks(heading) {
-                    true => self.heading(At::Chunk, 0, 1),
-                    false => Next::Unknown,
+                    Some(true) => self.heading(At::Chunk, 0, 1),
+                    Some(false) => {
+                        Next::Refused("goes through a filter that Linux does not have: `xz --check=crc32` alone")
+                    }
+                    None => Next::Unknown,
                 }
             }
             At::Chunk => self.chunk(first),
@@ -115,23 +125,25 @@ impl Xz {
     }
 }
 
-/// Whether a block is LZMA2 in the end, by its header without the first byte (section 3.1).
-fn only_chunks(header: &[u8]) -> bool {
+/// Whether Linux unpacks a block, by its header without the first byte (section 3.1): LZMA2, and before it one of the filters for
+/// programs at most (lib/xz/xz_dec_stream.c). `None` if the header makes no sense.
+fn only_chunks(header: &[u8]) -> Option<bool> {
     let flags = header[0];
     let mut rest = &header[1..];
     let sizes = u32::from(flags & 0x40 != 0) + u32::from(flags & 0x80 != 0);
-    if (0..sizes).any(|_| number(&mut rest).is_none()) {
-        return false;
+    for _ in 0..sizes {
+        number(&mut rest)?;
     }
+    let mut is_taken = flags & 3 <= 1;
     for last in (0..=flags & 3).rev() {
-        let (Some(filter), Some(properties)) = (number(&mut rest), number(&mut rest)) else { return false };
+        let (filter, properties) = (number(&mut rest)?, number(&mut rest)?);
         if last == 0 {
-            return filter == LZMA2;
+            return Some(is_taken && filter == LZMA2);
         }
-        let Some(behind) = usize::try_from(properties).ok().and_then(|n| rest.get(n..)) else { return false };
-        rest = behind;
+        is_taken &= FOR_PROGRAMS.contains(&filter);
+        rest = usize::try_from(properties).ok().and_then(|n| rest.get(n..))?;
     }
-    false
+    None
 }
 
 fn number(bytes: &mut &[u8]) -> Option<u64> {
@@ -139,4 +151,21 @@ fn number(bytes: &mut &[u8]) -> Option<u64> {
     let (own, rest) = bytes.split_at(len);
     *bytes = rest;
     Some(own.iter().rev().fold(0, |number, byte| (number << 7) | u64::from(byte & 0x7f)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters() {
+        let lzma2: &[u8] = &[0x21, 1, 22];
+        let header = |parts: &[&[u8]]| parts.concat();
+        assert_eq!(only_chunks(&header(&[&[0], lzma2])), Some(true));
+        assert_eq!(only_chunks(&header(&[&[1, 4, 0], lzma2])), Some(true), "x86");
+        assert_eq!(only_chunks(&header(&[&[1, 3, 1, 0], lzma2])), Some(false), "delta");
+        assert_eq!(only_chunks(&header(&[&[2, 4, 0, 5, 0], lzma2])), Some(false), "two");
+        assert_eq!(only_chunks(&[0, 0x20, 0]), Some(false), "another than LZMA2 in the end");
+        assert_eq!(only_chunks(&header(&[&[1, 4, 9], lzma2])), None, "properties that end nowhere");
+    }
 }
