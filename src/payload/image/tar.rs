@@ -185,12 +185,10 @@ impl<R: Skip> Entries<R> {
         Ok(Entry { path, kind, size: self.content, at: self.at })
     }
 
-    /// Split a path. Absolute paths and `..` are refused: no image builder writes them.
+    /// Split a path. A leading `/` is the root of the image, as for those who unpack it: kaniko and others write it. `..` is
+    /// refused: no image builder writes it.
     fn components(&self, path: &[u8]) -> io::Result<Vec<String>> {
         let shown = String::from_utf8_lossy(path);
-        if path.starts_with(b"/") {
-            return Err(self.wrong(&format!("{shown:?} is an absolute path")));
-        }
         let parts = shown.split('/').filter(|part| !matches!(*part, "" | "."));
         let parts: Vec<_> = parts.map(str::to_owned).collect();
         if parts.iter().any(|part| part == "..") {

@@ -11,15 +11,14 @@ pub const ROWS: &[Row] = &[
     ("a path that leaves the tree in the middle", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().file("usr/install/../../../etc/x", b"x"));
     }),
-    ("an absolute path", INPUT, &["absolute path"], |c| c.image(Tar::new().file("/usr/install/amd64/vmlinuz", b"x"))),
     ("a path that leaves the tree, in an extended header", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().pax(EntryType::XHeader, &[("path", "../x")]).file("x", b"x"));
     }),
     ("a path that leaves the tree, as a long name", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().entry("././@LongLink", EntryType::GNULongName, b"a/../../x\0").file("x", b"x"));
     }),
-    ("a hard link out of the tree", INPUT, &["/etc/shadow", "absolute path"], |c| {
-        c.image(Tar::new().link("etc/x", EntryType::Link, "/etc/shadow"));
+    ("a hard link out of the tree", INPUT, &["/../etc/shadow", "leaves the tree"], |c| {
+        c.image(Tar::new().link("etc/x", EntryType::Link, "/../etc/shadow"));
     }),
     ("a hard link out of the tree, in an extended header", INPUT, &["leaves the tree"], |c| {
         c.image(Tar::new().pax(EntryType::XHeader, &[("linkpath", "../x")]).link("etc/x", EntryType::Link, "y"));
