@@ -14,8 +14,8 @@ use crate::device::{BlockIo as _, Disk};
 const WHICH: [&str; 2] = ["first", "second"];
 
 /// What is wrong with the copies of the partition table, and what is worth knowing. `bytes` is the size of the disk,
-/// `sector` that of a sector.
-pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>, Vec<String>) {
+/// `sector` that of a sector. `grows`: the table is one of ours, which `grow` takes.
+pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64, grows: bool) -> (Vec<String>, Vec<String>) {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     if let Err(e) = &copies.primary {
         problems.push(format!("the primary GPT is damaged ({e}, at byte {sector} of the disk); the backup is in use"));
@@ -24,8 +24,9 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
         (Err(e), _) => problems.push(format!("the backup GPT is damaged: {e}")),
         (Ok(()), Some(at)) if at + sector < bytes => notes.push(format!(
             "the backup GPT is not at the end of the disk but at {}: the disk is larger than the image that was written to \
-             it; this does not keep a disk from booting, and `installer grow` moves it there and makes EPHEMERAL larger",
+             it; this does not keep a disk from booting{}",
             approx(at),
+            if grows { ", and `installer grow` moves it there and makes EPHEMERAL larger" } else { "" },
         )),
         _ => {}
     }
@@ -42,7 +43,7 @@ pub fn of_the_table(copies: &GptCopies, bytes: u64, sector: u64) -> (Vec<String>
 /// The same of everything that is on the disk twice. While somebody writes, two good copies may differ: one is written
 /// after the other.
 pub fn problems(disk: &Disk, facts: &SystemFacts, writer: Option<&Writer>) -> (Vec<String>, Vec<String>) {
-    let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes());
+    let (mut problems, mut notes) = of_the_table(&facts.gpt.copies, disk.size(), disk.sector_size().bytes(), true);
     notes.extend(facts.of_a_later_version());
     for (((path, which), copy), at) in PATHS.iter().zip(WHICH).zip(&facts.env_copies).zip(facts.env_at) {
         let name = format!("the {which} copy of the boot state");

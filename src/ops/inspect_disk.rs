@@ -48,7 +48,8 @@ fn layout(
         Err(ProbeError::NoTable(why) | ProbeError::Foreign(why)) => {
             let copies = table.copies.as_ref();
             let why = if probe::is_medium(disk).is_ok_and(|is| is) { MEDIUM.to_owned() } else { why };
-            let (problems, notes) = copies.map(|c| copies::of_the_table(c, bytes, sector_bytes)).unwrap_or_default();
+            let (problems, notes) =
+                copies.map(|c| copies::of_the_table(c, bytes, sector_bytes, false)).unwrap_or_default();
             (None, Some(why), [problems, notes].concat())
         }
         Err(e) => return Err(e).with_context(context).or_fail(FailureKind::Install),

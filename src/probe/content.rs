@@ -1,5 +1,6 @@
 //! What a target disk holds before an installation: nothing, or something that needs `--force`.
 
+use super::gpt::for_other_sectors;
 use std::io;
 
 use crate::{
@@ -88,7 +89,11 @@ fn gpt(head: &[u8], sector: SectorSize) -> Option<String> {
     let header = match Header::decode(head.get(bytes..2 * bytes)?, Lba(1)) {
         Ok(header) if is_protective_mbr(head) => header,
         Err(GptError::NoSignature) if is_protective_mbr(head) => {
-            return Some("a protective MBR without a GPT behind it".to_owned());
+            let other = for_other_sectors(sector, |at, bytes| {
+                let found = head.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
+                found.map(|found| bytes.copy_from_slice(found)).is_some()
+            });
+            return Some(other.unwrap_or_else(|| "a protective MBR without a GPT behind it".to_owned()));
         }
         // Without a protective MBR this is not a GPT disk (UEFI 2.10, 5.2.3).
         Ok(_) | Err(GptError::NoSignature) => return None,

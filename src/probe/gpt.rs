@@ -24,6 +24,8 @@ pub(super) struct Gpt {
     backup_lba: Lba,
     // The last block holds a backup that does not belong to the primary.
     foreign_backup: bool,
+    // Where there is a table after all, for sectors of another size.
+    other: Option<String>,
 }
 
 impl Gpt {
@@ -53,7 +55,9 @@ impl Gpt {
                 }
             }
         }
-        Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign })
+        let other =
+            if primary.is_err() { for_other_sectors(sector, |at, bytes| read(disk, at, bytes).is_ok()) } else { None };
+        Ok(Gpt { primary, backup: backup.1, backup_lba: backup.0, foreign_backup: foreign, other })
     }
 
     /// The primary, or the backup if the primary is damaged. If neither is valid and one cannot be read, it is not known
@@ -64,7 +68,10 @@ impl Gpt {
             (Err(p), Err(b)) if [p, b].iter().any(|e| matches!(e, GptError::Unreadable(_))) => {
                 Err(ProbeError::TableUnreadable(format!("primary: {p}; backup: {b}")))
             }
-            (Err(p), Err(b)) => Err(ProbeError::NoTable(format!("primary: {p}; backup: {b}"))),
+            (Err(p), Err(b)) => {
+                let why = self.other.clone().unwrap_or_else(|| format!("primary: {p}; backup: {b}"));
+                Err(ProbeError::NoTable(why))
+            }
         }
     }
 
@@ -76,6 +83,20 @@ impl Gpt {
             foreign_backup: self.foreign_backup,
         }
     }
+}
+
+/// Whether there is a table for sectors of another size than the disk's, in words. `read` reads at a byte.
+pub(super) fn for_other_sectors(sector: SectorSize, mut read: impl FnMut(u64, &mut [u8]) -> bool) -> Option<String> {
+    let other = if sector == SectorSize::S512 { SectorSize::S4096 } else { SectorSize::S512 };
+    let mut magic = [0; 8];
+    (read(other.bytes(), &mut magic) && &magic == b"EFI PART").then(|| {
+        format!(
+            "a partition table for sectors of {} bytes, and here the disk has sectors of {} bytes, as some RAID controllers and \
+             USB bridges show them; attach the disk as it was when the table was written",
+            other.bytes(),
+            sector.bytes()
+        )
+    })
 }
 
 /// The copy with its header at `at`, byte for byte.

@@ -44,17 +44,19 @@ use slipway_core::{
 /// Of what there are two copies of, one that cannot be read counts as lost, as it does for GRUB. What no plan needs
 /// may be unreadable, too. [`SystemFacts::unreadable`] names it all.
 pub fn system(disk: &dyn BlockIo, cmdline: &str) -> Result<SystemFacts, ProbeError> {
-    look(disk, cmdline, &|gpt, slot| slot_facts(disk, gpt, slot, None))
+    look(disk, cmdline, None, &|gpt, slot| slot_facts(disk, gpt, slot, None))
 }
 
-/// Look once more at all but the content of large files, which is taken from the first look.
+/// Look once more at all but the content of large files and the map of the ESP, which are taken from the first look.
 pub fn look_again(disk: &dyn BlockIo, cmdline: &str, before: &SystemFacts) -> Result<SystemFacts, ProbeError> {
-    look(disk, cmdline, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))
+    let kept = before.history.as_ref().map(History::is_kept);
+    look(disk, cmdline, kept, &|gpt, slot| slot_facts(disk, gpt, slot, Some(&before.slots[slot])))
 }
 
 fn look(
     disk: &dyn BlockIo,
     cmdline: &str,
+    kept: Option<bool>,
     slot: &dyn Fn(&GptFacts, Slot) -> SlotFacts,
 ) -> Result<SystemFacts, ProbeError> {
     let gpt = gpt(disk)?;
@@ -64,7 +66,8 @@ fn look(
             unreadable.push(format!("the {name} GPT {e}"));
         }
     }
-    let ([first, second], history) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
+    let ([first, second], volume) = esp(disk, gpt.part(Part::Esp), &mut unreadable);
+    let history = volume.and_then(|volume| history(disk, &volume, kept));
     let env_copies = [first.1, second.1];
     let env = BootEnv::pick(&env_copies).cloned();
     let slots = PerSlot::new(|s| slot(&gpt, s));
@@ -146,8 +149,8 @@ pub fn slot_volume<'d>(disk: &'d dyn BlockIo, gpt: &GptFacts, slot: Slot) -> Res
 /// Byte offset and content of a copy of boot.env.
 type EnvCopy = (Option<u64>, Option<BootEnv>);
 
-// Both copies of boot.env, and the history. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
-fn esp(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<History>) {
+// Both copies of boot.env, and the volume. Copies that are damaged or cannot be read count as lost, as they do for GRUB.
+fn esp<'d>(disk: &'d dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCopy; 2], Option<FatVolume<'d>>) {
     let opened = FatVolume::open(disk, esp).and_then(|volume| volume.is_read_by_all().map(|()| volume));
     let volume = match opened {
         Ok(volume) => volume,
@@ -168,11 +171,11 @@ fn esp(disk: &dyn BlockIo, esp: Extent, unreadable: &mut Vec<String>) -> ([EnvCo
         });
         bytes.and_then(|b| BootEnv::parse(&b))
     });
-    ([(first, one), (second, two)], history(disk, &volume))
+    ([(first, one), (second, two)], Some(volume))
 }
 
-// The records that cannot be read are lost, and the others are not.
-fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<History> {
+// The records that cannot be read are lost, and the others are not. `kept` is what was found out about its place before.
+fn history(disk: &dyn BlockIo, volume: &FatVolume, kept: Option<bool>) -> Option<History> {
     let file = place::history(disk, volume)?;
     let mut bytes = vec![0; file.len as usize];
     if read(disk, file.offset, &mut bytes).is_err() {
@@ -184,7 +187,8 @@ fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<History> {
         }
     }
     let found = History::decode(file.offset, &bytes)?;
-    Some(if place::is_history_alone(disk, volume) { found } else { found.unproven() })
+    let kept = kept.unwrap_or_else(|| place::is_history_alone(disk, volume));
+    Some(if kept { found } else { found.unproven() })
 }
 
 // `known` is what was found out about the content of large files before.

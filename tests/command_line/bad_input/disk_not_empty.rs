@@ -84,12 +84,14 @@ fn a_slipway_disk() {
 #[test]
 fn a_slipway_disk_with_other_sectors() {
     const SIZES: [(u64, &str); 2] = [(512, "--sector-size=512"), (4096, "--sector-size=4096")];
-    for ((_, old), (sector, new)) in [(SIZES[0], SIZES[1]), (SIZES[1], SIZES[0])] {
+    for ((other, old), (sector, new)) in [(SIZES[0], SIZES[1]), (SIZES[1], SIZES[0])] {
         let world = World::new();
         let image = world.sparse("disk.img", IMAGE_BYTES_4096);
         world.install(&image, &[old, SLOT_4096]).succeeds();
-        let texts = ["not empty", "a protective MBR without a GPT behind it"];
-        refused(&image, INSTALL, &texts, || world.install(&image, &[new, SLOT_4096]));
+        let sizes = format!("for sectors of {other} bytes, and here the disk has sectors of {sector} bytes");
+        refused(&image, INSTALL, &["not empty", "a partition table", &sizes], || {
+            world.install(&image, &[new, SLOT_4096])
+        });
         world.install(&image, &[new, SLOT_4096, "--force"]).succeeds();
         let status = json_of(&image, &["status"]);
         assert_eq!((&status["sector_bytes"], &status["problems"]), (&sector.into(), &serde_json::json!([])));

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// How many bits are tried in the gate, and in the campaign unless that takes all of its time.
-const BITS: [usize; 2] = [12, 1000];
+const BITS: [usize; 2] = [6, 1000];
 /// The partitions with a FAT32 volume.
 const VOLUMES: [u32; 3] = [1, 3, 4];
 /// Every bit of these structures of a disk: a byte, and which bit of it.
