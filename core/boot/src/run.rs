@@ -96,13 +96,13 @@ pub fn run(machine: &mut impl Machine) {
         if slot != order.first {
             machine.say(&format!("falling back to slot {slot}"));
         }
-        let noted = order.second.and_then(|_| state.note(machine, slot));
-        let through = |machine: &mut _| {
-            if let Some((copy, block)) = noted {
-                write_opening(machine, copy, block, "");
+        let note = |machine: &mut _, text: &str| {
+            if order.second.is_some() {
+                state.write_opening(machine, text);
             }
         };
-        let fault = start(machine, Start { slot, trial: false, check }, through);
+        note(machine, &slot.to_string());
+        let fault = start(machine, Start { slot, trial: false, check }, |machine| note(machine, ""));
         // A default may be passed over at every boot: only the first refusal is noted.
         if state.env().is_some_and(|env| env.refused.is_none()) {
             state.refuse(machine, Refused { slot, fault });
@@ -128,6 +128,13 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
     match order.second {
         Some(second) if state.opening() == Some(order.first) => {
             let hung = order.first;
+            state.write_opening(machine, "");
+            *state = State::read(machine);
+            // A note that stays says nothing of the last start: the sector can be written no more, and the default would be
+            // passed over for good.
+            if state.opening() == Some(hung) {
+                return order;
+            }
             machine.say(&format!("the last start of slot {hung} did not get through: booting slot {second}"));
             if state.env().is_some_and(|env| env.refused.is_none()) {
                 state.refuse(machine, Refused { slot: hung, fault: Fault::Hung });
@@ -136,14 +143,6 @@ fn after_a_hang(machine: &mut impl Machine, state: &mut State, order: Order) -> 
             Order { first: second, second: Some(hung) }
         }
         _ => order,
-    }
-}
-
-/// Writes over one copy what it says already, with this note. What becomes of it is no matter: the other copy counts.
-fn write_opening(machine: &mut impl Machine, copy: usize, mut block: EnvBlock, slot: &str) {
-    block.set(OPENING, slot);
-    if let Some(sector) = block.render_sector() {
-        machine.write_copy(copy, sector.as_bytes());
     }
 }
 
@@ -213,14 +212,16 @@ impl State {
         self.blocks[1 - counts].as_ref()?.get(OPENING)?.parse().ok()
     }
 
-    /// Notes that a slot is about to be opened. Only in the copy that does not count, and only if the other one is whole. What to
-    /// write over it again.
-    fn note(&self, machine: &mut impl Machine, slot: Slot) -> Option<(usize, EnvBlock)> {
-        let [Some(_), Some(_)] = &self.envs else { return None };
-        let copy = 1 - BootEnv::which(&self.envs)?;
-        let block = self.blocks[copy].clone()?;
-        write_opening(machine, copy, block.clone(), &slot.to_string());
-        Some((copy, block))
+    /// Notes which slot is about to be opened; an empty text takes the note away. Only in the copy that does not count, and only if
+    /// the other one is whole: what becomes of the sector is no matter then.
+    fn write_opening(&self, machine: &mut impl Machine, slot: &str) {
+        let ([Some(_), Some(_)], Some(counts)) = (&self.envs, BootEnv::which(&self.envs)) else { return };
+        let copy = 1 - counts;
+        let Some(mut block) = self.blocks[copy].clone() else { return };
+        block.set(OPENING, slot);
+        if let Some(sector) = block.render_sector() {
+            machine.write_copy(copy, sector.as_bytes());
+        }
     }
 
     /// Notes why a slot did not start. Only where both copies say the same, so that a sector which this write destroys is no

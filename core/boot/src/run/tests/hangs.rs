@@ -31,6 +31,18 @@ fn a_default_that_hangs_gives_way_at_the_next_start_and_has_its_chance_after_tha
     }
 }
 
+/// The sector of the copy that does not count takes no write any more, and has kept a note: nobody hangs.
+#[test]
+fn a_note_that_stays_gives_up_no_default() {
+    let mut medium = Medium::new([&both_good(), &both_good()], per_slot(true, true));
+    medium.writes = [vec![Write::Done], vec![Write::Lost; 100]].concat();
+    for _ in 0..5 {
+        assert_eq!(medium.boot().map(|start| start.slot), Some(Slot::B), "{:?}", medium.said);
+    }
+    let copy = EnvBlock::parse(medium.copies[1].as_ref().unwrap()).unwrap();
+    assert_eq!(copy.get("opening"), Some("B"));
+}
+
 #[test]
 fn a_slot_without_another_to_go_to_is_opened_without_a_note() {
     let only = BootEnv::installed(1);
