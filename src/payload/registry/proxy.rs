@@ -73,8 +73,10 @@ impl Proxies {
 
 impl Named {
     fn new(variable: &str, value: &str) -> Result<Self, ImageError> {
-        let wrong = |why: &str| ImageError::invalid(format!("${variable}"), format!("{value:?} {why}"));
         let (scheme, address) = value.split_once("://").unwrap_or(("http", value));
+        // `user:password@` would show up in messages.
+        let shown = address.rsplit_once('@').map_or_else(|| value.to_owned(), |(_, host)| format!("…@{host}"));
+        let wrong = |why: &str| ImageError::invalid(format!("${variable}"), format!("{shown:?} {why}"));
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return Err(wrong(&format!(
                 "names a proxy of the kind {scheme:?}: http://HOST:PORT or https://HOST:PORT is taken"
@@ -215,6 +217,10 @@ mod tests {
         {
             let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
             assert!(error.contains("$ALL_PROXY"), "{value:?}: {error}");
+        }
+        for value in ["socks5://me:secret@p:1", "http://me:secret@", "\"http://me:secret@p:1\"", "me:secret@p:1 x"] {
+            let error = proxies(&[("ALL_PROXY", value)]).unwrap_err();
+            assert!(error.contains("$ALL_PROXY") && !error.contains("secret"), "{value:?}: {error}");
         }
     }
 }
