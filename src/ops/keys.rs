@@ -208,16 +208,14 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 /// All of them or none.
 fn put_all(dir: &Path, files: &Files) -> Result<(), Failure> {
-    let put_each = || -> Result<(), Failure> {
-        files.iter().try_for_each(|(name, content)| put(&dir.join(name), content))?;
+    let mut made = 0;
+    let put_each = files.iter().try_for_each(|(name, content)| put(&dir.join(name), content).map(|()| made += 1));
+    let synced = put_each.and_then(|()| {
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
         synced.map_err(|source| KeysError::Io { path: dir.to_owned(), source }).or_fail(FailureKind::Environment)
-    };
-    put_each().inspect_err(|_| {
-        for (name, _) in files {
-            let _ = fs::remove_file(dir.join(name));
-        }
-    })
+    });
+    // What somebody else has put there meanwhile is not ours to remove.
+    synced.inspect_err(|_| files[..made].iter().for_each(|(name, _)| drop(fs::remove_file(dir.join(name)))))
 }
 
 /// openssl says nothing of a file system that is full: it leaves files that are cut off.
@@ -227,9 +225,11 @@ fn has_room(dir: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A new file that only its owner may read.
+/// A new file that only its owner may read, whole or not at all.
 fn put(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let io = |source| KeysError::Io { path: path.to_owned(), source };
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()));
-    written.map_err(|source| KeysError::Io { path: path.to_owned(), source }).or_fail(FailureKind::Environment)
+    let mut file = file.map_err(io).or_fail(FailureKind::Environment)?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    written.inspect_err(|_| drop(fs::remove_file(path))).map_err(io).or_fail(FailureKind::Environment)
 }
