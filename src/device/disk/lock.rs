@@ -17,7 +17,40 @@ use super::OpenError;
 use crate::device::busy::{Store, processes};
 
 /// Waiting for less than this is not worth a word.
-pub(super) const WORTH_A_WORD: Duration = Duration::from_millis(500);
+const WORTH_A_WORD: Duration = Duration::from_millis(500);
+
+/// A wait for whoever has a disk.
+pub struct Wait<'s> {
+    name: String,
+    start: Instant,
+    patience: Duration,
+    said: bool,
+    says: &'s mut dyn FnMut(&str),
+}
+
+impl<'s> Wait<'s> {
+    pub fn new(name: &str, patience: Duration, says: &'s mut dyn FnMut(&str)) -> Self {
+        Wait { name: name.to_owned(), start: Instant::now(), patience, said: false, says }
+    }
+
+    /// Waits for a moment, and says for whom once that is worth it. False if there is no patience left.
+    pub fn goes_on(&mut self, holder: &dyn Fn() -> String) -> bool {
+        let patient = self.start.elapsed() < self.patience;
+        if patient && !self.said && self.start.elapsed() >= WORTH_A_WORD {
+            self.said = true;
+            let (name, holder, most) = (&self.name, holder(), self.patience.as_secs_f64());
+            (self.says)(&format!("waiting for the lock on {name}, which {holder} holds; up to {most} s"));
+        }
+        if patient {
+            thread::sleep(Duration::from_millis(50));
+        }
+        patient
+    }
+
+    pub fn given_up(&self, holder: String) -> OpenError {
+        OpenError::Locked { path: self.name.clone(), holder, waited: self.start.elapsed() }
+    }
+}
 
 pub fn lock(
     mut file: File,
@@ -27,37 +60,19 @@ pub fn lock(
     says: &mut dyn FnMut(&str),
 ) -> Result<Flock<File>, OpenError> {
     let how = if exclusive { FlockArg::LockExclusiveNonblock } else { FlockArg::LockSharedNonblock };
-    let start = Instant::now();
-    let locked = |file: &File, kinds: &[&str]| OpenError::Locked {
-        path: name.to_owned(),
-        holder: named(file, kinds),
-        waited: start.elapsed(),
-    };
-    let mut said = false;
-    let mut wait = |file: &File, kinds: &[&str]| {
-        let patient = start.elapsed() < patience;
-        if patient && !said && start.elapsed() >= WORTH_A_WORD {
-            said = true;
-            let (holder, most) = (named(file, kinds), patience.as_secs_f64());
-            says(&format!("waiting for the lock on {name}, which {holder} holds; up to {most} s"));
-        }
-        if patient {
-            thread::sleep(Duration::from_millis(50));
-        }
-        patient
-    };
+    let mut wait = Wait::new(name, patience, says);
     let lock = loop {
         match Flock::lock(file, how) {
             Ok(lock) => break lock,
-            Err((back, nix::Error::EWOULDBLOCK)) if wait(&back, &["FLOCK"]) => file = back,
-            Err((back, nix::Error::EWOULDBLOCK)) => return Err(locked(&back, &["FLOCK"])),
+            Err((back, nix::Error::EWOULDBLOCK)) if wait.goes_on(&|| named(&back, &["FLOCK"])) => file = back,
+            Err((back, nix::Error::EWOULDBLOCK)) => return Err(wait.given_up(named(&back, &["FLOCK"]))),
             Err((_, e)) => return Err(OpenError::Io { path: name.to_owned(), source: e.into() }),
         }
     };
     let of_bytes = ["OFDLCK", "POSIX"];
     while exclusive && !lock_all_bytes(&lock) {
-        if !wait(&lock, &of_bytes) {
-            return Err(locked(&lock, &of_bytes));
+        if !wait.goes_on(&|| named(&lock, &of_bytes)) {
+            return Err(wait.given_up(named(&lock, &of_bytes)));
         }
     }
     Ok(lock)
@@ -94,5 +109,10 @@ pub fn holder(file: &File, kinds: &[&str]) -> Option<u32> {
 }
 
 fn named(file: &File, kinds: &[&str]) -> String {
-    holder(file, kinds).map_or_else(|| "another program".to_owned(), processes::named)
+    in_words(holder(file, kinds))
+}
+
+/// Who has it, if that can be seen.
+pub fn in_words(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another program".to_owned(), processes::named)
 }

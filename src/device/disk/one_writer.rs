@@ -10,7 +10,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::{fcntl::Flock, libc};
@@ -24,7 +24,7 @@ use slipway_core::{
 
 use super::{
     Access, OpenError, claim,
-    lock::{WORTH_A_WORD, lock},
+    lock::{Wait, in_words, lock},
 };
 use crate::device::{
     busy::{ALL, Devices, Store, processes},
@@ -32,7 +32,6 @@ use crate::device::{
 };
 
 const BIOS: Extent = Extent { offset: BIOS_OFFSET, len: BIOS_BYTES };
-const PAUSE: Duration = Duration::from_millis(50);
 /// Whoever only looks claims a device for an instant, see [`holder`].
 const INSTANTS: u32 = 5;
 const INSTANT: Duration = Duration::from_millis(5);
@@ -145,39 +144,32 @@ fn hold(
     patience: Duration,
     says: &mut dyn FnMut(&str),
 ) -> Result<Option<File>, OpenError> {
-    let (start, mut said, name) = (Instant::now(), false, token.path.display().to_string());
+    let name = node.path.display().to_string();
+    let mut wait = Wait::new(&name, patience, says);
+    let is_way_back = access == Access::BootState;
     let mut tries = 0;
     loop {
         // Only the descriptor that claims a whole device can zero it.
-        let source = match claimed(token, token.is_whole) {
+        match claimed(token, token.is_whole) {
             Ok(file) => return Ok(Some(file)),
-            Err(source) => source,
-        };
-        tries += 1;
-        let (is_busy, waited) = (source.raw_os_error() == Some(libc::EBUSY), start.elapsed());
-        match opener(token) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
             // Neither writes nor mounts go through it.
-            _ if !is_busy && access == Access::BootState => return Ok(None),
-            _ if !is_busy => return Err(OpenError::Io { path: name, source }),
-            None if token.is_whole && access == Access::BootState => return Ok(None),
-            // A mount or a mapping has it, of which the kernel shows no partition to claim instead. What lies where this program
-            // writes is found later.
-            None if token.is_whole && claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty()) => {
-                return Ok(None);
-            }
-            pid if waited >= patience && tries >= INSTANTS => {
-                let holder = pid.map_or_else(|| "another program".to_owned(), processes::named);
-                return Err(OpenError::Locked { path: node.path.display().to_string(), holder, waited });
-            }
-            pid if !said && waited >= WORTH_A_WORD => {
-                said = true;
-                let holder = pid.map_or_else(|| "another program".to_owned(), processes::named);
-                let most = patience.as_secs_f64();
-                says(&format!("waiting for {}, which {holder} has claimed; up to {most} s", node.path.display()));
-            }
-            _ => {}
+            Err(_) if is_way_back => return Ok(None),
+            Err(source) => return Err(OpenError::Io { path: token.path.display().to_string(), source }),
         }
-        thread::sleep(if waited < patience { PAUSE } else { INSTANT });
+        // A mount or a mapping may have the whole, of which the kernel shows no partition to claim instead. What lies where this
+        // program writes is found later.
+        let is_used = || claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty());
+        if token.is_whole && opener(token).is_none() && (is_way_back || is_used()) {
+            return Ok(None);
+        }
+        tries += 1;
+        if !wait.goes_on(&|| in_words(opener(token))) {
+            if tries >= INSTANTS {
+                return Err(wait.given_up(in_words(opener(token))));
+            }
+            thread::sleep(INSTANT);
+        }
     }
 }
 
