@@ -14,10 +14,7 @@ use slipway_core::{
 };
 
 use super::fat_map;
-use crate::{
-    device::BlockIo,
-    fat::{FatFile, FatVolume},
-};
+use crate::{device::BlockIo, fat::FatVolume};
 
 /// Byte offset on the disk of a file that is exactly one GRUB environment block within one sector: such a file can be
 /// rewritten atomically, and no other is. `None` if it is not found, is another kind of file, or is not known to lie there.
@@ -31,7 +28,7 @@ pub fn sector(disk: &dyn BlockIo, volume: &FatVolume, path: &str, is_block: fn(&
     // A read that fails once need not fail again.
     let is_read = disk.read_back(one.offset, &mut bytes).or_else(|_| disk.read_back(one.offset, &mut bytes)).is_ok();
     let holds = is_read && is_block(&bytes);
-    (holds || is_its_own(disk, volume, path, &file)).then_some(one.offset)
+    (holds || is_its_own(disk, volume, path, *one)).then_some(one.offset)
 }
 
 /// Byte offset on the disk of a copy of boot.env ([`sector`]).
@@ -63,20 +60,16 @@ pub fn history(disk: &dyn BlockIo, volume: &FatVolume) -> Option<Extent> {
 /// The same, if it may be written: no other file has any of it.
 pub fn history_place(disk: &dyn BlockIo, esp: Extent) -> Option<Extent> {
     let volume = FatVolume::open(disk, esp).ok()?;
-    history(disk, &volume).filter(|_| is_history_alone(disk, &volume))
+    history(disk, &volume).filter(|place| is_its_own(disk, &volume, HISTORY, *place))
 }
 
-/// Whether no other file has any of the history.
-pub fn is_history_alone(disk: &dyn BlockIo, volume: &FatVolume) -> bool {
-    volume.find(HISTORY).ok().flatten().is_some_and(|file| is_its_own(disk, volume, HISTORY, &file))
-}
-
-// What cannot be looked at, or contradicts itself, proves nothing.
-fn is_its_own(disk: &dyn BlockIo, volume: &FatVolume, path: &str, file: &FatFile) -> bool {
+/// Whether the map of the volume shows that this file lies there, and that no other one has any of it. What cannot be looked at,
+/// or contradicts itself, proves nothing.
+pub fn is_its_own(disk: &dyn BlockIo, volume: &FatVolume, path: &str, place: Extent) -> bool {
     let base = volume.extent();
     let Ok(map) = fat_map(disk, base, &[path]) else { return false };
-    let Some(found) = map.file(path).filter(|found| u64::from(found.at.bytes) == file.size) else { return false };
+    let Some(found) = map.file(path).filter(|found| u64::from(found.at.bytes) == place.len) else { return false };
     let clusters: u32 = found.runs.iter().map(|run| run.count).sum();
-    let lies = found.runs.first().map(|run| base.offset + map.extent(*run).offset);
-    clusters == map.clusters(file.size) && lies == file.extents.first().map(|extent| extent.offset)
+    let begins = found.runs.first().map(|run| base.offset + map.extent(*run).offset);
+    clusters == map.clusters(place.len) && begins == Some(place.offset)
 }

@@ -19,7 +19,7 @@ use slipway_core::{
     boot::{
         efi_loader::EfiLoader,
         env::{BootEnv, MARKER, Marker, PATHS},
-        history::History,
+        history::{HISTORY, History},
         rule::{SlotView, next_boot},
         running::Running,
         slot::{PerSlot, Slot},
@@ -187,7 +187,7 @@ fn history(disk: &dyn BlockIo, volume: &FatVolume, kept: Option<bool>) -> Option
         }
     }
     let found = History::decode(file.offset, &bytes)?;
-    let kept = kept.unwrap_or_else(|| place::is_history_alone(disk, volume));
+    let kept = kept.unwrap_or_else(|| place::is_its_own(disk, volume, HISTORY, file));
     Some(if kept { found } else { found.unproven() })
 }
 

@@ -14,11 +14,11 @@ pub fn beside_others(mut plan: Plan, gpt: &GptFacts) -> Result<Plan, Refusals> {
     if is_way_back {
         steps.retain(|step| is_ours(step) || !plan.is_spare(step) || met(step, gpt).is_none());
     }
-    let mut met: Vec<&Intruder> =
+    let mut overwritten: Vec<&Intruder> =
         steps.iter().filter(|step| !(is_way_back && is_ours(step))).filter_map(|step| met(step, gpt)).collect();
-    met.dedup();
-    if !met.is_empty() {
-        return Err(Refusals(met.into_iter().cloned().map(Refusal::Intruder).collect()));
+    overwritten.dedup();
+    if !overwritten.is_empty() {
+        return Err(Refusals(overwritten.into_iter().cloned().map(Refusal::Intruder).collect()));
     }
     plan.steps = steps;
     Ok(plan)
