@@ -32,6 +32,15 @@ fn keeps_out(disk: &Path) {
     on_disk(disk, &["meta", "set", "10=x", "--lock-timeout=0.2"]).exits(INSTALL).says(&[&who]);
 }
 
+/// What claims the whole device names the writer that has it, too.
+#[track_caller]
+fn keeps_out_who_needs_all_of_it(world: &World, disk: &Path) {
+    let who = format!("is locked by process {} (", std::process::id());
+    let says = [who.as_str()];
+    world.install(disk, &["--force", "--lock-timeout=0.2"]).exits(INSTALL).says(&says);
+    on_disk(disk, &["rollback", "--offline", "--lock-timeout=0.2"]).exits(INSTALL).says(&says);
+}
+
 #[test]
 fn by_another_node() {
     let world = World::new();
@@ -45,6 +54,7 @@ fn by_another_node() {
         let _parts: Vec<_> = parts.map(|(range, number)| disk.partition(number, range)).collect();
         let writer = held(&disk.node);
         keeps_out(&other);
+        keeps_out_who_needs_all_of_it(&world, &other);
         let seen = json_of(&other, &["status", "--lock-timeout=0"])["writer"].clone();
         assert_eq!(seen["pid"], json!(std::process::id()), "{with_partitions}");
         drop(writer);

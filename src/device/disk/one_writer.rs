@@ -73,11 +73,13 @@ pub fn claim(
         return Ok(claims);
     };
     let Some(mut store) = store_of(&node.path) else { return Ok(claims) };
-    if access != Access::Whole {
-        let token = token(&devices, store, Some(&node.path));
-        let file = token.as_ref().map(|token| hold(token, node, access, patience, says)).transpose()?.flatten();
-        let is_whole = token.is_some_and(|token| token.is_whole);
-        (claims.part, claims.whole) = if is_whole { (None, file) } else { (file, None) };
+    if let Some(token) = token(&devices, store, Some(&node.path)) {
+        if access == Access::Whole {
+            wait_for(&token, node, patience, says)?;
+        } else {
+            let file = hold(&token, node, access, patience, says)?;
+            (claims.part, claims.whole) = if token.is_whole { (None, file) } else { (file, None) };
+        }
     }
     while let Some(below) = devices.loop_on(store) {
         store = below;
@@ -170,6 +172,19 @@ fn hold(
             }
             thread::sleep(INSTANT);
         }
+    }
+}
+
+/// Waits until no other writer has the device. The whole device is claimed next, and a claim on its partition would be in the way
+/// of that. Users that the kernel names have a disk for longer than a verb runs: the claim on the whole refuses those at once.
+fn wait_for(token: &Token, node: &DiskNode, patience: Duration, says: &mut dyn FnMut(&str)) -> Result<(), OpenError> {
+    if claim::uses_of(node, &[ALL]).is_ok_and(|users| !users.is_empty()) {
+        return Ok(());
+    }
+    match hold(token, node, Access::Whole, patience, says) {
+        Err(locked @ OpenError::Locked { .. }) => Err(locked),
+        // The claim on the whole says what else is wrong.
+        _ => Ok(()),
     }
 }
 
