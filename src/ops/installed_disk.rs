@@ -149,9 +149,7 @@ impl<'d> InstalledDisk<'d> {
             observer.note(&remark);
         }
         let now = now();
-        // A dry run does not find all that a run may warn of.
-        let plan = self.decide(change, 0, Asked::default())?;
-        let hash = Plan { warnings: vec![], ..plan }.hash();
+        let hash = self.decide(change, 0, Asked::default())?.hash();
         Ok(PlannedChange { hash, plan: self.decide(change, now, self.asked.clone())?, now })
     }
 

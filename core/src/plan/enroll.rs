@@ -88,9 +88,9 @@ pub struct EnrollStep {
 }
 
 impl EnrollPlan {
-    /// SHA-256 of the plan as JSON, without the warnings.
+    /// SHA-256 of what the plan does, as JSON: without the sentences that are for people.
     pub fn hash(&self) -> Sha256 {
-        let plan = EnrollPlan { warnings: vec![], ..self.clone() };
+        let plan = EnrollPlan { warnings: vec![], result: String::new(), ..self.clone() };
         // Cannot fail: the plan holds only strings, numbers and lists.
         Sha256::of(&serde_json::to_vec(&plan).unwrap_or_default())
     }

@@ -234,11 +234,20 @@ fn tags<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u8, Vec<u
 }
 
 impl Plan {
-    /// SHA-256 of the plan as JSON, without the history. Equal requests, disks and payloads give equal hashes, provided
-    /// the request carries the same time; `--plan-hash` therefore compares plans made for time 0.
+    /// SHA-256 of what the plan does, as JSON: without the history, and without the sentences that are for people. Equal requests,
+    /// disks and payloads give equal hashes, provided the request carries the same time; `--plan-hash` therefore compares plans
+    /// made for time 0.
     pub fn hash(&self) -> Sha256 {
+        let done = Plan {
+            bootloader: self.bootloader.clone().map(|change| BootloaderChange { mends: vec![], ..change }),
+            warnings: vec![],
+            result: String::new(),
+            meanwhile: String::new(),
+            left: vec![],
+            ..self.without_history()
+        };
         // Cannot fail: the plan holds only strings, numbers and maps with text keys.
-        Sha256::of(&serde_json::to_vec(&self.without_history()).unwrap_or_default())
+        Sha256::of(&serde_json::to_vec(&done).unwrap_or_default())
     }
 
     /// What two plans are compared by. Which number an entry gets depends on records that nothing boots from: one that
