@@ -206,6 +206,9 @@ fn without_a_payload_it_installs_nothing() {
 #[test]
 fn the_readmes_lines_make_an_image_that_installs() {
     let world = World::new();
+    // What a system needs to find its root, and what says its version, come along.
+    world.payload.write("cmdline", "root=PARTLABEL=from-the-payload\n");
+    world.payload.write("os-release", "VERSION_ID=1.2.3\n");
     let image = ContainerImage::with_payload(world.payload.dir(), scratch());
     let install = image.rootfs.join("usr/install/amd64");
     assert!(install.join("SHA256SUMS").exists() && install.join("manifest.json").exists(), "it is not listed");
@@ -214,6 +217,9 @@ fn the_readmes_lines_make_an_image_that_installs() {
     let container = Bundle::isolated(&image).with_disks(disk.parent().unwrap());
     container.entrypoint(&["install", "--strict", "--disk=/disks/disk.img", world::SLOT]).succeeds();
     on_disk(&disk, &["verify"]).succeeds();
+    let slot = on_disk(&disk, &["status", "--output=json"]).succeeds().json()["slots"]["A"].take();
+    assert_eq!(slot["version"], "1.2.3");
+    assert!(slot["cmdline"].as_str().unwrap().contains("root=PARTLABEL=from-the-payload"), "{slot}");
     for name in ["STATE", "EPHEMERAL"] {
         let range = partition(&disk, name);
         assert_eq!(read_at(&disk, range.offset, 4), b"XFSB", "{name}");

@@ -18,8 +18,11 @@ use crate::{
 
 /// Name by which the README's lines know the image.
 const BASE: &str = "slipway";
-/// The files of a payload that the README's lines copy.
-const COPIED: [&str; 3] = ["vmlinuz", "initramfs.xz", "rootfs.squashfs"];
+/// The directory that the README's lines copy, and what it says is in there.
+const PAYLOAD: &str = "payload";
+const FILES: [&str; 3] = ["vmlinuz", "initramfs.xz", "rootfs.squashfs"];
+/// What a payload may have beside them.
+const OPTIONAL_FILES: [&str; 2] = ["cmdline", "os-release"];
 
 /// An image, and what it is unpacked. Gone when dropped.
 pub struct ContainerImage {
@@ -36,21 +39,21 @@ impl ContainerImage {
     /// The project's own, without a payload.
     pub fn plain(dir: TempDir) -> Self {
         let store = Store::new(&dir);
-        store.build(&[("Containerfile", format!("FROM {BASE}\n").into_bytes())], dir)
+        store.build(&[("Containerfile".to_owned(), format!("FROM {BASE}\n").into_bytes())], dir)
     }
 
-    /// With a payload: a directory with these files and the README's lines. The payload's own digests are not copied.
+    /// With a payload, by the README's lines. The payload's own digests are not copied.
     pub fn with_payload(payload: &Path, dir: TempDir) -> Self {
         let store = Store::new(&dir);
-        let read = |name: &'static str| {
+        let copied = FILES.into_iter().chain(OPTIONAL_FILES.into_iter().filter(|name| payload.join(name).exists()));
+        let files = copied.map(|name| {
             let path = payload.join(name);
-            (
-                name,
-                fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds it", path.display())),
-            )
-        };
-        let lines = ("Containerfile", readme_lines().into_bytes());
-        store.build(&[&COPIED.map(read)[..], &[lines]].concat(), dir)
+            let bytes = fs::read(&path);
+            let bytes = bytes.unwrap_or_else(|e| panic!("{}: {e}: run hack/test, which builds it", path.display()));
+            (format!("{PAYLOAD}/{name}"), bytes)
+        });
+        let lines = ("Containerfile".to_owned(), readme_lines().into_bytes());
+        store.build(&files.chain([lines]).collect::<Vec<_>>(), dir)
     }
 
     /// The default environment, entrypoint or labels of its containers.
@@ -73,6 +76,7 @@ fn readme_lines() -> String {
     let (_, rest) = text.split_once("```dockerfile\n").expect("the README has a block of a Containerfile");
     let (lines, _) = rest.split_once("```").expect("the block ends");
     assert!(lines.starts_with(&format!("FROM {BASE}\n")), "the block is not a user's image: {lines}");
+    assert!(lines.contains(&format!("COPY {PAYLOAD}/ ")), "the block does not copy all of a payload: {lines}");
     lines.to_owned()
 }
 
@@ -95,10 +99,10 @@ impl Store {
         store
     }
 
-    fn build(&self, context: &[(&str, Vec<u8>)], dir: TempDir) -> ContainerImage {
+    fn build(&self, context: &[(String, Vec<u8>)], dir: TempDir) -> ContainerImage {
         let at = |name: &str| dir.path().join(name);
         let (files, rootfs, archive) = (at("context"), at("rootfs"), at("image.tar"));
-        fs::create_dir(&files).expect("a temporary directory can be made");
+        fs::create_dir_all(files.join(PAYLOAD)).expect("a temporary directory can be made");
         for (name, bytes) in context {
             fs::write(files.join(name), bytes).expect("a temporary file can be written");
         }
