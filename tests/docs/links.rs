@@ -63,7 +63,7 @@ pub fn spans(prose: &str) -> impl Iterator<Item = &str> {
 /// The path of a span that begins with one.
 fn source_path(span: &str) -> Option<&str> {
     let word = span.split(' ').next()?;
-    let roots = ["src/", "core/", "tests/", "vm-tests/", "hack/", "assets/report", "assets/grub/", "docs/"];
+    let roots = ["src/", "core/", "fleet/", "tests/", "vm-tests/", "hack/", "assets/report", "assets/grub/", "docs/"];
     roots.iter().any(|root| word.starts_with(root)).then_some(word)
 }
 
